@@ -1,0 +1,57 @@
+# The two commands that matter: `make demo` and `make test`. `make help` lists the others.
+SHELL := /bin/sh
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)
+# Tasks of Airflow start in half the time when bytecode may be written.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo demo-up demo-down test check fast lint type format bench docs clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## install what is missing: Debian packages (root or sudo), virtual environment
+	@sh .ci/setup $(VENV)
+
+$(READY): requirements.txt pyproject.toml .ci/setup
+	@sh .ci/setup $(VENV)
+
+demo: setup ## merge eight live shards through Airflow and Spark, check the result, clean up
+	@$(PYTHON) -m unshard_demo run
+
+demo-up: setup ## the same, but leave everything running and print where to look
+	@$(PYTHON) -m unshard_demo up
+
+demo-down: ## stop what demo-up left running
+	@if [ -x $(PYTHON) ]; then $(PYTHON) -m unshard_demo down; else echo "nothing is set up, so nothing runs"; fi
+
+test: setup ## run all tests, the slow ones too
+	@sh .ci/setup $(VENV) browser
+	@$(PYTHON) -m pytest tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+check: $(READY) ## lint, types and fast tests, side by side: under a minute
+	@$(MAKE) --no-print-directory --output-sync -j3 lint type fast
+
+lint: $(READY) ## ruff
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+type: $(READY) ## mypy --strict
+	@$(VENV)/bin/mypy include/unshard include/unshard_demo plugins dags spark_jobs
+
+fast: $(READY) ## the unmarked tests
+	@$(PYTHON) -m pytest tests -q -m "not integration and not spark and not e2e and not slow"
+
+format: $(READY) ## rewrite the layout of the code
+	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
+
+bench: $(READY) ## measure and print figures with their spread
+	@$(PYTHON) -m tests.bench
+
+docs: $(READY) ## rewrite the generated pages of docs/
+	@$(PYTHON) -m unshard.config.reference > docs/config.md
+
+clean: demo-down ## remove the virtual environment, the demo's folder and caches
+	@rm -rf $(VENV) .demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis

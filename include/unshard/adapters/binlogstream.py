@@ -1,0 +1,103 @@
+"""The binlog dump protocol on top of the driver's connection: the raw bytes of each event.
+
+The driver authenticates and sets the session up; the packets of the dump are read here, because event
+bytes must be stored untouched and mysql-replication drops event types that it does not know. On MariaDB
+the session asks for every event (GTIDs, ANNOTATE_ROWS): events that the server leaves out would be gaps.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from unshard.adapters.mysql import query
+from unshard.core.model import Location
+from unshard.errors.relay import DumpBroken, DumpRefused, UnsupportedEvent
+
+REGISTER_REPLICA = 0x15
+BINLOG_DUMP = 0x12
+NON_BLOCK = 1
+SEND_ANNOTATE_ROWS = 2
+FULL_PACKET = 0xFFFFFF
+OK, EOF, ERROR = 0x00, 0xFE, 0xFF
+SHORT_EOF = 9
+POSITIONS = 1 << 32
+SETUP = (
+    "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum",
+    "SET @mariadb_slave_capability = 4",
+    "SET @master_heartbeat_period = 0, @source_heartbeat_period = 0",
+    "SET @slave_uuid = UUID(), @replica_uuid = @slave_uuid",
+)
+
+
+def dump(connection: Connection, source: str, location: Location, replica_id: int) -> Iterator[bytes]:
+    """Yield all events from `location` to the end of the binlog, also those that stand in no file.
+
+    The connection serves for nothing else afterwards and must be closed by the caller.
+    """
+    if location.position >= POSITIONS:
+        # The protocol would wrap the number and send other events, whose positions wrap alike.
+        raise UnsupportedEvent(str(location), "a binlog file that goes on behind 4 GiB")
+    for statement in SETUP:
+        query(connection, statement)
+    try:
+        _command(connection, _registration(replica_id))
+        connection._read_packet()
+        flags = NON_BLOCK | SEND_ANNOTATE_ROWS
+        request = struct.pack("<BIHI", BINLOG_DUMP, location.position, flags, replica_id)
+        _command(connection, request + location.file.encode())
+        while (packet := _packet(connection))[0] == OK:
+            yield packet[1:]
+    except pymysql.err.Error as error:
+        raise _refusal(error, source, location) from error
+    except (OSError, EOFError) as error:
+        raise DumpBroken(source, str(location), str(error) or type(error).__name__) from error
+    _end(packet, source, location)
+
+
+def _registration(replica_id: int) -> bytes:
+    host = b"unshard"
+    return struct.pack("<BIB", REGISTER_REPLICA, replica_id, len(host)) + host + b"\0\0" + struct.pack("<HII", 0, 0, 0)
+
+
+def _command(connection: Connection, payload: bytes) -> None:
+    connection._write_bytes(struct.pack("<I", len(payload)) + payload)
+    connection._next_seq_id = 1
+
+
+def _packet(connection: Connection) -> bytes:
+    """Read one message; messages of 16 MiB and more come in several packets."""
+    payload = _read(connection, int.from_bytes(_read(connection, 4)[:3], "little"))
+    if len(payload) < FULL_PACKET:
+        if not payload:
+            raise EOFError("an empty packet came")
+        return payload
+    parts = [payload]
+    while len(parts[-1]) == FULL_PACKET:
+        parts.append(_read(connection, int.from_bytes(_read(connection, 4)[:3], "little")))
+    return b"".join(parts)
+
+
+def _read(connection: Any, size: int) -> bytes:
+    data: bytes = connection._rfile.read(size)
+    if len(data) < size:
+        raise EOFError("the server closed the connection")
+    return data
+
+
+def _end(packet: bytes, source: str, location: Location) -> None:
+    if packet[0] == EOF and len(packet) < SHORT_EOF:
+        return
+    if packet[0] == ERROR:
+        words = packet[9:] if packet[3:4] == b"#" else packet[3:]
+        number = int.from_bytes(packet[1:3], "little")
+        raise DumpRefused(source, str(location), number, words.decode("utf-8", "replace"))
+    raise DumpBroken(source, str(location), f"unknown packet {packet[:1].hex()}")
+
+
+def _refusal(error: pymysql.err.Error, source: str, location: Location) -> DumpRefused | DumpBroken:
+    if len(error.args) > 1 and error.args[0] not in (2006, 2013):
+        return DumpRefused(source, str(location), int(error.args[0]), str(error.args[1]))
+    return DumpBroken(source, str(location), str(error))

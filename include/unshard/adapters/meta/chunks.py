@@ -1,0 +1,74 @@
+"""The chunks of the full load: what is dumped to which file, and what of it is loaded."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.database import MetaDatabase
+from unshard.adapters.meta.rows import AnyRow, shard_columns, shard_of, target_columns, target_of
+from unshard.adapters.meta.sources import lock_source
+from unshard.core.progress import Chunk, ChunkState
+
+L = tables.load_chunk
+
+
+class Chunks:
+    """Rows of `load_chunk`; their state only moves forward."""
+
+    def __init__(self, database: MetaDatabase) -> None:
+        self._database = database
+
+    def plan(self, source: str, chunks: Iterable[Chunk]) -> tuple[Chunk, ...]:
+        """Store chunks and return all of the source; shards that have chunks already keep those."""
+        with self._database.transaction() as connection:
+            lock_source(connection, self._database.task, source)
+            have = {shard_of(row) for row in connection.execute(self._of(source))}
+            now = connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
+            rows = [self._row(chunk, now) for chunk in chunks if chunk.shard not in have]
+            if rows:
+                connection.execute(insert(L), rows)
+            return tuple(map(_chunk, connection.execute(self._of(source))))
+
+    def dumped(self, chunk_id: int, path: str, rows: int, bytes: int) -> bool:
+        """Record the file of a chunk; False when the chunk was not waiting for one any more."""
+        values = {"state": ChunkState.DUMPED.value, "path": path, "row_count": rows, "bytes": bytes,
+                  "updated_at": tables.NOW}  # fmt: skip
+        where = L.c.task == self._database.task, L.c.id == chunk_id, L.c.state == ChunkState.PLANNED.value
+        with self._database.transaction() as connection:
+            return connection.execute(update(L).where(*where).values(values)).rowcount == 1
+
+    def of(self, source: str) -> tuple[Chunk, ...]:
+        """Return the chunks of a source in the order of shards and numbers."""
+        with self._database.transaction() as connection:
+            return tuple(map(_chunk, connection.execute(self._of(source))))
+
+    def clear(self, source: str) -> None:
+        """Forget the chunks of a source, to dump it anew."""
+        with self._database.transaction() as connection:
+            connection.execute(delete(L).where(L.c.task == self._database.task, L.c.source == source))
+
+    def _of(self, source: str) -> Any:
+        where = L.c.task == self._database.task, L.c.source == source
+        return select(L).where(*where).order_by(L.c.shard_schema, L.c.shard_table, L.c.number)
+
+    def _row(self, chunk: Chunk, now: datetime | None) -> dict[str, Any]:
+        return {
+            "task": self._database.task, **shard_columns(chunk.shard), **target_columns(chunk.target),
+            "number": chunk.number, "lower_bound": _bound(chunk.lower), "upper_bound": _bound(chunk.upper),
+            "state": chunk.state.value, "path": chunk.path, "row_count": chunk.rows, "bytes": chunk.bytes,
+            "loaded_rows": chunk.loaded_rows, "updated_at": now,
+        }  # fmt: skip
+
+
+def _bound(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _chunk(row: AnyRow) -> Chunk:
+    lower, upper = (None if text is None else json.loads(text) for text in (row.lower_bound, row.upper_bound))
+    return Chunk(row.id, shard_of(row), target_of(row), row.number, lower, upper, ChunkState(row.state), row.path,
+                 row.row_count, row.bytes, row.loaded_rows)  # fmt: skip

@@ -1,0 +1,133 @@
+"""The connection to the meta schema: transactions, coded errors, migrations.
+
+No connection is kept open between transactions, so that the value survives fork (Airflow) and may be
+used by several threads. READ COMMITTED everywhere: what must not move is locked by name.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import pymysql
+from pymysql.connections import Connection as DriverConnection
+from pymysql.constants import CLIENT
+from sqlalchemy import Connection, Engine, NullPool, create_engine, func, insert, select, text
+from sqlalchemy.exc import DBAPIError
+
+from unshard.adapters import mysql
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.migrations import MIGRATION_TABLE, MIGRATIONS
+from unshard.core.model import Server
+from unshard.errors import UnshardError
+from unshard.errors.meta import MetaMissing, MetaTooNew, MigrationBusy
+
+SESSION = "SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+MIGRATION_SECONDS = 60
+UNKNOWN_DATABASE, NO_SUCH_TABLE = 1049, 1146
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What `mysql.coded` reads of a connection to name it in messages."""
+
+    user: str
+    host: str
+    port: int
+    where: str = "target (meta tables)"
+
+
+class MetaDatabase:
+    """The meta schema of one task on the target."""
+
+    def __init__(self, server: Server, schema: str, task: str) -> None:
+        self.server, self.schema, self.task = server, schema, task
+        self._engine = _engine(server, schema)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Give a transaction that is committed at the end of the block, rolled back on any error."""
+        with self._coded(), self._engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Give a transaction whose queries all see one moment, for reading only."""
+        with self._coded(), self._engine.connect() as connection:
+            with connection.execution_options(isolation_level="REPEATABLE READ").begin():
+                yield connection
+
+    def now(self) -> Any:
+        """Return the target's clock."""
+        with self.transaction() as connection:
+            return connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
+
+    def close(self) -> None:
+        """Nothing stays open between transactions; kept so that callers need not know."""
+        self._engine.dispose()
+
+    def migrate(self) -> None:
+        """Create the schema and bring its tables to this version; may run in several processes at once."""
+        with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
+            if self._is_current(connection):
+                return
+            with self._alone(connection):
+                connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {mysql.identifier(self.schema)}"))
+                connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
+                connection.execute(text(MIGRATION_TABLE))
+                self._apply(connection)
+
+    def _is_current(self, connection: Connection) -> bool:
+        """Answer the usual case by two reads, so that opening a task needs no right to create."""
+        tables_of = text("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = :schema")
+        if "migration" not in connection.scalars(tables_of, {"schema": self.schema}).all():
+            return False
+        connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
+        return self._version(connection) == MIGRATIONS[-1].number
+
+    def _version(self, connection: Connection) -> int:
+        found = connection.scalar(select(func.max(tables.migration.c.number))) or 0
+        connection.commit()
+        if found > MIGRATIONS[-1].number:
+            raise MetaTooNew(self.schema, found, MIGRATIONS[-1].number)
+        return int(found)
+
+    def _apply(self, connection: Connection) -> None:
+        for step in MIGRATIONS[self._version(connection) :]:
+            for statement in step.statements:
+                connection.exec_driver_sql(statement)
+            row = {"number": step.number, "description": step.description, "applied_at": tables.NOW}
+            connection.execute(insert(tables.migration).values(row))
+            connection.commit()
+
+    @contextlib.contextmanager
+    def _alone(self, connection: Connection) -> Iterator[None]:
+        name = {"name": f"unshard migrate {self.schema}"[:64], "seconds": MIGRATION_SECONDS}
+        if connection.scalar(text("SELECT GET_LOCK(:name, :seconds)"), name) != 1:
+            raise MigrationBusy(self.schema, MIGRATION_SECONDS)
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name["name"]})
+
+    @contextlib.contextmanager
+    def _coded(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: DBAPIError) -> UnshardError:
+        cause = cast(pymysql.err.Error, error.orig)
+        if cause.args and cause.args[0] in (UNKNOWN_DATABASE, NO_SUCH_TABLE):
+            return MetaMissing(self.schema, str(cause.args[-1]))
+        place = _Place(self.server.user, self.server.host, self.server.port)
+        return mysql.coded(cause, cast(DriverConnection, place), str(error.statement or "connect"))
+
+
+def _engine(server: Server, schema: str | None) -> Engine:
+    # An UPDATE counts the rows that it finds, also those that it leaves as they are: conditions rely on it.
+    connect = partial(mysql.driver_connection, server, database=schema, init_command=SESSION,
+                      client_flag=CLIENT.FOUND_ROWS)  # fmt: skip
+    return create_engine("mysql+pymysql://", creator=connect, poolclass=NullPool, isolation_level="READ COMMITTED")

@@ -1,0 +1,106 @@
+"""The numbered steps that bring a meta schema to this version.
+
+A step is never changed once released: a later one alters what it made. DDL has no transaction, so each
+statement can be run again after a death in the middle (IF NOT EXISTS), and the number is written last.
+"""
+
+from dataclasses import dataclass
+
+OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+ID = "VARCHAR(64) NOT NULL"
+TASK = f"task {ID}"
+LOCK = "lock_id VARCHAR(255)"
+SHARD = f"source {ID}, shard_schema {ID}, shard_table VARCHAR(128) NOT NULL"
+SHARD_KEY = "source, shard_schema, shard_table"
+TARGET = f"target_schema {ID}, target_table {ID}"
+LOCATION = "file VARCHAR(255) NOT NULL, position BIGINT NOT NULL"
+DIGEST = "VARCHAR(32)"
+MOMENT = "DATETIME(6)"
+VERDICT = ("decision VARCHAR(16) NOT NULL", "replacement LONGTEXT NOT NULL")
+MIGRATION_TABLE = (
+    f"CREATE TABLE IF NOT EXISTS migration (number BIGINT NOT NULL, description VARCHAR(255) NOT NULL, "
+    f"applied_at {MOMENT} NOT NULL, PRIMARY KEY (number)) {OPTIONS}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step; `number` counts from 1 without a gap."""
+
+    number: int
+    description: str
+    statements: tuple[str, ...]
+
+
+def _table(name: str, *parts: str) -> str:
+    return f"CREATE TABLE IF NOT EXISTS `{name}` ({', '.join(parts)}) {OPTIONS}"
+
+
+_SOURCES = (
+    _table("task", TASK, "config_hash VARCHAR(64) NOT NULL", f"created_at {MOMENT} NOT NULL",
+           f"updated_at {MOMENT} NOT NULL", "PRIMARY KEY (task)"),
+    _table("source", TASK, f"source {ID}", f"identity {ID}", f"flavor {ID}", "phase VARCHAR(16) NOT NULL",
+           "snapshot_file VARCHAR(255)", "snapshot_position BIGINT", "snapshot_gtid LONGTEXT NOT NULL",
+           "dump_end_file VARCHAR(255)", "dump_end_position BIGINT", "epoch BIGINT NOT NULL",
+           f"added_at {MOMENT} NOT NULL", f"updated_at {MOMENT} NOT NULL", "PRIMARY KEY (task, source)"),
+    _table("checkpoint", TASK, f"source {ID}", LOCATION, "gtid LONGTEXT NOT NULL", "`window` BIGINT NOT NULL",
+           "last_time BIGINT NOT NULL", f"committed_at {MOMENT} NOT NULL", "PRIMARY KEY (task, source)"),
+)  # fmt: skip
+
+_SHARDS = (
+    _table("structure", TASK, f"digest {DIGEST} NOT NULL", "body LONGTEXT NOT NULL", f"added_at {MOMENT} NOT NULL",
+           "PRIMARY KEY (task, digest)"),
+    _table("shard", TASK, SHARD, TARGET, f"digest {DIGEST} NOT NULL", "start_file VARCHAR(255)",
+           "start_position BIGINT", "last_seq BIGINT NOT NULL", "has_left TINYINT NOT NULL",
+           "dropped TINYINT NOT NULL", f"born {DIGEST} NOT NULL",
+           f"PRIMARY KEY (task, {SHARD_KEY})", "KEY by_target (task, target_schema, target_table)"),
+    _table("table_schema", TASK, SHARD, "number BIGINT NOT NULL", TARGET, LOCATION, "`window` BIGINT NOT NULL",
+           f"digest {DIGEST}", f"recorded_at {MOMENT} NOT NULL", f"PRIMARY KEY (task, {SHARD_KEY}, number)"),
+    _table("schema_default", TASK, f"source {ID}", f"shard_schema {ID}", LOCATION, f"charset {ID}", f"collation {ID}",
+           f"added_at {MOMENT} NOT NULL", "PRIMARY KEY (task, source, shard_schema, file, position)"),
+    _table("load_chunk", TASK, "id BIGINT NOT NULL AUTO_INCREMENT", SHARD, TARGET, "number INT NOT NULL",
+           "lower_bound LONGTEXT", "upper_bound LONGTEXT", "state VARCHAR(16) NOT NULL", "path VARCHAR(1024) NOT NULL",
+           "row_count BIGINT NOT NULL", "bytes BIGINT NOT NULL", "loaded_rows BIGINT NOT NULL",
+           f"updated_at {MOMENT} NOT NULL", "PRIMARY KEY (task, id)", "UNIQUE KEY by_id (id)",
+           f"UNIQUE KEY by_number (task, {SHARD_KEY}, number)"),
+)  # fmt: skip
+
+_WINDOWS = (
+    _table("window", TASK, f"source {ID}", "number BIGINT NOT NULL", "state VARCHAR(16) NOT NULL",
+           "plan LONGTEXT NOT NULL", "rows_applied BIGINT NOT NULL", "rows_held BIGINT NOT NULL",
+           f"began_at {MOMENT} NOT NULL", f"committed_at {MOMENT}", "PRIMARY KEY (task, source, number)"),
+    _table("fence", TASK, f"source {ID}", TARGET, "`window` BIGINT NOT NULL", "epoch BIGINT NOT NULL",
+           "PRIMARY KEY (task, source, target_schema, target_table)"),
+    _table("held_rows", TASK, SHARD, "seq BIGINT NOT NULL", "`window` BIGINT NOT NULL", "part BIGINT NOT NULL",
+           "path VARCHAR(1024) NOT NULL", "row_count BIGINT NOT NULL", "bytes BIGINT NOT NULL",
+           f"structure {DIGEST} NOT NULL", "safe TINYINT NOT NULL", "raw TINYINT NOT NULL",
+           f"held_at {MOMENT} NOT NULL",
+           f"PRIMARY KEY (task, {SHARD_KEY}, seq, `window`, part)"),
+)  # fmt: skip
+
+_LOCKS = (
+    _table("shard_ddl", TASK, SHARD, "seq BIGINT NOT NULL", TARGET, LOCATION, "statement LONGTEXT NOT NULL",
+           "routed LONGTEXT NOT NULL", "agreement LONGTEXT NOT NULL", f"before_digest {DIGEST} NOT NULL",
+           f"after_digest {DIGEST} NOT NULL", "state VARCHAR(16) NOT NULL", "reason LONGTEXT NOT NULL",
+           "alone TINYINT NOT NULL", *VERDICT, "outcome VARCHAR(16)", LOCK,
+           "`window` BIGINT NOT NULL", f"seen_at {MOMENT} NOT NULL", f"resolved_at {MOMENT}",
+           f"PRIMARY KEY (task, {SHARD_KEY}, seq)", "KEY by_state (task, state)"),
+    _table("ddl_lock", TASK, f"{LOCK} NOT NULL", TARGET, "number BIGINT NOT NULL", "state VARCHAR(16) NOT NULL",
+           "entry LONGTEXT NOT NULL", "owner VARCHAR(64)", "forced TINYINT NOT NULL", "error LONGTEXT",
+           f"opened_at {MOMENT} NOT NULL", f"seen_at {MOMENT} NOT NULL", f"started_at {MOMENT}",
+           f"resolved_at {MOMENT}", "outcome VARCHAR(16)", *VERDICT, "done INT NOT NULL", "PRIMARY KEY (task, lock_id)",
+           "UNIQUE KEY by_number (task, target_schema, target_table, number)", "KEY by_state (task, state)"),
+    _table("ddl_lock_guard", TASK, f"{LOCK} NOT NULL", "PRIMARY KEY (task, lock_id)"),
+    _table("ddl_lock_member", TASK, f"{LOCK} NOT NULL", SHARD, "state VARCHAR(16) NOT NULL", "seq BIGINT",
+           f"updated_at {MOMENT} NOT NULL", f"PRIMARY KEY (task, lock_id, {SHARD_KEY})", "KEY by_state (task, state)"),
+    _table("ddl_history", TASK, "id BIGINT NOT NULL AUTO_INCREMENT", f"{LOCK} NOT NULL", f"source {ID}",
+           "ddl LONGTEXT NOT NULL", f"before_digest {DIGEST} NOT NULL", f"wanted_digest {DIGEST} NOT NULL",
+           "sql_mode BIGINT NOT NULL", f"started_at {MOMENT} NOT NULL", f"done_at {MOMENT}", "outcome VARCHAR(16)",
+           "error LONGTEXT", "PRIMARY KEY (task, id)", "UNIQUE KEY by_id (id)", "KEY by_lock (task, lock_id)"),
+    _table("operator_action", TASK, "id BIGINT NOT NULL AUTO_INCREMENT", f"{LOCK} NOT NULL",
+           "action VARCHAR(32) NOT NULL", "who VARCHAR(255) NOT NULL", "via VARCHAR(64) NOT NULL",
+           "reason LONGTEXT NOT NULL", "details LONGTEXT NOT NULL", f"done_at {MOMENT} NOT NULL",
+           "PRIMARY KEY (task, id)", "UNIQUE KEY by_id (id)", "KEY by_lock (task, lock_id)"),
+)  # fmt: skip
+
+MIGRATIONS = (Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),)

@@ -1,0 +1,147 @@
+"""Operators' orders: each is one transaction that changes what it orders and records it, or changes nothing.
+
+An order finds the lock as it was when it was given, else it is refused or does nothing; what follows from it is the
+coordinator's affair. A shard that is dropped keeps what waits of it until the next window of its source, because
+a window in flight may still read the files.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, case, delete, insert, or_, select, update
+
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.database import MetaDatabase
+from unshard.adapters.meta.debts import FORGIVEN, OWED, SETTLED
+from unshard.adapters.meta.rows import AnyRow, matches, shard_columns, verdict_columns
+from unshard.core.ddllock import DdlLock, LockState
+from unshard.core.model import Shard
+from unshard.core.orders import Given
+from unshard.core.window import EntryState, QueueEntry, Verdict
+from unshard.errors.orders import LockBegun
+
+K, M, A, Q, S, H, F = (tables.ddl_lock, tables.ddl_lock_member, tables.operator_action, tables.shard_ddl, tables.shard,
+                       tables.ddl_history, tables.held_rows)  # fmt: skip
+
+
+class Orders:
+    """Rows of `operator_action` and what they change; every method says whether it has changed anything."""
+
+    def __init__(self, database: MetaDatabase) -> None:
+        self._database = database
+        self._task = database.task
+
+    def force(self, lock: str, owner: str | None, order: Given) -> bool:
+        """Let a lock go with the shards that have come, also after a refusal.
+
+        An owner that is given takes the place of the present one, unless that has begun.
+        """
+        is_new = or_(K.c.forced == 0, K.c.error.is_not(None))
+        values: dict[str, Any] = {"forced": True, "error": None}
+        if owner is not None:
+            is_new = or_(is_new, K.c.owner.is_distinct_from(owner) & K.c.started_at.is_(None))
+            values["owner"] = case((K.c.started_at.is_(None), owner), else_=K.c.owner)
+        where = self._is(lock), is_new, K.c.state != LockState.RESOLVED.value
+        with self._database.transaction() as connection:
+            changed = bool(connection.execute(update(K).where(*where).values(values)).rowcount)
+            self._record(connection, lock, order, changed)
+        return changed
+
+    def decide(self, lock: str, verdict: Verdict, statements: tuple[str, ...], order: Given) -> bool:
+        """Skip or replace the DDL of all shards; LockBegun if the target may have it. The caller holds the guard."""
+        said = verdict_columns(verdict, statements)
+        with self._database.transaction() as connection:
+            row = self._open(connection, lock)
+            if row is None or ((row.decision, row.replacement) == tuple(said.values()) and row.error is None):
+                return False
+            is_again = (row.decision, row.replacement) == tuple(said.values())
+            values = {**said, "error": None, "started_at": None, "done": row.done if is_again else 0}
+            connection.execute(update(K).where(self._is(lock)).values(values))
+            given_up = {"done_at": tables.NOW, "outcome": "given up"}
+            intent = H.c.task == self._task, H.c.lock_id == lock, H.c.done_at.is_(None)
+            connection.execute(update(H).where(*intent).values(given_up))
+            self._record(connection, lock, order)
+        return True
+
+    def skip_head(self, lock: DdlLock, entry: QueueEntry, order: Given) -> bool:
+        """Resolve a shard's DDL without executing it; if it is the lock's, the shard is excused from the lock."""
+        is_ours = entry.agreement == lock.agreement
+        done = {"state": EntryState.RESOLVED.value, "outcome": "skipped", "resolved_at": tables.NOW,
+                "lock_id": lock.id if is_ours else None, **verdict_columns(Verdict.SKIP)}  # fmt: skip
+        with self._database.transaction() as connection:
+            if self._open(connection, lock.id, begun=True) is None or not self._change(connection, entry, done):
+                return False
+            if is_ours:
+                self._excuse(connection, lock.id, entry.shard, SETTLED, entry.seq)
+            self._record(connection, lock.id, order)
+        return True
+
+    def excuse(self, lock: str, shard: Shard, order: Given) -> bool:
+        """Let a shard that has reached no DDL owe the lock a skip; the lock does not wait for it."""
+        with self._database.transaction() as connection:
+            if self._open(connection, lock, begun=True) is None:
+                return False
+            changed = self._excuse(connection, lock, shard, OWED, None)
+            self._record(connection, lock, order, changed)
+        return changed
+
+    def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, order: Given) -> bool:
+        """Let statements count as a shard's DDL, if that still is `entry`; LockBegun if the target may have it."""
+        values = {"routed": changed.routed, "agreement": changed.agreement, "reason": "",
+                  **verdict_columns(Verdict.REPLACE, changed.replacement)}  # fmt: skip
+        with self._database.transaction() as connection:
+            if self._open(connection, lock) is None or not self._change(connection, entry, values):
+                return False
+            self._record(connection, lock, order)
+        return True
+
+    def drop_shard(self, lock: str, shard: Shard, order: Given) -> bool:
+        """Take a shard out of its group; it owes nothing any more."""
+        mine = {"task": self._task, **shard_columns(shard)}
+        with self._database.transaction() as connection:
+            dropped = update(S).where(matches(S, mine), S.c.dropped == 0).values(dropped=True)
+            changed = bool(connection.execute(dropped).rowcount)
+            if changed:
+                owed = update(M).where(matches(M, {**mine, "state": OWED}))
+                connection.execute(owed.values(state=FORGIVEN, updated_at=tables.NOW))
+            self._record(connection, lock, order, changed)
+        return changed
+
+    def _is(self, lock: str) -> Any:
+        return matches(K, {"task": self._task, "lock_id": lock})
+
+    def _open(self, connection: Connection, lock: str, begun: bool = False) -> AnyRow | None:
+        """Lock the lock's row; None if it is resolved, LockBegun if that matters and the target may have its DDL."""
+        row = connection.execute(select(K).where(self._is(lock)).with_for_update()).one()
+        if row.state == LockState.RESOLVED.value:
+            return None
+        if not begun and row.started_at is not None and row.error is None:
+            raise LockBegun(lock)
+        return row
+
+    def _change(self, connection: Connection, entry: QueueEntry, values: Mapping[str, Any]) -> bool:
+        same = {"seq": entry.seq, "state": EntryState.PENDING.value, "agreement": entry.agreement}
+        key = {"task": self._task, **shard_columns(entry.shard), **same}
+        return bool(connection.execute(update(Q).where(matches(Q, key)).values(values)).rowcount)
+
+    def _excuse(self, connection: Connection, lock: str, shard: Shard, state: str, seq: int | None) -> bool:
+        row = {"task": self._task, "lock_id": lock, **shard_columns(shard), "state": state, "seq": seq,
+               "updated_at": tables.NOW}  # fmt: skip
+        return bool(connection.execute(insert(M).prefix_with("IGNORE").values(row)).rowcount)
+
+    def _record(self, connection: Connection, lock: str, order: Given, changed: bool = True) -> None:
+        details = json.dumps(order.details, ensure_ascii=False)
+        row = {"task": self._task, "lock_id": lock, "action": order.action, "who": order.by, "via": order.via,
+               "reason": order.reason, "details": details, "done_at": tables.NOW}  # fmt: skip
+        if changed:
+            connection.execute(insert(A).values(row))
+
+
+def drop_waiting(connection: Connection, task: str, shard: Shard) -> None:
+    """Drop the DDL and the held rows of a shard that was dropped, in the transaction of its source's window."""
+    mine = {"task": task, **shard_columns(shard)}
+    if connection.scalar(select(S.c.dropped).where(matches(S, mine))):
+        connection.execute(delete(F).where(matches(F, mine)))
+        done = {"state": EntryState.RESOLVED.value, "outcome": "dropped", "resolved_at": tables.NOW}
+        connection.execute(update(Q).where(matches(Q, {**mine, "state": EntryState.PENDING.value})).values(done))

@@ -1,0 +1,108 @@
+"""Between rows of the meta tables and the values of core."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from sqlalchemy import Row, Table, and_
+from sqlalchemy.sql import ColumnElement
+
+from unshard.core import codec
+from unshard.core.model import Location, Shard, TableId
+from unshard.core.segment import Statement
+from unshard.core.window import EntryState, HeldFile, QueueEntry, Verdict
+from unshard.errors.meta import MetaUnreadable
+
+T = TypeVar("T")
+AnyRow = Row[Any]
+
+
+def shard_of(row: AnyRow) -> Shard:
+    """Return the shard that the row is about."""
+    return Shard(row.source, TableId(row.shard_schema, row.shard_table))
+
+
+def target_of(row: AnyRow) -> TableId:
+    """Return the target table that the row is about."""
+    return TableId(row.target_schema, row.target_table)
+
+
+def location_of(row: AnyRow, prefix: str = "") -> Location | None:
+    """Return the location of the columns with that prefix; None when they are NULL."""
+    file = getattr(row, f"{prefix}file")
+    return None if file is None else Location(file, getattr(row, f"{prefix}position"))
+
+
+def shard_columns(shard: Shard) -> dict[str, Any]:
+    """Return the columns that name a shard."""
+    return {"source": shard.source, "shard_schema": shard.table.schema, "shard_table": shard.table.name}
+
+
+def target_columns(target: TableId) -> dict[str, Any]:
+    """Return the columns that name a target table."""
+    return {"target_schema": target.schema, "target_table": target.name}
+
+
+def location_columns(location: Location | None, prefix: str = "") -> dict[str, Any]:
+    """Return the columns of a location; NULL for None."""
+    file, position = (location.file, location.position) if location else (None, None)
+    return {f"{prefix}file": file, f"{prefix}position": position}
+
+
+def matches(table: Table, columns: Mapping[str, Any]) -> ColumnElement[bool]:
+    """Return the condition that each named column has that value."""
+    return and_(*(table.c[name] == value for name, value in columns.items()))
+
+
+def read(kind: type[T], text: str, what: str) -> T:
+    """Decode a persisted value; a text of another version is a coded error."""
+    try:
+        return codec.loads(kind, text)
+    except (ValueError, TypeError) as error:
+        raise MetaUnreadable(what, str(error)) from error
+
+
+def entry_columns(entry: QueueEntry) -> dict[str, Any]:
+    """Return the columns of `shard_ddl` that come from the entry itself."""
+    return {
+        **shard_columns(entry.shard), "seq": entry.seq, **target_columns(entry.target),
+        **location_columns(entry.location), "statement": codec.dumps(entry.statement), "routed": entry.routed,
+        "agreement": entry.agreement, "before_digest": entry.before, "after_digest": entry.after,
+        "state": entry.state.value, "reason": entry.reason, "alone": entry.is_alone,
+        **verdict_columns(entry.verdict, entry.replacement),
+    }  # fmt: skip
+
+
+def verdict_columns(verdict: Verdict, replacement: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the columns of what an operator has said, of `shard_ddl` and of `ddl_lock`."""
+    return {"decision": verdict.value, "replacement": codec.dumps(replacement) if replacement else ""}
+
+
+def replacement_of(row: AnyRow, what: str, column: str = "replacement") -> tuple[str, ...]:
+    """Return the statements of a row with those columns."""
+    text = getattr(row, column)
+    return read(tuple[str, ...], text, f"the replacement of {what}") if text else ()
+
+
+def entry_of(row: AnyRow) -> QueueEntry:
+    """Return the entry of a row of `shard_ddl`."""
+    shard = shard_of(row)
+    statement = read(Statement, row.statement, f"DDL {row.seq} of {shard}")
+    return QueueEntry(shard, target_of(row), row.seq, Location(row.file, row.position), statement, row.routed,
+                      row.agreement, row.before_digest, row.after_digest, EntryState(row.state), row.reason,
+                      bool(row.alone), Verdict(row.decision),
+                      replacement_of(row, f"DDL {row.seq} of {shard}"))  # fmt: skip
+
+
+def held_columns(file: HeldFile) -> dict[str, Any]:
+    """Return the columns of `held_rows` that come from the file itself."""
+    return {
+        **shard_columns(file.shard), "seq": file.seq, "window": file.window, "part": file.part, "path": file.path,
+        "row_count": file.rows, "bytes": file.bytes, "structure": file.structure, "safe": file.safe,
+        "raw": file.is_raw,
+    }  # fmt: skip
+
+
+def held_of(row: AnyRow) -> HeldFile:
+    """Return the file of a row of `held_rows`."""
+    return HeldFile(shard_of(row), row.seq, row.window, row.part, row.path, row.row_count, row.bytes, row.structure,
+                    bool(row.safe), bool(row.raw))  # fmt: skip

@@ -1,0 +1,101 @@
+"""The sources of a task: identity, phase, P0 and P1, epoch; and their checkpoints."""
+
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.database import MetaDatabase
+from unshard.adapters.meta.rows import AnyRow, location_columns, location_of
+from unshard.core.model import Location
+from unshard.core.progress import Checkpoint, Phase, SourceState
+from unshard.errors.meta import PhaseFellBack, UnknownSource
+
+S, C = tables.source, tables.checkpoint
+
+
+class Sources:
+    """Rows of `source`."""
+
+    def __init__(self, database: MetaDatabase) -> None:
+        self._database = database
+
+    def get(self, source: str) -> SourceState | None:
+        """Return the source, None when the task has recorded nothing about it yet."""
+        with self._database.transaction() as connection:
+            row = connection.execute(self._one(source)).one_or_none()
+        return _state(row) if row else None
+
+    def all(self) -> tuple[SourceState, ...]:
+        """Return every recorded source, by name."""
+        query = select(S).where(S.c.task == self._database.task).order_by(S.c.source)
+        with self._database.transaction() as connection:
+            return tuple(map(_state, connection.execute(query)))
+
+    def add(self, source: str, identity: str, flavor: str) -> SourceState:
+        """Record a source in phase NEW; one that is recorded already is returned as it is."""
+        with self._database.transaction() as connection:
+            values = {"task": self._database.task, "source": source, "identity": identity, "flavor": flavor,
+                      "phase": Phase.NEW.value, "snapshot_gtid": "", "epoch": 0, "added_at": tables.NOW,
+                      "updated_at": tables.NOW}  # fmt: skip
+            connection.execute(insert(S).prefix_with("IGNORE").values(values))
+            return _state(connection.execute(self._one(source)).one())
+
+    def set_phase(self, source: str, phase: Phase, *, snapshot: Location | None = None,
+                  snapshot_gtid: str | None = None, dump_end: Location | None = None) -> SourceState:  # fmt: skip
+        """Move a source on, with the locations that the phase brings; the same phase again changes only those."""
+        with self._database.transaction() as connection:
+            state = lock_source(connection, self._database.task, source)
+            if phase.order < state.phase.order:
+                raise PhaseFellBack(source, state.phase, phase)
+            values: dict[str, Any] = {"phase": phase.value, "updated_at": tables.NOW}
+            values |= location_columns(snapshot, "snapshot_") if snapshot else {}
+            values |= {} if snapshot_gtid is None else {"snapshot_gtid": snapshot_gtid}
+            values |= location_columns(dump_end, "dump_end_") if dump_end else {}
+            connection.execute(update(S).where(S.c.task == self._database.task, S.c.source == source).values(values))
+            return _state(connection.execute(self._one(source)).one())
+
+    def _one(self, source: str) -> Any:
+        return select(S).where(S.c.task == self._database.task, S.c.source == source)
+
+
+class Checkpoints:
+    """Rows of `checkpoint`; windows move them, the handover makes them."""
+
+    def __init__(self, database: MetaDatabase) -> None:
+        self._database = database
+
+    def get(self, source: str) -> Checkpoint | None:
+        """Return where the windows of a source stand, None before the handover."""
+        query = select(C).where(C.c.task == self._database.task, C.c.source == source)
+        with self._database.transaction() as connection:
+            row = connection.execute(query).one_or_none()
+        return Checkpoint(Location(row.file, row.position), row.gtid, row.window, row.last_time,
+                          row.committed_at) if row else None  # fmt: skip
+
+    def start(self, source: str, location: Location, gtid: str = "") -> Checkpoint:
+        """Set the first checkpoint and the phase SYNC in one transaction; one that exists stays."""
+        with self._database.transaction() as connection:
+            lock_source(connection, self._database.task, source)
+            values = {"task": self._database.task, "source": source, **location_columns(location), "gtid": gtid,
+                      "window": 0, "last_time": 0, "committed_at": tables.NOW}  # fmt: skip
+            connection.execute(insert(C).prefix_with("IGNORE").values(values))
+            mine = (S.c.task == self._database.task, S.c.source == source)
+            connection.execute(update(S).where(*mine).values(phase=Phase.SYNC.value, updated_at=tables.NOW))
+        found = self.get(source)
+        assert found is not None
+        return found
+
+
+def lock_source(connection: Connection, task: str, source: str) -> SourceState:
+    """Lock the source's row until the end of the transaction: whatever changes a source goes through it."""
+    query = select(S).where(S.c.task == task, S.c.source == source).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise UnknownSource(task, source)
+    return _state(row)
+
+
+def _state(row: AnyRow) -> SourceState:
+    return SourceState(row.source, row.identity, row.flavor, Phase(row.phase), location_of(row, "snapshot_"),
+                       location_of(row, "dump_end_"), row.epoch, row.added_at, row.snapshot_gtid)  # fmt: skip

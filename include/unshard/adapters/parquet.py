@@ -1,0 +1,185 @@
+"""Files of rows below the storage path: Parquet, written whole or not at all.
+
+The storage is a folder of this machine or any file system that Arrow knows (`s3://`, `hdfs://`,
+`gs://`), reached under the same name by the driver and by every executor. A file appears under its
+name only when it is complete: it is written beside its place under a name that starts with `.tmp-`,
+flushed to the disk, then renamed. Whoever dies before that leaves a `.tmp-` file, which `list` does
+not show and `delete_folder` removes.
+"""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from unshard.errors import UnshardError
+from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
+
+TEMPORARY = ".tmp-"
+COMPRESSION = "zstd"
+READ_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a finished file holds."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The files of one task; a value without open handles, so it travels to executors."""
+
+    path: str
+    """Absolute folder or URI."""
+
+    def write_batches(self, relative: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Write the file `relative` in one go, replacing an older one; one row group per batch."""
+        filesystem, base = self._open()
+        final = f"{base}/{relative}"
+        folder, _, name = final.rpartition("/")
+        temporary = f"{folder}/{TEMPORARY}{uuid.uuid4().hex[:12]}-{name}"
+        given = _Given(batches)
+        with _coded("write", final, given):
+            filesystem.create_dir(folder, recursive=True)
+            try:
+                rows = _write(filesystem, temporary, schema, given)
+                size = int(filesystem.get_file_info(temporary).size)
+                filesystem.move(temporary, final)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    filesystem.delete_file(temporary)
+                raise
+            _flush_folder(filesystem, folder)
+        return Written(rows, size)
+
+    def read_batches(self, relative: str, rows: int = READ_ROWS,
+                     columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Yield the file's rows, or some columns of them, in the order of writing, at most `rows` at a time."""
+        filesystem, base = self._open()
+        final = f"{base}/{relative}"
+        with _coded("read", final), filesystem.open_input_file(final) as stream, pq.ParquetFile(stream) as file:
+            yield from file.iter_batches(batch_size=rows, columns=list(columns) if columns else None)
+
+    def schema(self, relative: str) -> pa.Schema:
+        """Return the file's columns and their types."""
+        filesystem, base = self._open()
+        final = f"{base}/{relative}"
+        with _coded("read", final), filesystem.open_input_file(final) as stream, pq.ParquetFile(stream) as file:
+            return file.schema_arrow
+
+    def exists(self, relative: str) -> bool:
+        """Whether the finished file is there."""
+        filesystem, base = self._open()
+        with _coded("look for", f"{base}/{relative}"):
+            return bool(filesystem.get_file_info(f"{base}/{relative}").type == fs.FileType.File)
+
+    def list(self, prefix: str = "") -> tuple[str, ...]:
+        """Return the finished files below the folder `prefix`, relative to the storage, sorted."""
+        filesystem, base = self._open()
+        folder = f"{base}/{prefix}".rstrip("/")
+        with _coded("list", folder):
+            found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
+        names = (info.path for info in found if info.type == fs.FileType.File)
+        return tuple(sorted(name[len(base) + 1 :] for name in names if not _is_temporary(name)))
+
+    def delete(self, relative: str) -> None:
+        """Remove a file; one that is gone already is fine, so that a repeated step goes on."""
+        filesystem, base = self._open()
+        final = f"{base}/{relative}"
+        with _coded("delete", final), contextlib.suppress(FileNotFoundError):
+            filesystem.delete_file(final)
+
+    def delete_folder(self, relative: str) -> None:
+        """Remove a folder with all that is in it, unfinished files too; a missing one is fine."""
+        filesystem, base = self._open()
+        final = f"{base}/{relative}"
+        with _coded("delete", final), contextlib.suppress(FileNotFoundError):
+            filesystem.delete_dir(final)
+
+    def _open(self) -> tuple[fs.FileSystem, str]:
+        with _coded("open", self.path):
+            if "://" in self.path:
+                filesystem, base = fs.FileSystem.from_uri(self.path)
+                return filesystem, base.rstrip("/")
+            return fs.LocalFileSystem(), str(Path(self.path).absolute())
+
+
+class _Given:
+    """The batches of the caller; remembers their error, which is none of the storage."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self.error: BaseException | None = None
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._batches
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _write(filesystem: fs.FileSystem, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    rows = 0
+    with filesystem.open_output_stream(path) as stream:
+        with pq.ParquetWriter(stream, schema, compression=COMPRESSION, use_dictionary=False) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+    if isinstance(filesystem, fs.LocalFileSystem):
+        _flush(path, os.O_RDONLY)
+    return rows
+
+
+def _flush_folder(filesystem: fs.FileSystem, folder: str) -> None:
+    # A rename survives a power failure only when the folder that holds the name is flushed too.
+    if isinstance(filesystem, fs.LocalFileSystem):
+        _flush(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _flush(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_temporary(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(TEMPORARY)
+
+
+@contextlib.contextmanager
+def _coded(action: str, path: str, given: _Given | None = None) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if given is not None and given.error is not None:
+            raise
+        coded = _error(action, path, error)
+        if coded is None:
+            raise
+        raise coded from error
+
+
+def _error(action: str, path: str, error: Exception) -> UnshardError | None:
+    match error:
+        case FileNotFoundError() if action == "read":
+            return StoredFileMissing(path)
+        case FileNotFoundError() if action == "delete":
+            return None
+        case pa.ArrowInvalid() if action == "read":
+            return StoredFileDamaged(path, str(error))
+        case pa.ArrowInvalid() | OSError():
+            return StorageFailed(action, path, str(error))
+        case _:
+            return None

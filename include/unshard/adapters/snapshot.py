@@ -1,0 +1,58 @@
+"""A view of a source at one moment, and the exact location in its binlog that belongs to it.
+
+`SHOW MASTER STATUS` is not exact: a transaction may stand in the binlog while InnoDB does not show its
+rows yet, so a reader that begins there would miss them for ever. MariaDB tells the location of a consistent
+snapshot itself; elsewhere commits are held up for a moment by FLUSH TABLES WITH READ LOCK.
+"""
+
+from dataclasses import dataclass
+
+from pymysql.connections import Connection
+
+from unshard.adapters.mysql import query
+from unshard.core.model import Location
+from unshard.errors.relay import BinlogOff
+
+BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All transactions before `location` are in the snapshot, and no other."""
+
+    location: Location
+    gtid: str
+
+
+def begin_snapshot(connection: Connection, source: str) -> Moment:
+    """Open a consistent snapshot on the connection, which lasts until its transaction ends."""
+    query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    query(connection, BEGIN)
+    found = {_text(name): _text(value) for name, value in query(connection, "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")}
+    file = found.get("Binlog_snapshot_file", "")
+    if not file:
+        return _under_lock(connection, source)
+    location = Location(file, int(found["Binlog_snapshot_position"]))
+    ((gtid,),) = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (location.file, location.position))
+    return Moment(location, _text(gtid))
+
+
+def _under_lock(connection: Connection, source: str) -> Moment:
+    query(connection, "ROLLBACK")
+    query(connection, "FLUSH TABLES WITH READ LOCK")
+    try:
+        query(connection, BEGIN)
+        rows = query(connection, "SHOW MASTER STATUS")
+        if not rows:
+            raise BinlogOff(source)
+        gtid = _text(rows[0][4]).replace("\n", "") if len(rows[0]) > 4 else ""
+        return Moment(Location(_text(rows[0][0]), int(rows[0][1])), gtid)
+    finally:
+        if connection.open:
+            query(connection, "UNLOCK TABLES")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value.decode() if isinstance(value, bytes) else str(value)

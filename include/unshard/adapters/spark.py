@@ -1,0 +1,393 @@
+"""Spark: a session by the kind of its connection, and one way to run our functions on executors.
+
+A `local[n]`, `spark://`, `yarn` or `k8s://` master gets a classic session that belongs to this process.
+`sc://host:port` is a Spark Connect server that outlives us: every process of a task joins the same
+session there (a fixed id), because a new session costs a new Python worker with all its imports. The id
+also names the content of our package, so that a session never holds two versions of the code. A server
+refuses for ever an id whose session has been closed, by its idle timeout too; then the next number is
+joined, and since all processes count alike they still meet.
+
+What runs on executors is a function over short strings (`map_items`). An error that it raises travels
+as a result and is raised again here as itself, not as the stack trace of two languages; the rest of
+the failed worker's items are left, those of other workers are finished.
+"""
+
+import atexit
+import base64
+import contextlib
+import hashlib
+import os
+import pickle
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+import urllib.parse
+import uuid
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from unshard.errors import UnshardError
+from unshard.errors.meta import SparkJobFailed, SparkTaskCrashed, SparkUnavailable, UnknownSparkConnection
+
+Connections = Callable[[str], Mapping[str, Any]]
+
+USER = "unshard"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt): ")
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)
+CLOSED_SESSIONS = 1000
+"""How many ids of closed sessions a Connect server remembers and refuses."""
+CONNECT_SECONDS = 5.0
+STOP_SECONDS = 20.0
+DEFAULT_PORT = 15002
+RETRIES: Mapping[str, Any] = {"max_retries": 8, "initial_backoff": 50, "backoff_multiplier": 2.0, "max_backoff": 1000}
+"""Milliseconds: five seconds in all, enough for a short break of the network."""
+RESULT = "failed boolean, result string"
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder} -Djava.io.tmpdir={folder}"
+QUIET = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+@contextlib.contextmanager
+def session(connection: str, connections: Connections | None = None, name: str = "unshard") -> Iterator[Any]:
+    """Open a session for the block; `connection` is a master, an `sc://` address or a connection's id.
+
+    A process has one classic session at most: an inner block shares it and leaves it to the outer one.
+    """
+    shared = _active() is not None
+    spark = open_session(address(connection, connections), name)
+    try:
+        yield spark
+    finally:
+        if _is_connect(spark) or not shared:
+            close_session(spark)
+
+
+def address(connection: str, connections: Connections | None = None) -> str:
+    """Return the master or `sc://` address that `connection` says or, being an id, leads to."""
+    if _kind(connection) is not None:
+        return connection
+    if connections is None:
+        raise UnknownSparkConnection(connection)
+    found = connections(connection)
+    host, port = str(found.get("host") or ""), found.get("port")
+    if found.get("conn_type") == "spark_connect":
+        return f"sc://{host.removeprefix('sc://')}:{port or DEFAULT_PORT}"
+    master = f"{host}:{port}" if port else host
+    if _kind(master) != "classic":
+        raise UnknownSparkConnection(connection)
+    return master
+
+
+def open_session(connection: str, name: str = "unshard") -> Any:
+    """Open a session at a master or join the session `name` of a Connect server."""
+    match _kind(connection):
+        case "classic":
+            return _classic(connection, name)
+        case "connect":
+            return _connect(connection, name)
+        case _:
+            raise UnknownSparkConnection(connection)
+
+
+def submitted_session(name: str = "unshard") -> Any:
+    """Return the session of the application that spark-submit started around us."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    _ship(spark)
+    return spark
+
+
+def close_session(spark: Any) -> None:
+    """Stop a session of our own; one at a Connect server stays for the next process."""
+    if _is_connect(spark):
+        spark.client.close()  # our channel only
+    else:
+        spark.stop()
+        _end_jvm()
+
+
+def map_items(spark: Any, function: Callable[[str], Iterable[str]], items: Sequence[str],
+              parallelism: int) -> Iterator[str]:  # fmt: skip
+    """Run `function` on every item, `parallelism` at a time; yield all results in any order.
+
+    The function may run again for an item when Spark repeats a task, so it must be repeatable.
+    """
+    if not items:
+        return
+    workers = max(1, min(parallelism, len(items)))
+    frame = spark.range(0, workers, 1, workers).mapInArrow(_OnExecutor(function, tuple(items), workers), RESULT)
+    table = collect(frame)
+    failures = [row["result"] for row in table.filter(table.column("failed")).to_pylist()]
+    if failures:
+        raise _decode(failures[0])
+    yield from table.column("result").to_pylist()
+
+
+def collect(frame: Any) -> pa.Table:
+    """Run the job of a DataFrame and return its rows; raises SparkJobFailed."""
+    try:
+        return frame.toArrow()
+    except Exception as error:
+        raise SparkJobFailed(_reason(error)) from error
+
+
+class _OnExecutor:
+    """What one Spark task does: the items of its stripe, one after the other."""
+
+    def __init__(self, function: Callable[[str], Iterable[str]], items: tuple[str, ...], workers: int) -> None:
+        self._function, self._items, self._workers = function, items, workers
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for stripe in batch.column(0).to_pylist():
+                yield from self._run(self._items[stripe :: self._workers])
+
+    def _run(self, items: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        for item in items:
+            try:
+                results = list(self._function(item))
+            except Exception as error:
+                yield _result(True, [_encode(error)])
+                return
+            yield _result(False, results)
+
+
+def _result(failed: bool, results: list[str]) -> pa.RecordBatch:
+    flags = pa.array([failed] * len(results), pa.bool_())
+    return pa.RecordBatch.from_arrays([flags, pa.array(results, pa.string())], ["failed", "result"])
+
+
+def _encode(error: Exception) -> str:
+    if isinstance(error, UnshardError):
+        return base64.b64encode(pickle.dumps(error)).decode()
+    crash = SparkTaskCrashed(f"{type(error).__name__}: {error}")
+    crash.add_note("".join(traceback.format_exception(error)))
+    return base64.b64encode(pickle.dumps(crash)).decode()
+
+
+def _decode(text: str) -> UnshardError:
+    error: UnshardError = pickle.loads(base64.b64decode(text))  # noqa: S301  written by _encode on our executor
+    return error
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of Spark's words that says most: the end of a Python traceback, else the first one."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("at ", "An error occurred while calling"))]
+    raised = [line for line in told if _RAISED.match(line)]
+    return f"{type(error).__name__}: {(raised[-1:] or told or [''])[0][:500]}"
+
+
+# --- classic sessions ---------------------------------------------------------------------------------
+
+
+def _classic(master: str, name: str) -> Any:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    active = _active()
+    if active is not None and active.master != master:
+        raise SparkUnavailable(master, f"this process has a session at {active.master} already, and can have one only")
+    if active is None:
+        folder = _folder()
+        conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(_settings(master, folder))
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        log = folder / "spark.log"
+        try:
+            with log.open("ab") as output:
+                gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            SparkContext(conf=conf, gateway=gateway)
+        except Exception as error:
+            raise SparkUnavailable(master, f"{_reason(error)}; see {log}") from error
+    spark = SparkSession.builder.getOrCreate()
+    if not master.startswith("local"):
+        _ship(spark)
+    return spark
+
+
+def _end_jvm() -> None:
+    """End the JVM that we started, and wait for it: a session that is opened later starts another."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process.stdin.close()  # the JVM ends when nobody can speak to it any more
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _active() -> Any:
+    """Return the context of this process's classic session, None before there is one."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context
+
+
+def _settings(master: str, folder: Path) -> list[tuple[str, str]]:
+    quiet = folder / "log4j2.properties"
+    quiet.write_text(QUIET)
+    options = JVM_OPTIONS.format(folder=folder) + f" -Dlog4j2.configurationFile={quiet}"
+    settings = {
+        "spark.driver.extraJavaOptions": options,
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder),
+    }
+    if master.startswith("local") or "127.0.0.1" in master or "localhost" in master:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if master.startswith("local"):
+        inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join([str(package_folder().parent), *inherited])
+    return list(settings.items())
+
+
+@cache
+def _folder() -> Path:
+    """Scratch folder of this process's Spark; removed at its end."""
+    folder = tempfile.TemporaryDirectory(prefix="unshard-spark-", ignore_cleanup_errors=True)
+    _KEPT.append(folder)
+    return Path(folder.name)
+
+
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+
+
+# --- Spark Connect --------------------------------------------------------------------------------------
+
+
+def _connect(server: str, name: str) -> Any:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession
+
+    _require_listener(server)
+    for number in range(CLOSED_SESSIONS):
+        url = f"{server.rstrip('/')}/;session_id={session_id(name, number)};user_id={USER}"
+        try:
+            spark = SparkSession.builder.remote(url).create()
+            # By default a client waits more than ten minutes for a server that is gone.
+            spark.client.set_retry_policies([DefaultPolicy(**RETRIES)])
+            # Its hook for the end of the process calls the server from a dying interpreter and can wait for ever.
+            atexit.unregister(spark.client._on_exit)
+            _ship(spark)
+        except Exception as error:
+            if "INVALID_HANDLE.SESSION_" in str(error):
+                continue
+            raise SparkUnavailable(server, _reason(error)) from error
+        return spark
+    raise SparkUnavailable(server, f"the last {CLOSED_SESSIONS} sessions of {name} were all closed")
+
+
+def _require_listener(server: str) -> None:
+    """Raise SparkUnavailable at once when nothing listens there."""
+    try:
+        place = urllib.parse.urlsplit(server)
+        socket.create_connection((place.hostname or "", place.port or DEFAULT_PORT), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise SparkUnavailable(server, str(error)) from error
+
+
+def session_id(name: str, number: int = 0) -> str:
+    """Return the id of a task's session at a Connect server, for this version of our code."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"unshard:{name}:{package_hash()}:{number}"))
+
+
+# --- our package on the executors: a zip named by its content, so processes may race to build it -----------
+
+_SHIPPED: set[str] = set()
+"""Sessions of this process that have the package."""
+
+
+def _ship(spark: Any) -> None:
+    key = spark.session_id if _is_connect(spark) else spark.sparkContext.applicationId
+    if key in _SHIPPED:
+        return
+    if _is_connect(spark):
+        _add_artifact(spark)
+    else:
+        spark.sparkContext.addPyFile(str(package_zip()))
+    _SHIPPED.add(key)
+
+
+def _add_artifact(spark: Any) -> None:
+    """Send the zip; another process of the same session may do so at this moment, and its name tells its content."""
+    try:
+        spark.addArtifacts(str(package_zip()), pyfile=True)
+    except Exception as error:
+        if "FileAlreadyExistsException" not in str(error):
+            raise
+
+
+def package_folder() -> Path:
+    """Return the folder of our package, whose parent is what Python's path must hold."""
+    return Path(__file__).parents[1]
+
+
+@cache
+def package_hash() -> str:
+    """Return 12 hexadecimal digits that name the content of the package."""
+    digest = hashlib.sha256()
+    for name, data in _modules():
+        digest.update(name.encode() + b"\0" + data + b"\0")
+    return digest.hexdigest()[:12]
+
+
+@cache
+def package_zip() -> Path:
+    """Return the zip, building it when this machine has none of this content."""
+    folder = Path(tempfile.gettempdir()) / f"unshard-package-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"unshard-{package_hash()}.zip"
+    if not path.exists():
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, data in _modules():
+                    archive.writestr(zipfile.ZipInfo(name, FIXED_TIME), data)
+        Path(file.name).replace(path)
+    return path
+
+
+def _modules() -> list[tuple[str, bytes]]:
+    folder = package_folder()
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return [(path.relative_to(folder.parent).as_posix(), path.read_bytes()) for path in paths]
+
+
+def _is_connect(spark: Any) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _kind(connection: str) -> str | None:
+    if connection.startswith("sc://"):
+        return "connect"
+    if re.match(r"(local(\[.*\])?|yarn|spark://.+|k8s://.+)\Z", connection):
+        return "classic"
+    return None

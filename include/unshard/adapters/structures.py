@@ -1,0 +1,166 @@
+"""The structures of tables as their server describes them.
+
+Everything is asked of information_schema and SHOW CREATE TABLE; nothing is parsed out of types but what the
+server prints. The text is read under an empty sql_mode, because ANSI_QUOTES and its like change how the
+server prints it, and as bytes, because a default value may be no UTF-8.
+"""
+
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from pymysql.connections import Connection
+
+from unshard.adapters.mysql import plain_mode, query, table_name
+from unshard.core.ddlcreate import normal_create
+from unshard.core.ddltokens import Dialect
+from unshard.core.model import Column, Index, TableId, TableSchema
+from unshard.core.segment import SchemaDefault
+from unshard.errors.source import TableMissing, TableUnsupported
+
+COLUMNS = """SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME,
+COLUMN_DEFAULT, EXTRA FROM information_schema.COLUMNS WHERE {where} ORDER BY TABLE_NAME, ORDINAL_POSITION"""
+INDEXES = """SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, SUB_PART
+FROM information_schema.STATISTICS WHERE {where} ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"""
+TABLES = "SELECT TABLE_NAME, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES WHERE {where}"
+
+
+class IndexPart(NamedTuple):
+    """One row of STATISTICS; a part without a column is an expression."""
+
+    key: str
+    non_unique: str
+    column: str | None
+    prefix: str | None
+
+
+class Reader(NamedTuple):
+    """A connection that is set up for reading structures."""
+
+    connection: Connection
+    dialect: Dialect
+    ignores_case: bool
+
+    def name(self, name: str) -> str:
+        """Return what the server compares names of tables by."""
+        return name.lower() if self.ignores_case else name
+
+    def rows(self, sql: str, schema: str, names: tuple[str, ...]) -> Iterator[tuple[str | None, ...]]:
+        """Query information_schema, where only an equality is looked up quickly: one table is named, many are not."""
+        one = len(names) == 1
+        where = "TABLE_SCHEMA = %s" + " AND TABLE_NAME = %s" * one
+        for row in query(self.connection, sql.format(where=where), (schema, *names[:one])):
+            yield tuple(map(_text, row))
+
+
+def read_defaults(connection: Connection) -> dict[str, SchemaDefault]:
+    """Read the default character set of every schema that the account may see."""
+    sql = "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA"
+    return {_name(row[0]): SchemaDefault(_name(row[1]), _name(row[2])) for row in query(connection, sql)}
+
+
+def read_schema(connection: Connection, table: TableId) -> TableSchema:
+    """Read one structure; raises TableMissing."""
+    found = read_schemas(connection, [table])
+    if table not in found:
+        where = getattr(connection, "where", "server")
+        raise TableMissing(where, f"{connection.host}:{connection.port}", f"there is no table {table}")
+    return found[table]
+
+
+def read_schemas(connection: Connection, tables: Iterable[TableId]) -> dict[TableId, TableSchema]:
+    """Read structures with three queries per schema and one per table; what is no table is left out."""
+    by_schema = defaultdict(list)
+    for table in tables:
+        by_schema[table.schema].append(table.name)
+    with _reading(connection) as reader:
+        return {
+            TableId(schema, name): structure
+            for schema, names in by_schema.items()
+            for name, structure in _read_schema(reader, schema, tuple(names))
+        }
+
+
+def server_dialect(connection: Connection) -> Dialect:
+    """Return which executable comments this server runs."""
+    text = connection.get_server_info()
+    # MariaDB may say 5.5.5-10.11.6-MariaDB, for the sake of old replicas.
+    numbers = re.findall(r"(\d+)\.(\d+)\.(\d+)", text)[-1]
+    major, minor, patch = map(int, numbers)
+    return Dialect("MariaDB" in text, major * 10000 + minor * 100 + patch)
+
+
+@contextlib.contextmanager
+def _reading(connection: Connection) -> Iterator[Reader]:
+    """Set up the session for reading and leave it as it was."""
+    ((ignores_case,),) = query(connection, "SELECT @@lower_case_table_names")
+    unicode = connection.use_unicode
+    with plain_mode(connection):
+        query(connection, "SET SESSION sql_quote_show_create = 1")
+        connection.use_unicode = False
+        try:
+            yield Reader(connection, server_dialect(connection), bool(int(ignores_case)))
+        finally:
+            connection.use_unicode = unicode
+
+
+def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterator[tuple[str, TableSchema]]:
+    tables = {str(name): (kind, collation or "") for name, kind, collation in reader.rows(TABLES, schema, names)}
+    columns: Mapping[str, list[Column]] = defaultdict(list)
+    for name, *rest in reader.rows(COLUMNS, schema, names):
+        columns[str(name)].append(_column(*rest))
+    parts: Mapping[str, list[IndexPart]] = defaultdict(list)
+    for name, *rest in reader.rows(INDEXES, schema, names):
+        parts[str(name)].append(IndexPart(*rest))  # type: ignore[arg-type]
+    by_name = {reader.name(name): name for name in tables}
+    for wanted in names:
+        found = by_name.get(reader.name(wanted), "")
+        kind, collation = tables.get(found, ("", ""))
+        if kind == "SYSTEM VERSIONED":
+            raise TableUnsupported(f"{schema}.{found}", "it is system versioned, so it has columns that nothing shows")
+        if kind == "BASE TABLE":
+            text = normal_create(_show_create(reader, TableId(schema, found)), reader.dialect)
+            yield wanted, TableSchema(tuple(columns[found]), _indexes(parts[found]), text, collation)
+
+
+def _show_create(reader: Reader, table: TableId) -> str:
+    return str(query(reader.connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1], "utf-8", "surrogateescape")
+
+
+def _column(name: str | None, data_type: str | None, column_type: str | None, nullable: str | None,
+            *rest: str | None) -> Column:  # fmt: skip
+    charset, collation, default, extra = rest
+    # MySQL says DEFAULT_GENERATED of a default that is an expression; such a column is not generated.
+    words = str(extra).lower().replace("default_generated", "").strip()
+    # ALTER … SET DEFAULT of a generated column shows there and nowhere else, and means nothing.
+    shown = None if "generated" in words else default
+    return Column(str(name), str(data_type).lower(), str(column_type), nullable == "YES", charset, collation,
+                  shown, words)  # fmt: skip
+
+
+def _indexes(parts: list[IndexPart]) -> tuple[Index, ...]:
+    """Group the parts; the order of indexes means nothing, so they come by name, the primary key first."""
+    grouped: dict[str, list[IndexPart]] = {}
+    for part in parts:
+        grouped.setdefault(part.key, []).append(part)
+    ordered = sorted(grouped, key=lambda name: (name != "PRIMARY", name.lower()))
+    return tuple(_index(grouped[name]) for name in ordered)
+
+
+def _index(parts: list[IndexPart]) -> Index:
+    columns = tuple(part.column for part in parts if part.column is not None)
+    prefixed = any(part.prefix is not None or part.column is None for part in parts)
+    return Index(parts[0].key, columns, int(parts[0].non_unique) == 0, prefixed)
+
+
+def _name(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _text(value: object) -> str | None:
+    """Show bytes that are no UTF-8 by their numbers: the value is only compared."""
+    if value is None:
+        return None
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

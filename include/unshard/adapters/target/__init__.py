@@ -1,0 +1,27 @@
+"""The target's tables: everything that writes rows into them, in bounded statements of one transaction.
+
+Rows travel as lines of LOAD DATA text (`lines`), are sent from memory (`load`), and the changes of a
+window become one fenced transaction per table (`apply`). What the server says about every single
+statement is checked, because LOAD DATA LOCAL turns errors into warnings and goes on.
+"""
+
+from unshard.adapters.target.apply import Applied, Changes, Fence, Lines, Removal, apply_changes
+from unshard.adapters.target.lines import lines_of
+from unshard.adapters.target.load import Destination, Loaded, Mode, load_lines, load_text
+from unshard.adapters.target.session import open_session
+
+__all__ = [
+    "Applied",
+    "Changes",
+    "Destination",
+    "Fence",
+    "Lines",
+    "Loaded",
+    "Mode",
+    "Removal",
+    "apply_changes",
+    "lines_of",
+    "load_lines",
+    "load_text",
+    "open_session",
+]

@@ -1,0 +1,78 @@
+"""Rows that go: by key in lists, or by all their values where a table has no key."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.target.lines import values_of
+from unshard.adapters.target.load import Destination, key_of, run_statement
+from unshard.core.literals import TEXTS, literal
+from unshard.core.model import Column, TableId
+from unshard.errors.target import RowsMissing, StatementWarned
+
+LISTED_KEYS = 500
+LONG_VALUE = 2000
+HASHED = (TEXTS - {"enum", "set"}) | {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
+
+
+def delete_keys(connection: Connection, table: TableId, key: Sequence[Column],
+                keys: Sequence[tuple[bytes, ...]]) -> int:  # fmt: skip
+    """Delete the rows with these keys, those that are there; returns how many that were."""
+    deleted = 0
+    for start in range(0, len(keys), LISTED_KEYS):
+        condition = any_of(key, keys[start : start + LISTED_KEYS])
+        deleted += _execute(connection, table, f"DELETE FROM {mysql.table_name(table)} WHERE {condition}")  # noqa: S608
+    return deleted
+
+
+def any_of(key: Sequence[Column], keys: Sequence[tuple[bytes | None, ...]]) -> str:
+    """Return the condition that is true for rows with one of these keys."""
+    if len(key) == 1:
+        listed = ", ".join(literal(key[0], values[0]) for values in keys)
+        return f"{mysql.identifier(key[0].name)} IN ({listed})"
+    return " OR ".join(f"({_all_of(key, values)})" for values in keys)
+
+
+def _all_of(key: Sequence[Column], values: Sequence[bytes | None]) -> str:
+    pairs = zip(key, values, strict=True)
+    return " AND ".join(f"{mysql.identifier(column.name)} = {literal(column, value)}" for column, value in pairs)
+
+
+def remove_rows(connection: Connection, destination: Destination, written: Sequence[str], line: bytes,
+                count: int) -> int:  # fmt: skip
+    """Delete exactly `count` rows that have all the values of a line; RowsMissing if there are fewer."""
+    named = {column.name for column in destination.columns}
+    conditions = [_is(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
+    conditions += [_is_default(name) for name in written if name not in named]
+    table = destination.table
+    statement = f"DELETE FROM {mysql.table_name(table)} WHERE {' AND '.join(conditions)} LIMIT {count}"  # noqa: S608
+    found = _execute(connection, table, statement)
+    if found != count:
+        raise RowsMissing(str(table), key_of(destination, line), count, found)
+    return found
+
+
+def _is(column: Column, value: bytes | None) -> str:
+    """Compare by the column's rules, for its index, and by the bytes too: collations take `a` for `A`."""
+    name = mysql.identifier(column.name)
+    if value is not None and len(value) > LONG_VALUE and column.data_type in HASHED:
+        # A statement with megabytes of digits would not fit into a packet of the server.
+        return f"OCTET_LENGTH({name}) = {len(value)} AND SHA2(BINARY {name}, 256) = '{sha256(value).hexdigest()}'"
+    equal = f"{name} <=> {literal(column, value)}"
+    if value is None or column.data_type not in TEXTS:
+        return equal
+    return f"{equal} AND BINARY {name} <=> x'{value.hex()}'"
+
+
+def _is_default(name: str) -> str:
+    return f"{mysql.identifier(name)} <=> DEFAULT({mysql.identifier(name)})"
+
+
+def _execute(connection: Connection, table: TableId, statement: str) -> int:
+    ok = run_statement(connection, statement)
+    if ok.warning_count:
+        words = "; ".join(str(row[2]) for row in mysql.query(connection, "SHOW WARNINGS")[:3])
+        raise StatementWarned(str(table), words)
+    return int(ok.affected_rows)

@@ -1,0 +1,34 @@
+"""Connections that write rows: one set of session variables, so that a value is stored as it came.
+
+* STRICT_ALL_TABLES: what does not fit is an error or a warning, never a silent cut.
+* NO_AUTO_VALUE_ON_ZERO: a 0 in an AUTO_INCREMENT column stays 0.
+* No NO_ZERO_DATE, but ALLOW_INVALID_DATES: the source accepted these dates, so they are data.
+* sql_notes: a shortened DECIMAL is only a note, and notes must be counted.
+* READ COMMITTED: no gap locks, because writers of other sources work in the same tables.
+"""
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.core.model import Server
+
+STRICT = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
+LENIENT = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
+LISTED_WARNINGS = 65535
+"""How many warnings the server keeps for SHOW WARNINGS; no statement of ours sends more rows."""
+
+
+def open_session(server: Server) -> Connection:
+    """Connect to the target for writing rows; raises coded errors."""
+    connection = mysql.connect(server, "target", local_infile=True)
+    try:
+        mysql.query(
+            connection,
+            f"SET SESSION sql_mode = '{STRICT}', foreign_key_checks = 0, unique_checks = 1, sql_notes = 1,"
+            f" max_error_count = {LISTED_WARNINGS}",
+        )
+        mysql.query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,99 @@
+"""What a source says of itself: where its binlog ends, who it is, and how it writes its binlog.
+
+Identity: MySQL has `server_uuid`. MariaDB has nothing that stays (its `server_uid` changes with the
+port, host names change with every container), so `server_id` and the data directory stand for it. A
+server that is replaced under the same identity is still found out, because each binlog file is known
+by the time at which it was created (see units/relay.py).
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+from pymysql.connections import Connection
+
+from unshard.adapters.mysql import Row, query
+from unshard.core.model import Location
+from unshard.errors import UnshardError
+from unshard.errors.relay import BinlogOff
+from unshard.errors.source import StatementRefused
+
+VARIABLES = ("version", "log_bin", "binlog_format", "binlog_row_image", "server_id", "datadir", "server_uuid")
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A source at one moment."""
+
+    end: Location
+    """Behind the last complete event of its binlog."""
+    gtid: str
+    """GTIDs that its binlog has reached (MariaDB: gtid_binlog_pos), empty if unknown."""
+    identity: str
+    flavor: str
+    """`mariadb` or `mysql`."""
+    version: str
+    binlog_format: str
+    binlog_row_image: str
+
+
+def inspect(connection: Connection, source: str) -> Upstream:
+    """Read everything that the relay needs to know before it pulls; BinlogOff if there is no binlog."""
+    variables = _variables(connection)
+    if variables.get("log_bin") not in ("ON", "1"):
+        raise BinlogOff(source)
+    version = variables.get("version", "")
+    flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
+    end, gtid = _status(connection, source)
+    return Upstream(end, gtid, _identity(variables, flavor), flavor, version, variables.get("binlog_format", ""),
+                    variables.get("binlog_row_image", ""))  # fmt: skip
+
+
+def location(connection: Connection, source: str = "") -> Location:
+    """Return where the binlog ends now."""
+    return _status(connection, source)[0]
+
+
+def identity(connection: Connection) -> str:
+    """Return what tells this server from others; equal after a restart."""
+    variables = _variables(connection)
+    return _identity(variables, "mariadb" if "mariadb" in variables.get("version", "").lower() else "mysql")
+
+
+def binlog_files(connection: Connection) -> dict[str, int]:
+    """Return the binlog files that the server still has, oldest first, with their sizes."""
+    return {str(row[0]): int(row[1]) for row in query(connection, "SHOW BINARY LOGS")}
+
+
+def _variables(connection: Connection) -> dict[str, str]:
+    names = ", ".join(f"'{name}'" for name in VARIABLES)
+    rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def _identity(variables: dict[str, str], flavor: str) -> str:
+    if variables.get("server_uuid"):
+        return f"{flavor}:{variables['server_uuid']}"
+    directory = hashlib.sha256(variables.get("datadir", "").encode()).hexdigest()[:12]
+    return f"{flavor}:{variables.get('server_id', '0')}:{directory}"
+
+
+def _status(connection: Connection, source: str) -> tuple[Location, str]:
+    rows = _show_status(connection)
+    if not rows:
+        raise BinlogOff(source)
+    file, position = str(rows[0][0]), int(rows[0][1])
+    if len(rows[0]) > 4:
+        return Location(file, position), str(rows[0][4]).replace("\n", "")
+    found = query(connection, "SELECT @@gtid_binlog_pos")
+    return Location(file, position), str(found[0][0])
+
+
+def _show_status(connection: Connection) -> list[Row]:
+    try:
+        return query(connection, "SHOW MASTER STATUS")
+    except StatementRefused as refused:
+        # MySQL 8.4 knows only the new word.
+        try:
+            return query(connection, "SHOW BINARY LOG STATUS")
+        except UnshardError:
+            raise refused from None

@@ -1,0 +1,355 @@
+"""Cuts a stream of binlog events into segments; bytes in, calls to a sink out, no I/O of its own.
+
+A segment ends at a size limit, at a rotation, and before and after every statement that is not
+transaction control; only at transaction borders, but for a statement inside a transaction (CREATE TABLE
+… SELECT), which is cut out at event borders. Control events between transactions belong to the segment
+being written, so that positions have no gaps.
+
+| the stream ends …                              | what happens                                            |
+|------------------------------------------------|---------------------------------------------------------|
+| at a transaction border                        | the segment ends there                                  |
+| inside a transaction                           | the segment ends at the last border, the rest is dropped |
+| and the server goes on in another file, after  | as above, and `next_file` is set: a crashed server rolls |
+| a crash inside a transaction                   | such a transaction back                                 |
+"""
+
+from collections import Counter
+from typing import Protocol
+from zlib import crc32
+
+from unshard.binlog.events import (
+    ARTIFICIAL,
+    BETWEEN,
+    CHECKSUM,
+    COMMENTS,
+    HEADER,
+    MAGIC,
+    QUERIES,
+    ROWS,
+    STATEMENT_CONTEXT,
+    EventType,
+    Format,
+    Frame,
+    Query,
+    admit,
+    read_format,
+    read_frame,
+    read_query,
+    read_rotate,
+    verify,
+)
+from unshard.binlog.gtids import GTIDS, Gtid, read_gtid
+from unshard.binlog.payload import rows_of
+from unshard.binlog.tablemap import NO_TABLE, read_table, table_id_of
+from unshard.binlog.transactions import Kind, classify
+from unshard.core.model import Location, TableId
+from unshard.core.segment import ByteRange, Segment, Statement
+from unshard.errors.relay import (
+    DamagedEvent,
+    PositionGap,
+    RowsWithoutTable,
+    StatementDml,
+    UnsupportedEvent,
+)
+
+E = EventType
+RANGE_BYTES = 4 << 20
+SHOWN_STATEMENT = 200
+
+
+class Sink(Protocol):
+    """Takes the bytes of one segment at a time."""
+
+    def begin(self, prefix: bytes) -> None:
+        """Start a segment file with these bytes."""
+
+    def write(self, event: bytes) -> None:
+        """Append an event."""
+
+    def finish(self, segment: Segment, length: int) -> None:
+        """Cut the file to `length` bytes and store it as this segment."""
+
+    def abandon(self) -> None:
+        """Forget the segment that was begun."""
+
+
+class _Draft:
+    """The segment being written, and its state at the last border."""
+
+    def __init__(self, file: str, start: int, prefix: int) -> None:
+        self.file, self.start = file, start
+        self.offset = self.range_start = self.border = prefix
+        self.prefix = prefix
+        self.tables: Counter[TableId] = Counter()
+        self.group: Counter[TableId] = Counter()
+        """Row events of the transaction that is not complete yet."""
+        self.ranges: list[ByteRange] = []
+        self.gtid = self.border_gtid = ""
+        self.times = self.border_times = (0, 0)
+        self.statement: Statement | None = None
+
+    def add(self, frame: Frame) -> None:
+        self.offset += frame.size
+        if frame.time:
+            self.times = (self.times[0] or frame.time, frame.time)
+
+    def close_group(self) -> None:
+        """Note that everything so far belongs to the segment."""
+        self.border, self.border_gtid, self.border_times = self.offset, self.gtid, self.times
+        self.tables += self.group
+        self.group = Counter()
+        if self.border - self.range_start >= RANGE_BYTES:
+            self.close_range()
+
+    def close_range(self) -> None:
+        """End the byte range; one without rows is left out."""
+        if self.tables:
+            counts = tuple(sorted(self.tables.items()))
+            self.ranges.append(ByteRange(self.range_start, self.border, counts))
+        self.tables = Counter()
+        self.range_start = self.border
+
+    @property
+    def end(self) -> int:
+        return self.start + self.border - self.prefix
+
+
+class Cutter:
+    """Reads events in order, from `location` on; `location` then is the last border that was reached."""
+
+    def __init__(self, source: str, location: Location, sink: Sink, segment_bytes: int) -> None:
+        self.source, self.sink, self.segment_bytes = source, sink, segment_bytes
+        self.location = location
+        self.format: Format | None = None
+        self._description = b""
+        self._position = location.position
+        self._draft: _Draft | None = None
+        self._waiting: list[tuple[Frame, bytes]] = []
+        """Events of a transaction that may still turn out to be a statement."""
+        self._open = False
+        """Whether a transaction has begun and does hold rows."""
+        self._tables: dict[int, TableId] = {}
+        self._gtid = ""
+        self._standalone = True
+
+    def feed(self, event: bytes) -> None:
+        """Take the next event of the dump."""
+        frame = read_frame(event)
+        place = f"{self.source} {self.location.file}:{self._position + frame.size}"
+        if frame.size != len(event):
+            raise DamagedEvent(place, f"{len(event)} bytes came, its frame says {frame.size}")
+        if frame.type in (E.HEARTBEAT, E.HEARTBEAT_V2):
+            return
+        if frame.type == E.FORMAT_DESCRIPTION:
+            self._describe(event, place)
+        if frame.end == 0 or frame.flags & ARTIFICIAL or (frame.type == E.ROTATE and frame.time == 0):
+            self._artificial(frame, event)
+            return
+        self._check(frame, event, place)
+        self._position += frame.size
+        self._take(admit(frame, place), frame, event, place)
+
+    def end(self) -> None:
+        """Store what has been read up to the last border."""
+        self._finish("")
+
+    def _describe(self, event: bytes, place: str) -> None:
+        self.format = read_format(event, place)
+        self._description = event
+
+    def _artificial(self, frame: Frame, event: bytes) -> None:
+        """Events that stand in no file; a ROTATE among them says where the server goes on reading."""
+        if frame.type != E.ROTATE:
+            return
+        # Whether such an event has a checksum depends on the server; only its CRC tells.
+        has_checksum = crc32(event[:-CHECKSUM]) == int.from_bytes(event[-CHECKSUM:], "little")
+        file = _file_of(event[HEADER : len(event) - (CHECKSUM if has_checksum else 0)])
+        if file != self.location.file:
+            self._go_on_in(file)
+
+    def _check(self, frame: Frame, event: bytes, place: str) -> None:
+        if self.format is None:
+            raise DamagedEvent(place, "no FORMAT_DESCRIPTION event stands before it")
+        if frame.end != (self._position + frame.size) & 0xFFFFFFFF:
+            raise PositionGap(self.source, f"{self.location.file}:{self._position}", frame.end)
+        if self.format.checksum:
+            verify(event, place)
+
+    def _take(self, kind: EventType, frame: Frame, event: bytes, place: str) -> None:
+        body = event[HEADER : len(event) - self._tail]
+        match kind:
+            case _ if kind in BETWEEN:
+                self._between(kind, frame, event, place)
+            case _ if kind in GTIDS:
+                self._begin(read_gtid(body, frame, place), frame, event, place)
+            case E.TABLE_MAP:
+                self._release()
+                self._tables[table_id_of(body)] = _table_of(body, place)
+                self._put(frame, event)
+            case E.XID:
+                self._close(frame, event)
+            case E.TRANSACTION_PAYLOAD:
+                self._whole(rows_of(body, place), frame, event, place)
+            case _ if kind in ROWS:
+                self._count(body, place)
+                self._put(frame, event)
+            case _ if kind in QUERIES:
+                self._query(read_query(body, frame, place), frame, event, place)
+            case _ if kind in COMMENTS or kind in STATEMENT_CONTEXT:
+                self._hold(frame, event)
+            case _:
+                raise UnsupportedEvent(place, kind.name)
+
+    def _between(self, kind: EventType, frame: Frame, event: bytes, place: str) -> None:
+        if self._open or self._waiting:
+            raise DamagedEvent(place, f"{kind.name} inside a transaction")
+        self._put(frame, event)
+        self._border()
+        if kind == E.ROTATE:
+            self._go_on_in(_file_of(event[HEADER : len(event) - self._tail]))
+
+    def _begin(self, gtid: Gtid, frame: Frame, event: bytes, place: str) -> None:
+        if self._open or self._waiting:
+            raise DamagedEvent(place, "a transaction begins inside another one")
+        if gtid.refused:
+            raise UnsupportedEvent(place, gtid.refused)
+        self._gtid, self._standalone = gtid.text, gtid.standalone
+        self._waiting.append((frame, event))
+
+    def _query(self, query: Query, frame: Frame, event: bytes, place: str) -> None:
+        kind, _ = classify(query.text)
+        match kind:
+            case Kind.COMMIT | Kind.ROLLBACK:
+                self._close(frame, event)
+            case Kind.BEGIN:
+                self._hold(frame, event)
+            case Kind.SAVEPOINT | Kind.ROLLBACK_TO:
+                self._release()
+                self._put(frame, event)
+            case Kind.XA:
+                raise UnsupportedEvent(place, "an XA transaction")
+            case Kind.DML:
+                raise StatementDml(place, query.text[:SHOWN_STATEMENT].decode("utf-8", "replace"))
+            case Kind.STATEMENT:
+                version = self.format.server_version if self.format else ""
+                self._statement(query.statement(place, version), frame, event)
+
+    def _statement(self, statement: Statement, frame: Frame, event: bytes) -> None:
+        """Give a statement a segment of its own."""
+        inside = self._open
+        if inside and self._draft:
+            self._draft.close_group()
+        self._advance_to(self._position - frame.size - sum(held.size for held, _ in self._waiting))
+        self._finish("")
+        self._release()
+        self._put(frame, event)
+        if self._draft:
+            self._draft.statement = statement
+        self._border()
+        self._finish("")
+        self._open = inside or not self._standalone
+        self._standalone = True
+
+    def _hold(self, frame: Frame, event: bytes) -> None:
+        if self._open:
+            self._put(frame, event)
+        else:
+            self._waiting.append((frame, event))
+
+    def _release(self) -> None:
+        """The transaction holds rows, or ends: what was held back belongs to the present segment."""
+        waiting, self._waiting = self._waiting, []
+        self._open = True
+        for frame, event in waiting:
+            self._put(frame, event)
+
+    def _count(self, body: bytes, place: str) -> None:
+        number = table_id_of(body)
+        if not self._open or (number not in self._tables and number != NO_TABLE):
+            raise RowsWithoutTable(place, number)
+        if self._draft and number != NO_TABLE:
+            self._draft.group[self._tables[number]] += 1
+
+    def _whole(self, rows: Counter[TableId], frame: Frame, event: bytes, place: str) -> None:
+        """Store an event that is a transaction as it came; only its rows are counted."""
+        if self._open:
+            raise DamagedEvent(place, "a whole transaction inside another one")
+        self._release()
+        self._put(frame, event).group += rows
+        self._end_group()
+
+    def _close(self, frame: Frame, event: bytes) -> None:
+        self._release()
+        self._put(frame, event)
+        self._end_group()
+
+    def _end_group(self) -> None:
+        self._open, self._standalone = False, True
+        self._border()
+        if self._draft and self._draft.border >= self.segment_bytes:
+            self._finish("")
+
+    def _put(self, frame: Frame, event: bytes) -> _Draft:
+        draft = self._draft or self._start()
+        self.sink.write(event)
+        draft.add(frame)
+        draft.gtid = self._gtid
+        return draft
+
+    def _start(self) -> _Draft:
+        # At 4 the description is the first event of the segment itself.
+        start = self.location.position
+        prefix = MAGIC if start == len(MAGIC) else MAGIC + self._description
+        self.sink.begin(prefix)
+        self._draft = _Draft(self.location.file, start, len(prefix))
+        return self._draft
+
+    def _border(self) -> None:
+        if self._draft:
+            self._draft.close_group()
+        self._advance_to(self._position)
+
+    def _advance_to(self, position: int) -> None:
+        self.location = Location(self.location.file, position)
+
+    def _go_on_in(self, file: str) -> None:
+        """The file ends at the last border; a transaction that was not completed in it never happened."""
+        following = Location(file, len(MAGIC))
+        if following < self.location:
+            raise DamagedEvent(str(self.location), f"the server goes back to {file}")
+        if not self._draft:
+            self._start()
+        self._finish(file)
+        self.location, self._position = following, following.position
+        self._waiting, self._open, self._tables = [], False, {}
+
+    def _finish(self, next_file: str) -> None:
+        draft, self._draft = self._draft, None
+        if draft is None:
+            return
+        if draft.end == draft.start and not next_file:
+            self.sink.abandon()
+            return
+        draft.close_range()
+        self.sink.finish(self._segment(draft, next_file), draft.border)
+
+    def _segment(self, draft: _Draft, next_file: str) -> Segment:
+        first, last = draft.border_times
+        name = f"{draft.file}.{draft.start}-{draft.end}.seg"
+        return Segment(self.source, draft.file, draft.start, draft.end, name, draft.border_gtid, first, last,
+                       tuple(draft.ranges), draft.statement, next_file)  # fmt: skip
+
+    @property
+    def _tail(self) -> int:
+        return CHECKSUM if self.format and self.format.checksum else 0
+
+
+def _file_of(body: bytes) -> str:
+    return read_rotate(body)[0]
+
+
+def _table_of(body: bytes, place: str) -> TableId:
+    try:
+        return read_table(body)[0]
+    except (IndexError, ValueError) as error:
+        raise DamagedEvent(place, f"unreadable TABLE_MAP: {error}") from error

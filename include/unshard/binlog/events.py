@@ -1,0 +1,322 @@
+"""Binlog events: the frame that all have, their types, and the bodies that say where transactions end.
+
+Every type that a supported server writes is listed, and nothing else is let through: a type that is
+passed over in silence is how rows get lost (compressed events, transaction payloads).
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from unshard.binlog.session import fraction_of, is_mariadb, session_of
+from unshard.core.charsets import charset_of, decode
+from unshard.core.segment import Statement
+from unshard.core.sqlmode import from_mysql
+from unshard.errors.relay import DamagedEvent, UnknownEvent, UnsupportedEvent
+
+MAGIC = b"\xfebin"
+HEADER = 19
+CHECKSUM = 4
+ARTIFICIAL = 0x20
+_FRAME = struct.Struct("<IBIIIH")
+_QUERY = struct.Struct("<IIBHH")
+Buffer = bytes | memoryview
+MARIADB_COMMENT = "/*M!"
+
+
+class EventType(IntEnum):
+    """The numbers in the frame; compressed types are MariaDB's log_bin_compress."""
+
+    START_V3 = 1
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    INTVAR = 5
+    APPEND_BLOCK = 9
+    DELETE_FILE = 11
+    RAND = 13
+    USER_VAR = 14
+    FORMAT_DESCRIPTION = 15
+    XID = 16
+    BEGIN_LOAD_QUERY = 17
+    EXECUTE_LOAD_QUERY = 18
+    TABLE_MAP = 19
+    WRITE_ROWS_V1 = 23
+    UPDATE_ROWS_V1 = 24
+    DELETE_ROWS_V1 = 25
+    INCIDENT = 26
+    HEARTBEAT = 27
+    ROWS_QUERY = 29
+    WRITE_ROWS_V2 = 30
+    UPDATE_ROWS_V2 = 31
+    DELETE_ROWS_V2 = 32
+    GTID_MYSQL = 33
+    ANONYMOUS_GTID_MYSQL = 34
+    PREVIOUS_GTIDS_MYSQL = 35
+    VIEW_CHANGE = 37
+    XA_PREPARE = 38
+    PARTIAL_UPDATE_ROWS = 39
+    TRANSACTION_PAYLOAD = 40
+    HEARTBEAT_V2 = 41
+    GTID_TAGGED_MYSQL = 42
+    ANNOTATE_ROWS = 160
+    BINLOG_CHECKPOINT = 161
+    GTID = 162
+    GTID_LIST = 163
+    START_ENCRYPTION = 164
+    QUERY_COMPRESSED = 165
+    WRITE_ROWS_COMPRESSED_V1 = 166
+    UPDATE_ROWS_COMPRESSED_V1 = 167
+    DELETE_ROWS_COMPRESSED_V1 = 168
+    WRITE_ROWS_COMPRESSED = 169
+    UPDATE_ROWS_COMPRESSED = 170
+    DELETE_ROWS_COMPRESSED = 171
+
+
+E = EventType
+QUERIES = frozenset((E.QUERY, E.QUERY_COMPRESSED))
+INSERTS = frozenset((E.WRITE_ROWS_V1, E.WRITE_ROWS_V2, E.WRITE_ROWS_COMPRESSED_V1, E.WRITE_ROWS_COMPRESSED))
+UPDATES = frozenset((E.UPDATE_ROWS_V1, E.UPDATE_ROWS_V2, E.UPDATE_ROWS_COMPRESSED_V1, E.UPDATE_ROWS_COMPRESSED,
+                     E.PARTIAL_UPDATE_ROWS))  # fmt: skip
+DELETES = frozenset((E.DELETE_ROWS_V1, E.DELETE_ROWS_V2, E.DELETE_ROWS_COMPRESSED_V1, E.DELETE_ROWS_COMPRESSED))
+ROWS = INSERTS | UPDATES | DELETES
+COMPRESSED_ROWS = frozenset(range(E.WRITE_ROWS_COMPRESSED_V1, E.DELETE_ROWS_COMPRESSED + 1))
+EXTRA_ROWS = frozenset((E.WRITE_ROWS_V2, E.UPDATE_ROWS_V2, E.DELETE_ROWS_V2, E.WRITE_ROWS_COMPRESSED,
+                        E.UPDATE_ROWS_COMPRESSED, E.DELETE_ROWS_COMPRESSED, E.PARTIAL_UPDATE_ROWS))  # fmt: skip
+"""Row events of version 2: their post header carries a block of extra bytes."""
+STATEMENT_CONTEXT = frozenset((E.INTVAR, E.RAND, E.USER_VAR))
+COMMENTS = frozenset((E.ANNOTATE_ROWS, E.ROWS_QUERY, E.VIEW_CHANGE))
+"""Events inside transactions that say nothing about rows: the text of a statement, a new member of a group."""
+BETWEEN = frozenset((E.FORMAT_DESCRIPTION, E.GTID_LIST, E.PREVIOUS_GTIDS_MYSQL, E.BINLOG_CHECKPOINT, E.STOP,
+                     E.ROTATE))  # fmt: skip
+"""Control events that stand between transactions."""
+REFUSED = {
+    E.START_V3: "a binlog of MySQL before 5.0", E.APPEND_BLOCK: "LOAD DATA as a statement",
+    E.DELETE_FILE: "LOAD DATA as a statement", E.BEGIN_LOAD_QUERY: "LOAD DATA as a statement",
+    E.EXECUTE_LOAD_QUERY: "LOAD DATA as a statement", E.INCIDENT: "an incident (the source lost events)",
+    E.XA_PREPARE: "an XA transaction", E.GTID_TAGGED_MYSQL: "a tagged GTID (MySQL 8.3)",
+    E.START_ENCRYPTION: "encrypted events",
+}  # fmt: skip
+"""Known types that cannot be followed yet, and what they are in a user's words."""
+
+# Post-header lengths that this package relies on; a server that announces others is refused.
+# MySQL 8.4 announces none for the rows of version 1, which it does not write any more.
+POST_HEADERS = {E.QUERY: (13,), E.TABLE_MAP: (8,), E.WRITE_ROWS_V1: (0, 8), E.UPDATE_ROWS_V1: (0, 8),
+                E.DELETE_ROWS_V1: (0, 8), E.WRITE_ROWS_V2: (0, 10), E.UPDATE_ROWS_V2: (0, 10),
+                E.DELETE_ROWS_V2: (0, 10), E.PARTIAL_UPDATE_ROWS: (0, 10)}  # fmt: skip
+
+
+class Frame(NamedTuple):
+    """The 19 bytes before every event."""
+
+    time: int
+    type: int
+    server_id: int
+    size: int
+    end: int
+    """Position in the binlog file behind the event; 0 for events that are in no file."""
+    flags: int
+
+
+ADMITTED = frozenset(set(EventType) - REFUSED.keys())
+"""Types of events that unshard can follow."""
+WRONG_CHECKSUM = "its checksum is wrong"
+Opened = tuple[Frame, Buffer, int]
+"""An event as it is decoded: frame, body without checksum, and the position in the binlog file behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a FORMAT_DESCRIPTION event says about its file."""
+
+    server_version: str
+    created: int
+    """Time stamp of the event: with the server id it tells two files of one name apart."""
+    server_id: int
+    checksum: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells two binlog files of one name apart."""
+        return f"server_id={self.server_id} created={self.created} version={self.server_version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A QUERY event whose text has not been decoded yet."""
+
+    text: bytes
+    schema: str
+    charset: str
+    sql_mode: int
+    time_zone: str
+    time: int
+    variables: Mapping[int, bytes]
+    """All status variables by code."""
+
+    def statement(self, place: str, server_version: str = "") -> Statement:
+        """Return it as what planning and DDL work with."""
+        try:
+            # With SET NAMES binary, as loaders do it, names and comments are taken as UTF-8.
+            text = decode(self.text, "utf8mb4" if self.charset in ("", "binary") else self.charset)
+        except UnicodeDecodeError as error:
+            raise DamagedEvent(place, f"the statement is no valid {self.charset}: {error}") from error
+        charset, zone = self.charset or "utf8mb4", self.time_zone or "SYSTEM"
+        session = session_of(self.variables, server_version)
+        is_mysql = server_version != "" and not is_mariadb(server_version)
+        mode = from_mysql(self.sql_mode) if is_mysql else self.sql_mode
+        if is_mysql and MARIADB_COMMENT in text:
+            # MySQL did not run it. Imported here, because executors read this module and need no tokenizer.
+            from unshard.core.ddltokens import Dialect, expand_comments
+
+            text = expand_comments(text, mode, Dialect(mariadb=False))
+        return Statement(text, self.schema, mode, charset, self.time, zone, fraction_of(self.variables), session)
+
+
+def read_frame(data: Buffer, offset: int = 0) -> Frame:
+    """Read the frame at `offset`; struct.error if it is cut off."""
+    return Frame._make(_FRAME.unpack_from(data, offset))
+
+
+def write_frame(frame: Frame, body: Buffer, end: int) -> bytes:
+    """Return the frame of an event that has no checksum (any more) and ends at that position of its file."""
+    return _FRAME.pack(frame.time, frame.type, frame.server_id, HEADER + len(body), end & 0xFFFFFFFF, frame.flags)
+
+
+def walk(data: Buffer, checksum: bool, place: str) -> Iterator[tuple[int, Frame]]:
+    """Yield (offset, frame) of all events of a buffer and check that they fill it exactly and are undamaged."""
+    offset, length = 0, len(data)
+    shortest = HEADER + (CHECKSUM if checksum else 0)
+    while offset < length:
+        if length - offset < shortest:
+            raise DamagedEvent(place, f"{length - offset} bytes are left at offset {offset}, too few for an event")
+        frame = read_frame(data, offset)
+        if not shortest <= frame.size <= length - offset:
+            raise DamagedEvent(f"{place}:{frame.end}", f"size {frame.size} at offset {offset} of {length}")
+        if checksum and not is_whole(data[offset : offset + frame.size]):
+            raise DamagedEvent(f"{place}:{frame.end}", WRONG_CHECKSUM)
+        yield offset, frame
+        offset += frame.size
+
+
+def is_whole(event: Buffer) -> bool:
+    """Whether the CRC32 at the end of an event is that of its bytes."""
+    return zlib.crc32(event[:-CHECKSUM]) == int.from_bytes(event[-CHECKSUM:], "little")
+
+
+def verify(event: Buffer, place: str) -> None:
+    """Compare the CRC32 at the end of an event with its bytes."""
+    if not is_whole(event):
+        raise DamagedEvent(place, WRONG_CHECKSUM)
+
+
+def admit(frame: Frame, place: str) -> EventType:
+    """Return the type of an event that unshard can follow; raise for all others."""
+    try:
+        kind = EventType(frame.type)
+    except ValueError:
+        raise UnknownEvent(place, frame.type) from None
+    if kind in REFUSED:
+        raise UnsupportedEvent(place, REFUSED[kind])
+    return kind
+
+
+def read_format(event: Buffer, place: str) -> Format:
+    """Read a whole FORMAT_DESCRIPTION event (with frame), which always carries a checksum algorithm byte."""
+    frame = read_frame(event)
+    body = bytes(event[HEADER:])
+    if frame.type != E.FORMAT_DESCRIPTION or len(body) < 57 + E.TABLE_MAP + 5 or body[:2] != b"\x04\x00":
+        raise DamagedEvent(place, "no FORMAT_DESCRIPTION event of binlog version 4")
+    lengths = body[57:-5]
+    for kind, allowed in POST_HEADERS.items():
+        found = lengths[kind - 1] if kind <= len(lengths) else 0
+        if found not in allowed:
+            raise UnsupportedEvent(place, f"post headers of {found} bytes for {kind.name}")
+    version = body[2:52].split(b"\0")[0].decode("ascii", "replace")
+    return Format(version, frame.time, frame.server_id, body[-5] == 1)
+
+
+def read_rotate(body: Buffer) -> tuple[str, int]:
+    """Return the file and position that a ROTATE event names."""
+    return bytes(body[8:]).decode(), int.from_bytes(body[:8], "little")
+
+
+def read_query(body: Buffer, frame: Frame, place: str) -> Query:
+    """Read a QUERY or QUERY_COMPRESSED event."""
+    try:
+        return _read_query(bytes(body), frame, place)
+    except (struct.error, IndexError, UnicodeDecodeError, KeyError) as error:
+        raise DamagedEvent(place, f"unreadable QUERY event: {error!r}") from error
+
+
+def _read_query(body: bytes, frame: Frame, place: str) -> Query:
+    _, _, schema_size, _, variables_size = _QUERY.unpack_from(body)
+    start = _QUERY.size + variables_size
+    variables = _status_variables(body[_QUERY.size : start], place)
+    end = start + schema_size
+    if end >= len(body) or body[end]:
+        raise DamagedEvent(place, "the schema of a QUERY event is cut off")
+    text = body[end + 1 :]
+    if frame.type == E.QUERY_COMPRESSED:
+        text = inflate(text, place)
+    client = variables.get(4, b"")
+    charset = charset_of(int.from_bytes(client[:2], "little")) if client else ""
+    zone = variables.get(5, b"")[1:].decode("ascii")
+    mode = int.from_bytes(variables.get(1, b""), "little")
+    return Query(text, body[start:end].decode(), charset, mode, zone, frame.time, variables)
+
+
+# Sizes of status variables by code: a number of bytes, or how to find it out.
+_COUNTED = -1  # one byte with the length, then so many bytes
+_VARIABLES = {0: 4, 1: 8, 3: 4, 4: 6, 5: _COUNTED, 6: _COUNTED, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2,
+              19: 1, 20: 1, 128: 3, 129: 8}  # fmt: skip
+
+
+def _status_variables(data: bytes, place: str) -> dict[int, bytes]:
+    found, offset = {}, 0
+    while offset < len(data):
+        code = data[offset]
+        size = _variable_size(data, offset + 1, code, place)
+        if offset + 1 + size > len(data):
+            raise DamagedEvent(place, f"status variable {code} of a QUERY event is cut off")
+        found[code] = data[offset + 1 : offset + 1 + size]
+        offset += 1 + size
+    return found
+
+
+def _variable_size(data: bytes, offset: int, code: int, place: str) -> int:
+    match code:
+        case 2:  # catalog of MySQL 5.0: counted, and a zero byte
+            return data[offset] + 2
+        case 11:  # invoker: user and host
+            user = data[offset]
+            return user + data[offset + 1 + user] + 2
+        case 12:  # names of schemas, each ended by a zero byte; 254 means too many to be named
+            end = offset + 1
+            for _ in range(data[offset] if data[offset] != 254 else 0):
+                end = data.index(0, end) + 1
+            return end - offset
+        case 130:  # MariaDB's flags of a two-phase ALTER, and its sequence number
+            return 9 if data[offset] & 0x0C else 1
+        case _ if code in _VARIABLES:
+            size = _VARIABLES[code]
+            return data[offset] + 1 if size == _COUNTED else size
+        case _:
+            raise DamagedEvent(place, f"unknown status variable {code} of a QUERY event")
+
+
+def inflate(data: bytes, place: str) -> bytes:
+    """Open the compressed part of an event of MariaDB's log_bin_compress."""
+    count = data[0] & 7 if data else 0
+    if not data or data[0] & 0x70 or not 1 <= count <= 4:
+        raise DamagedEvent(place, "unknown compression")
+    try:
+        plain = zlib.decompress(data[1 + count :])
+    except zlib.error as error:
+        raise DamagedEvent(place, f"cannot be decompressed: {error}") from error
+    if len(plain) != int.from_bytes(data[1 : 1 + count], "big"):
+        raise DamagedEvent(place, "decompresses to another length than it says")
+    return plain

@@ -1,0 +1,139 @@
+"""The events of one table as they stand in a byte range: rows whose structure nobody knows yet.
+
+`extract` takes out what `decode_range` would read of the table, settled as far as it can be without a structure:
+transactions that the dump has seen and rows that were rolled back are left out, payloads are opened, checksums
+are verified and dropped; everything else is kept as it is. So for every structure, decoding the extract
+gives the same rows in the same order as decoding the range.
+
+An extract comes in pieces that can be decoded alone: each has the TABLE_MAP events that its rows need.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from unshard.binlog.binding import bind_structure
+from unshard.binlog.decoder import Origin, decode_range, opened
+from unshard.binlog.events import CHECKSUM, HEADER, ROWS, Buffer, EventType, Frame, admit, walk, write_frame
+from unshard.binlog.tablemap import NO_TABLE, read_table, read_table_map, table_id_of
+from unshard.binlog.transactions import survey
+from unshard.core.model import TableId, TableSchema
+from unshard.errors.relay import DamagedEvent, RelayError, RowsWithoutTable
+
+PIECE_BYTES = 8 << 20
+NOWHERE = Origin()
+RAW = pa.schema([
+    ("table_schema", pa.string()), ("table_name", pa.string()), ("file", pa.string()), ("count", pa.int64()),
+    ("maps", pa.binary()), ("events", pa.binary()),
+])  # fmt: skip
+"""The columns of a file of pieces; `file` is the binlog file, `count` the number of row events."""
+WITHOUT_EVENTS = tuple(name for name in RAW.names if name != "events")
+_UNREADABLE = (IndexError, ValueError)
+
+
+@dataclass(slots=True)
+class _Extract:
+    """What has been gathered since the last piece was given away, and what table ids mean."""
+
+    table: TableId
+    file: str
+    ids: dict[int, tuple[bytes, bytes] | None] = field(default_factory=dict)
+    """Body and whole event of the TABLE_MAP that an id stands for; None: another table."""
+    written: set[int] = field(default_factory=set)
+    """Ids whose present TABLE_MAP is among the events."""
+    maps: list[bytes] = field(default_factory=list)
+    events: list[bytes] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+
+    def bind(self, frame: Frame, body: bytes, end: int) -> None:
+        """Note what a table id means from here on."""
+        try:
+            number, is_ours = table_id_of(body), read_table(body)[0] == self.table
+        except _UNREADABLE as error:
+            raise DamagedEvent(f"{self.file}:{end}", f"unreadable TABLE_MAP: {error}") from error
+        known = self.ids.get(number)
+        if not is_ours:
+            self.ids[number] = None
+        elif known is None or known[0] != body:
+            self.ids[number] = body, write_frame(frame, body, end) + body
+            self.written.discard(number)
+
+    def add(self, frame: Frame, body: bytes, end: int) -> None:
+        """Take a row event if it is one of the table's."""
+        number = table_id_of(body)
+        if number == NO_TABLE:
+            return
+        if number not in self.ids:
+            raise RowsWithoutTable(f"{self.file}:{end}", number)
+        described = self.ids[number]
+        if described is None:
+            return
+        if number not in self.written:
+            self.written.add(number)
+            self.maps.append(described[1])
+            self._take(described[1])
+        self._take(write_frame(frame, body, end) + body)
+        self.count += 1
+
+    def piece(self) -> pa.RecordBatch:
+        """Return what was gathered and begin anew."""
+        row = {"table_schema": self.table.schema, "table_name": self.table.name, "file": self.file, "count": self.count,
+               "maps": b"".join(self.maps), "events": b"".join(self.events)}  # fmt: skip
+        self.written, self.maps, self.events, self.count, self.size = set(), [], [], 0, 0
+        return pa.RecordBatch.from_pylist([row], schema=RAW)
+
+    def _take(self, event: bytes) -> None:
+        self.events.append(event)
+        self.size += len(event)
+
+
+def extract(data: Buffer, checksum: bool, table: TableId, start: int = -1,
+            origin: Origin = NOWHERE, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Yield the table's row events of a range, one piece a batch, without transactions that end up to `start`.
+
+    A piece ends with the event that makes it as large as `piece_bytes`.
+    """
+    events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))
+    tail = CHECKSUM if checksum else 0
+    found = survey(opened(data, events, tail, origin), origin.file)
+    gathered = _Extract(table, origin.file)
+    for number, (frame, body, end) in enumerate(opened(data, events, tail, origin)):
+        kind = admit(frame, f"{origin.file}:{end}")
+        if kind == EventType.TABLE_MAP:
+            gathered.bind(frame, bytes(body), end)
+        elif kind in ROWS and number not in found.undone and found.ends[number] > start:
+            gathered.add(frame, bytes(body), end)
+            if gathered.size >= piece_bytes:
+                yield gathered.piece()
+    if gathered.count:
+        yield gathered.piece()
+
+
+def decode(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an extract, as `decode_range` does."""
+    for piece in _pieces(batches):
+        table = TableId(piece["table_schema"], piece["table_name"])
+        origin = Origin(source, piece["file"])
+        for _, batch in decode_range(piece["events"], False, {table: schema}, origin=origin):
+            yield batch
+
+
+def misfit(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) -> str:
+    """Return why rows of an extract cannot have that structure, as far as their TABLE_MAPs tell; empty if they can."""
+    for piece in _pieces(batches):
+        shard = Origin(source).shard(TableId(piece["table_schema"], piece["table_name"]))
+        for offset, frame in walk(piece["maps"], False, piece["file"]):
+            body = piece["maps"][offset + HEADER : offset + frame.size]
+            try:
+                bind_structure(read_table_map(body), schema, shard, f"{piece['file']}:{frame.end}")
+            except RelayError as error:
+                return error.message
+    return ""
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()

@@ -1,0 +1,322 @@
+"""A reader of row images, generated as Python source for one table structure.
+
+One function with straight code for each column is what makes a scalar decoder fast enough; runs of
+integers without NULL are unpacked at once. The code reads beyond no event: an index or a struct outside
+the bytes raises, a slice that is cut short moves the offset beyond the end, and each row is checked to
+end inside. Integers leave as numbers and become text as whole columns.
+"""
+
+import itertools
+import re
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from unshard.binlog import values
+from unshard.binlog.jsonvalue import json_text, patched_text
+from unshard.binlog.labels import encoded_labels
+from unshard.binlog.metadata import packed
+from unshard.binlog.tablemap import BLOBS, FIXED_BYTES, GEOMETRIES, INTEGERS, Field, numbers_of
+from unshard.binlog.tablemap import FieldType as F
+from unshard.core.charsets import encode
+from unshard.core.model import Column
+from unshard.errors.relay import UnsupportedColumn
+
+Append = Callable[[tuple[Any, ...]], None]
+Reader = Callable[[bytes, int, int, Append], None]
+Finish = Callable[[Sequence[Any]], pa.Array]
+DOUBLE_WIDTH = 22
+"""Display width of DOUBLE ZEROFILL."""
+NO_JSON = -1
+_SHORT = frozenset((F.VARCHAR, F.STRING, F.VAR_STRING, F.VARCHAR_COMPRESSED))
+"""Types whose metadata is the length that they may have; it decides how many bytes their own length takes."""
+INTEGER_CODES = {F.TINY: "bB", F.SHORT: "hH", F.LONG: "iI", F.LONGLONG: "qQ"}
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """How one column is read: exactly one of `integer`, `convert` and `prefix` is set."""
+
+    integer: str = ""
+    """Code of struct for one integer."""
+    convert: Callable[..., Any] | None = None
+    width: int = 0
+    """Bytes that `convert(data, offset)` reads."""
+    prefix: int = 0
+    """Bytes of the length before the value."""
+    then: Callable[[bytes], bytes] | None = None
+    """What turns the bytes behind a prefix into the value; None: they are the value."""
+    finish: Finish | None = None
+    plain: bool = False
+    """Whether `finish` prints integers and does nothing else."""
+    json: int = NO_JSON
+    """Number of the column among those of MySQL's JSON type, which partial updates are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowReader:
+    """`read(data, begin, end, append)` appends one tuple for each row image; `finish` makes columns of them."""
+
+    read: Reader
+    finish: tuple[Finish, ...]
+
+
+@lru_cache(1024)
+def compile_reader(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> RowReader:
+    """Generate the reader of a structure whose fields and columns agree; generated columns are stepped over."""
+    codes = codes_of(fields, columns, shard)
+    namespace: dict[str, Any] = {}
+    lines = [" while o<e:", *_image(codes, columns, namespace)]
+    kept = [code for code, column in zip(codes, columns, strict=True) if not column.is_generated]
+    return RowReader(_compiled(lines, namespace, shard), tuple(code.finish or _binary for code in kept))
+
+
+@lru_cache(1024)
+def compile_partial(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> Reader:
+    """Generate the reader of PARTIAL_UPDATE_ROWS: an AFTER image may hold changes of JSON in place of its values."""
+    codes = codes_of(fields, columns, shard)
+    namespace: dict[str, Any] = {"packed": packed, "patched": _patched}
+    size = (sum(code.json != NO_JSON for code in codes) + 7) // 8
+    options = ["  v,o=packed(b,o)", "  if v>1: raise ValueError(f'row value options {v}')", "  p=0",
+               f"  if v: p=fb(b[o:o+{size}],'little'); o+={size}"]  # fmt: skip
+    before = _image(codes, columns, namespace, "before")
+    after = _image(codes, columns, namespace, "after")
+    return _compiled([" while o<e:", *before, *options, *after], namespace, shard)
+
+
+def codes_of(fields: Sequence[Field], columns: Sequence[Column], shard: str) -> list[Code]:
+    """Return how the columns of a structure are read."""
+    codes = [_code(field, column, shard) for field, column in zip(fields, columns, strict=True)]
+    numbers = itertools.count()
+    return [replace(code, json=next(numbers)) if field.type == F.JSON else code
+            for code, field in zip(codes, fields, strict=True)]  # fmt: skip
+
+
+def _compiled(lines: Sequence[str], namespace: dict[str, Any], shard: str) -> Reader:
+    namespace["fb"] = int.from_bytes
+    source = "\n".join(["def read(b,o,e,append):", *lines])
+    exec(compile(source, f"<rows of {shard}>", "exec"), namespace)  # noqa: S102
+    read: Reader = namespace["read"]
+    return read
+
+
+def _image(codes: Sequence[Code], columns: Sequence[Column], namespace: dict[str, Any], part: str = "") -> list[str]:
+    """Return the code of one row image; `part` is that of a partial update."""
+    bitmap = (len(codes) + 7) // 8
+    filled = sum(1 << number for number, column in enumerate(columns) if not column.nullable)
+    lines = [f"  n=fb(b[o:o+{bitmap}],'little')", f"  o+={bitmap}"]
+    if filled:
+        # A NULL here means that the tracked structure is not the one of the rows.
+        lines.append(f"  if n&{filled}: raise ValueError('NULL in a column that has none')")
+    number = 0
+    while number < len(codes):
+        run = _run(codes, columns, number)
+        if run > 1:
+            lines += _integers(codes[number : number + run], number, namespace)
+        elif part and codes[number].json != NO_JSON:
+            lines += _json(codes[number], number, part, namespace)
+        else:
+            lines += _column(codes[number], number, columns[number].nullable, namespace)
+        number += max(run, 1)
+    kept = "".join(f"c{k}," for k, column in enumerate(columns) if not column.is_generated)
+    return [*lines, "  if o>e: raise IndexError('a row goes beyond the end of its event')", f"  append(({kept}))"]
+
+
+def _json(code: Code, number: int, part: str, namespace: dict[str, Any]) -> list[str]:
+    """Keep the document of a BEFORE image, and use it where the AFTER image has changes only."""
+    namespace[f"t{number}"] = code.then
+    value = f"   s=fb(b[o:o+{code.prefix}],'little'); o+={code.prefix}; d=b[o:o+s]; o+=s"
+    read = f"   c{number}=t{number}(d)"
+    if part == "before":
+        return [f"  if n&{1 << number}: c{number}=j{number}=None", "  else:", value, f"   j{number}=d", read]
+    changed = f"   if p>>{code.json}&1: c{number}=patched(j{number},d)"
+    return [f"  if n&{1 << number}: c{number}=None", "  else:", value, changed, f"   else: {read.strip()}"]
+
+
+def _patched(before: bytes | None, changes: bytes) -> bytes:
+    if before is None:
+        raise ValueError("changes of a JSON value that is NULL")
+    return patched_text(before, changes)
+
+
+def _run(codes: Sequence[Code], columns: Sequence[Column], start: int) -> int:
+    """Count the integers without NULL from `start` on."""
+    end = start
+    while end < len(codes) and codes[end].integer and not columns[end].nullable:
+        end += 1
+    return end - start
+
+
+def _integers(codes: Sequence[Code], first: int, namespace: dict[str, Any]) -> list[str]:
+    unpack = struct.Struct("<" + "".join(code.integer for code in codes))
+    namespace[f"u{first}"] = unpack.unpack_from
+    names = ",".join(f"c{first + k}" for k in range(len(codes)))
+    return [f"  {names}=u{first}(b,o); o+={unpack.size}"]
+
+
+def _column(code: Code, number: int, nullable: bool, namespace: dict[str, Any]) -> list[str]:
+    body = _value(code, number, namespace)
+    if not nullable:
+        return [f"  {body}"]
+    return [f"  if n&{1 << number}: c{number}=None", "  else:", f"   {body}"]
+
+
+def _value(code: Code, number: int, namespace: dict[str, Any]) -> str:
+    if code.integer:
+        unpack = struct.Struct("<" + code.integer)
+        namespace[f"u{number}"] = unpack.unpack_from
+        return f"c{number},=u{number}(b,o); o+={unpack.size}"
+    if code.convert:
+        namespace[f"f{number}"] = code.convert
+        return f"c{number}=f{number}(b,o); o+={code.width}"
+    size = {1: "b[o]", 2: "b[o]|b[o+1]<<8"}.get(code.prefix, f"fb(b[o:o+{code.prefix}],'little')")
+    value = "b[o:o+s]"
+    if code.then:
+        namespace[f"t{number}"] = code.then
+        value = f"t{number}({value})"
+    return f"s={size}; o+={code.prefix}; c{number}={value}; o+=s"
+
+
+def _code(field: Field, column: Column, shard: str) -> Code:
+    kind = column.data_type
+    if kind in INTEGERS:
+        return _integer(field, column)
+    if kind in ("float", "double", "decimal", "bit"):
+        return _number(field, column)
+    if kind in ("enum", "set"):
+        return _labelled(field, column, shard)
+    if kind in ("binary", *FIXED_BYTES):
+        return _padded(field, column)
+    if kind in ("char", "varchar", "varbinary", "vector", "json", *BLOBS, *GEOMETRIES):
+        return _bytes(field, column)
+    return _temporal(field, column, shard)
+
+
+def _bytes(field: Field, column: Column) -> Code:
+    prefix = (2 if field.a > 255 else 1) if field.type in _SHORT else field.a
+    if field.type in (F.VARCHAR_COMPRESSED, F.BLOB_COMPRESSED):
+        return Code(prefix=prefix, then=values.inflated)
+    match column.data_type:
+        case "json":
+            return Code(prefix=prefix, then=json_text)
+        case "vector":
+            return Code(prefix=prefix, then=values.vector_of(numbers_of(column.column_type)[0]))
+        case _:
+            return Code(prefix=prefix)
+
+
+def _number(field: Field, column: Column) -> Code:
+    match column.data_type:
+        case "float":
+            return Code(convert=values.float_text("<f", None), width=4)
+        case "double":
+            return _double(column)
+        case "decimal":
+            return _decimal(field, column)
+        case _:
+            return Code(convert=values.bit_bytes(field.a, field.b), width=field.a + (field.b > 0))
+
+
+def _integer(field: Field, column: Column) -> Code:
+    unsigned = column.is_unsigned
+    finish = _padded_integers(column) if "zerofill" in column.column_type else _integers_text(unsigned)
+    if field.type == F.INT24:
+        return Code(convert=_unsigned24 if unsigned else _signed24, width=3, finish=finish)
+    plain = "zerofill" not in column.column_type
+    return Code(integer=INTEGER_CODES[F(field.type)][unsigned], finish=finish, plain=plain)
+
+
+def _signed24(data: bytes, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + 3], "little", signed=True)
+
+
+def _unsigned24(data: bytes, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + 3], "little")
+
+
+def _decimal(field: Field, column: Column) -> Code:
+    width = values.decimal_bytes(field.a, field.b)
+    finish: Finish | None = None
+    if "zerofill" in column.column_type:
+        finish = _padded_texts(field.a + (field.b > 0))
+    return Code(convert=values.decimal_text(field.a, field.b), width=width, finish=finish)
+
+
+def _labelled(field: Field, column: Column, shard: str) -> Code:
+    labels = encoded_labels(column, shard)
+    charset = column.charset or "utf8mb4"
+    if column.data_type == "enum":
+        return Code(convert=values.enum_text(labels, field.a), width=field.a)
+    return Code(convert=values.set_text(labels, field.a, encode(",", charset)), width=field.a)
+
+
+def _padded(field: Field, column: Column) -> Code:
+    """Trailing zero bytes are not stored in the binlog, but are part of the value."""
+    width = FIXED_BYTES.get(column.data_type, field.a)
+    show = {"uuid": values.uuid_text, "inet4": values.inet4_text, "inet6": values.inet6_text}.get(column.data_type)
+
+    def pad(value: bytes) -> bytes:
+        if len(value) > width:
+            raise ValueError(f"{len(value)} bytes in a column of {width}")
+        whole = value.ljust(width, b"\0")
+        return show(whole) if show else whole
+
+    return Code(prefix=2 if field.a > 255 else 1, then=pad)
+
+
+def _temporal(field: Field, column: Column, shard: str) -> Code:
+    fraction = values.fraction_bytes(field.a)
+    match field.type:
+        case F.DATE | F.NEWDATE:
+            return Code(convert=values.date_text, width=3)
+        case F.DATETIME:
+            return Code(convert=values.datetime_text(field.a), width=5 + fraction)
+        case F.TIMESTAMP:
+            return Code(convert=values.timestamp_text(field.a), width=4 + fraction)
+        case F.TIME:
+            return Code(convert=values.time_text(field.a), width=3 + fraction)
+        case F.YEAR if column.column_type != "year(2)":
+            return Code(convert=values.year_text, width=1)
+        case F.TIME_OLD | F.DATETIME_OLD | F.TIMESTAMP_OLD if "(" not in column.column_type:
+            return _old_temporal(F(field.type))
+        case _:
+            raise UnsupportedColumn(shard, column.name, f"{column.column_type} stored as {field}")
+
+
+def _old_temporal(kind: F) -> Code:
+    if kind == F.TIME_OLD:
+        return Code(convert=values.old_time_text, width=3)
+    if kind == F.DATETIME_OLD:
+        return Code(convert=values.old_datetime_text, width=8)
+    return Code(convert=values.old_timestamp_text, width=4)
+
+
+def _double(column: Column) -> Code:
+    """DOUBLE(m,d) is printed with exactly d digits, ZEROFILL with all the width that it may take."""
+    found = re.match(r"double\((\d+),(\d+)\)", column.column_type)
+    width, digits = (int(found[1]), int(found[2])) if found else (DOUBLE_WIDTH, None)
+    finish = _padded_texts(width) if "zerofill" in column.column_type else None
+    return Code(convert=values.float_text("<d", digits), width=8, finish=finish)
+
+
+def _binary(cells: Sequence[bytes | None]) -> pa.Array:
+    return pa.array(cells, pa.binary())
+
+
+def _integers_text(unsigned: bool) -> Finish:
+    kind = pa.uint64() if unsigned else pa.int64()
+    return lambda cells: pa.array(cells, kind).cast(pa.string()).cast(pa.binary())
+
+
+def _padded_integers(column: Column) -> Finish:
+    """ZEROFILL is part of what the server prints."""
+    pad = _padded_texts(int(column.column_type.partition("(")[2].partition(")")[0]))
+    return lambda cells: pad([None if cell is None else b"%d" % cell for cell in cells])
+
+
+def _padded_texts(width: int) -> Finish:
+    return lambda cells: _binary([None if cell is None else cell.rjust(width, b"0") for cell in cells])

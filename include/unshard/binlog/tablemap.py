@@ -1,0 +1,239 @@
+"""TABLE_MAP events: which table the next row events belong to, and the physical types of its columns.
+
+The map knows no names, no signs and no labels unless the server sends metadata, so it is bound to the
+tracked structure of the shard (binding.py).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from unshard.binlog.labels import read_labels
+from unshard.binlog.metadata import Metadata, packed, read_metadata
+from unshard.core.model import Column, TableId
+
+
+class FieldType(IntEnum):
+    """Physical column types of MySQL and MariaDB."""
+
+    TINY = 1
+    SHORT = 2
+    LONG = 3
+    FLOAT = 4
+    DOUBLE = 5
+    TIMESTAMP_OLD = 7
+    LONGLONG = 8
+    INT24 = 9
+    DATE = 10
+    TIME_OLD = 11
+    DATETIME_OLD = 12
+    YEAR = 13
+    NEWDATE = 14
+    VARCHAR = 15
+    BIT = 16
+    TIMESTAMP = 17
+    DATETIME = 18
+    TIME = 19
+    BLOB_COMPRESSED = 140
+    VARCHAR_COMPRESSED = 141
+    VECTOR = 242
+    JSON = 245
+    DECIMAL = 246
+    ENUM = 247
+    SET = 248
+    BLOB = 252
+    VAR_STRING = 253
+    STRING = 254
+    GEOMETRY = 255
+
+
+F = FieldType
+NO_TABLE = 0xFFFFFF
+"""Table id of a row event that only ends a statement."""
+NAMES = {int(kind): kind.name for kind in FieldType}
+_ONE_BYTE = frozenset((F.BLOB, F.GEOMETRY, F.JSON, F.FLOAT, F.DOUBLE, F.TIMESTAMP, F.DATETIME, F.TIME,
+                       F.BLOB_COMPRESSED, F.VECTOR))  # fmt: skip
+_TWO_BYTES = frozenset((F.VARCHAR, F.VARCHAR_COMPRESSED, F.BIT, F.DECIMAL, F.STRING, F.VAR_STRING))
+INTEGERS = {"tinyint": F.TINY, "smallint": F.SHORT, "mediumint": F.INT24, "int": F.LONG, "bigint": F.LONGLONG}
+GEOMETRIES = frozenset(("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+                        "geometrycollection", "geomcollection"))  # fmt: skip
+BLOBS = {"tinyblob": 1, "tinytext": 1, "blob": 2, "text": 2, "mediumblob": 3, "mediumtext": 3, "longblob": 4,
+         "longtext": 4}  # fmt: skip
+LARGEST_CHARACTER = {
+    "utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "gb18030": 4, "utf8mb3": 3, "utf8": 3, "ujis": 3, "eucjpms": 3,
+    "ucs2": 2, "gbk": 2, "gb2312": 2, "big5": 2, "sjis": 2, "cp932": 2, "euckr": 2,
+}  # fmt: skip
+"""Bytes of a character set's largest character; those that are not here have one byte each."""
+FIXED_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
+NUMERIC = frozenset((*INTEGERS.values(), F.FLOAT, F.DOUBLE, F.DECIMAL, F.YEAR))
+"""Types for which the optional metadata tell the sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The physical type of one column: `a` and `b` are what its metadata says, by type.
+
+    Byte length of strings; bytes of the length prefix of blobs; fractional digits of times; precision
+    and scale of DECIMAL; bytes of ENUM and SET; bytes and odd bits of BIT.
+    """
+
+    type: int
+    a: int = 0
+    b: int = 0
+
+    def __str__(self) -> str:
+        name = NAMES.get(self.type, f"type {self.type}")
+        return f"{name}({self.a},{self.b})" if self.b else f"{name}({self.a})" if self.a else name
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """One TABLE_MAP event."""
+
+    table_id: int
+    table: TableId
+    fields: tuple[Field, ...]
+    metadata: Metadata
+
+
+def table_id_of(body: bytes) -> int:
+    """Return the number that ties a TABLE_MAP and its row events together."""
+    return int.from_bytes(body[:6], "little")
+
+
+def read_table(body: bytes) -> tuple[TableId, int]:
+    """Return the table of a TABLE_MAP event and the offset behind its name; IndexError if cut off."""
+    schema_end = 9 + body[8]
+    name_end = schema_end + 2 + body[schema_end + 1]
+    if body[name_end] or body[schema_end]:
+        raise ValueError("the table's name is not ended by a zero byte")
+    return TableId(body[9:schema_end].decode(), body[schema_end + 2 : name_end].decode()), name_end + 1
+
+
+def read_table_map(body: bytes) -> TableMap:
+    """Read a whole TABLE_MAP body; IndexError or ValueError if its bytes do not fit together."""
+    table, offset = read_table(body)
+    count, offset = packed(body, offset)
+    types = body[offset : offset + count]
+    size, offset = packed(body, offset + count)
+    sizes = body[offset : offset + size]
+    rest = offset + size + (count + 7) // 8
+    if rest > len(body) or len(types) != count:
+        raise ValueError("the columns are cut off")
+    metadata = read_metadata(body[rest:])
+    if metadata.names and len(metadata.names) != count:
+        raise ValueError(f"{len(metadata.names)} names for {count} columns")
+    return TableMap(table_id_of(body), table, _fields(types, sizes), metadata)
+
+
+def _fields(types: bytes, metadata: bytes) -> tuple[Field, ...]:
+    fields, offset = [], 0
+    for kind in types:
+        size = 2 if kind in _TWO_BYTES else 1 if kind in _ONE_BYTE else 0
+        part = metadata[offset : offset + size]
+        if len(part) != size:
+            raise ValueError("the column metadata is cut off")
+        offset += size
+        fields.append(_field(kind, part))
+    if offset != len(metadata):
+        raise ValueError("the column metadata is too long")
+    return tuple(fields)
+
+
+def _field(kind: int, metadata: bytes) -> Field:
+    match kind:
+        case F.STRING | F.VAR_STRING:
+            return _string_field(metadata)
+        case F.DECIMAL:
+            return Field(kind, metadata[0], metadata[1])
+        case F.BIT:
+            return Field(kind, metadata[1], metadata[0])
+        case F.VARCHAR | F.VARCHAR_COMPRESSED:
+            return Field(kind, int.from_bytes(metadata, "little"))
+        case _:
+            return Field(kind, metadata[0] if metadata else 0)
+
+
+def _string_field(metadata: bytes) -> Field:
+    """ENUM, SET and CHAR share one type; two bits of the real type are inverted to hold a long length."""
+    real, size = metadata
+    if real in (F.ENUM, F.SET):
+        return Field(real, size)
+    if real & 0x30 != 0x30:
+        return Field(F.STRING, size | ((real & 0x30) ^ 0x30) << 4)
+    return Field(F.STRING, size)
+
+
+def agrees(field: Field, column: Column) -> bool:
+    """Whether the physical type is what the server uses for that column."""
+    return any(field == expected or (field.type == expected.type and expected.a == ANY_SIZE)
+               for expected in _expected(column))  # fmt: skip
+
+
+ANY_SIZE = -1
+"""Sizes that `column_type` does not tell in bytes."""
+
+
+def _expected(column: Column) -> tuple[Field, ...]:
+    kind, numbers = column.data_type, numbers_of(column.column_type)
+    if kind in ("char", "varchar"):
+        return _text(kind, numbers[0], column.charset)
+    if kind in ("enum", "set"):
+        return (_labelled(kind, column.column_type),)
+    return _EXPECTED[kind](numbers) if kind in _EXPECTED else _by_name(kind)
+
+
+def _by_name(kind: str) -> tuple[Field, ...]:
+    """Return the fields of a type that is all in its name."""
+    if kind in INTEGERS:
+        return (Field(INTEGERS[kind]),)
+    if kind in BLOBS:
+        return (Field(F.BLOB, BLOBS[kind]), Field(F.BLOB_COMPRESSED, BLOBS[kind]))
+    if kind in FIXED_BYTES:
+        return (Field(F.STRING, FIXED_BYTES[kind]),)
+    return (Field(F.GEOMETRY, ANY_SIZE),) if kind in GEOMETRIES else ()
+
+
+def _text(kind: str, characters: int, charset: str | None) -> tuple[Field, ...]:
+    """A text's size is in bytes there, as many as its characters take at most."""
+    size = characters * LARGEST_CHARACTER.get(charset, 1) if charset else ANY_SIZE
+    if kind == "char":
+        return (Field(F.STRING, size),)
+    return (Field(F.VARCHAR, size), Field(F.VARCHAR_COMPRESSED, size + 1 if charset else ANY_SIZE))
+
+
+def _labelled(kind: str, column_type: str) -> Field:
+    """ENUM takes one or two bytes, SET a bit for each label: one to four bytes, or eight."""
+    count = len(read_labels(column_type))
+    if kind == "enum":
+        return Field(F.ENUM, 1 if count < 256 else 2)
+    size = (count + 7) // 8
+    return Field(F.SET, size if size <= 4 else 8)
+
+
+def _temporal(kind: FieldType, old: FieldType) -> Callable[[tuple[int, ...]], tuple[Field, ...]]:
+    return lambda numbers: (Field(kind, numbers[0] if numbers else 0), Field(old))
+
+
+_EXPECTED: Mapping[str, Callable[[tuple[int, ...]], tuple[Field, ...]]] = {
+    "float": lambda numbers: (Field(F.FLOAT, 4),),
+    "double": lambda numbers: (Field(F.DOUBLE, 8),),
+    "decimal": lambda numbers: (Field(F.DECIMAL, *numbers),),
+    "binary": lambda numbers: (Field(F.STRING, *numbers),),
+    "varbinary": lambda numbers: (Field(F.VARCHAR, *numbers), Field(F.VARCHAR_COMPRESSED, numbers[0] + 1)),
+    "json": lambda numbers: (Field(F.JSON, 4),),
+    "vector": lambda numbers: (Field(F.VECTOR, 4), Field(F.VARCHAR, 4 * numbers[0])),
+    "bit": lambda numbers: (Field(F.BIT, *divmod(numbers[0] if numbers else 1, 8)),),
+    "date": lambda numbers: (Field(F.DATE), Field(F.NEWDATE)),
+    "year": lambda numbers: (Field(F.YEAR),),
+    "time": _temporal(F.TIME, F.TIME_OLD),
+    "datetime": _temporal(F.DATETIME, F.DATETIME_OLD),
+    "timestamp": _temporal(F.TIMESTAMP, F.TIMESTAMP_OLD),
+}
+
+
+def numbers_of(column_type: str) -> tuple[int, ...]:
+    """Return the numbers in parentheses behind a type's name."""
+    found = re.match(r"[a-z0-9_ ]+\((\d+)(?:,(\d+))?\)", column_type)
+    return tuple(int(part) for part in found.groups() if part) if found else ()

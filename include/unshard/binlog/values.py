@@ -1,0 +1,376 @@
+"""From the bytes of a row image to canonical values: what MySQL prints, in the column's own charset.
+
+Dump, binlog and held files must carry equal bytes for equal values, so every rule here is one of the
+server's text protocol and is compared with it by tests: `1e20` and not `1e+20`, `-00:00:00.1`, labels
+of ENUM and SET in the column's charset. A converter takes (bytes, offset); bytes that mean no value of
+the type raise ValueError or IndexError, which the decoder turns into a coded error.
+"""
+
+import math
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from datetime import date
+from decimal import Decimal
+from functools import lru_cache
+
+Converter = Callable[[bytes, int], bytes]
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+FIXED_POINT = range(-14, 16)
+"""Decimal point positions that MySQL prints without an exponent."""
+MAX_HOURS = 838
+DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+def fraction_bytes(digits: int) -> int:
+    """Return how many bytes hold that many fractional digits of a second."""
+    return (digits + 1) // 2
+
+
+def date_text(data: bytes, offset: int) -> bytes:
+    """Read DATE: day, month and year in 5, 4 and 15 bits."""
+    value = data[offset] | data[offset + 1] << 8 | data[offset + 2] << 16
+    return _calendar(value >> 9, value >> 5 & 15, value & 31)
+
+
+def datetime_text(digits: int) -> Converter:
+    """Return the reader of DATETIME(digits)."""
+    fraction = _fraction(digits)
+
+    def read(data: bytes, offset: int) -> bytes:
+        value = int.from_bytes(data[offset : offset + 5], "big") - 0x8000000000
+        if value < 0:
+            raise ValueError("a negative DATETIME")
+        return _months(value >> 17) + _clock(value & 0x1FFFF) + fraction(data, offset + 5)
+
+    return read if digits else lambda data, offset: _whole_datetime(data[offset : offset + 5])
+
+
+def timestamp_text(digits: int) -> Converter:
+    """Return the reader of TIMESTAMP(digits); the text is UTC."""
+    fraction = _fraction(digits)
+    width = 4 + fraction_bytes(digits)
+
+    def read(data: bytes, offset: int) -> bytes:
+        if not any(data[offset : offset + width]):
+            return b"0000-00-00 00:00:00" + fraction(data, offset + 4)
+        return _epoch(int.from_bytes(data[offset : offset + 4], "big")) + fraction(data, offset + 4)
+
+    return read
+
+
+def time_text(digits: int) -> Converter:
+    """Return the reader of TIME(digits): integer and fraction are one number in offset binary."""
+    extra = fraction_bytes(digits)
+    shift, zero, width = 8 * extra, 0x800000 << 8 * extra, 3 + extra
+
+    def read(data: bytes, offset: int) -> bytes:
+        value = int.from_bytes(data[offset : offset + width], "big") - zero
+        sign, value = (b"-", -value) if value < 0 else (b"", value)
+        whole = value >> shift
+        text = sign + _hours(whole)
+        return text + _fraction_text(value & (1 << shift) - 1, digits) if digits else text
+
+    return read
+
+
+def date_of(value: int) -> bytes:
+    """Print a DATE as it stands in JSON: a packed date and time of day, whose time is nothing."""
+    if value < 0 or value & 0x1FFFFFFFFFF:
+        raise ValueError("a date with a time of day")
+    return _months(value >> 41)
+
+
+def datetime_of(value: int) -> bytes:
+    """Print a DATETIME or TIMESTAMP as it stands in JSON, always with microseconds."""
+    if value < 0:
+        raise ValueError("a negative DATETIME")
+    return _months(value >> 41) + _clock(value >> 24 & 0x1FFFF) + _fraction_text(value & 0xFFFFFF, 6)
+
+
+def time_of(value: int) -> bytes:
+    """Print a TIME as it stands in JSON, always with microseconds."""
+    sign, value = (b"-", -value) if value < 0 else (b"", value)
+    return sign + _hours(value >> 24) + _fraction_text(value & 0xFFFFFF, 6)
+
+
+def vector_of(dimensions: int) -> Callable[[bytes], bytes]:
+    """Return the check of a VECTOR of at most so many numbers; its value is their bytes."""
+
+    def check(value: bytes) -> bytes:
+        if len(value) % 4 or not 0 < len(value) <= 4 * dimensions:
+            raise ValueError(f"a VECTOR({dimensions}) of {len(value)} bytes")
+        return value
+
+    return check
+
+
+def inflated(value: bytes) -> bytes:
+    """Open a value of a MariaDB column that is COMPRESSED; short values are not compressed, but begin with a zero."""
+    if not value or value[0] == 0:
+        return value[1:]
+    head, count = value[0], value[0] & 7
+    if head >> 4 != 8 or not 1 <= count <= 4:
+        raise ValueError(f"compression {head:#x} of a column")
+    unpack = zlib.decompressobj(-zlib.MAX_WBITS if head & 8 else zlib.MAX_WBITS)
+    size = int.from_bytes(value[1 : 1 + count], "big")
+    try:
+        plain = unpack.decompress(value[1 + count :], size + 1)
+    except zlib.error as error:
+        raise ValueError(f"a compressed column: {error}") from error
+    if len(plain) != size or not unpack.eof or unpack.unused_data:
+        raise ValueError("a compressed column is not as long as it says")
+    return plain
+
+
+def old_time_text(data: bytes, offset: int) -> bytes:
+    """Read TIME of before MySQL 5.6: a signed decimal HHMMSS."""
+    value = int.from_bytes(data[offset : offset + 3], "little", signed=True)
+    sign, value = (b"-", -value) if value < 0 else (b"", value)
+    return b"%s%02d:%02d:%02d" % (sign, value // 10000, *_sixties(value // 100 % 100, value % 100))
+
+
+def old_datetime_text(data: bytes, offset: int) -> bytes:
+    """Read DATETIME of before MySQL 5.6: a decimal YYYYMMDDhhmmss."""
+    days, clock = divmod(int.from_bytes(data[offset : offset + 8], "little"), 1_000_000)
+    day = _calendar(days // 10000, days // 100 % 100, days % 100)
+    if clock >= 240000:
+        raise ValueError("an hour above 23")
+    return day + b" %02d:%02d:%02d" % (clock // 10000, *_sixties(clock // 100 % 100, clock % 100))
+
+
+def old_timestamp_text(data: bytes, offset: int) -> bytes:
+    """Read TIMESTAMP of before MySQL 5.6."""
+    value = int.from_bytes(data[offset : offset + 4], "little")
+    return _epoch(value) if value else b"0000-00-00 00:00:00"
+
+
+def year_text(data: bytes, offset: int) -> bytes:
+    """Read YEAR: years since 1900, and 0 for 0000."""
+    return b"%d" % (data[offset] + 1900) if data[offset] else b"0000"
+
+
+def decimal_bytes(precision: int, scale: int) -> int:
+    """Return how many bytes a DECIMAL takes: nine digits in four bytes, the rest in fewer."""
+    whole = precision - scale
+    return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
+
+
+def decimal_text(precision: int, scale: int) -> Converter:
+    """Return the reader of DECIMAL(precision, scale); all digits of the scale are printed."""
+    width = decimal_bytes(precision, scale)
+    groups = _decimal_groups(precision - scale, scale)
+    sign_bit, ones = 1 << 8 * width - 1, (1 << 8 * width) - 1
+
+    def read(data: bytes, offset: int) -> bytes:
+        value = int.from_bytes(data[offset : offset + width], "big") ^ sign_bit
+        negative = value & sign_bit
+        value = value ^ ones if negative else value
+        number = 0
+        for shift, mask, limit in groups:
+            group = value >> shift & mask
+            if group >= limit:
+                raise ValueError("a DECIMAL group has too many digits")
+            number = number * limit + group
+        digits = b"%0*d" % (scale + 1, number)
+        text = digits[:-scale] + b"." + digits[-scale:] if scale else digits
+        return b"-" + text if negative else text
+
+    return read
+
+
+def _decimal_groups(whole: int, scale: int) -> tuple[tuple[int, int, int], ...]:
+    sizes = [whole % 9] + [9] * (whole // 9) + [9] * (scale // 9) + [scale % 9]
+    shift = 8 * sum(DIGIT_BYTES[digits] for digits in sizes)
+    groups = []
+    for digits in filter(None, sizes):
+        shift -= 8 * DIGIT_BYTES[digits]
+        groups.append((shift, (1 << 8 * DIGIT_BYTES[digits]) - 1, 10**digits))
+    return tuple(groups)
+
+
+def float_text(code: str, digits: int | None) -> Converter:
+    """Return the reader of FLOAT (`<f`) or DOUBLE (`<d`); `digits` are those of DOUBLE(m,d)."""
+    unpack = struct.Struct(code).unpack_from
+
+    def read(data: bytes, offset: int) -> bytes:
+        (value,) = unpack(data, offset)
+        if not math.isfinite(value):
+            raise ValueError("a number that is not finite")
+        return number_text(value) if digits is None else _fixed_text(value, digits)
+
+    return read
+
+
+def number_text(value: float) -> bytes:
+    """Print a double as MySQL does: the shortest digits that read back, plain from 1e-15 to 1e15."""
+    mantissa, _, exponent = repr(value).partition("e")
+    if not exponent and mantissa.endswith(".0") and len(mantissa) <= 17:
+        return mantissa[:-2].encode()
+    sign = "-" if mantissa[0] == "-" else ""
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    point = len(whole) + int(exponent or 0)
+    digits = (whole + fraction).rstrip("0")
+    point -= len(digits) - len(digits.lstrip("0"))
+    return (sign + _placed(digits.lstrip("0"), point)).encode()
+
+
+def _fixed_text(value: float, digits: int) -> bytes:
+    """Print with so many digits behind the point; zeros follow the shortest form that reads back."""
+    shortest = format(Decimal(repr(value)), "f")
+    _, _, fraction = shortest.partition(".")
+    if len(fraction) > digits:
+        return b"%.*f" % (digits, value)
+    whole = shortest.partition(".")[0]
+    return f"{whole}.{fraction.ljust(digits, '0')}".encode() if digits else whole.encode()
+
+
+def _placed(digits: str, point: int) -> str:
+    if not digits:
+        return "0"
+    if point not in FIXED_POINT and not 0 < point < len(digits):
+        rest = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{digits[0]}{rest}e{point - 1}"
+    if point <= 0:
+        return "0." + "0" * -point + digits
+    if point >= len(digits):
+        return digits + "0" * (point - len(digits))
+    return digits[:point] + "." + digits[point:]
+
+
+def bit_bytes(whole: int, odd: int) -> Converter:
+    """Return the reader of BIT: its value is the stored bytes; `odd` bits stand in one more before the whole ones."""
+    width = whole + (odd > 0)
+
+    def read(data: bytes, offset: int) -> bytes:
+        if odd and data[offset] >> odd:
+            raise ValueError("a BIT has more bits than its column")
+        return data[offset : offset + width]
+
+    return read
+
+
+def enum_text(labels: Sequence[bytes], width: int) -> Converter:
+    """Return the reader of ENUM; number 0 is the empty label of a value that was refused."""
+    members = (b"", *labels)
+
+    def read(data: bytes, offset: int) -> bytes:
+        return members[int.from_bytes(data[offset : offset + width], "little")]
+
+    return read
+
+
+def set_text(labels: Sequence[bytes], width: int, comma: bytes) -> Converter:
+    """Return the reader of SET: one bit for each label; `comma` is a comma in the column's charset."""
+
+    @lru_cache(4096)
+    def members(bits: int) -> bytes:
+        if bits >> len(labels):
+            raise ValueError("a SET has a member without a label")
+        return comma.join(label for number, label in enumerate(labels) if bits >> number & 1)
+
+    def read(data: bytes, offset: int) -> bytes:
+        return members(int.from_bytes(data[offset : offset + width], "little"))
+
+    return read
+
+
+def uuid_text(value: bytes) -> bytes:
+    """Print MariaDB's UUID."""
+    digits = value.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])).encode()
+
+
+def inet4_text(value: bytes) -> bytes:
+    """Print MariaDB's INET4."""
+    return b"%d.%d.%d.%d" % tuple(value)
+
+
+def inet6_text(value: bytes) -> bytes:
+    """Print MariaDB's INET6: the first longest run of zero words is left out, even a single one."""
+    words = struct.unpack(">8H", value)
+    runs = [(start, _zeros(words, start)) for start in range(8)]
+    start, length = max(runs, key=lambda run: (run[1], -run[0]))
+    if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):
+        return b"::" + b"ffff:" * (length == 5) + inet4_text(value[12:])
+    if not length:
+        return ":".join(map("{:x}".format, words)).encode()
+    return "::".join(":".join(map("{:x}".format, part)) for part in (words[:start], words[start + length :])).encode()
+
+
+def _zeros(words: Sequence[int], start: int) -> int:
+    return next((number for number, word in enumerate(words[start:]) if word), len(words) - start)
+
+
+def _fraction(digits: int) -> Converter:
+    width = fraction_bytes(digits)
+    if not digits:
+        return lambda data, offset: b""
+    return lambda data, offset: _fraction_text(int.from_bytes(data[offset : offset + width], "big"), digits)
+
+
+def _fraction_text(value: int, digits: int) -> bytes:
+    """Print a fraction; an odd number of digits is stored with a zero behind it."""
+    if digits % 2:
+        value, rest = divmod(value, 10)
+        if rest:
+            raise ValueError("a fraction of a second has a digit too many")
+    text = b".%0*d" % (digits, value)
+    if len(text) != digits + 1:
+        raise ValueError("a fraction of a second has too many digits")
+    return text
+
+
+def _hours(value: int) -> bytes:
+    """Print TIME's hours, minutes and seconds."""
+    if value >> 12 > MAX_HOURS:
+        raise ValueError(f"a TIME above {MAX_HOURS} hours")
+    return b"%02d:%02d:%02d" % (value >> 12, *_sixties(value >> 6 & 63, value & 63))
+
+
+def _sixties(minute: int, second: int) -> tuple[int, int]:
+    if minute > 59 or second > 59:
+        raise ValueError("a minute or second above 59")
+    return minute, second
+
+
+@lru_cache(1 << 16)
+def _calendar(year: int, month: int, day: int) -> bytes:
+    """Zero and partial dates are values of MySQL, so only the limits of each part are checked."""
+    if year > 9999 or month > 12 or day > 31:
+        raise ValueError("a date outside the calendar")
+    return b"%04d-%02d-%02d" % (year, month, day)
+
+
+@lru_cache(1 << 16)
+def _whole_datetime(packed: bytes) -> bytes:
+    value = int.from_bytes(packed, "big") - 0x8000000000
+    if value < 0:
+        raise ValueError("a negative DATETIME")
+    return _months(value >> 17) + _clock(value & 0x1FFFF)
+
+
+@lru_cache(1 << 16)
+def _months(value: int) -> bytes:
+    """Print the date half of DATETIME: thirteen months a year, because month 0 exists."""
+    year, month = divmod(value >> 5, 13)
+    return _calendar(year, month, value & 31)
+
+
+@lru_cache(1 << 17)
+def _clock(value: int) -> bytes:
+    hour, minute, second = value >> 12, value >> 6 & 63, value & 63
+    if hour > 23:
+        raise ValueError("an hour above 23")
+    return b" %02d:%02d:%02d" % (hour, *_sixties(minute, second))
+
+
+def _epoch(seconds: int) -> bytes:
+    day, rest = divmod(seconds, 86400)
+    minutes, second = divmod(rest, 60)
+    return _epoch_day(day) + _clock(minutes // 60 << 12 | minutes % 60 << 6 | second)
+
+
+@lru_cache(1 << 15)
+def _epoch_day(day: int) -> bytes:
+    return date.fromordinal(EPOCH_DAY + day).isoformat().encode()

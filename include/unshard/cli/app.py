@@ -1,0 +1,88 @@
+"""Parse, run one command, print its answer; every way out has an exit code and none a traceback."""
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
+
+import unshard
+from unshard.cli.commands import COMMANDS, COMMON, Argument, Command
+from unshard.cli.console import Console
+from unshard.errors import UnshardError
+from unshard.errors.config import UsageWrong
+
+INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of exiting with 2, which means `they differ` here."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageWrong(message, self.prog)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    top = _Parser("unshard", description=unshard.__doc__, allow_abbrev=False)
+    top.add_argument("--version", action="version", version=f"unshard {unshard.__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    for command in COMMANDS:
+        _add(commands.add_parser(
+            command.name, help=command.about, description=f"{command.about[0].upper()}{command.about[1:]}.",
+            epilog=f"example: {command.example}\nexit codes: {command.exits}", allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        ), command)  # fmt: skip
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    console = Console(as_json="--json" in given, verbose="--verbose" in given)
+    try:
+        return _run(given, console)
+    except UnshardError as error:
+        return console.failure(error)
+    except KeyboardInterrupt:
+        print("unshard: interrupted; the next run goes on from here", file=console.err, flush=True)
+        return _leave(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone, as `| head` does: nobody is left to tell anything.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(given: Sequence[str], console: Console) -> int:
+    options = parser().parse_args(given)
+    _log(options.verbose)
+    command = next(command for command in COMMANDS if command.name == options.command)
+    return console.answer(command.run(options, console))
+
+
+def _add(parser: argparse.ArgumentParser, command: Command) -> None:
+    for argument in (*command.arguments, *COMMON):
+        _add_argument(parser, argument)
+
+
+def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
+    parser.add_argument(*argument.names, help=argument.about, **argument.settings)
+
+
+def _log(verbose: bool) -> None:
+    """Log on stderr: our own steps with --verbose, otherwise nothing below an error."""
+    logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("unshard").setLevel(logging.INFO if verbose else logging.ERROR)
+
+
+def _leave(code: int) -> int:
+    """End the process although threads still work: whatever they do is safe to be cut off anywhere."""
+    if threading.active_count() > 1 and threading.current_thread() is threading.main_thread():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

@@ -1,0 +1,50 @@
+"""`unshard check`: the prechecks as a table."""
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from unshard.cli.console import Answer, Console, table
+from unshard.config import load_task
+from unshard.units.precheck import Item, Severity, precheck
+from unshard.units.status import loaded_sources
+
+
+def check(options: Namespace, console: Console) -> Answer:
+    """Run every precheck and list what was found."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    items = precheck(task, loaded=loaded_sources(task))
+    counts = Counter(item.severity for item in items)
+    document = {
+        "task": task.name,
+        "ok": not counts[Severity.ERROR],
+        "errors": counts[Severity.ERROR],
+        "warnings": [*task.warnings],
+        "items": [asdict(item) for item in items],
+    }
+    return Answer(document, [*_lines(items), "", _summary(task.name, counts)], 1 if counts[Severity.ERROR] else 0)
+
+
+def _lines(items: Sequence[Item]) -> list[str]:
+    """The table, and below each problem what to do about it."""
+    rows = [(item.severity.upper(), item.place, item.name, _told(item)) for item in items]
+    header, *lines = table(("RESULT", "PLACE", "CHECK", "FOUND"), rows)
+    found = [header]
+    for item, line in zip(items, lines, strict=True):
+        found.append(line)
+        if item.remedy:
+            found.append(f"         -> {item.remedy}")
+    return found
+
+
+def _told(item: Item) -> str:
+    return f"[{item.code}] {item.message}" if item.code else item.message
+
+
+def _summary(task: str, counts: Counter[Severity]) -> str:
+    errors, warnings = counts[Severity.ERROR], counts[Severity.WARNING]
+    verdict = "can run" if not errors else "cannot run yet"
+    return f"task {task} {verdict}: {errors} error(s), {warnings} warning(s), {counts[Severity.OK]} ok"

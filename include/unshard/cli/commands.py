@@ -1,0 +1,142 @@
+"""The commands as data: name, purpose, example, arguments. The parser is made from them, the docs are tested on them.
+
+What a command does is imported only when it is called, so that `--help` answers at once.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unshard.cli.console import Answer, Console
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument or option; `settings` are argparse's own."""
+
+    names: tuple[str, ...]
+    about: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command; `module` has a function of the same name, `-` as `_`."""
+
+    name: str
+    about: str
+    example: str
+    arguments: tuple[Argument, ...]
+    module: str
+    exits: str
+    """What its exit codes mean."""
+
+    @property
+    def run(self) -> "Callable[[Namespace, Console], Answer]":
+        """Import and return the function that carries the command out."""
+        function: Callable[[Namespace, Console], Answer] = getattr(
+            import_module(self.module), self.name.replace("-", "_")
+        )
+        return function
+
+
+def _number(low: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < low:
+            raise ValueError(text)
+        return value
+
+    return number
+
+
+TASK = Argument(("task",), "the task file; source files are found beside it in sources/", {"metavar": "TASK.yaml"})
+COMMON = (
+    Argument(("--json",), "print one JSON document and nothing else on stdout", {"action": "store_true"}),
+    Argument(("--verbose",), "log every step, and show the traceback of an error", {"action": "store_true"}),
+)
+LOCK = Argument(("lock",), "id of the lock, as `unshard locks` shows it", {"metavar": "LOCK"})
+WRITTEN = "written SOURCE/SCHEMA.TABLE"
+SHARD = Argument(("--shard",), f"only the DDL of this shard, {WRITTEN}", {"metavar": "SHARD"})
+ORDER = (
+    Argument(("--reason",), "why, for the record", {"default": "", "metavar": "TEXT"}),
+    Argument(("--dry-run",), "only say what would happen", {"action": "store_true"}),
+    Argument(("--yes",), "do not ask", {"action": "store_true"}),
+)
+COMMANDS = (
+    Command(
+        "check", "check the files, the servers, privileges, settings and table structures", "unshard check shop.yaml",
+        (TASK,), "unshard.cli.check", "0 nothing stops the task, 1 an error was found",
+    ),
+    Command(
+        "run", "dump and load what is not loaded yet, then follow the binlog until caught up",
+        "unshard run shop.yaml --until caught-up",
+        (
+            TASK,
+            Argument(("--until",), "where to stop: after the full load, or when every source is caught up",
+                     {"choices": ("full", "caught-up"), "default": "caught-up"}),
+        ),
+        "unshard.cli.run", "0 done, 3 caught up and waiting at DDL locks, 1 error",
+    ),
+    Command(
+        "status", "show position, lag, rows and progress of every source", "unshard status shop.yaml",
+        (TASK,), "unshard.cli.status", "0 shown, 1 a source or the target cannot be asked",
+    ),
+    Command(
+        "locks", "show the open DDL locks: what waits, for whom, since when", "unshard locks shop.yaml",
+        (TASK, Argument(("--all",), "resolved locks too", {"action": "store_true"})),
+        "unshard.cli.locks", "0 no lock is open, 3 locks are open, 1 error",
+    ),
+    Command(
+        "unlock", "force a DDL lock with the shards that have come: execute its DDL, release their rows",
+        "unshard unlock shop.yaml shop-shop.orders-1 --reason 'shard 7 is retired'",
+        (
+            TASK,
+            LOCK,
+            Argument(("--owner",), "the source that executes the DDL; one that has it", {"metavar": "SOURCE"}),
+            *ORDER,
+        ),
+        "unshard.cli.orders", "0 unlocked, 1 error or not confirmed",
+    ),
+    Command(
+        "skip", "resolve a DDL without executing it: that of all shards, or that of one",
+        "unshard skip shop.yaml shop-shop.orders-1 --shard s2/shop_7.orders_3",
+        (TASK, LOCK, SHARD, *ORDER), "unshard.cli.orders", "0 skipped, 1 error or not confirmed",
+    ),
+    Command(
+        "replace", "execute other statements in place of a lock's DDL, or let them count as the DDL of one shard",
+        "unshard replace shop.yaml shop-shop.orders-1 --sql 'ALTER TABLE shop.orders ADD COLUMN c int'",
+        (
+            TASK, LOCK,
+            Argument(("--sql",), "a statement on the target or on one of its shards; repeat it for several, in order",
+                     {"action": "append", "required": True, "metavar": "STATEMENT"}),
+            SHARD, *ORDER,
+        ),
+        "unshard.cli.orders", "0 replaced, 1 error or not confirmed",
+    ),
+    Command(
+        "drop-shard", "take a shard out of its group for good; its rows in the target stay",
+        "unshard drop-shard shop.yaml shop-shop.orders-1 --shard s2/shop_7.orders_3 --reason 'server is gone'",
+        (TASK, LOCK, replace(SHARD, settings={**SHARD.settings, "required": True}), *ORDER),
+        "unshard.cli.orders", "0 dropped, 1 error or not confirmed",
+    ),
+    Command(
+        "validate", "compare the union of the shards with the target, row by row",
+        "unshard validate shop.yaml --table shop.orders",
+        (
+            TASK,
+            Argument(("--table",), "only this target table, as schema.table; may be repeated",
+                     {"action": "append", "default": [], "metavar": "TABLE"}),
+            Argument(("--threads",), "queries at the same time (default 4)",
+                     {"type": _number(1), "default": 4, "metavar": "N"}),
+            Argument(("--chunk-rows",), "target rows compared at a time (default 50000)",
+                     {"type": _number(1), "default": 50_000, "metavar": "N"}),
+            Argument(("--limit",), "differing keys to name per table (default 20)",
+                     {"type": _number(1), "default": 20, "metavar": "N"}),
+        ),
+        "unshard.cli.validate", "0 equal, 2 they differ, 1 error",
+    ),
+)  # fmt: skip

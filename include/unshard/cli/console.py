@@ -1,0 +1,106 @@
+"""What the command line prints, and where: results on stdout, warnings and errors on stderr.
+
+With --json stdout carries exactly one JSON document, so everything that happens on the way is silent.
+"""
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from unshard.errors import UnshardError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command has to say: a document for --json, the same as lines for people."""
+
+    document: Mapping[str, Any]
+    lines: Sequence[str]
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """Where a command prints; `as_json` silences all but its document."""
+
+    as_json: bool = False
+    verbose: bool = False
+    given_out: TextIO | None = None
+    given_err: TextIO | None = None
+    ask: Callable[[str], str] = field(default_factory=lambda: input)
+
+    @property
+    def out(self) -> TextIO:
+        """Where results go; looked up each time, because a living display redirects it."""
+        return self.given_out or sys.stdout
+
+    @property
+    def err(self) -> TextIO:
+        """Where warnings and errors go."""
+        return self.given_err or sys.stderr
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person watches, so that lines may be redrawn."""
+        return not self.as_json and self.out.isatty()
+
+    def note(self, text: str) -> None:
+        """Print a line about what is going on."""
+        if not self.as_json:
+            print(text, file=self.out, flush=True)
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Print warnings on stderr, whatever the output is."""
+        for text in texts:
+            print(f"warning: {text}", file=self.err, flush=True)
+
+    def answer(self, answer: Answer) -> int:
+        """Print the result and return its exit code."""
+        text = json.dumps(answer.document, indent=2) if self.as_json else "\n".join(answer.lines)
+        print(text, file=self.out, flush=True)
+        return answer.exit_code
+
+    def failure(self, error: UnshardError) -> int:
+        """Print a coded error; exit code 1."""
+        if self.as_json:
+            print(json.dumps({"error": error_document(error)}, indent=2), file=self.out, flush=True)
+        else:
+            print(f"unshard: {error}", file=self.err, flush=True)
+        if self.verbose:
+            traceback.print_exception(error, file=self.err)
+        return 1
+
+
+def error_document(error: UnshardError) -> dict[str, str]:
+    """Return the parts of an error that a program needs."""
+    return {"code": error.code, "message": error.message, "hint": error.hint.format_map(vars(error))}
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Lay out rows in columns; the last column is neither padded nor cut."""
+    cells = [[*header], *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header) - 1)]
+    return ["  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+            for row in cells]  # fmt: skip
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None or value == "" else " ".join(str(value).split())
+
+
+def amount(number: int) -> str:
+    """`1234567` → `1,234,567`."""
+    return f"{number:,}"
+
+
+def size(number: int) -> str:
+    """Bytes in the largest unit that leaves a number of at least 1."""
+    value = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

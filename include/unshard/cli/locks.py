@@ -1,0 +1,136 @@
+"""`unshard locks`: what waits, for whom, and which commands end the wait."""
+
+import shlex
+from argparse import Namespace
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from unshard.cli.console import Answer, Console, amount, size
+from unshard.config import Task, load_task
+from unshard.core.ddllock import LockState
+from unshard.core.model import Shard
+from unshard.units import coordinate
+from unshard.units.coordinate import LockView, MemberState
+from unshard.units.orders import listed, one_line, shard_argument
+from unshard.units.work import open_work
+
+
+def locks(options: Namespace, console: Console) -> Answer:
+    """List the locks."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    with open_work(task) as work:
+        views = coordinate.views(work.meta, resolved=options.all)
+    is_open = [view for view in views if view.is_open]
+    lines = [line for view in views for line in lock_lines(task, view)] or ["no DDL lock is open"]
+    document = {"task": task.name, "locks": [lock_document(view) for view in views], "warnings": [*task.warnings]}
+    return Answer(document, lines, 3 if is_open else 0)
+
+
+def lock_document(view: LockView) -> dict[str, Any]:
+    """Return a lock as JSON."""
+    return {
+        "id": view.id,
+        "target": str(view.target),
+        "ddl": view.ddl,
+        "state": view.state,
+        "is_forced": view.is_forced,
+        "opened_at": view.opened_at.isoformat(),
+        "resolved_at": view.resolved_at.isoformat() if view.resolved_at else None,
+        "owner": view.owner,
+        "members": {source: str(state) for source, state in view.members.items()},
+        "ready": _names(view.ready),
+        "missing": _names(view.missing),
+        "conflicts": [
+            {"shard": str(shard), "ddl": ddl, "differences": [*differences]}
+            for shard, ddl, differences in zip(view.conflicts, view.conflicting, view.differences, strict=True)
+        ],
+        "excused": _names(view.excused),
+        "verdict": view.verdict,
+        "statements": [*view.statements],
+        "statements_done": view.done,
+        "outcome": view.outcome,
+        "held_rows": view.held_rows,
+        "held_bytes": view.held_bytes,
+        "error": view.error,
+        "reason": view.reason,
+    }
+
+
+def lock_lines(task: Task, view: LockView) -> list[str]:
+    """Tell a person what a lock waits for and which commands help."""
+    if not view.is_open:
+        at = f"{view.resolved_at:%Y-%m-%d %H:%M:%S} UTC" if view.resolved_at else "this moment"
+        return [f"lock {view.id}: resolved at {at}, {view.outcome or 'withdrawn'}", f"  ddl      {one_line(view.ddl)}"]
+    absent = [source for source, state in view.members.items() if state is MemberState.ABSENT]
+    lines = [
+        f"lock {view.id}: {view.state}, open for {_age(view.opened_at)}",
+        f"  ddl      {one_line(view.ddl)}",
+        *(f"  instead  {_step(view, number)}{one_line(text)}" for number, text in enumerate(view.statements)),
+        f"  owner    {view.owner or '-'}",
+        f"  ready    {listed(view.ready)}",
+        f"  missing  {listed(view.missing)}",
+        *_conflict_lines(view),
+    ]
+    if view.excused:
+        lines.append(f"  excused  {listed(view.excused)}")
+    if absent:
+        lines.append(f"  absent   {', '.join(absent)}: not loaded yet")
+    if view.reason:
+        lines.append(f"  reason   {one_line(view.reason)}")
+    if view.error:
+        lines.append(f"  error    {view.error}")
+    if view.held_rows:
+        lines.append(f"  held     {amount(view.held_rows)} rows, {size(view.held_bytes)}")
+    return [*lines, *(f"  {line}" for line in helping(str(task.path), view))]
+
+
+def helping(task: str, view: LockView) -> list[str]:
+    """Return what a person can do about an open lock, one command a line."""
+    at = f"{shlex.quote(task)} {view.id}"
+    ways = [f"without executing anything: unshard skip {at}", f"other statements instead: unshard replace {at} --sql …"]
+    if view.state is LockState.UNDECIDED:
+        return ["say what the DDL means for the target:", *(f"  {way}" for way in ways)]
+    if view.state is LockState.FAILED:
+        return [f"mend what the target says, then: unshard run {task}", *(f"  {way}" for way in ways)]
+    force = f"unshard unlock {at}"
+    if view.conflicts:
+        shard = shard_argument(view.conflicts[0])
+        return [
+            "say for each shard in conflict what its DDL counts as:",
+            f"  as this one: unshard replace {at} --shard {shard} --sql {shlex.quote(one_line(view.ddl))}",
+            f"  as nothing: unshard skip {at} --shard {shard}",
+            f"  as one of its own, after this one: {force}",
+        ]
+    if view.missing:
+        gone = f"unshard drop-shard {at} --shard {shard_argument(view.missing[0])}"
+        return [f"run the same DDL on the missing shards, or go without them: {force}",
+                f"  a shard that is gone for good: {gone}"]  # fmt: skip
+    return [f"the next windows go on by themselves; to go without waiting: {force}"]
+
+
+def _step(view: LockView, number: int) -> str:
+    return "(done) " if number < view.done else ""
+
+
+def _conflict_lines(view: LockView) -> list[str]:
+    lines = []
+    for shard, ddl, differences in zip(view.conflicts, view.conflicting, view.differences, strict=True):
+        lines.append(f"  conflict {shard}: {one_line(ddl)}")
+        lines += [f"           {difference}" for difference in differences]
+    return lines
+
+
+def _names(shards: Sequence[Shard]) -> list[str]:
+    return [str(shard) for shard in shards]
+
+
+def _age(since: datetime) -> str:
+    """`3 min`, `2 h 5 min`."""
+    minutes, seconds = divmod(max(0, int((datetime.now(UTC) - since).total_seconds())), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes else f"{seconds} s"

@@ -1,0 +1,87 @@
+"""`unshard unlock`, `skip`, `replace`, `drop-shard`: an operator's orders, each shown before it is given."""
+
+import getpass
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from unshard.cli.console import Answer, Console
+from unshard.cli.locks import lock_document, lock_lines
+from unshard.config import load_task
+from unshard.core.ddllock import LockState
+from unshard.core.model import Shard
+from unshard.core.orders import ACTIONS, DropShard, Force, Order, Replace, Skip
+from unshard.errors.config import NotConfirmed
+from unshard.units import coordinate, orders
+from unshard.units.coordinate import LockView
+from unshard.units.orders import shard_named
+from unshard.units.work import Work, open_work
+
+
+def unlock(options: Namespace, console: Console) -> Answer:
+    """Force a lock; execute its DDL at once if nothing is in the way."""
+    return _give(options, console, lambda _: Force(options.lock, options.owner))
+
+
+def skip(options: Namespace, console: Console) -> Answer:
+    """Resolve a DDL without executing it."""
+    return _give(options, console, lambda work: Skip(options.lock, _shard(work, options)))
+
+
+def replace(options: Namespace, console: Console) -> Answer:
+    """Execute other statements in place of a DDL, at once if nothing is in the way."""
+    return _give(options, console, lambda work: Replace(options.lock, tuple(options.sql), _shard(work, options)))
+
+
+def drop_shard(options: Namespace, console: Console) -> Answer:
+    """Take a shard out of its group."""
+    return _give(
+        options, console, lambda work: DropShard(options.lock, shard_named(work.meta, options.lock, options.shard))
+    )
+
+
+def _shard(work: Work, options: Namespace) -> Shard | None:
+    return shard_named(work.meta, options.lock, options.shard) if options.shard else None
+
+
+def _give(options: Namespace, console: Console, make: Callable[[Work], Order]) -> Answer:
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    with open_work(task) as work:
+        coordinate.observe(work.meta)
+        order = orders.pinned(work.meta, make(work))
+        effects = [*orders.preview(work.meta, order)]
+        view = coordinate.view(work.meta, order.lock)
+        if options.dry_run:
+            return Answer({"task": task.name, "dry_run": True, "lock": lock_document(view), "effects": effects},
+                          [*lock_lines(task, view), *effects, "dry run: nothing was done"])  # fmt: skip
+        for line in (*lock_lines(task, view), *effects):
+            console.note(line)
+        _confirm(options, console, f"{ACTIONS[type(order)]} {order.lock}")
+        view = orders.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
+        if isinstance(order, Force | Replace):
+            view = coordinate.execute(work.meta, work.target, view.id)
+        others = [one for one in coordinate.views(work.meta) if one.target == view.target and one.id != view.id]
+    document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
+    return Answer(document, [_told(view), *(line for one in others for line in lock_lines(task, one))])
+
+
+def _confirm(options: Namespace, console: Console, question: str) -> None:
+    if options.yes:
+        return
+    try:
+        said = "" if console.as_json else console.ask(f"{question}? [yes/no] ")
+    except EOFError:
+        said = ""
+    if said.strip().lower() not in ("y", "yes"):
+        raise NotConfirmed(question)
+
+
+def _told(view: LockView) -> str:
+    if not view.is_open:
+        return f"lock {view.id}: resolved, {view.outcome or 'withdrawn'}; the next windows release the held rows"
+    if view.error:
+        return f"lock {view.id}: {view.state}, the target refuses the DDL: {view.error}"
+    if view.state in (LockState.DRAINING, LockState.FORCED, LockState.SYNCED):
+        return f"lock {view.id}: {view.state}; it is executed once the rows held before the DDL are applied"
+    return f"lock {view.id}: {view.state}; `unshard locks` tells what it waits for"

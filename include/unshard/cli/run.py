@@ -1,0 +1,76 @@
+"""`unshard run`: full load and windows, with progress, until caught up."""
+
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, assert_never
+
+from unshard.cli.console import Answer, Console, amount, error_document
+from unshard.cli.locks import lock_document, lock_lines
+from unshard.cli.progress import Display
+from unshard.config import Task, load_task
+from unshard.units.run import LockTried, Note, Outcome, PhaseBegan, PhaseEnded, Trouble, Until, WindowDone
+from unshard.units.run import run as run_task
+from unshard.units.status import full_progress
+from unshard.units.work import open_work
+
+
+def run(options: Namespace, console: Console) -> Answer:
+    """Bring the task as far as it can go now."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    with open_work(task) as work, Display(console) as display:
+        display.follow(lambda: full_progress(work.meta, task.sources))
+        outcome = run_task(work, Until(options.until), watch=lambda note: _show(note, console, display))
+    return Answer(_document(task, outcome), _lines(task, options.until, outcome), outcome.exit_code)
+
+
+def _show(note: Note, console: Console, display: Display) -> None:
+    match note:
+        case PhaseBegan(source, step):
+            console.note(f"{source}: {step} begins")
+        case PhaseEnded(source, step, seconds):
+            console.note(f"{source}: {step} done in {seconds:.1f} s")
+        case WindowDone(source, report):
+            rows = f"{amount(report.rows_applied)} rows applied, {amount(report.rows_held)} held"
+            display.tell(f"{source}: window {report.window} to {report.ends}, {rows}")
+        case LockTried(lock):
+            console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {lock.ddl}")
+        case Trouble(place, error, again):
+            console.warn([f"{place}: {error}{', trying again' if again else ''}"])
+        case _:
+            assert_never(note)
+
+
+def _document(task: Task, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "task": task.name,
+        "exit_code": outcome.exit_code,
+        "seconds": round(outcome.seconds, 3),
+        "warnings": [*task.warnings],
+        "sources": [
+            {**asdict(each), "checkpoint": str(each.checkpoint) if each.checkpoint else None}
+            for each in outcome.sources
+        ],
+        "locks": [lock_document(lock) for lock in outcome.locks],
+        "errors": [{"place": each.place, **error_document(each.error)} for each in outcome.errors],
+    }
+
+
+def _lines(task: Task, until: str, outcome: Outcome) -> list[str]:
+    lines = [
+        f"{each.source}: {each.phase}, {amount(each.windows)} windows, {amount(each.rows_applied)} rows applied, "
+        f"{amount(each.rows_held)} held, at {each.checkpoint or 'no checkpoint yet'}"
+        for each in outcome.sources
+    ]
+    lines += [line for lock in outcome.locks for line in lock_lines(task, lock)]
+    lines += [f"error: {each.place}: {each.error}" for each in outcome.errors]
+    return [*lines, _end(until, outcome)]
+
+
+def _end(until: str, outcome: Outcome) -> str:
+    took = f"in {outcome.seconds:.1f} s"
+    if outcome.errors:
+        return f"stopped {took} with {len(outcome.errors)} error(s)"
+    done = f"{'full load done' if until == 'full' else 'caught up'} {took}"
+    return f"{done}, {len(outcome.locks)} DDL lock(s) open" if outcome.locks else done

@@ -1,0 +1,65 @@
+"""`unshard status`: one row per source."""
+
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from unshard.cli.console import Answer, Console, amount, error_document, size, table
+from unshard.config import load_task
+from unshard.units.status import Progress, SourceStatus
+from unshard.units.status import status as read_status
+
+HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
+
+
+def status(options: Namespace, console: Console) -> Answer:
+    """Show where every source stands."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    sources = read_status(task)
+    document = {"task": task.name, "warnings": [*task.warnings], "sources": [_document(each) for each in sources]}
+    lines = table(HEADER, map(_row, sources))
+    lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
+    return Answer(document, lines, 1 if any(each.error for each in sources) else 0)
+
+
+def _document(each: SourceStatus) -> dict[str, Any]:
+    return {
+        "source": each.source,
+        "phase": each.phase,
+        "position": str(each.position) if each.position else None,
+        "upstream_position": str(each.upstream) if each.upstream else None,
+        "lag_seconds": each.lag_seconds,
+        "lag_bytes": each.lag_bytes,
+        "windows": each.windows,
+        "rows_applied": each.rows_applied,
+        "rows_held": each.rows_held,
+        "shards": each.shards,
+        "shards_held": each.shards_held,
+        "dump": asdict(each.dump),
+        "load": asdict(each.load),
+        "error": error_document(each.error) if each.error else None,
+    }
+
+
+def _row(each: SourceStatus) -> tuple[object, ...]:
+    return (
+        each.source,
+        each.phase,
+        each.position,
+        each.upstream or ("unreachable" if each.error else None),
+        None if each.lag_seconds is None else f"{each.lag_seconds} s",
+        None if each.lag_bytes is None else size(each.lag_bytes),
+        amount(each.rows_applied),
+        amount(each.rows_held),
+        _done(each.dump),
+        _done(each.load),
+    )
+
+
+def _done(progress: Progress) -> str | None:
+    """`3/8 chunks, 120,000 rows`."""
+    if not progress.chunks:
+        return None
+    return f"{progress.done}/{progress.chunks} chunks, {amount(progress.rows)} rows"

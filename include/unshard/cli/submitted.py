@@ -1,0 +1,29 @@
+"""What the jobs of spark_jobs/ share under spark-submit: arguments, session, exit code."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from unshard.adapters.spark import submitted_session
+from unshard.errors import UnshardError
+
+Job = Callable[[Any, Path, str], str]
+"""Works for one source on a live session; returns what it did, as one line."""
+
+
+def submitted(doc: str | None, job: Job, argv: Sequence[str] | None = None) -> int:
+    """Run a job on the session that spark-submit started; 75 is an error that another attempt may not meet."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--task", type=Path, required=True, help="task file")
+    parser.add_argument("--source", required=True, help="id of the source")
+    arguments = parser.parse_args(argv)
+    try:
+        line = job(submitted_session(), arguments.task, arguments.source)
+    except UnshardError as error:
+        sys.stderr.write(f"{error}\n")
+        return os.EX_TEMPFAIL if error.transient else 1
+    sys.stdout.write(f"{line}\n")
+    return 0

@@ -1,0 +1,138 @@
+"""`unshard validate`: is the target the union of its shards?"""
+
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from unshard.cli.console import Answer, Console, amount
+from unshard.cli.progress import Display
+from unshard.config import load_task
+from unshard.core.differences import Difference
+from unshard.core.model import TableId
+from unshard.errors.config import UsageWrong
+from unshard.units.validate import Chunked, Settings, Verdict
+from unshard.units.validate import validate as compare
+from unshard.units.work import open_work
+
+
+def validate(options: Namespace, console: Console) -> Answer:
+    """Compare and report; exit code 2 if a table differs."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
+    began = time.monotonic()
+    with open_work(task) as work, Display(console) as display:
+        verdicts = compare(work, [_table(name) for name in options.table], settings,
+                           lambda chunked: display.tell(_progress(chunked)))  # fmt: skip
+    seconds = time.monotonic() - began
+    equal = all(verdict.equal for verdict in verdicts)
+    document = {
+        "task": task.name,
+        "equal": equal,
+        "rows": sum(verdict.rows_target for verdict in verdicts),
+        "seconds": round(seconds, 3),
+        "warnings": [*task.warnings],
+        "tables": [_document(verdict, settings.limit) for verdict in verdicts],
+    }
+    lines = [line for verdict in verdicts for line in _lines(verdict, settings.limit)]
+    return Answer(document, [*lines, _summary(verdicts, equal, seconds)], 0 if equal else 2)
+
+
+def _table(name: str) -> TableId:
+    schema, dot, table = name.partition(".")
+    if not (schema and dot and table):
+        raise UsageWrong(f"--table {name}: write it as schema.table", "unshard validate")
+    return TableId(schema, table)
+
+
+def _progress(chunked: Chunked) -> str:
+    return f"comparing {chunked.target}: {chunked.chunks} chunks, {amount(chunked.rows)} rows"
+
+
+def _document(verdict: Verdict, limit: int) -> dict[str, Any]:
+    return {
+        "target": str(verdict.target),
+        "equal": verdict.equal,
+        "shards": verdict.shards,
+        "rows_target": verdict.rows_target,
+        "rows_shards": verdict.rows_union,
+        "chunks": verdict.chunks,
+        "differing_chunks": verdict.differing_chunks,
+        "seconds": round(verdict.seconds, 3),
+        "compared": [*verdict.compared],
+        "left_out": [
+            {"column": each.column, "reason": each.reason, "places": [*each.places]} for each in verdict.left_out
+        ],
+        "lost_columns": [*verdict.lost_columns],
+        "differences": [_named(verdict, each) for each in verdict.differences[:limit]],
+        "more_differences": _has_more(verdict, limit),
+        "waiting": {
+            "locks": [*verdict.waiting.locks],
+            "held_rows": verdict.waiting.held_rows,
+            "shards": [*verdict.waiting.shards],
+        },
+    }
+
+
+def _named(verdict: Verdict, difference: Difference) -> dict[str, Any]:
+    columns = verdict.key or verdict.compared
+    return {
+        "kind": difference.kind,
+        "key": dict(zip(columns, difference.key, strict=True)),
+        "shards": [*difference.shards],
+        "rows": difference.count,
+    }
+
+
+def _has_more(verdict: Verdict, limit: int) -> bool:
+    return len(verdict.differences) >= limit
+
+
+def _lines(verdict: Verdict, limit: int) -> list[str]:
+    target, rows = verdict.target, f"{amount(verdict.rows_target)} rows"
+    if verdict.equal:
+        lines = [f"{target}: equal, {rows} of {verdict.shards} shards in {verdict.seconds:.1f} s"]
+    else:
+        lines = [f"{target}: DIFFERS, {rows} in the target, {amount(verdict.rows_union)} in {verdict.shards} shards, "
+                 f"{verdict.differing_chunks} of {verdict.chunks} chunks"]  # fmt: skip
+    lines += [f"  left out: column {each.column}, {each.reason}" + _where(each.places) for each in verdict.left_out]
+    lines += [
+        f"  lost: column {column} is in no target column and no DDL lock is open" for column in verdict.lost_columns
+    ]
+    lines += [f"  {_told(verdict, each)}" for each in verdict.differences[:limit]]
+    if _has_more(verdict, limit):
+        lines.append(f"  … and perhaps more; --limit names more than {limit}")
+    if verdict.waiting.shards or verdict.waiting.locks:
+        lines.append(f"  waiting: {amount(verdict.waiting.held_rows)} rows of {len(verdict.waiting.shards)} shards are "
+                     f"held behind {', '.join(verdict.waiting.locks) or 'a DDL'}")  # fmt: skip
+    return lines
+
+
+def _where(places: tuple[str, ...]) -> str:
+    if not places:
+        return ""
+    shown = ", ".join(places[:3])
+    return f" (not in {shown}{f' and {len(places) - 3} more' if len(places) > 3 else ''})"
+
+
+def _told(verdict: Verdict, difference: Difference) -> str:
+    named = _named(verdict, difference)
+    key = ", ".join(f"{column}={_short(value)}" for column, value in named["key"].items())
+    shards = f" [{', '.join(difference.shards)}]" if difference.shards else ""
+    times = f" x{difference.count}" if difference.count > 1 else ""
+    return f"{difference.kind}{times}: {key}{shards}"
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "NULL"
+    return value if len(value) <= 60 else f"{value[:57]}..."
+
+
+def _summary(verdicts: tuple[Verdict, ...], equal: bool, seconds: float) -> str:
+    rows = f"{amount(sum(verdict.rows_target for verdict in verdicts))} rows compared in {seconds:.1f} s"
+    if equal:
+        return f"target and union of the shards are equal: {len(verdicts)} table(s), {rows}"
+    different = sum(not verdict.equal for verdict in verdicts)
+    return f"target and union of the shards DIFFER in {different} of {len(verdicts)} table(s), {rows}"

@@ -1,0 +1,46 @@
+"""Task and source files in DM's format: strict to read, light to import.
+
+`load_task(path)` gives a `Task`; `resolve(endpoint, connections)` a server with its password. Every
+key is declared once (`taskkeys`, `unitkeys`, `sourcekeys`), and docs/config.md is written from that:
+`python -m unshard.config.reference`.
+"""
+
+from unshard.config.checks import is_spark_master
+from unshard.config.model import (
+    Consistency,
+    DumpOptions,
+    Endpoint,
+    Flavor,
+    Instance,
+    LoadOptions,
+    OnDuplicate,
+    Options,
+    ShardMode,
+    Source,
+    SyncOptions,
+    Task,
+    TaskMode,
+)
+from unshard.config.reading import load_task
+from unshard.config.secrets import Connections, environment_connections, resolve
+
+__all__ = [
+    "Connections",
+    "Consistency",
+    "DumpOptions",
+    "Endpoint",
+    "Flavor",
+    "Instance",
+    "LoadOptions",
+    "OnDuplicate",
+    "Options",
+    "ShardMode",
+    "Source",
+    "SyncOptions",
+    "Task",
+    "TaskMode",
+    "environment_connections",
+    "is_spark_master",
+    "load_task",
+    "resolve",
+]

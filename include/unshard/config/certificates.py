@@ -1,0 +1,70 @@
+"""From paths of certificates to the certificates: read when somebody connects, like every other secret.
+
+An Airflow connection says the same in its extra, in the words of Airflow's own MySQL hook: `ssl` with the
+paths `ca`, `cert` and `key`, and `ssl_mode`. What stands there and is not understood is an error, because
+a connection that is less secure than it was meant to be works all the same.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unshard.config.model import Security
+from unshard.core.model import Tls, Verify
+from unshard.errors.config import ConnectionInvalid, SecretUnreadable
+
+MODES = {"required": Verify.NONE, "verify_ca": Verify.CA, "verify_identity": Verify.FULL}
+PATHS = ("ca", "cert", "key")
+
+
+def tls_of(security: Security | None) -> Tls | None:
+    """Read the certificates."""
+    if security is None:
+        return None
+    return Tls(
+        _verify(security),
+        _read(security.ca, "certificate of the authority"),
+        _read(security.certificate, "certificate"),
+        _read(security.key, "private key"),
+        security.allowed,
+    )
+
+
+def security_of(conn_id: str, extra: Mapping[str, Any], paths: object) -> Security | None:
+    """Return what the extra of a connection asks for; `paths` is what its `ssl` holds."""
+    for key in extra:
+        if str(key).lower().startswith("ssl") and key not in ("ssl", "ssl_mode"):
+            raise ConnectionInvalid(conn_id, f"its extra has '{key}'; known are ssl and ssl_mode")
+    if not isinstance(paths, Mapping) or set(paths) - set(PATHS):
+        raise ConnectionInvalid(conn_id, f"'ssl' of its extra is no mapping of {', '.join(PATHS)} to paths")
+    mode = str(extra.get("ssl_mode") or "preferred").lower()
+    if mode not in (*MODES, "preferred"):
+        raise ConnectionInvalid(conn_id, f"'ssl_mode' of its extra is none of {', '.join(MODES).upper()}")
+    if not paths and mode == "preferred":
+        return None
+    if bool(paths.get("cert")) != bool(paths.get("key")):
+        raise ConnectionInvalid(conn_id, "'ssl' of its extra has one of cert and key without the other")
+    ca, certificate, private = (Path(paths[name]) if paths.get(name) else None for name in PATHS)
+    return Security(ca, certificate, private, MODES.get(mode))
+
+
+def _verify(security: Security) -> Verify:
+    if security.verify is not None:
+        return security.verify
+    if security.allowed:
+        return Verify.CA
+    return Verify.FULL if security.ca else Verify.NONE
+
+
+def _read(path: Path | None, what: str) -> str:
+    return read_secret(path, what) if path else ""
+
+
+def read_secret(path: Path, what: str) -> str:
+    """Return the text of a file; the error names the file and nothing of its content."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SecretUnreadable(str(path), what, error.strerror or type(error).__name__) from None
+    except ValueError:
+        raise SecretUnreadable(str(path), what, "it is no text") from None

@@ -1,0 +1,150 @@
+"""Checks of single texts: each returns None when the text is right, else what it should be."""
+
+import re
+
+from unshard.core.filters import is_system_schema
+
+TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+OFFSET = re.compile(r"([+-])(\d{1,2}):([0-5]\d)")
+BINLOG_FILE = re.compile(r".+\.\d{1,18}")
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+CONNECTION_ID = re.compile(r"[\w.-]{1,250}")
+MASTER = re.compile(r"local(\[.*\])?|yarn|(spark|sc|k8s|mesos)://.+")
+SCHEMES = ("file", "s3", "hdfs")
+PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+CRON_FIELDS = ((0, 59, ""), (0, 23, ""), (1, 31, ""),
+               (1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
+               (0, 7, "sun mon tue wed thu fri sat"))  # fmt: skip
+
+
+def not_empty(value: str) -> str | None:
+    """Refuse the empty text and blanks."""
+    return None if value.strip() else "a text that says anything"
+
+
+def task_name(value: str) -> str | None:
+    """The name becomes part of DAG ids, lock ids, folders and meta rows."""
+    if TASK_NAME.fullmatch(value):
+        return None
+    return "a task name: at most 100 letters, digits, _ . - and no . or - in front"
+
+
+def source_id(value: str) -> str | None:
+    """Ids are DM's (at most 32 characters) and become part of file names."""
+    if (
+        0 < len(value) <= 32
+        and value.isprintable()
+        and "/" not in value
+        and value.strip(".")
+        and value == value.strip()
+    ):
+        return None
+    return "a source id: 1 to 32 printable characters without /"
+
+
+def schema_name(value: str) -> str | None:
+    """Hold to what MySQL takes as a name, and to schemas that are not the server's own."""
+    if not 0 < len(value) <= 64 or not value.isprintable() or value != value.rstrip():
+        return "a schema name: 1 to 64 printable characters, the last one no blank"
+    return f"a schema that may be written to: {value} belongs to the server" if is_system_schema(value) else None
+
+
+def table_name(value: str) -> str | None:
+    """Hold to what MySQL takes as a name; empty is allowed."""
+    if len(value) <= 64 and value.isprintable() and value == value.rstrip():
+        return None
+    return "a table name: up to 64 printable characters, the last one no blank"
+
+
+def column_name(value: str) -> str | None:
+    """Hold to what MySQL takes as the name of a column."""
+    return table_name(value) if value.strip() else "the name of a column"
+
+
+def time_zone(value: str) -> str | None:
+    """A name of the IANA list, or an offset that MySQL accepts."""
+    offset = OFFSET.fullmatch(value)
+    if offset:
+        minutes = int(offset[2]) * 60 + int(offset[3])
+        known = minutes <= (14 * 60 if offset[1] == "+" else 13 * 60 + 59)
+    else:
+        known = _is_zone(value)
+    return None if known else "a time zone like Asia/Shanghai or +08:00 (from -13:59 to +14:00)"
+
+
+def _is_zone(value: str) -> bool:
+    from zoneinfo import ZoneInfo
+
+    try:
+        # A folder of the list, such as Europe, is opened like a file and fails in its own way.
+        return bool(value) and ZoneInfo(value) is not None
+    except (KeyError, ValueError, OSError):
+        return False
+
+
+def binlog_file(value: str) -> str | None:
+    """Ask for the number at the end, which orders binlog files."""
+    return None if BINLOG_FILE.fullmatch(value) else "a binlog file name like mysql-bin.000001"
+
+
+def environment_name(value: str) -> str | None:
+    """Hold to names that a shell can set."""
+    return None if ENVIRONMENT_NAME.fullmatch(value) else "the name of an environment variable"
+
+
+def connection_id(value: str) -> str | None:
+    """Hold to Airflow's ids, and so keep out a URI with its password."""
+    return None if CONNECTION_ID.fullmatch(value) else "the id of a connection; a URI belongs into the connection"
+
+
+def spark_connection(value: str) -> str | None:
+    """Refuse blanks; what the text names is found out when it is used."""
+    if value and not any(character.isspace() for character in value):
+        return None
+    return "a Spark master (local[*], spark://, yarn, sc://host:port) or an Airflow connection id"
+
+
+def is_spark_master(value: str) -> bool:
+    """Tell a Spark master or Connect address from the id of an Airflow connection."""
+    return MASTER.fullmatch(value) is not None
+
+
+def storage_path(value: str) -> str | None:
+    """Hold to the file systems that both Spark and Arrow read."""
+    scheme, separator, rest = value.partition("://")
+    if value.strip() and (not separator or (scheme in SCHEMES and _is_rest(scheme, rest))):
+        return None
+    return f"a path, or a URI like file:///folder, of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+
+
+def _is_rest(scheme: str, rest: str) -> bool:
+    return bool(rest.strip("/")) and (scheme != "file" or rest.startswith("/"))
+
+
+def cron(value: str) -> str | None:
+    """Five fields as in crontab(5), or one of the usual names for them."""
+    fields = value.lower().split()
+    if value in PRESETS or (len(fields) == len(CRON_FIELDS) and all(map(_is_cron_field, fields, CRON_FIELDS))):
+        return None
+    return f"a cron expression of five fields like '*/5 * * * *', or one of {', '.join(PRESETS)}"
+
+
+def _is_cron_field(field: str, bounds: tuple[int, int, str]) -> bool:
+    return all(_is_cron_part(part, bounds) for part in field.split(","))
+
+
+def _is_cron_part(part: str, bounds: tuple[int, int, str]) -> bool:
+    low, high, names = bounds
+    span, slash, step = part.partition("/")
+    if slash and not (step.isascii() and step.isdigit() and 0 < int(step) <= high):
+        return False
+    if span == "*":
+        return True
+    numbers = [_cron_number(end, low, names) for end in span.split("-")]
+    return len(numbers) <= 2 and all(low <= n <= high for n in numbers) and numbers[0] <= numbers[-1]
+
+
+def _cron_number(text: str, low: int, names: str) -> int:
+    if text in names.split():
+        return names.split().index(text) + low
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 2 else -1

@@ -1,0 +1,209 @@
+"""The types that keys can have, each with its check and its name in docs/config.md."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+
+from unshard.config.declare import Block, Kind, Place, Values, kind_of, read_block
+from unshard.config.yamltext import Entries, Items, Node, Scalar
+from unshard.errors.config import BadValue, LaterKey, WrongType
+
+INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
+NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
+DURATION_PART = re.compile(NUMBER + r"(ms|s|m|h|d)")
+LONGEST = 10 * 366 * 86400
+SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+SIZE = re.compile(NUMBER + r"\s*([KMGT]?)(i?)(B?)", re.IGNORECASE)
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+Problem = Callable[[str], str | None]
+"""A check: None when the text is right, else what it should be."""
+
+
+def scalar(node: Node, place: Place, wanted: str) -> str:
+    """Return the text as written; lists, mappings and nothing are wrong types."""
+    if not isinstance(node, Scalar) or node.text is None:
+        raise WrongType(str(place), wanted, kind_of(node))
+    return node.text
+
+
+def text(name: str = "text", check: Problem = lambda _: None, shown: bool = True) -> Kind:
+    """Any scalar, as it is written; `shown` is false where a secret may stand by mistake."""
+
+    def read(node: Node, place: Place) -> str:
+        value = scalar(node, place, name)
+        if wanted := check(value):
+            raise BadValue(str(place), value if shown else "what stands there", wanted)
+        return value
+
+    return Kind(name, read)
+
+
+def secret() -> Kind:
+    """A text that no message may show."""
+
+    def read(node: Node, place: Place) -> str:
+        value = scalar(node, place, "text")
+        if value:
+            place.warn("a password stands in the file; use conn-id or password-env instead")
+        return value
+
+    return Kind("text", read)
+
+
+def integer(low: int, high: int | None = None) -> Kind:
+    """A whole number within bounds."""
+    wanted = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
+
+    def read(node: Node, place: Place) -> int:
+        value = scalar(node, place, wanted)
+        if not INTEGER.fullmatch(value) or int(value) < low or (high is not None and int(value) > high):
+            raise BadValue(str(place), value, wanted)
+        return int(value)
+
+    return Kind("integer", read)
+
+
+def boolean() -> Kind:
+    """True or false, with YAML's other spellings."""
+
+    def read(node: Node, place: Place) -> bool:
+        value = scalar(node, place, "true or false")
+        if value.lower() not in BOOLEANS:
+            raise BadValue(str(place), value, "true or false")
+        return BOOLEANS[value.lower()]
+
+    return Kind("boolean", read)
+
+
+def choice(values: Mapping[str, StrEnum], later: Mapping[str, str] | None = None,
+           old: Mapping[str, str] | None = None) -> Kind:  # fmt: skip
+    """One of a few words; `later` are words of DM that a later version brings, `old` ones have newer names."""
+    shown = ", ".join(f"`{value}`" for value in values if value)
+
+    def read(node: Node, place: Place) -> StrEnum:
+        value = scalar(node, place, f"one of {', '.join(values)}")
+        if later and value in later:
+            raise LaterKey(str(place), f"{place.path.rpartition('.')[2]}: {value}", later[value])
+        if old and value in old:
+            place.warn(f"'{value}' is the old name of '{old[value]}'")
+            value = old[value]
+        if value not in values:
+            raise BadValue(str(place), value, f"one of {', '.join(filter(None, values))}")
+        return values[value]
+
+    return Kind(f"one of {shown}", read)
+
+
+def duration() -> Kind:
+    """Go's notation as DM has it, or seconds."""
+    wanted = "a duration above zero like 1h, 90s or 1h30m, or a number of seconds"
+
+    def read(node: Node, place: Place) -> timedelta:
+        value = scalar(node, place, wanted)
+        seconds = _seconds(value)
+        if seconds is None or not 0 < seconds <= LONGEST:
+            raise BadValue(str(place), value, wanted)
+        return timedelta(seconds=seconds)
+
+    return Kind("duration", read)
+
+
+def _seconds(value: str) -> float | None:
+    if re.fullmatch(NUMBER, value):
+        return float(value)
+    parts = DURATION_PART.findall(value)
+    if not parts or "".join(number + unit for number, unit in parts) != value:
+        return None
+    return sum(float(number) * SECONDS[unit] for number, unit in parts)
+
+
+def size() -> Kind:
+    """Bytes, with KiB, MiB, GiB (powers of 1024) or KB, MB, GB (powers of 1000)."""
+    wanted = "a size above zero like 64MiB, or a number of bytes"
+
+    def read(node: Node, place: Place) -> int:
+        value = scalar(node, place, wanted)
+        found = SIZE.fullmatch(value)
+        number = _bytes(*found.groups()) if found else 0
+        if number < 1:
+            raise BadValue(str(place), value, wanted)
+        return number
+
+    return Kind("size", read)
+
+
+def _bytes(number: str, unit: str, binary: str, byte: str) -> int:
+    if unit and not byte and not binary:
+        return 0
+    power = "KMGT".find(unit.upper()) + 1 if unit else 0
+    return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+def texts(item: Kind | None = None) -> Kind:
+    """A list of texts."""
+    item = item or text()
+
+    def read(node: Node, place: Place) -> tuple[str, ...]:
+        return tuple(item.read(child, place.item(number, child.line)) for number, child in _items(node, place))
+
+    return Kind(f"list of {item.name}s", read)
+
+
+def variables(refused: Mapping[str, str]) -> Kind:
+    """Session variables; `refused` are those that unshard sets itself, and why."""
+
+    def read(node: Node, place: Place) -> tuple[tuple[str, str], ...]:
+        found = []
+        for name, child, line in _entries(node, place):
+            at = place.at(name, line)
+            if not VARIABLE.fullmatch(name):
+                raise BadValue(str(at), name, "the name of a session variable")
+            if name.lower() in refused:
+                raise BadValue(str(at), name, refused[name.lower()])
+            found.append((name, scalar(child, at, "a single value")))
+        return tuple(found)
+
+    return Kind("mapping of texts", read)
+
+
+def nested(block: Block) -> Kind:
+    """A mapping with declared keys."""
+    return Kind("mapping", lambda node, place: read_block(block, node, place), block)
+
+
+def blocks(block: Block) -> Kind:
+    """A list of mappings with declared keys."""
+
+    def read(node: Node, place: Place) -> tuple[Values, ...]:
+        return tuple(read_block(block, child, place.item(number, child.line)) for number, child in _items(node, place))
+
+    return Kind("list of mappings", read, block)
+
+
+def named(block: Block) -> Kind:
+    """Mappings with declared keys, each under a name that the user chooses."""
+
+    def read(node: Node, place: Place) -> dict[str, Values]:
+        return {name: read_block(block, child, place.at(name, line)) for name, child, line in _entries(node, place)}
+
+    return Kind("named mappings", read, block)
+
+
+def _items(node: Node, place: Place) -> list[tuple[int, Node]]:
+    if not isinstance(node, Items):
+        raise WrongType(str(place), "a list", kind_of(node))
+    return list(enumerate(node.items))
+
+
+def _entries(node: Node, place: Place) -> list[tuple[str, Node, int]]:
+    if not isinstance(node, Entries):
+        raise WrongType(str(place), "a mapping", kind_of(node))
+    return [(name, child, node.lines[name]) for name, child in node.entries.items()]
+
+
+def words(values: type[StrEnum]) -> dict[str, StrEnum]:
+    """Return each value of an enumeration by its word."""
+    return {value.value: value for value in values}

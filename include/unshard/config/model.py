@@ -1,0 +1,197 @@
+"""What a task is, once its files are read: frozen values without a trace of YAML.
+
+Secrets stay references where the file has references; `unshard.config.secrets.resolve` looks them up
+at the moment of connecting, so that loading a task needs neither Airflow nor an environment.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from unshard.core.model import Location, Verify
+from unshard.core.routing import Routing
+from unshard.errors.config import SourceNotInTask
+
+
+class TaskMode(StrEnum):
+    """Which units a task has."""
+
+    FULL = "full"
+    INCREMENTAL = "incremental"
+    ALL = "all"
+
+    @property
+    def loads(self) -> bool:
+        """Whether the rows that exist at the start are dumped and loaded."""
+        return self is not TaskMode.INCREMENTAL
+
+    @property
+    def syncs(self) -> bool:
+        """Whether the binlog is followed."""
+        return self is not TaskMode.FULL
+
+
+class ShardMode(StrEnum):
+    """How the DDLs of shards are coordinated."""
+
+    PESSIMISTIC = "pessimistic"
+
+
+class OnDuplicate(StrEnum):
+    """What happens when two shards bring the same key."""
+
+    ERROR = "error"
+    REPLACE = "replace"
+    IGNORE = "ignore"
+
+
+class Consistency(StrEnum):
+    """How a dump sees one moment."""
+
+    AUTO = "auto"
+    """Keyed tables in chunks without a lock, repaired by the binlog; others in one snapshot."""
+
+
+class ImportMode(StrEnum):
+    """How rows are loaded; read so that other modes of DM are refused, used by nobody."""
+
+    LOGICAL = "logical"
+
+
+class Validation(StrEnum):
+    """How rows are validated all the time; read so that other modes of DM are refused, used by nobody."""
+
+    NONE = "none"
+
+
+class Flavor(StrEnum):
+    """The make of a source."""
+
+    DETECT = ""
+    MYSQL = "mysql"
+    MARIADB = "mariadb"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Where the certificates of a connection are; nothing is read before somebody connects."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    verify: Verify | None = None
+    """None: as much as the other keys make possible."""
+    allowed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How the files say to reach a server; None where a connection supplies it."""
+
+    host: str | None
+    port: int | None
+    user: str | None
+    password: str | None = field(default=None, repr=False)
+    password_env: str | None = None
+    conn_id: str | None = None
+    session: tuple[tuple[str, str], ...] = ()
+    password_file: Path | None = None
+    security: Security | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One upstream server, from its source file."""
+
+    id: str
+    endpoint: Endpoint
+    server_id: int
+    """The id that the relay shows upstream; derived from task and source where the file has 0."""
+    flavor: Flavor
+    path: Path
+    case_sensitive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    """From `mydumpers`."""
+
+    threads: int
+    chunk_rows: int
+    consistency: Consistency
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """From `loaders`."""
+
+    threads: int
+    on_duplicate: OnDuplicate
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOptions:
+    """From `syncers`."""
+
+    safe_mode: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One source's part in a task."""
+
+    source: Source
+    routing: Routing
+    start: Location | None
+    """From `meta`; only in task-mode incremental."""
+    dump: DumpOptions
+    load: LoadOptions
+    sync: SyncOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The block `unshard`."""
+
+    schedule: str
+    lock_timeout: timedelta
+    storage_path: str
+    """Absolute path or URI, without the task's name: `Task.storage` has it."""
+    spark_connection: str
+    bulk_connection: str
+    window_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task file with the source files it uses."""
+
+    name: str
+    path: Path
+    task_mode: TaskMode
+    shard_mode: ShardMode
+    meta_schema: str
+    timezone: str
+    target: Endpoint
+    instances: tuple[Instance, ...]
+    options: Options
+    warnings: tuple[str, ...] = ()
+    """What was accepted but should be changed; for a human, on every start."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Ids of the sources, in the order of the file."""
+        return tuple(instance.source.id for instance in self.instances)
+
+    @property
+    def storage(self) -> str:
+        """Where this task keeps its files: absolute path or URI."""
+        return f"{self.options.storage_path.rstrip('/')}/{self.name}"
+
+    def instance(self, source: str) -> Instance:
+        """Return the part of one source."""
+        for instance in self.instances:
+            if instance.source.id == source:
+                return instance
+        raise SourceNotInTask(self.name, source, ", ".join(self.sources))

@@ -1,0 +1,316 @@
+"""From files to a `Task`: what the declaration of a single key cannot check is checked here.
+
+References between blocks, keys that exclude each other, and the source files that belong to a task.
+Reading opens no connection and needs no environment, so that a DAG file may do it at import.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from unshard.config.declare import Block, Place, Values, read_block
+from unshard.config.kinds import choice
+from unshard.config.model import (
+    Consistency,
+    DumpOptions,
+    Instance,
+    LoadOptions,
+    OnDuplicate,
+    Options,
+    Source,
+    SyncOptions,
+    Task,
+    TaskMode,
+)
+from unshard.config.sources import SourceFiles, endpoint, find_sources
+from unshard.config.taskkeys import OPTIONS, TASK
+from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LATER_CONSISTENCIES, LOADER, MYDUMPER, SYNCER
+from unshard.config.yamltext import Scalar, read_file
+from unshard.core.extract import Extractor, Origin, compile_extractor
+from unshard.core.filters import BlockAllowList, compile_tables
+from unshard.core.model import Location
+from unshard.core.pattern import compile_pattern
+from unshard.core.routing import RouteRule, Routing, compile_rule
+from unshard.errors.config import (
+    BadValue,
+    KeyRefused,
+    KeysExclude,
+    LaterKey,
+    MissingKey,
+    RuleTwice,
+    SourceTwice,
+    UnknownBlock,
+    UnusedBlock,
+)
+
+FIRST_POSITION = 4
+OLD_LIST, LIST = "black-white-list", "block-allow-list"
+
+
+def load_task(path: Path) -> Task:
+    """Read a task file and the source files it uses; anything wrong is a coded error with its place."""
+    values = read_block(TASK, read_file(path), Place(path, 1))
+    folder = path.absolute().parent
+    options = values["unshard"] or _defaults(OPTIONS, values.place)
+    instances = _instances(values, find_sources(path.parent, options["sources"]))
+    if values.gives("is-sharding") and not values["is-sharding"]:
+        values.place_of("is-sharding").warn("shards of one target are coordinated in any case")
+    return Task(
+        name=values["name"],
+        path=path.absolute(),
+        task_mode=values["task-mode"],
+        shard_mode=values["shard-mode"],
+        meta_schema=values["meta-schema"],
+        timezone=values["timezone"],
+        target=endpoint(values["target-database"]),
+        instances=instances,
+        options=_options(options, folder),
+        warnings=tuple(values.place.notes),
+    )
+
+
+def _options(values: Values, folder: Path) -> Options:
+    return Options(
+        values["schedule"],
+        values["lock-timeout"],
+        storage_path(values["storage-path"], folder),
+        values["spark-connection"],
+        values["bulk-connection"] or values["spark-connection"],
+        values["window-size"],
+    )
+
+
+def storage_path(value: str, folder: Path) -> str:
+    """Return an absolute path, or the URI of a file system that is not local."""
+    if "://" in value and not value.startswith("file://"):
+        return value.rstrip("/")
+    return os.path.normpath(folder / value.removeprefix("file://"))
+
+
+class _NamedBlocks:
+    """The blocks below one key, and which of them an instance has taken."""
+
+    def __init__(self, key: str, blocks: dict[str, Values] | None) -> None:
+        self.key = key
+        self.blocks = blocks or {}
+        self.taken: set[str] = set()
+
+    def take(self, name: str, place: Place) -> Values:
+        if name not in self.blocks:
+            raise UnknownBlock(str(place), name, self.key, ", ".join(self.blocks) or "nothing")
+        self.taken.add(name)
+        return self.blocks[name]
+
+    def refuse_unused(self, reference: str) -> None:
+        for name, block in self.blocks.items():
+            if name not in self.taken:
+                raise UnusedBlock(str(block.place), name, reference)
+
+
+class _Library:
+    """All named blocks of a task file."""
+
+    def __init__(self, task: Values) -> None:
+        self.routes = _NamedBlocks("routes", task["routes"])
+        self.lists = _NamedBlocks(LIST, _newer(task, LIST, OLD_LIST))
+        self.mydumpers = _NamedBlocks("mydumpers", task["mydumpers"])
+        self.loaders = _NamedBlocks("loaders", task["loaders"])
+        self.syncers = _NamedBlocks("syncers", task["syncers"])
+        self.validators = _NamedBlocks("validators", task["validators"])
+
+    def refuse_unused(self) -> None:
+        self.routes.refuse_unused("route-rules")
+        self.lists.refuse_unused(LIST)
+        self.mydumpers.refuse_unused("mydumper-config-name")
+        self.loaders.refuse_unused("loader-config-name")
+        self.syncers.refuse_unused("syncer-config-name")
+        self.validators.refuse_unused("validator-config-name")
+
+
+def _instances(task: Values, files: SourceFiles) -> tuple[Instance, ...]:
+    library = _Library(task)
+    found: dict[str, Instance] = {}
+    lines: dict[str, Place] = {}
+    if not task["mysql-instances"]:
+        raise BadValue(str(task.place_of("mysql-instances")), "[]", "a list with at least one instance")
+    for values in task["mysql-instances"]:
+        name, place = values["source-id"], values.place_of("source-id")
+        if name in found:
+            raise SourceTwice(str(place), name, str(lines[name]))
+        source = files.source(name, task["name"], place)
+        found[name], lines[name] = _instance(task, values, source, library), place
+    library.refuse_unused()
+    _refuse_spellings(library.routes)
+    return tuple(found.values())
+
+
+def _refuse_spellings(routes: _NamedBlocks) -> None:
+    """Refuse targets that differ in case only: TiDB, and MySQL on some systems, take them for one table."""
+    spelt: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
+    for name, values in routes.blocks.items():
+        schema, table = values["target-schema"], values["target-table"]
+        for target in ((schema,), (schema, table)):
+            first, known = spelt.setdefault(tuple(part.lower() for part in target), (name, target))
+            if known != target:
+                wanted = f"spelt as in route '{first}', which has '{'.'.join(known)}'"
+                raise BadValue(str(values.place), ".".join(target), wanted)
+
+
+def _instance(task: Values, values: Values, source: Source, library: _Library) -> Instance:
+    if values["validator-config-name"]:
+        library.validators.take(values["validator-config-name"], values.place_of("validator-config-name"))
+    return Instance(
+        source,
+        _routing(task, values, source, library),
+        _start(task["task-mode"], values),
+        _dump(values, _settings(values, "mydumper", MYDUMPER, library.mydumpers)),
+        _load(values, _settings(values, "loader", LOADER, library.loaders)),
+        SyncOptions(_settings(values, "syncer", SYNCER, library.syncers)["safe-mode"]),
+    )
+
+
+def _start(mode: TaskMode, instance: Values) -> Location | None:
+    meta = instance["meta"]
+    if meta is None:
+        return None
+    if mode is not TaskMode.INCREMENTAL:
+        place = instance.place_of("meta")
+        place.warn(f"'meta' has no effect in task-mode {mode}: the dump decides where windows begin")
+        return None
+    if not meta["binlog-name"]:
+        if meta["binlog-gtid"]:
+            raise LaterKey(str(meta.place_of("binlog-gtid")), "binlog-gtid", "a start by GTID alone")
+        raise MissingKey(str(meta.place), "binlog-name", "it says where windows begin")
+    if meta["binlog-gtid"]:
+        meta.place_of("binlog-gtid").warn("'binlog-gtid' has no effect here: binlog-name and binlog-pos say the place")
+    return Location(meta["binlog-name"], max(meta["binlog-pos"], FIRST_POSITION))
+
+
+def _settings(instance: Values, unit: str, block: Block, blocks: _NamedBlocks) -> Values:
+    reference = f"{unit}-config-name"
+    if instance[reference] and instance.gives(unit):
+        raise KeysExclude(str(instance.place), reference, unit)
+    if instance[reference]:
+        return blocks.take(instance[reference], instance.place_of(reference))
+    inline: Values | None = instance[unit]
+    return inline or _defaults(block, instance.place)
+
+
+def _defaults(block: Block, place: Place) -> Values:
+    return read_block(block, Scalar(None, place.line), place)
+
+
+def _dump(instance: Values, settings: Values) -> DumpOptions:
+    return DumpOptions(
+        instance["mydumper-thread"] or settings["threads"], settings["rows"] or sys.maxsize, _consistency(settings)
+    )
+
+
+def _consistency(settings: Values) -> Consistency:
+    """Read the one option of dumpling that has a meaning here out of `extra-args`."""
+    result: Consistency = settings["consistency"]
+    place = settings.place_of("extra-args")
+    arguments = iter(_split(settings["extra-args"], place))
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in DUMPLING:
+            raise KeyRefused(str(place), name, DUMPLING[name])
+        if name != "--consistency":
+            raise LaterKey(str(place), argument, "an option of dumpling")
+        if settings.gives("consistency"):
+            raise KeysExclude(str(settings.place), "consistency", "extra-args")
+        word = Scalar(value if equals else next(arguments, ""), place.line)
+        result = choice(CONSISTENCIES, LATER_CONSISTENCIES).read(word, place)
+    return result
+
+
+def _split(text: str, place: Place) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise BadValue(str(place), text, "a line of options with its quotes closed") from None
+
+
+def _load(instance: Values, settings: Values) -> LoadOptions:
+    old: OnDuplicate = settings["on-duplicate"]
+    new: OnDuplicate | None = settings["on-duplicate-logical"]
+    if new and settings.gives("on-duplicate") and new is not old:
+        raise KeysExclude(str(settings.place), "on-duplicate", "on-duplicate-logical")
+    return LoadOptions(instance["loader-thread"] or settings["pool-size"], new or old)
+
+
+def _routing(task: Values, instance: Values, source: Source, library: _Library) -> Routing:
+    place = instance.place_of("route-rules")
+    case_sensitive = source.case_sensitive or task["case-sensitive"]
+    rules = []
+    for name in _once(instance["route-rules"], place):
+        values = library.routes.take(name, place)
+        schema = values["target-schema"]
+        if schema.lower() == task["meta-schema"].lower():
+            raise BadValue(str(values.place_of("target-schema")), schema, "for merged tables: it is the meta-schema")
+        rules.append(_rule(name, values, case_sensitive))
+    return Routing(tuple(rules), _allowed(instance, case_sensitive, library), task["meta-schema"], source.id)
+
+
+def _once(names: Iterable[str], place: Place) -> tuple[str, ...]:
+    seen: list[str] = []
+    for name in names:
+        if name in seen:
+            raise RuleTwice(str(place), name)
+        seen.append(name)
+    return tuple(seen)
+
+
+def _rule(name: str, values: Values, case_sensitive: bool) -> RouteRule:
+    patterns = (values["schema-pattern"], values["table-pattern"])
+    target = (values["target-schema"], values["target-table"])
+    if values["target-table"] and not values["table-pattern"]:
+        raise BadValue(str(values.place), name, "a rule that merges tables: target-table needs a table-pattern")
+    return compile_rule(name, patterns, target, case_sensitive, str(values.place), _extractors(values, case_sensitive))
+
+
+def _extractors(values: Values, case_sensitive: bool) -> tuple[Extractor, ...]:
+    found: dict[str, Extractor] = {}
+    for origin in Origin:
+        block: Values | None = values[f"extract-{origin}"]
+        if block is None:
+            continue
+        column, key = block["target-column"], f"{origin}-regexp"
+        if column.lower() in found:
+            raise BadValue(str(block.place_of("target-column")), column, "a column of its own, no other extractor's")
+        place = str(block.place_of(key))
+        found[column.lower()] = compile_extractor(origin, block[key], column, case_sensitive, place)
+    return tuple(found.values())
+
+
+def _allowed(instance: Values, case_sensitive: bool, library: _Library) -> BlockAllowList:
+    name = _newer(instance, LIST, OLD_LIST)
+    if not name:
+        return BlockAllowList()
+    place = instance.place_of(LIST if instance.gives(LIST) else OLD_LIST)
+    values = library.lists.take(name, place)
+    dbs = {
+        key: tuple(compile_pattern(text, case_sensitive, str(values.place_of(key))) for text in values[key])
+        for key in ("do-dbs", "ignore-dbs")
+    }
+    tables = {
+        key: compile_tables(
+            tuple((entry["db-name"], entry["tbl-name"]) for entry in values[key]),
+            case_sensitive,
+            str(values.place_of(key)),
+        )
+        for key in ("do-tables", "ignore-tables")
+    }
+    return BlockAllowList(dbs["do-dbs"], dbs["ignore-dbs"], tables["do-tables"], tables["ignore-tables"])
+
+
+def _newer(values: Values, new: str, old: str) -> Any:
+    """Return the value of a key that has an old name too."""
+    if values.gives(new) and values.gives(old):
+        raise KeysExclude(str(values.place), new, old)
+    if values.gives(old):
+        values.place_of(old).warn(f"'{old}' is the old name of '{new}'")
+    return values[new] if values.gives(new) else values[old]

@@ -1,0 +1,126 @@
+"""The reference page of all keys: `python -m unshard.config.reference > docs/config.md`.
+
+It is written from the declarations and a test compares the two, so no key exists undocumented.
+"""
+
+import sys
+from enum import StrEnum
+from typing import Any
+
+from unshard.config.declare import Block, Ignored, Key, Later, Refused
+from unshard.config.sourcekeys import SECURITY, SERVER, SOURCE
+from unshard.config.taskkeys import ALLOW_LIST, EXTRACT, INSTANCE, META, OPTIONS, ROUTE, TABLE_PATTERN, TASK
+from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
+
+BLOCKS = (TASK, OPTIONS, INSTANCE, META, SERVER, SECURITY, ROUTE, *EXTRACT.values(), ALLOW_LIST, TABLE_PATTERN,
+          MYDUMPER, LOADER, SYNCER, VALIDATOR, SOURCE)  # fmt: skip
+TITLE = "# Task and source files: all keys"
+NOTICE = "<!-- Written by `python -m unshard.config.reference`; change the declarations instead. -->"
+INTRODUCTION = """\
+A task file says what is merged, source files say where from. Both have the format of TiDB DM, so DM's files
+can be brought along. `include/tasks` has an example. Source files are found in `sources/` beside the task file, or
+listed in `unshard.sources`; a file that no instance uses may stand there. [Errors](errors.md) of these files are
+US-1xxx and name file, line and key.
+
+* A key that is not listed here is refused, with the allowed ones and a guess at what was meant.
+* **Later** keys are DM's, and a later version brings them. They are refused as soon as their value asks for anything.
+* **Ignored** keys are DM's without a meaning here. They are accepted with a warning.
+* **Refused** keys are DM's for what is done otherwise here; the error says how.
+* A named block that no instance refers to is refused; so are a reference to nothing and a rule named twice.
+* A key without a value, or with an empty text, is the same as no key.
+* Texts are taken as they are written, whatever YAML makes of them: `password: 0123` is four characters.
+* Durations: `1h`, `90s`, `1h30m`, or seconds. Sizes: `64MiB` (1024), `64MB` (1000), or bytes.
+
+## Patterns
+
+Routes and lists name schemas and tables by patterns, which mind case only where `case-sensitive` says so.
+
+| pattern | matches |
+|---|---|
+| `*` | any run of characters, none too; anywhere in the pattern (DM: at its end only) |
+| `?` | one character |
+| `[a-c]`, `[!a-c]` | one character of a class, one outside it |
+| `~regex` | names in which the regular expression is found; anchor it with `^` and `$` |
+
+`table_[0-63]` is a class, not a range of numbers, and loses tables without a word; it is refused.
+Write `table_*` or `~^table_\\d+$`.
+
+Every name is matched once and remembered, so that ten thousand tables cost what they must and no more.
+
+A route with `table-pattern` beats one without. Two routes of the same level that send a table to different places
+are an error that names both. A table that passes the block-allow list and matches no route keeps its own name.
+The lists are asked in DM's order: `do-dbs`, and only without it `ignore-dbs`; then `do-tables`, then
+`ignore-tables`; a table that neither names passes if `do-tables` is empty. Schemas of the server itself
+(`mysql`, `sys`, `information_schema`, `performance_schema`) and the meta schema are never migrated.
+
+## Extractors
+
+A route may write parts of a shard's names into columns of the target: `extract-table`, `extract-schema` and
+`extract-source`, as in DM, each with a regular expression and a `target-column`. The target table must exist with
+these columns before the task starts, because nobody but you can say whether they belong to its key: they do if two
+shards can have the same key. `unshard check` names what is missing. An expression that is not found in a name is an
+error (DM writes an empty text), and so is a column that the shard has itself.
+
+## Secrets
+
+Of `conn-id`, `password-env`, `password-file` and `password` a server has at most one. With `conn-id: shop_1` the
+Airflow Connection of that id is used; the command line reads it from `AIRFLOW_CONN_SHOP_1`, a URI
+(`mysql://user:password@host:3306`, special characters as `%XX`) or JSON
+(`{"login": "user", "password": "…", "host": "…", "port": 3306}`). No message ever shows a password.
+
+For TLS the extra of a connection may hold `"ssl": {"ca": "…", "cert": "…", "key": "…"}` with paths, and `ssl_mode`
+(`REQUIRED`, `VERIFY_CA`, `VERIFY_IDENTITY`); a `security` block of the file wins over it. Certificates and keys are
+read where the task is opened and go to Spark's executors with the passwords: no file has to be there.
+"""
+
+
+def page() -> str:
+    """Return docs/config.md."""
+    return "\n".join((TITLE, "", NOTICE, "", INTRODUCTION, *map(_section, BLOCKS)))
+
+
+def _section(block: Block) -> str:
+    keys = [key for key in block.keys if isinstance(key, Key)]
+    later = [key for key in block.keys if isinstance(key, Later)]
+    ignored = [key for key in block.keys if isinstance(key, Ignored)]
+    lines = [f"## {block.title}", "", *_table(keys)]
+    if later:
+        lines += ["Later:", "", *(f"* `{key.name}`: {key.feature}{_harmless(key)}" for key in later), ""]
+    if ignored:
+        lines += ["Ignored:", "", *(f"* `{key.name}`: {key.why}" for key in ignored), ""]
+    if refused := [key for key in block.keys if isinstance(key, Refused)]:
+        lines += ["Refused:", "", *(f"* `{key.name}`: {key.instead}{_harmless(key)}" for key in refused), ""]
+    return "\n".join(lines)
+
+
+def _table(keys: list[Key]) -> list[str]:
+    return ["| key | type | default | meaning |", "|---|---|---|---|", *map(_row, keys), ""] if keys else []
+
+
+def _row(key: Key) -> str:
+    cells = (f"`{key.name}`", key.kind.name, "**required**" if key.required else _default(key), key.about)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _default(key: Key) -> str:
+    return key.shown or _shown(key.default)
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case StrEnum() | str() | int():
+            return f"`{value}`" if str(value) else "empty"
+        case _:
+            return "empty" if not value else f"`{value}`"
+
+
+def _harmless(key: Later | Refused) -> str:
+    return f" (accepted: {', '.join(f'`{value}`' for value in key.harmless)})" if key.harmless else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

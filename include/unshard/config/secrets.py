@@ -1,0 +1,124 @@
+"""From an endpoint of a file to a server that can be reached: the one place that looks up secrets.
+
+A `Connections` function knows connections by id. The plugin passes Airflow's; without Airflow
+`environment_connections` reads the same environment variables that Airflow reads.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from unshard.config.certificates import read_secret, security_of, tls_of
+from unshard.config.model import Endpoint, Security
+from unshard.core.model import Server
+from unshard.errors.config import ConnectionInvalid, ConnectionUnknown, PasswordVariableUnset
+
+Connections = Callable[[str], Mapping[str, Any]]
+"""From an id to `conn_type`, `host`, `port`, `login`, `password`, `extra`; raises ConnectionUnknown."""
+
+DEFAULT_PORT = 3306
+
+
+def resolve(endpoint: Endpoint, connections: Connections) -> Server:
+    """Return the server with its password; what the file gives wins over the connection."""
+    found = connections(endpoint.conn_id) if endpoint.conn_id else {}
+    host = endpoint.host or found.get("host")
+    user = endpoint.user or found.get("login")
+    if endpoint.conn_id and not (host and user):
+        raise ConnectionInvalid(endpoint.conn_id, "it names no host" if not host else "it names no login")
+    port = endpoint.port or _port(endpoint.conn_id, found.get("port"))
+    password = _password(endpoint, found)
+    security = endpoint.security or _security(endpoint.conn_id, found)
+    return Server(str(host), port, str(user), password, endpoint.session, tls_of(security))
+
+
+def variable_of(conn_id: str) -> str:
+    """Return the environment variable in which Airflow looks for a connection."""
+    return f"AIRFLOW_CONN_{conn_id.upper()}"
+
+
+def environment_connections(conn_id: str) -> Mapping[str, Any]:
+    """Read a connection from its environment variable, a JSON object or a URI."""
+    text = os.environ.get(variable_of(conn_id), "").strip()
+    if not text:
+        raise ConnectionUnknown(conn_id, variable_of(conn_id))
+    return _from_json(conn_id, text) if text.startswith("{") else _from_uri(conn_id, text)
+
+
+def _security(conn_id: str | None, found: Mapping[str, Any]) -> Security | None:
+    if conn_id is None:
+        return None
+    extra = _extra(conn_id, found.get("extra"))
+    paths = extra.get("ssl") or {}
+    if isinstance(paths, str):
+        paths = _json(conn_id, paths, "'ssl' of its extra")
+    return security_of(conn_id, extra, paths)
+
+
+def _extra(conn_id: str, extra: object) -> Mapping[str, Any]:
+    if isinstance(extra, str) and extra.strip():
+        extra = _json(conn_id, extra, "its extra")
+    return extra if isinstance(extra, Mapping) else {}
+
+
+def _password(endpoint: Endpoint, found: Mapping[str, Any]) -> str:
+    if endpoint.password_env:
+        if endpoint.password_env not in os.environ:
+            raise PasswordVariableUnset(endpoint.password_env, f"{endpoint.user}@{endpoint.host}")
+        return os.environ[endpoint.password_env]
+    if endpoint.password_file:
+        return read_secret(endpoint.password_file, "password").rstrip("\r\n")
+    return endpoint.password if endpoint.password is not None else str(found.get("password") or "")
+
+
+def _port(conn_id: str | None, port: object) -> int:
+    text = str(port or DEFAULT_PORT)
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        raise ConnectionInvalid(conn_id or "", "its port is no TCP port")
+    return int(text)
+
+
+def _from_json(conn_id: str, text: str) -> Mapping[str, Any]:
+    body = _json(conn_id, text, "it")
+    found = {key: body.get(key) for key in ("host", "port", "login", "password", "extra")}
+    return {**found, "conn_type": _conn_type(str(body.get("conn_type") or ""))}
+
+
+def _conn_type(name: str) -> str:
+    """A URI cannot have the underscore of spark_connect in its scheme, so Airflow takes the hyphen too."""
+    return name.replace("-", "_")
+
+
+def _json(conn_id: str, text: str, what: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except ValueError:
+        # The decoder's own words could quote the password.
+        raise ConnectionInvalid(conn_id, f"{what} is no JSON") from None
+    if not isinstance(body, dict):
+        raise ConnectionInvalid(conn_id, f"{what} is no JSON object")
+    return body
+
+
+def _from_uri(conn_id: str, text: str) -> Mapping[str, Any]:
+    """Read Airflow's URI; a host with its own scheme is written `spark://spark%3A%2F%2Fmaster:7077`."""
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
+    conn_type, _, rest = text.partition("://")
+    try:
+        parts = urlsplit(f"//{rest}")
+        port = parts.port
+    except ValueError:
+        raise ConnectionInvalid(conn_id, "it is no URI") from None
+    if not conn_type or not parts.hostname:
+        raise ConnectionInvalid(conn_id, "its URI names no host")
+    query = dict(parse_qsl(parts.query))
+    return {
+        "conn_type": _conn_type(conn_type),
+        "host": unquote(parts.hostname),
+        "port": port,
+        "login": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "extra": query.get("__extra__", query),
+    }

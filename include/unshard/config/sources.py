@@ -1,0 +1,120 @@
+"""Source files: found by their id, read in full only where a task uses them.
+
+A folder of source files may serve several tasks, so of a file that this task does not use nothing but
+the id is looked at.
+"""
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from unshard.config.declare import Place, Values, read_block
+from unshard.config.model import Endpoint, Security, Source
+from unshard.config.sourcekeys import SOURCE
+from unshard.config.yamltext import Entries, Scalar, read_file
+from unshard.core.model import Verify
+from unshard.errors.config import KeysExclude, MissingKey, SourceDisabled, SourceTwice, SourceUnknown
+
+FOLDER = "sources"
+FIRST_SERVER_ID, SERVER_IDS = 2**31, 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file whose id is known and whose other keys nobody has looked at yet."""
+
+    path: Path
+    node: Entries
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The source files of a task, by source id."""
+
+    files: dict[str, SourceFile]
+    looked_at: str
+
+    def source(self, source: str, task: str, place: Place) -> Source:
+        """Read the file of a source; `place` is where the task names it, and collects the warnings."""
+        if source not in self.files:
+            raise SourceUnknown(str(place), source, self.looked_at)
+        file = self.files[source]
+        values = read_block(SOURCE, file.node, Place(file.path, 1, "", place.notes))
+        if not values["enable"]:
+            raise SourceDisabled(str(place), source, str(file.path))
+        return Source(
+            values["source-id"],
+            endpoint(values["from"]),
+            values["server-id"] or server_id(task, source),
+            values["flavor"],
+            file.path.absolute(),
+            values["case-sensitive"],
+        )
+
+
+def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
+    """Find the source files beside a task file: those listed, else all in `sources`."""
+    if listed is None:
+        paths = sorted([*(folder / FOLDER).glob("*.yaml"), *(folder / FOLDER).glob("*.yml")])
+        looked_at = ", ".join(map(str, paths)) or f"{folder / FOLDER}, which holds no *.yaml"
+    else:
+        paths = [folder / name for name in listed]
+        looked_at = ", ".join(map(str, paths)) or "none, unshard.sources is empty"
+    files: dict[str, SourceFile] = {}
+    for path in paths:
+        node = read_file(path)
+        source = _id(path, node)
+        if source in files:
+            raise SourceTwice(f"{path}:{node.lines['source-id']} source-id", source, str(files[source].path))
+        files[source] = SourceFile(path, node)
+    return SourceFiles(files, looked_at)
+
+
+def server_id(task: str, source: str) -> int:
+    """Return a replica id that stays the same, so that a new connection ends a forgotten old one."""
+    return FIRST_SERVER_ID + zlib.crc32(f"{task}/{source}".encode()) % SERVER_IDS
+
+
+def endpoint(values: Values) -> Endpoint:
+    """Build the endpoint from a block of server keys."""
+    secrets = [key for key in ("conn-id", "password-env", "password-file", "password") if values[key]]
+    if len(secrets) > 1:
+        raise KeysExclude(str(values.place), secrets[0], secrets[1])
+    if not values["conn-id"]:
+        for key in ("host", "user"):
+            if not values.gives(key):
+                raise MissingKey(str(values.place), key, "without conn-id the file must say it")
+    return Endpoint(
+        values["host"],
+        values["port"],
+        values["user"],
+        (values["password"] or "") if not set(secrets) - {"password"} else None,
+        values["password-env"],
+        values["conn-id"],
+        values["session"],
+        _path(values, "password-file"),
+        _security(values["security"]),
+    )
+
+
+def _security(values: Values | None) -> Security | None:
+    if values is None:
+        return None
+    for one, other in (("ssl-cert", "ssl-key"), ("ssl-key", "ssl-cert")):
+        if values.gives(one) and not values.gives(other):
+            raise MissingKey(str(values.place), other, f"{one} is of no use without it")
+    if values["cert-allowed-cn"] and values["verify"] is Verify.NONE:
+        raise KeysExclude(str(values.place), "cert-allowed-cn", "verify: none")
+    ca, certificate, key = (_path(values, name) for name in ("ssl-ca", "ssl-cert", "ssl-key"))
+    return Security(ca, certificate, key, values["verify"], values["cert-allowed-cn"])
+
+
+def _path(values: Values, key: str) -> Path | None:
+    return values.place.file.absolute().parent / values[key] if values[key] else None
+
+
+def _id(path: Path, node: Entries) -> str:
+    value = node.entries.get("source-id")
+    if not isinstance(value, Scalar) or not value.text:
+        raise MissingKey(f"{path}:1", "source-id", "every source file begins with the id of its source")
+    return value.text

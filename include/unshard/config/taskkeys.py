@@ -1,0 +1,167 @@
+"""Declared keys of a task file."""
+
+from datetime import timedelta
+
+from unshard.config import checks
+from unshard.config.declare import Block, Ignored, Key, Later
+from unshard.config.kinds import blocks, boolean, choice, duration, integer, named, nested, size, text, texts, words
+from unshard.config.model import ShardMode, TaskMode
+from unshard.config.sourcekeys import SERVER
+from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
+from unshard.core.extract import Origin
+
+ONLINE_DDL = "online DDL (gh-ost, pt-osc)"
+MAPPING = "column mapping"
+EVENT_FILTERS = "binlog event filters"
+ROW_FILTERS = "expression filters"
+GIVEN_UP = "DM itself has given it up"
+
+SHARD_MODES = {"": ShardMode.PESSIMISTIC, "pessimistic": ShardMode.PESSIMISTIC}
+LATER_MODES = {"dump": "a task that only dumps", "load": "a task that only loads",
+               "load&sync": "a task that begins with the load"}  # fmt: skip
+
+OPTIONS = Block(
+    "unshard's own block `unshard`",
+    (
+        Key("schedule", text("cron expression", checks.cron), "When windows run even if nothing asks for them.",
+            "* * * * *"),
+        Key("lock-timeout", duration(), "How long a DDL lock may wait for shards before its DAG run turns red.",
+            timedelta(hours=1), shown="1h"),
+        Key("storage-path", text("path or URI", checks.storage_path), "Where dumped rows, relay segments and held rows "
+            "are kept, in a folder named after the task. A relative path begins at the folder of the task file. "
+            "Every Spark worker must reach it. So far it must be a folder (`file://` is understood), which a cluster "
+            "shares by NFS or the like; other URIs are refused by the relay.", "unshard-storage"),
+        Key("spark-connection", text("text", checks.spark_connection), "What runs windows: a Spark master (`local[*]`, "
+            "`spark://…`, `yarn`), a Connect server (`sc://host:port`), or the id of an Airflow connection.",
+            "local[*]"),
+        Key("bulk-connection", text("text", checks.spark_connection), "The same for dump, load and validation.",
+            shown="as `spark-connection`"),
+        Key("window-size", size(), "Bytes of binlog that one window takes at most, but for a single larger "
+            "transaction.", 64 * 1024 * 1024, shown="64MiB"),
+        Key("sources", texts(text("path", checks.not_empty)), "Source files; relative paths begin at the folder of the "
+            "task file.", shown="`sources/*.yaml` beside the task file"),
+    ),
+)  # fmt: skip
+
+EXTRACT_FROM = {Origin.TABLE: "shard's table name", Origin.SCHEMA: "shard's schema name", Origin.SOURCE: "source id"}
+EXTRACT = {
+    origin: Block(
+        f"Extractor: `extract-{origin}` of a route",
+        (
+            Key(f"{origin}-regexp", text("regular expression", checks.not_empty), "Found in the name as it is written; "
+                "what its groups `( )` hold is the value, one behind the other.", required=True),
+            Key("target-column", text("text", checks.column_name), "Column of the target that gets the value.",
+                required=True),
+        ),
+    )
+    for origin in Origin
+}  # fmt: skip
+
+ROUTE = Block(
+    "Route: a block below `routes`",
+    (
+        Key("schema-pattern", text("pattern", checks.not_empty), "Schemas that the rule is for.", required=True),
+        Key("table-pattern", text("pattern"), "Tables; without it the rule is of schema level and yields to rules "
+            "that have one.", ""),
+        Key("target-schema", text("text", checks.schema_name), "Schema in the target.", required=True),
+        Key("target-table", text("text", checks.table_name), "Table in the target; empty: the shard's own name.", ""),
+        *(Key(f"extract-{origin}", nested(EXTRACT[origin]), f"Writes what the {what} says into a column.")
+          for origin, what in EXTRACT_FROM.items()),
+    ),
+)  # fmt: skip
+
+TABLE_PATTERN = Block(
+    "Entry of `do-tables` and `ignore-tables`",
+    (
+        Key("db-name", text("pattern", checks.not_empty), "Schemas.", required=True),
+        Key("tbl-name", text("pattern", checks.not_empty), "Tables.", required=True),
+    ),
+)
+
+ALLOW_LIST = Block(
+    "Block-allow list: a block below `block-allow-list`",
+    (
+        Key("do-dbs", texts(text("pattern")), "Only these schemas pass; `ignore-dbs` is then not asked.", ()),
+        Key("ignore-dbs", texts(text("pattern")), "All schemas but these pass.", ()),
+        Key("do-tables", blocks(TABLE_PATTERN), "These tables pass, and no others.", ()),
+        Key("ignore-tables", blocks(TABLE_PATTERN), "These tables do not pass, unless `do-tables` names them.", ()),
+    ),
+)
+
+META = Block(
+    "Start: `meta` of an instance",
+    (
+        Key("binlog-name", text("text", checks.binlog_file), "Binlog file; required in task-mode `incremental`."),
+        Key("binlog-pos", integer(0), "Byte in it, at the border of two transactions; below 4 means 4.", 4),
+        Key("binlog-gtid", text(), "GTIDs of the same place: accepted beside `binlog-name`, without effect."),
+    ),
+)
+
+INSTANCE = Block(
+    "Instance: an entry of `mysql-instances`",
+    (
+        Key("source-id", text("text", checks.source_id), "A source, by the id of its source file.", required=True),
+        Key("meta", nested(META), "Where a task of mode `incremental` begins; without effect in the others."),
+        Key("route-rules", texts(), "Names of routes.", ()),
+        Key("block-allow-list", text(), "Name of a block-allow list."),
+        Key("black-white-list", text(), "Old name of `block-allow-list`."),
+        Key("mydumper-config-name", text(), "Name of a block in `mydumpers`."),
+        Key("mydumper", nested(MYDUMPER), "The same, written here."),
+        Key("mydumper-thread", integer(1), "Instead of its `threads`."),
+        Key("loader-config-name", text(), "Name of a block in `loaders`."),
+        Key("loader", nested(LOADER), "The same, written here."),
+        Key("loader-thread", integer(1), "Instead of its `pool-size`."),
+        Key("syncer-config-name", text(), "Name of a block in `syncers`."),
+        Key("syncer", nested(SYNCER), "The same, written here."),
+        Key("validator-config-name", text(), "Name of a block in `validators`."),
+        Later("filter-rules", EVENT_FILTERS),
+        Later("expression-filters", ROW_FILTERS),
+        Later("column-mapping-rules", MAPPING),
+        Ignored("syncer-thread", "rows are applied window by window"),
+    ),
+)
+
+TASK = Block(
+    "Task file",
+    (
+        Key("name", text("text", checks.task_name), "Name of the task: letters, digits, `_`, `.`, `-`; part of DAG "
+            "ids, lock ids and folders.", required=True),
+        Key("task-mode", choice(words(TaskMode), LATER_MODES), "`full`: dump and load; `incremental`: windows from "
+            "`meta` on; `all`: both.", required=True),
+        Key("shard-mode", choice(SHARD_MODES, {"optimistic": "the optimistic shard mode"}), "How DDLs of shards are "
+            "coordinated; empty means the same. A target with a single shard never waits.", ShardMode.PESSIMISTIC),
+        Key("is-sharding", boolean(), "DM's old switch. Shards are coordinated in any case.", True),
+        Key("meta-schema", text("text", checks.schema_name), "Schema in the target for unshard's own tables.",
+            "unshard_meta"),
+        Key("timezone", text("time zone", checks.time_zone), "IANA name or offset: the zone of DDLs whose session "
+            "names none. Rows do not depend on it: TIMESTAMP travels in UTC.", "+00:00"),
+        Key("case-sensitive", boolean(), "Whether patterns of routes and lists mind case.", False),
+        Key("target-database", nested(SERVER), "The target server, see below.", required=True),
+        Key("mysql-instances", blocks(INSTANCE), "The sources of the task, see below.", required=True),
+        Key("routes", named(ROUTE), "Routes by name, see below.", shown="none"),
+        Key("block-allow-list", named(ALLOW_LIST), "Lists by name, see below.", shown="none"),
+        Key("black-white-list", named(ALLOW_LIST), "Old name of `block-allow-list`.", shown="none"),
+        Key("mydumpers", named(MYDUMPER), "Settings of the dump by name, see below.", shown="none"),
+        Key("loaders", named(LOADER), "Settings of the load by name, see below.", shown="none"),
+        Key("syncers", named(SYNCER), "Settings of windows by name, see below.", shown="none"),
+        Key("validators", named(VALIDATOR), "DM's continuous validation by name, see below.", shown="none"),
+        Key("unshard", nested(OPTIONS), "What DM has no key for, see below."),
+        Later("strict-optimistic-shard-mode", "the optimistic shard mode", ("false",)),
+        Later("online-ddl", ONLINE_DDL, ("false",)),
+        Later("online-ddl-scheme", ONLINE_DDL),
+        Later("shadow-table-rules", ONLINE_DDL),
+        Later("trash-table-rules", ONLINE_DDL),
+        Later("filters", EVENT_FILTERS),
+        Later("expression-filter", ROW_FILTERS),
+        Later("column-mappings", MAPPING),
+        Later("ignore-checking-items", "leaving out single prechecks"),
+        Later("collation_compatible", "adding collations to CREATE TABLE", ("loose",)),
+        Later("remove-meta", "forgetting the state of a task", ("false",)),
+        Ignored("clean-dump-file", "the storage path is cleaned by unshard's own rules", ("true",)),
+        Ignored("experimental", "every window commits its checkpoint"),
+        Ignored("enable-heartbeat", GIVEN_UP, ("false",)),
+        Ignored("heartbeat-update-interval", GIVEN_UP),
+        Ignored("heartbeat-report-interval", GIVEN_UP),
+        Ignored("ansi-quotes", "the binlog says which sql_mode a statement has"),
+    ),
+)  # fmt: skip

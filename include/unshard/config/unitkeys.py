@@ -1,0 +1,109 @@
+"""Declared keys of dump, load and sync: DM's `mydumpers`, `loaders`, `syncers`, `validators`."""
+
+from unshard.config.declare import Block, Ignored, Key, Later
+from unshard.config.kinds import boolean, choice, integer, text, words
+from unshard.config.model import Consistency, ImportMode, OnDuplicate, Validation
+
+PHYSICAL = "the physical import"
+OF_PHYSICAL = "it belongs to the physical import; rows are always loaded by LOAD DATA"
+BY_WINDOW = "rows are applied window by window; unshard.window-size bounds them"
+SAFE = "safe mode lasts exactly until the position at which the dump ended"
+
+CONSISTENCIES = {"auto": Consistency.AUTO, "none": Consistency.AUTO}
+LATER_CONSISTENCIES = dict.fromkeys(("flush", "lock", "snapshot"), "a dump at one moment of the whole source")
+IMPORT_MODES = {"logical": ImportMode.LOGICAL}
+OLD_IMPORT_MODES = {"sql": "logical", "loader": "logical"}
+CONTINUOUS = "continuous validation"
+OF_CONTINUOUS = "it belongs to the continuous validation"
+FILTERED = "let the block-allow-list say which tables are migrated"
+DUMPLING = {
+    **dict.fromkeys(("-B", "--database", "-T", "--tables-list", "-f", "--filter", "--case-sensitive"), FILTERED),
+    **dict.fromkeys(("-t", "--threads"), "use the key threads"),
+    **dict.fromkeys(("-r", "--rows"), "use the key rows"),
+    **dict.fromkeys(("-F", "--filesize", "-s", "--statement-size"), "leave it out: chunks are cut by the key rows"),
+    **dict.fromkeys(("--ca", "--cert", "--key"), "use the block security of the source file"),
+    **dict.fromkeys(("--params",), "use the block session of the source file"),
+    "--snapshot": "leave it out: the dump begins where the source is",
+    "--no-locks": "leave it out: no lock is taken",
+    "--escape-backslash": "leave it out: the dump holds no statements",
+    "-W": "leave it out: views are never dumped",
+    "--no-views": "leave it out: views are never dumped",
+}
+"""Options of dumpling and what there is instead; `--where` is a later version's."""
+
+MYDUMPER = Block(
+    "Dump: a block below `mydumpers`, or `mydumper` of an instance",
+    (
+        Key("threads", integer(1), "Chunks of one source that are read at the same time.", 4),
+        Key("rows", integer(0), "Rows of a chunk, cut along the key; 0: a table is one chunk.", 200_000),
+        Key("consistency", choice(CONSISTENCIES, LATER_CONSISTENCIES),
+            "How a dump sees one moment. `auto` and `none` are the same here: tables with a usable key are read in "
+            "chunks without a lock and repaired from the binlog, the others in one consistent snapshot.",
+            Consistency.AUTO),
+        Key("extra-args", text(), "Only `--consistency` with a value of the key above.", ""),
+        Later("where", "a dump of some rows only"),
+        Ignored("mydumper-path", "there is no mydumper; Spark reads the tables"),
+        Ignored("chunk-filesize", "chunks are cut by rows"),
+        Ignored("statement-size", "the dump holds no statements"),
+        Ignored("skip-tz-utc", "TIMESTAMP is always read in UTC", ("true", "false")),
+    ),
+)  # fmt: skip
+
+LOADER = Block(
+    "Load: a block below `loaders`, or `loader` of an instance",
+    (
+        Key("pool-size", integer(1), "Chunks of one source that are written at the same time.", 16),
+        Key("on-duplicate", choice(words(OnDuplicate)),
+            "What to do when two shards bring the same key: `error` stops and names the key and both shards, "
+            "`replace` lets the later row win, `ignore` the earlier one. DM's default is to replace in silence.",
+            OnDuplicate.ERROR),
+        Key("on-duplicate-logical", choice(words(OnDuplicate)), "DM's newer name of `on-duplicate`.",
+            shown="as `on-duplicate`"),
+        Key("import-mode", choice(IMPORT_MODES, {"physical": PHYSICAL, "import-into": PHYSICAL}, OLD_IMPORT_MODES),
+            "There is one: LOAD DATA. DM's old names for it, `sql` and `loader`, are accepted with a warning.",
+            ImportMode.LOGICAL),
+        Ignored("security", OF_PHYSICAL),
+        Ignored("dir", "unshard.storage-path says where dumped rows are kept"),
+        Ignored("on-duplicate-physical", OF_PHYSICAL, ("none",)),
+        Ignored("sorting-dir-physical", OF_PHYSICAL),
+        Ignored("disk-quota-physical", OF_PHYSICAL),
+        Ignored("checksum-physical", OF_PHYSICAL),
+        Ignored("analyze", OF_PHYSICAL),
+        Ignored("range-concurrency", OF_PHYSICAL),
+        Ignored("compress-kv-pairs", OF_PHYSICAL),
+        Ignored("pd-addr", OF_PHYSICAL),
+    ),
+)  # fmt: skip
+
+SYNCER = Block(
+    "Sync: a block below `syncers`, or `syncer` of an instance",
+    (
+        Key("safe-mode", boolean(), "Write every row so that repeating it does no harm, always. Where it is off, "
+            "safe mode holds only while rows of the dump come again. It hides keys that collide.", False),
+        Later("enable-gtid", "replication by GTID", ("false",)),
+        Ignored("safe-mode-duration", SAFE),
+        Ignored("meta-file", "positions are kept in the meta schema of the target"),
+        Ignored("worker-count", BY_WINDOW),
+        Ignored("batch", BY_WINDOW),
+        Ignored("queue-size", BY_WINDOW),
+        Ignored("checkpoint-flush-interval", "every window commits its checkpoint"),
+        Ignored("compact", "changes of one key are always compacted", ("true",)),
+        Ignored("multiple-rows", "rows are always written in bulk", ("true",)),
+        Ignored("max-retry", "Airflow repeats what fails"),
+        Ignored("auto-fix-gtid", "DM itself has given it up"),
+        Ignored("disable-detect", "DM itself has given it up"),
+        Ignored("enable-ansi-quotes", "the binlog says which sql_mode a statement has"),
+    ),
+)  # fmt: skip
+
+VALIDATOR = Block(
+    "Continuous validation: a block below `validators`",
+    (
+        Key("mode", choice(words(Validation), {"full": CONTINUOUS, "fast": CONTINUOUS}),
+            "There is none: `unshard validate` compares a table when asked to.", Validation.NONE),
+        *(Ignored(name, OF_CONTINUOUS) for name in (
+            "worker-count", "validate-interval", "check-interval", "row-error-delay", "meta-flush-interval",
+            "batch-query-size", "max-pending-row-size", "max-pending-row-count",
+        )),
+    ),
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""Which structures may be merged: shards among each other, shards with a target that exists already.
+
+Order of columns, defaults, comments and indexes that identify nothing do not matter: rows are written by
+column name and with every value.
+"""
+
+from collections.abc import Container
+
+from unshard.core.model import Column, TableSchema
+
+
+def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, ...]:
+    """Say how two shards of one target differ; empty when they may be merged."""
+    mine, theirs = _columns(first), _columns(other)
+    found = [f"only the first has column {mine[name].name}" for name in mine if name not in theirs]
+    found += [f"only the second has column {theirs[name].name}" for name in theirs if name not in mine]
+    for name in mine:
+        if name in theirs and (words := _described(mine[name])) != (others := _described(theirs[name])):
+            found.append(f"column {mine[name].name} is {words} and {others}")
+    if _lower(first.key) != _lower(other.key):
+        found.append(f"the key is ({', '.join(first.key)}) and ({', '.join(other.key)})")
+    return tuple(found)
+
+
+def unfit_reasons(target: TableSchema, shard: TableSchema, extracted: Container[str] = ()) -> tuple[str, ...]:
+    """Say why rows of the shard cannot be written into the target; `extracted` are columns that its route fills."""
+    there = _columns(target)
+    found = [f"it lacks column {column.name}" for column in shard.written if column.name.lower() not in there]
+    wanted = _columns(shard)
+    for name, column in there.items():
+        if name not in wanted and name not in extracted and _needs_value(column):
+            found.append(f"its column {column.name} needs a value that no shard has")
+        elif column.is_generated and name in wanted and not wanted[name].is_generated:
+            found.append(f"its column {column.name} is generated, a shard's is not")
+    if shard.key and not target.key:
+        found.append(f"it has no key, its shards have ({', '.join(shard.key)})")
+    return tuple(found)
+
+
+def _columns(schema: TableSchema) -> dict[str, Column]:
+    return {column.name.lower(): column for column in schema.columns}
+
+
+def _described(column: Column) -> str:
+    words = [column.column_type, f"collate {column.collation}" if column.collation else "",
+             "" if column.nullable else "not null", "generated" if column.is_generated else ""]  # fmt: skip
+    return " ".join(filter(None, words))
+
+
+def _needs_value(column: Column) -> bool:
+    optional = column.nullable or column.default is not None or column.is_generated or "auto_increment" in column.extra
+    return not optional
+
+
+def _lower(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)

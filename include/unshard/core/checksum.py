@@ -1,0 +1,296 @@
+"""SQL that makes rows of different servers comparable: one hash per row, one sum per range of keys.
+
+The union of the shards and the target hold the same rows exactly if, for every range, the counts and
+the sums of the row hashes agree. A sum does not depend on the order and, unlike an XOR, two equal rows
+do not cancel out; 64 bits of MD5 per row leave no chance to accident. Only functions that MariaDB,
+MySQL and TiDB share are used.
+
+A row is hashed as `value,value,…`. Where a value could hold a comma (text, bytes) its length precedes
+it, long ones are hashed first, so no two different rows read alike and no text outgrows a packet.
+Columns are taken by name. How a column is read depends on its types in all places together: what has
+one type everywhere is compared byte for byte; text of different charsets as utf8mb4; numbers and times
+of different precision with the finer one. -0.0 equals 0.0, as it does in every comparison of SQL.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from unshard.core.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEXTS, literal
+from unshard.core.model import Column, TableSchema
+from unshard.core.quoting import identifier
+from unshard.errors.source import UnknownColumnType
+
+LONG_CHARACTERS = 1024
+"""Declared length from which on a text or byte string is hashed before it joins the row."""
+PLACE_TARGET = "target"
+
+
+class Family(StrEnum):
+    """Types whose values print alike."""
+
+    NUMBER = "number"
+    FLOAT = "float"
+    DATE = "date"
+    DATETIME = "datetime"
+    TIME = "time"
+    TEXT = "text"
+    BYTES = "bytes"
+    PRINTED = "printed"
+
+
+FAMILIES: Mapping[Family, frozenset[str]] = {
+    Family.NUMBER: INTEGERS | DECIMALS | {"bit", "year"},
+    Family.FLOAT: FLOATS,
+    Family.DATE: frozenset({"date"}),
+    Family.DATETIME: frozenset({"datetime", "timestamp"}),
+    Family.TIME: frozenset({"time"}),
+    Family.TEXT: TEXTS,
+    Family.BYTES: BINARIES,
+    Family.PRINTED: PRINTED,
+}
+
+
+FINER = {Family.NUMBER: "DECIMAL(65,{})", Family.DATETIME: "DATETIME({})", Family.TIME: "TIME({})"}
+
+
+class Reason(StrEnum):
+    """Why a column is not compared."""
+
+    NOT_IN_TARGET = "not in the target"
+    NOT_IN_SHARDS = "not in every shard"
+    GENERATED = "generated everywhere"
+    JSON = "JSON on one side, text on the other"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A column that is not compared, and the places that lack it."""
+
+    column: str
+    reason: Reason
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one column is read in every place, so that equal values print equally."""
+
+    column: str
+    family: Family | None
+    """None: the places have types of different families, all are read as text."""
+    digits: int | None = None
+    """Common scale or fractional digits, where the places differ."""
+    converted: bool = False
+    """Text of different charsets: compared as utf8mb4."""
+    long: bool = False
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared of one target table and its shards, and along which key it is cut."""
+
+    forms: tuple[Form, ...]
+    left_out: tuple[LeftOut, ...]
+    key: tuple[str, ...]
+    """Columns that name a row; empty: rows are a multiset."""
+    ranged: bool
+    """Whether all places order the key alike, so that ranges of it mean the same rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Rows with lower < key <= upper; None leaves that side open."""
+
+    lower: tuple[bytes, ...] | None = None
+    upper: tuple[bytes, ...] | None = None
+
+
+def compare_structures(places: Mapping[str, TableSchema]) -> Comparison:
+    """Decide how the tables are compared; `places` are the shards by name and the target as `target`."""
+    names: dict[str, str] = {}
+    for schema in (places[PLACE_TARGET], *places.values()):
+        for column in schema.columns:
+            names.setdefault(column.name.lower(), column.name)
+    forms: list[Form] = []
+    left_out: list[LeftOut] = []
+    for name in names.values():
+        reason = _reason(name, places)
+        if reason is None:
+            forms.append(_form(name, [schema.column(name) for schema in places.values()]))
+        else:
+            left_out.append(LeftOut(name, reason, tuple(p for p, s in places.items() if not _has(s, name))))
+    key = _key(places, {form.column.lower() for form in forms})
+    return Comparison(tuple(forms), tuple(left_out), key, bool(key) and _is_ranged(key, places))
+
+
+def row_text(forms: Sequence[Form], schema: TableSchema) -> str:
+    """Return the SQL expression for the text of a row of a table with that structure."""
+    return f"CONCAT_WS(',', {', '.join(_wrapped(form, schema.column(form.column)) for form in forms)})"
+
+
+def row_hash(forms: Sequence[Form], schema: TableSchema) -> str:
+    """Return the SQL expression for the hash of a row: 32 hexadecimal digits."""
+    return f"MD5({row_text(forms, schema)})"
+
+
+def checksum(hashed: str) -> str:
+    """Return the two aggregates of a set of rows: how many, and the sum of their hashes."""
+    return f"COUNT(*), COALESCE(SUM(CAST(CONV(LEFT({hashed}, 16), 16, 10) AS UNSIGNED)), 0)"
+
+
+def condition(columns: Sequence[Column], span: KeyRange) -> str:
+    """Return the WHERE condition of a range, in a form that servers answer from the index."""
+    parts = []
+    if span.lower is not None:
+        parts.append(_beyond(columns, span.lower, ">", ">"))
+    if span.upper is not None:
+        parts.append(_beyond(columns, span.upper, "<", "<="))
+    return " AND ".join(parts) or "TRUE"
+
+
+def shown(form: Form, column: Column) -> str:
+    """Return the SQL expression for a value as people read it: text, bytes as 0x…"""
+    if _family(column) is Family.BYTES:
+        return f"CONCAT('0x', HEX({identifier(column.name)}))"
+    return f"CONVERT({_value(form, column)} USING utf8mb4)" if form.converted else _readable(form, column)
+
+
+def _readable(form: Form, column: Column) -> str:
+    if _family(column) is Family.TEXT:
+        return f"CONVERT({identifier(column.name)} USING utf8mb4)"
+    return f"CAST({_value(form, column)} AS CHAR)"
+
+
+def _beyond(columns: Sequence[Column], values: Sequence[bytes], strict: str, last: str) -> str:
+    """`(a > 1 OR (a = 1 AND b > 2))`: row constructors would be right too, but not use the index."""
+    column, value = columns[0], values[0]
+    name, text = identifier(column.name), literal(column, value)
+    if len(columns) == 1:
+        return f"{name} {last} {text}"
+    rest = _beyond(columns[1:], values[1:], strict, last)
+    return f"({name} {strict}= {text} AND ({name} {strict} {text} OR {rest}))"
+
+
+def _reason(name: str, places: Mapping[str, TableSchema]) -> Reason | None:
+    if not _has(places[PLACE_TARGET], name):
+        return Reason.NOT_IN_TARGET
+    if not all(_has(schema, name) for schema in places.values()):
+        return Reason.NOT_IN_SHARDS
+    columns = [schema.column(name) for schema in places.values()]
+    if all(column.is_generated for column in columns):
+        return Reason.GENERATED
+    kinds = {column.data_type == "json" for column in columns}
+    return Reason.JSON if len(kinds) == 2 else None
+
+
+def _has(schema: TableSchema, name: str) -> bool:
+    return any(column.name.lower() == name.lower() for column in schema.columns)
+
+
+def _form(name: str, columns: Sequence[Column]) -> Form:
+    families = {_family(column) for column in columns}
+    family = families.pop() if len(families) == 1 else None
+    digits = {_digits(column) for column in columns}
+    charsets = {column.charset for column in columns}
+    return Form(
+        column=name,
+        family=family,
+        digits=max(digits) if len(digits) > 1 and family is not None else None,
+        converted=len(charsets) > 1 or family is None,
+        long=any(map(_is_long, columns)),
+        nullable=any(column.nullable for column in columns),
+    )
+
+
+def _family(column: Column) -> Family:
+    for family, kinds in FAMILIES.items():
+        if column.data_type in kinds:
+            return family
+    raise UnknownColumnType(column.name, column.column_type)
+
+
+def _digits(column: Column) -> int:
+    """Digits behind the point: scale of a DECIMAL, fractional seconds of a time."""
+    if column.data_type in DECIMALS:
+        found = re.match(r"\w+\(\d+,(\d+)\)", column.column_type)
+    elif column.data_type in ("datetime", "timestamp", "time"):
+        found = re.match(r"\w+\((\d)\)", column.column_type)
+    else:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _is_long(column: Column) -> bool:
+    if column.data_type.endswith(("text", "blob")) or column.data_type in ("json", "vector"):
+        return True
+    if column.data_type in BINARIES - {"binary", "varbinary"}:
+        return True
+    length = re.match(r"(?:var)?(?:char|binary)\((\d+)\)", column.column_type)
+    return length is not None and int(length[1]) >= LONG_CHARACTERS
+
+
+def _value(form: Form, column: Column) -> str:
+    """The column's value as a string or number that prints the same in every place."""
+    name = identifier(column.name)
+    match _family(column):
+        case Family.NUMBER | Family.DATETIME | Family.TIME as family if form.digits is not None:
+            value = f"CAST({name} AS {FINER[family].format(form.digits)})"
+        case Family.NUMBER:
+            value = f"{name} + 0"  # also takes away ZEROFILL and turns BIT and YEAR into integers
+        case Family.FLOAT:
+            value = f"{name} + 0e0"  # all digits of a FLOAT, and -0.0 becomes 0.0
+        case Family.TEXT:
+            value = f"CONVERT({name} USING {'utf8mb4' if form.converted else 'binary'})"
+        case Family.BYTES:
+            value = f"CONVERT({name} USING binary)"
+        case Family.PRINTED:
+            value = f"CAST({name} AS CHAR)"
+        case _:
+            value = name
+    return value
+
+
+def _wrapped(form: Form, column: Column) -> str:
+    value = _value(form, column)
+    if form.family is None and _family(column) not in (Family.TEXT, Family.BYTES):
+        value = f"CAST({value} AS CHAR)"
+    if form.long:
+        value = f"MD5({value})"
+    elif form.family in (None, Family.TEXT, Family.BYTES, Family.PRINTED):
+        value = f"CONCAT(LENGTH({value}), ':', {value})"
+    return f"IFNULL({value}, 'n')" if form.nullable else value
+
+
+def _key(places: Mapping[str, TableSchema], compared: set[str]) -> tuple[str, ...]:
+    """The target's key if every place has its columns, else the key that all shards share."""
+    shards = [schema.key for place, schema in places.items() if place != PLACE_TARGET]
+    candidates = [places[PLACE_TARGET].key, *(shards[:1] if len({_lower(key) for key in shards}) == 1 else [])]
+    return next((key for key in candidates if key and compared.issuperset(_lower(key))), ())
+
+
+def _lower(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
+
+
+def _is_ranged(key: Sequence[str], places: Mapping[str, TableSchema]) -> bool:
+    return all(len({_order(schema.column(name)) for schema in places.values()}) == 1 for name in key) and all(
+        _order(schema.column(name)) != "" for name in key for schema in places.values()
+    )
+
+
+def _order(column: Column) -> str:
+    """Names how a server orders the values; empty when a literal is not compared in that order."""
+    if column.data_type in INTEGERS:
+        return "integer"
+    match _family(column):
+        case Family.NUMBER | Family.DATE | Family.DATETIME | Family.TIME if column.data_type != "bit":
+            return f"{column.data_type} {_digits(column)}"
+        case Family.TEXT if column.data_type in ("char", "varchar"):
+            return f"text {column.charset} {column.collation}"
+        case Family.BYTES if column.data_type in ("binary", "varbinary"):
+            return column.column_type if column.data_type == "binary" else column.data_type
+        case _:
+            return ""

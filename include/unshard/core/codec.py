@@ -1,0 +1,94 @@
+"""Frozen dataclasses to JSON and back, by their type hints alone.
+
+Plans and queue entries are persisted before they are acted upon, so what is read back must be equal
+to what was written. Reading is strict: a field too many or too few is an error, because a plan of
+another version must not be half understood. A field with a default may be missing, so that values
+written before the field existed are still read.
+"""
+
+import json
+import types
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+PLAIN = (str, int, bool, float, type(None))
+
+
+def dumps(value: object) -> str:
+    """Return the JSON text of a dataclass, tuple, enum or plain value."""
+    return json.dumps(to_plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def loads(kind: type[T], text: str) -> T:
+    """Return the value of type `kind` that `dumps` wrote; ValueError when the text does not fit."""
+    return cast(T, from_plain(kind, json.loads(text)))
+
+
+def to_plain(value: object) -> Any:
+    """Return `value` as lists, dicts and plain values."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    raise TypeError(f"cannot write a {type(value).__name__}")
+
+
+def from_plain(kind: Any, body: Any) -> Any:
+    """Return what `to_plain` was given, led by the type."""
+    origin = get_origin(kind)
+    if kind is Any:
+        return body
+    if origin in (Union, types.UnionType):
+        return _union(get_args(kind), body)
+    if origin is tuple:
+        return _tuple(get_args(kind), body)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _dataclass(kind, body)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(body)
+    return _plain(kind, body)
+
+
+def _plain(kind: Any, body: Any) -> Any:
+    if kind in PLAIN and type(body) is kind:
+        return body
+    raise ValueError(f"expected {getattr(kind, '__name__', kind)}, found {body!r:.80}")
+
+
+def _union(kinds: tuple[Any, ...], body: Any) -> Any:
+    if body is None and type(None) in kinds:
+        return None
+    others = [kind for kind in kinds if kind is not type(None)]
+    if len(others) != 1:
+        raise TypeError(f"cannot read a union of {others}")
+    return from_plain(others[0], body)
+
+
+def _tuple(kinds: tuple[Any, ...], body: Any) -> tuple[Any, ...]:
+    if not isinstance(body, list):
+        raise ValueError(f"expected a list, found {body!r:.80}")
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        return tuple(from_plain(kinds[0], item) for item in body)
+    return tuple(from_plain(kind, item) for kind, item in zip(kinds, body, strict=True))
+
+
+def _dataclass(kind: Any, body: Any) -> Any:
+    hints, known = _shape(kind)
+    if not isinstance(body, dict) or body.keys() - known.keys():
+        raise ValueError(f"not a {kind.__name__}: {body!r:.80}")
+    missing = [name for name in known.keys() - body.keys() if known[name].default is MISSING]
+    if missing:
+        raise ValueError(f"a {kind.__name__} without {', '.join(sorted(missing))}")
+    return kind(**{name: from_plain(hints[name], item) for name, item in body.items()})
+
+
+@cache
+def _shape(kind: Any) -> tuple[dict[str, Any], dict[str, Field[Any]]]:
+    return get_type_hints(kind), {field.name: field for field in fields(kind)}

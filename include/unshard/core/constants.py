@@ -1,0 +1,87 @@
+"""Extracted values as the target's columns hold them: the same bytes in load, windows and validation.
+
+A value is refused here if the column could not hold it or would change it, before any row is written.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from unshard.core import charsets
+from unshard.core.extract import Extracted
+from unshard.core.literals import INTEGERS, TEXTS, literal
+from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.quoting import identifier, qualified
+from unshard.errors.target import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
+
+PRINTED_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+LENGTH = re.compile(r"\((\d+)\)")
+SIGNED_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
+
+
+def constants_of(shard: str, structure: TableSchema, target: TableId, schema: TableSchema,
+                 extracted: Sequence[Extracted]) -> dict[str, bytes]:  # fmt: skip
+    """Return what the extracted columns of the target hold in all rows of a shard, by lower-case name."""
+    own = {column.name.lower() for column in structure.columns}
+    there = {column.name.lower(): column for column in schema.columns}
+    found = {}
+    for each in extracted:
+        name = each.column.lower()
+        if name in own:
+            raise ExtractedColumnTaken(shard, each.column, str(target))
+        if name not in there:
+            raise ExtractedColumnMissing(str(target), each.column, shard)
+        value = _bytes(there[name], each.value)
+        if value is None:
+            raise ExtractedValueUnfit(str(target), each.column, there[name].column_type, each.value, shard)
+        found[name] = value
+    return found
+
+
+def with_constants(structure: TableSchema, schema: TableSchema, constants: dict[str, bytes]) -> TableSchema:
+    """Return a shard's structure as if it had the extracted columns, of the types that the target gives them."""
+    added = tuple(replace(column, nullable=False) for column in schema.columns if column.name.lower() in constants)
+    return replace(structure, columns=(*structure.columns, *added))
+
+
+def rows_with(table: TableId, structure: TableSchema, schema: TableSchema, constants: dict[str, bytes]) -> str:
+    """Return what stands behind FROM so that the rows of a shard have the extracted columns, too."""
+    name = qualified(table.schema, table.name)
+    if not constants:
+        return name
+    columns = [(schema.column(each), value) for each, value in constants.items()]
+    values = [f"{_expression(column, value)} AS {identifier(column.name)}" for column, value in columns]
+    # By name, because * leaves out the invisible ones.
+    return f"(SELECT {', '.join([*map(identifier, structure.names), *values])} FROM {name}) AS shard"  # noqa: S608
+
+
+def _expression(column: Column, value: bytes) -> str:
+    text = literal(column, value)
+    return f"{text} COLLATE {column.collation}" if column.collation else text
+
+
+def _bytes(column: Column, value: str) -> bytes | None:
+    """Return the canonical value, None if the column cannot hold it as it is."""
+    if column.is_generated:
+        return None
+    if column.data_type in INTEGERS:
+        return value.encode() if PRINTED_INTEGER.fullmatch(value) and _in_range(column, int(value)) else None
+    if column.data_type not in TEXTS - {"enum", "set"} or not _is_short_enough(column, value):
+        return None
+    try:
+        return charsets.encode(value, str(column.charset))
+    except UnicodeError:
+        return None
+
+
+def _in_range(column: Column, number: int) -> bool:
+    bits = SIGNED_BITS[column.data_type]
+    low, high = (0, 1 << bits) if column.is_unsigned else (-(1 << bits - 1), 1 << bits - 1)
+    return low <= number < high
+
+
+def _is_short_enough(column: Column, value: str) -> bool:
+    length = LENGTH.search(column.column_type)
+    if column.data_type == "char" and value.endswith(" "):
+        return False  # the server would take the blanks away
+    return length is None or len(value) <= int(length[1])

@@ -1,0 +1,86 @@
+"""SHOW CREATE TABLE as a value: the same text for tables that differ in name and next number only.
+
+A structure's text is kept without what belongs to one table and not to its shape: its name (the placeholder
+`t` stands for it), AUTO_INCREMENT=n, and foreign keys, which a merged table or a shadow table cannot have.
+A default value that is no UTF-8 comes as surrogates and leaves as a hexadecimal literal, so the text is text.
+"""
+
+import re
+from collections.abc import Iterator
+
+from unshard.core.ddltokens import MARIADB, Dialect, Token, TokenKind, tokenize
+from unshard.core.model import TableId
+from unshard.core.quoting import identifier, qualified
+
+PLACEHOLDER = "t"
+ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
+Span = tuple[int, int]
+
+
+def normal_create(text: str, dialect: Dialect = MARIADB) -> str:
+    """Return what SHOW CREATE TABLE prints (under an empty sql_mode) without what is not the table's shape."""
+    plain, tokens = tokenize(text, 0, dialect)
+    edits = [(tokens[2].start, tokens[2].end, identifier(PLACEHOLDER))]
+    edits += [(start, end, "") for start, end in (*_next_number(tokens), *_foreign_keys(tokens))]
+    edits += [(token.start, token.end, _hexadecimal(token)) for token in tokens if _is_no_text(token)]
+    for start, end, new in sorted(edits, reverse=True):
+        plain = plain[:start] + new + plain[end:]
+    return plain
+
+
+def create_text(normal: str, table: TableId, *, if_not_exists: bool = False) -> str:
+    """Return the statement that creates `table` from a text made by `normal_create`."""
+    head = f"CREATE TABLE {identifier(PLACEHOLDER)}"
+    if not normal.startswith(head):
+        raise ValueError(f"not a normal CREATE TABLE: {normal[:80]!r}")
+    condition = "IF NOT EXISTS " if if_not_exists else ""
+    return f"CREATE TABLE {condition}{qualified(table.schema, table.name)}{normal[len(head) :]}"
+
+
+def _next_number(tokens: tuple[Token, ...]) -> Iterator[Span]:
+    """Yield AUTO_INCREMENT=n, which stands outside of the parentheses."""
+    depth = 0
+    for position, token in enumerate(tokens[:-2]):
+        depth += (token.word == "(") - (token.word == ")")
+        if depth == 0 and token.word == "AUTO_INCREMENT" and tokens[position + 1].word == "=":
+            yield tokens[position - 1].end, tokens[position + 2].end
+
+
+def _foreign_keys(tokens: tuple[Token, ...]) -> Iterator[Span]:
+    """Yield foreign keys with the comma before them: columns come first, so there always is one."""
+    for comma, item in _items(tokens):
+        if comma is not None and _is_foreign_key(item):
+            yield comma.start, item[-1].end
+
+
+def _items(tokens: tuple[Token, ...]) -> Iterator[tuple[Token | None, list[Token]]]:
+    """Yield what stands between the outer parentheses, each with the comma before it."""
+    depth, comma, item = 0, None, list[Token]()
+    for token in tokens:
+        depth -= token.word == ")"
+        if depth == 0 and item:
+            yield comma, item
+            return
+        if depth == 1 and token.word == ",":
+            yield comma, item
+            comma, item = token, []
+        elif depth >= 1:
+            item.append(token)
+        depth += token.word == "("
+
+
+def _is_foreign_key(item: list[Token]) -> bool:
+    words = [token.word for token in item if token.kind is not TokenKind.QUOTED]
+    return words[:3] == ["CONSTRAINT", "FOREIGN", "KEY"] or words[:2] == ["FOREIGN", "KEY"]
+
+
+def _is_no_text(token: Token) -> bool:
+    return token.kind is TokenKind.STRING and any("\udc80" <= character <= "\udcff" for character in token.raw)
+
+
+def _hexadecimal(token: Token) -> str:
+    def plain(match: re.Match[str]) -> str:
+        return ESCAPED.get(match[1], match[1]) if match[1] else "'"
+
+    text = re.sub(r"\\(.)|''", plain, token.raw[1:-1], flags=re.DOTALL)
+    return f"x'{text.encode('utf-8', 'surrogateescape').hex()}'"

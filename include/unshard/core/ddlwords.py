@@ -1,0 +1,66 @@
+"""The closed lists of words that reading a DDL rests on."""
+
+from collections.abc import Mapping
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OTHER_OBJECTS = _words("""
+    EVENT FUNCTION INSTANCE LIBRARY LOGFILE PACKAGE PROCEDURE RESOURCE ROLE SEQUENCE SERVER SPATIAL TABLESPACE TRIGGER
+    UNDO USER VIEW
+""")
+"""Objects whose statements change no table's rows or structure as a shard sees them."""
+
+OTHER_VERBS = _words("""
+    ANALYZE CHECK FLUSH GRANT INSTALL KILL LOCK OPTIMIZE RELEASE REPAIR RESET REVOKE ROLLBACK SAVEPOINT SET
+    UNINSTALL UNLOCK
+""")
+"""Verbs of whole statements that change no table's rows or structure."""
+
+ROWS_VERBS = _words("""
+    CALL DELETE DO INSERT LOAD REPLACE SELECT UPDATE WITH
+""")
+"""Verbs that should not be in a binlog whose format is ROW."""
+
+TABLE_OPTIONS = _words("""
+    AUTOEXTEND_SIZE AUTO_ID_CACHE AUTO_INCREMENT AUTO_RANDOM_BASE AVG_ROW_LENGTH CHARACTER CHARSET CHECKSUM COLLATE
+    COMMENT COMPRESSION CONNECTION DATA DEFAULT DELAY_KEY_WRITE ENCRYPTED ENCRYPTION ENCRYPTION_KEY_ID ENGINE
+    ENGINE_ATTRIBUTE INDEX INSERT_METHOD KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS PACK_KEYS PAGE_CHECKSUM PAGE_COMPRESSED
+    PAGE_COMPRESSION_LEVEL PASSWORD ROW_FORMAT SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE SEQUENCE
+    SHARD_ROW_ID_BITS STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES STORAGE TABLE_CHECKSUM TABLESPACE
+    TRANSACTIONAL TYPE
+""")
+"""Options of ALTER TABLE that may stand without an equals sign."""
+
+RESERVED = _words("""
+    ADD ALL ALTER AND AS ASC BY CASCADE CHANGE CHARACTER CHECK COLLATE COLUMN CONSTRAINT CONVERT CREATE
+    CURRENT_TIMESTAMP DATABASE DEFAULT DELETE DESC DROP EXISTS FALSE FORCE FOREIGN FULLTEXT GENERATED GROUP IF IN
+    INDEX INTO IS KEY KEYS LIKE LOCK MATCH NOT NULL ON OR ORDER PARTITION PRIMARY REFERENCES RENAME REPLACE RESTRICT
+    SELECT SET SPATIAL STORED TABLE THEN TO TRUE UNION UNIQUE UNSIGNED UPDATE USE USING VALUES VIRTUAL WHEN WHERE
+    WITH ZEROFILL
+""")
+"""Words that cannot be names unless they are quoted, and that begin or part the pieces of a DDL."""
+
+FOLLOWED = (
+    ("ADD",), ("DROP",), ("MODIFY",), ("CHANGE",), ("RENAME",), ("ALTER",), ("CONVERT", "TO"), ("ORDER", "BY"),
+    ("ALGORITHM",), ("LOCK",), ("FORCE",), ("ENABLE", "KEYS"), ("DISABLE", "KEYS"), ("PARTITION", "BY"),
+    ("REMOVE", "PARTITIONING"), ("TRUNCATE", "PARTITION"), ("COALESCE", "PARTITION"), ("REORGANIZE", "PARTITION"),
+    ("ANALYZE", "PARTITION"), ("CHECK", "PARTITION"), ("OPTIMIZE", "PARTITION"), ("REBUILD", "PARTITION"),
+    ("REPAIR", "PARTITION"), ("WITH", "VALIDATION"), ("WITHOUT", "VALIDATION"),
+)  # fmt: skip
+"""First words of the specifications of an ALTER TABLE whose effect a shadow table shows."""
+
+NOT_FOLLOWED: Mapping[tuple[str, ...], str] = {
+    ("ADD", "SYSTEM", "VERSIONING"): "system versioning adds columns that information_schema does not show",
+    ("DROP", "SYSTEM", "VERSIONING"): "system versioning has columns that information_schema does not show",
+    ("EXCHANGE", "PARTITION"): "the rows of a partition are exchanged without being in the binlog",
+    ("CONVERT", "PARTITION"): "the rows of a partition leave the table without being in the binlog",
+    ("CONVERT", "TABLE"): "rows of another table come in without being in the binlog",
+    ("DISCARD", "TABLESPACE"): "rows vanish without being in the binlog",
+    ("IMPORT", "TABLESPACE"): "rows come in without being in the binlog",
+    ("DISCARD", "PARTITION"): "rows vanish without being in the binlog",
+    ("IMPORT", "PARTITION"): "rows come in without being in the binlog",
+}
+"""First words of those whose effect on rows or structure it does not show, and why."""

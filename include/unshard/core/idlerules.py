@@ -1,0 +1,35 @@
+"""Routes and entries of lists that match nothing: most often a name that is misspelt.
+
+DM says nothing about them. Such a rule does no harm by itself, and it may be there for tables that come
+later, so finding one is a warning; but whoever misspelt it waits for rows that never come.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from unshard.core.model import TableId
+from unshard.core.routing import Routing
+
+
+def idle_rules(routing: Routing, tables: Iterable[TableId]) -> dict[str, bool]:
+    """Return for each rule, by what it is called in messages, whether it matches none of the tables."""
+    by_schema: dict[str, list[TableId]] = {}
+    for table in tables:
+        by_schema.setdefault(table.schema, []).append(table)
+    return dict(_judged(routing, by_schema))
+
+
+def _judged(routing: Routing, tables: Mapping[str, list[TableId]]) -> Iterator[tuple[str, bool]]:
+    for rule in routing.rules:
+        named = [name for name in tables if rule.schema.matches(name)]
+        idle = not named or (
+            rule.table is not None and not any(rule.table.matches(t.name) for name in named for t in tables[name])
+        )
+        yield f"route '{rule.name}'", idle
+    allowed = routing.allowed
+    for key, patterns in (("do-dbs", allowed.do_dbs), ("ignore-dbs", allowed.ignore_dbs)):
+        for pattern in patterns:
+            yield f"'{pattern.text}' of {key}", not any(map(pattern.matches, tables))
+    for key, pairs in (("do-tables", allowed.do_tables), ("ignore-tables", allowed.ignore_tables)):
+        for pair in pairs:
+            found = any(pair.matches(t) for name, some in tables.items() if pair.schema.matches(name) for t in some)
+            yield f"'{pair.schema.text}'.'{pair.name.text}' of {key}", not found

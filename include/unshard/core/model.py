@@ -1,0 +1,219 @@
+"""The nouns of the field: servers, tables, shards, locations and table structures.
+
+All are frozen values that can be compared, hashed and sent between processes. A structure is known
+by its digest, so a window's plan, a held file and a queue entry can name one in 32 characters.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableId:
+    """A table of one server."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shard:
+    """An upstream table that is merged into a target table."""
+
+    source: str
+    table: TableId
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A position in the binlog of one source; ordered by the number of the file, then the byte."""
+
+    file: str
+    position: int
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sort key: `mysql-bin.1000000` comes after `mysql-bin.999999`."""
+        return int(self.file.rpartition(".")[2]), self.position
+
+    def __lt__(self, other: "Location") -> bool:
+        return self.order < other.order
+
+    def __le__(self, other: "Location") -> bool:
+        return self.order <= other.order
+
+    def __gt__(self, other: "Location") -> bool:
+        return self.order > other.order
+
+    def __ge__(self, other: "Location") -> bool:
+        return self.order >= other.order
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.position}"
+
+
+class Verify(StrEnum):
+    """How much of a server's certificate is looked at."""
+
+    FULL = "full"
+    """Who signed it, and that it is this host's."""
+    CA = "ca"
+    """Who signed it."""
+    NONE = "none"
+    """Nothing: the connection is encrypted, whoever answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a connection is secured; the certificates themselves, so that it works wherever the value travels."""
+
+    verify: Verify
+    ca: str = field(default="", repr=False)
+    """PEM; empty: the authorities that the system trusts."""
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+    allowed: tuple[str, ...] = ()
+    """Common names, one of which the server's certificate must have; empty: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How to reach a MySQL-compatible server; the password never shows in `repr`."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    session: tuple[tuple[str, str], ...] = ()
+    tls: Tls | None = None
+    """None: TLS if the server offers it, without looking at its certificate."""
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column as information_schema.COLUMNS describes it."""
+
+    name: str
+    data_type: str
+    """Lower case, without length: `int`, `varchar`, `enum`, …"""
+    column_type: str
+    """As the server prints it: `int(10) unsigned`, `enum('a','b')`."""
+    nullable: bool
+    charset: str | None
+    collation: str | None
+    default: str | None
+    extra: str
+    """Lower case: `auto_increment`, `stored generated`, `invisible`, …"""
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the server computes the value, so that it is left out of every write."""
+        return "generated" in self.extra
+
+    @property
+    def is_unsigned(self) -> bool:
+        return "unsigned" in self.column_type
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One index; `columns` in index order, `prefixed` when a part covers only some characters."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+    prefixed: bool = False
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The structure of a table: what rows look like and what identifies one."""
+
+    columns: tuple[Column, ...]
+    indexes: tuple[Index, ...]
+    create_sql: str
+    """SHOW CREATE TABLE without foreign keys and AUTO_INCREMENT=n, the table's name being `t` (core.ddlcreate)."""
+    collation: str = ""
+    """The table's default: columns that a later DDL adds without a charset get it."""
+
+    @cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits that name this structure, whatever the table is called: shape, then text.
+
+        The text shows what the shape does not: comments, CHECKs, partitions, names of constraints.
+        """
+        return self.shape + hashlib.sha256(self.create_sql.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+    @cached_property
+    def shape(self) -> str:
+        """16 hexadecimal digits, equal for tables whose columns, indexes and default collation are."""
+        body = {"columns": [asdict(c) for c in self.columns], "indexes": [asdict(i) for i in self.indexes],
+                "collation": self.collation}  # fmt: skip
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def written(self) -> tuple[Column, ...]:
+        """The columns that an INSERT names: all but generated ones."""
+        return tuple(column for column in self.columns if not column.is_generated)
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name (MySQL's column names ignore case); KeyError if absent."""
+        for column in self.columns:
+            if column.name.lower() == name.lower():
+                return column
+        raise KeyError(name)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Columns that identify a row: the primary key, else the first unique key without NULLs.
+
+        Empty when there is none, or when it has a prefix, a float or a generated column: such a
+        table is treated as a multiset of rows.
+        """
+        for index in sorted(self.unique_indexes, key=lambda i: (i.name != "PRIMARY", i.name)):
+            columns = [self.column(name) for name in index.columns]
+            if not index.prefixed and all(map(_identifies, columns)):
+                return index.columns
+        return ()
+
+    @property
+    def unique_indexes(self) -> tuple[Index, ...]:
+        return tuple(index for index in self.indexes if index.unique)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Self:
+        return cls(
+            tuple(Column(**c) for c in body["columns"]),
+            tuple(Index(i["name"], tuple(i["columns"]), i["unique"], i["prefixed"]) for i in body["indexes"]),
+            body["create_sql"],
+            body.get("collation", ""),
+        )
+
+
+def shape_of(digest: str) -> str:
+    """Return the shape of the structure that a digest names."""
+    return digest[:16]
+
+
+def _identifies(column: Column) -> bool:
+    return not (column.nullable or column.is_generated or column.data_type in ("float", "double"))

@@ -1,0 +1,137 @@
+"""What is left of many changes of one key: two bits and the last row.
+
+A key of one shard either exists or does not, and every change turns one into the other: INSERT and AFTER
+add the row, DELETE and BEFORE take it away. So a run of changes is known by its ends, `existed` before the
+first one and `exists` after the last; runs combine by their ends, in any grouping, on any executor.
+
+    existed  exists | outside safe mode                          | in safe mode
+    no       no     | nothing                                    | delete: the dump may have seen the row
+    no       yes    | insert, which must be new                  | replace
+    yes      no     | delete                                     | delete
+    yes      yes    | replace; with several unique keys: delete, | replace
+                    | then insert, which must be new             |
+
+All deletes of a target come before all writes, so that keys which are equal only for the target (`a` and
+`A`) and unique values that move between rows do no harm. Tables without a key are multisets: a run is
+the sum of its additions and removals per row.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Generic, TypeVar
+
+Row = TypeVar("Row")
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Op(IntEnum):
+    """What a row image of the binlog means, as the `_op` column of a batch says it."""
+
+    INSERT = 0
+    DELETE = 1
+    BEFORE = 2
+    AFTER = 3
+
+    @property
+    def adds(self) -> bool:
+        """Whether the row exists after this change."""
+        return self in (Op.INSERT, Op.AFTER)
+
+
+class Collisions(StrEnum):
+    """What happens to a new row whose key another shard owns; from the strictest to the most tolerant."""
+
+    ERROR = "error"
+    REPLACE = "replace"
+    IGNORE = "ignore"
+
+
+class Write(IntEnum):
+    """How the last row of a run is written."""
+
+    NOTHING = 0
+    PLAIN = 1
+    """The key must be new."""
+    REPLACE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[Row]):
+    """A run of changes of one key of one shard."""
+
+    existed: bool
+    exists: bool
+    row: Row | None
+    """The row after the run, None if it does not exist then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a run asks of the target."""
+
+    delete: bool
+    write: Write
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What decides, apart from the run itself, how it is written."""
+
+    several_keys: bool
+    """The target has more than one unique key."""
+    collisions: Collisions
+
+
+def run_of(op: Op, row: Row) -> Run[Row]:
+    """Return the run of a single change."""
+    return Run(not op.adds, op.adds, row if op.adds else None)
+
+
+def follows(first: Run[Row], second: Run[Row]) -> bool:
+    """Whether `second` can come right after `first`: it begins with what the first one left."""
+    return first.exists == second.existed
+
+
+def combine(first: Run[Row], second: Run[Row]) -> Run[Row]:
+    """Return the run of both, one after the other; associative."""
+    return Run(first.existed, second.exists, second.row)
+
+
+def net(changes: Iterable[tuple[Key, Op, Row]]) -> dict[Key, Run[Row]]:
+    """Return the run of every key."""
+    runs: dict[Key, Run[Row]] = {}
+    for key, op, row in changes:
+        run = run_of(op, row)
+        runs[key] = combine(runs[key], run) if key in runs else run
+    return runs
+
+
+def net_multiset(changes: Iterable[tuple[Op, Key]]) -> dict[Key, int]:
+    """Return how many of each row come (positive) or go (negative); rows that even out are left out."""
+    counts: dict[Key, int] = {}
+    for op, row in changes:
+        counts[row] = counts.get(row, 0) + (1 if op.adds else -1)
+    return {row: count for row, count in counts.items() if count}
+
+
+def action(existed: bool, exists: bool, safe: bool, rule: Rule) -> Action:
+    """Decide what a run asks of the target, by the table above."""
+    plain = Write.REPLACE if rule.collisions is Collisions.REPLACE else Write.PLAIN
+    match existed, exists:
+        case (False, False):
+            return Action(safe, Write.NOTHING)
+        case (True, False):
+            return Action(True, Write.NOTHING)
+        case _ if safe:
+            return Action(False, Write.REPLACE)
+        case (False, True):
+            return Action(False, plain)
+        case _:
+            return Action(True, plain) if rule.several_keys else Action(False, Write.REPLACE)
+
+
+def actions(rule: Rule) -> Mapping[int, Action]:
+    """Return all decisions of a rule, by 4 x safe + 2 x existed + exists."""
+    bits = (False, True)
+    return {4 * s + 2 * b + a: action(b, a, s, rule) for s in bits for b in bits for a in bits}

@@ -1,0 +1,414 @@
+"""Plans the next window of one source from values alone.
+
+Segments are walked in order from the checkpoint. In each, every shard is either applied or held:
+
+| the shard                                           | its rows                                           |
+|-----------------------------------------------------|----------------------------------------------------|
+| nothing pending, nothing held                       | are applied                                        |
+| has a pending DDL, from before or from this window  | are held behind its newest DDL                     |
+| has held rows that this window does not release     | are held behind its newest DDL (order is kept)     |
+| all its held rows are released by this window       | are applied, after the released ones               |
+| of transactions that end before its `start`         | are passed over: the dump has them                 |
+| was dropped by an operator                          | are passed over and counted, like its DDL          |
+
+A DDL of a shard goes to the end of the shard's queue, never to the target; what it means is asked of the
+caller, who may ask a server. A RENAME ends the window: all that it does stands under the old names, which the
+commit changes last. A shard that is dropped while something of it waits is renamed too, so that its
+name is free. Releases come first, the oldest rows before all, up to the size of a window. A
+window that has anything to do moves on by at least one file or one segment, so a backlog always ends.
+
+What nobody but an operator can say about a DDL stops nothing: it is queued with its reason, and as long as the
+structure behind it is unknown, so is that of the rows and the DDL that follow; the rows are held raw.
+
+| the statement                                               | is queued                                     |
+|-------------------------------------------------------------|-----------------------------------------------|
+| cannot be read, or changes rows that the binlog hides       | with a reason, structure unknown              |
+| is refused by the target on an empty table                  | with the target's words, structure unknown    |
+| stands behind one whose structure is unknown                | without a reason; settled with that one       |
+| creates a shard unlike any of its group, or an unknown one  | with a reason, as a DDL of this shard alone   |
+| replaces a shard that waits by one unlike it (OR REPLACE)   | the same, behind what waits                   |
+
+A statement that cannot be read and names no shard ends the window before it, so that everything before it is
+still applied; only when it stands first does its error come out. Nothing else of the source can go on then.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import assert_never
+
+from unshard.core.model import Location, Shard, TableId, shape_of
+from unshard.core.renaming import name_aside
+from unshard.core.segment import Segment, Statement
+from unshard.core.shardgroup import chain, place, releasable
+from unshard.core.window import (
+    Disposition,
+    Drop,
+    HeldFile,
+    Plan,
+    QueueEntry,
+    Read,
+    Release,
+    Rename,
+    ShardState,
+    StructureChange,
+)
+from unshard.errors import UnshardError
+from unshard.errors.shardddl import RecreatedShard, SegmentGap, StrangeNewShard, UnknownShard
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinated:
+    """The statement changes a shard's structure: its group must agree first."""
+
+    table: TableId
+    routed: str
+    agreement: str
+    after: str
+    """Digest of the shard's structure behind the statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """The statement creates a shard with this structure."""
+
+    table: TableId
+    structure: str
+    routed: str = ""
+    """The statement as an operator sees it if the structure fits no shard of the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """The statement drops a shard; the target keeps its rows."""
+
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The statement gives a shard another name that is routed to the same target."""
+
+    table: TableId
+    to: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """The statement touches a shard and is passed over on purpose."""
+
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Nobody but an operator can say what the statement means for the shard's group."""
+
+    table: TableId
+    reason: str
+    routed: str
+    agreement: str
+    after: str = ""
+    """Digest of the shard's structure behind the statement, if that is known at least."""
+    is_new: bool = False
+    """The statement makes the shard."""
+
+
+Effect = Coordinated | Undecided | Joins | Leaves | Renamed | Ignored
+Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect]]
+"""What a statement does to routed tables, given the structures of the source's shards before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRules:
+    """What the task says about windows, and how the meaning of a DDL is found."""
+
+    target_of: Callable[[TableId], TableId | None]
+    effects: Effects
+    window_bytes: int
+    safe_until: Location | None = None
+    """Windows that begin before it are safe: the dump may have seen their rows."""
+    force_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """What has been planned up to some segment."""
+
+    shards: Mapping[TableId, ShardState]
+    peers: tuple[ShardState, ...]
+    """Shards of other sources."""
+    reads: tuple[Read, ...] = ()
+    queued: tuple[QueueEntry, ...] = ()
+    structures: tuple[StructureChange, ...] = ()
+    ignored: int = 0
+    renames: tuple[Rename, ...] = ()
+    passed_rows: int = 0
+    """Row events of dropped shards."""
+    passed: tuple[Segment, ...] = ()
+
+
+def plan_window(source: str, number: int, checkpoint: Location, segments: Sequence[Segment],
+                shards: Sequence[ShardState], rules: PlanRules) -> Plan:  # fmt: skip
+    """Return the next window of a source; it is empty when there is neither a segment nor anything to release.
+
+    `segments` follow on the checkpoint. `shards` are those of all sources: the others' tell what a new
+    shard may look like.
+    """
+    _require_chain(source, checkpoint, segments)
+    own = [state for state in shards if state.shard.source == source]
+    releases = _releases(own, rules.window_bytes)
+    released = frozenset(file for release in releases for file in release.files)
+    peers = tuple(state for state in shards if state.shard.source != source and not state.is_dropped)
+    start = _Walk({state.shard.table: _without(state, released) for state in own}, peers)
+    drops = tuple(Drop(state.shard, state.held) for state in own if state.is_dropped and (state.queue or state.held))
+    walk = _walk(source, start, segments, rules, sum(file.bytes for file in released))
+    safe = rules.force_safe or (rules.safe_until is not None and checkpoint < rules.safe_until)
+    return Plan(
+        source, number, checkpoint, walk.passed[-1].ends if walk.passed else checkpoint,
+        safe or any(file.safe for file in released), releases, walk.reads, walk.queued, walk.structures,
+        next((segment.gtid for segment in reversed(walk.passed) if segment.gtid), ""),
+        max((segment.last_time for segment in walk.passed), default=0), walk.ignored, walk.renames,
+        drops, walk.passed_rows,
+    )  # fmt: skip
+
+
+def _require_chain(source: str, checkpoint: Location, segments: Sequence[Segment]) -> None:
+    expected = checkpoint
+    for segment in segments:
+        if segment.begins != expected:
+            raise SegmentGap(source, str(expected), str(segment.begins))
+        expected = segment.ends
+
+
+def _releases(shards: Sequence[ShardState], size: int) -> tuple[Release, ...]:
+    """Take the oldest files of all shards up to the size, at least one; each shard's stay in order."""
+    files = sorted((f for state in shards for f in _decodable(state)), key=lambda f: (f.window, f.shard, f.seq, f.part))
+    taken: dict[Shard, list[HeldFile]] = {}
+    room = size
+    for file in files:
+        if taken and file.bytes > room:
+            break
+        taken.setdefault(file.shard, []).append(file)
+        room -= file.bytes
+    targets = {state.shard: state.target for state in shards}
+    return tuple(Release(shard, tuple(taken[shard]), targets[shard]) for shard in sorted(taken))
+
+
+def _decodable(state: ShardState) -> Iterator[HeldFile]:
+    """Return the releasable files up to the first whose structure a decision has given but nobody has found yet."""
+    return takewhile(lambda file: bool(file.structure), releasable(state))
+
+
+def _without(state: ShardState, released: frozenset[HeldFile]) -> ShardState:
+    if state.is_dropped:
+        return replace(state, queue=(), held=())
+    return replace(state, held=tuple(file for file in state.held if file not in released))
+
+
+def _walk(source: str, walk: _Walk, segments: Iterable[Segment], rules: PlanRules, size: int) -> _Walk:
+    """Pass segments until the window is full; `size` bytes are taken by releases."""
+    for segment in segments:
+        weight = _weight(segment, rules)
+        if walk.renames or (walk.passed and weight and size + weight > rules.window_bytes):
+            break
+        try:
+            walk = _pass(source, walk, segment, rules)
+        except UnshardError:
+            if not walk.passed and not size:
+                raise
+            break
+        size += weight
+    return walk
+
+
+def _weight(segment: Segment, rules: PlanRules) -> int:
+    """Bytes of the segment that must be decoded."""
+    wanted = (r for r in segment.ranges if any(rules.target_of(table) for table, _ in r.tables))
+    return sum(r.end - r.start for r in wanted)
+
+
+def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk:
+    walk = replace(walk, passed=(*walk.passed, segment))
+    if segment.statement is None:
+        walk = replace(walk, passed_rows=walk.passed_rows + _dropped_rows(walk, segment))
+        read = _read(source, walk, segment, rules)
+        return replace(walk, reads=(*walk.reads, read)) if read else walk
+    present = {table: state.structure for table, state in walk.shards.items() if not state.has_left}
+    for effect in rules.effects(segment.statement, present):
+        target = rules.target_of(effect.table)
+        if target is not None:
+            walk = _apply(walk, effect, _Site(Shard(source, effect.table), target, segment, segment.statement))
+    return walk
+
+
+def _dropped_rows(walk: _Walk, segment: Segment) -> int:
+    dropped = {table for table, state in walk.shards.items() if state.is_dropped}
+    return sum(rows for r in segment.ranges for table, rows in r.tables if table in dropped) if dropped else 0
+
+
+def _read(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Read | None:
+    """Say what happens to the rows of each routed table of the segment."""
+    found = {table: target for r in segment.ranges for table, _ in r.tables if (target := rules.target_of(table))}
+    dispositions = []
+    for table, target in sorted(found.items()):
+        state = walk.shards.get(table)
+        if state is None or state.has_left:
+            raise UnknownShard(str(Shard(source, table)), str(target), str(segment.begins))
+        if state.is_dropped:
+            continue
+        if state.start is None or segment.ends > state.start:
+            dispositions.append(_disposition(state, segment))
+    tables = {disposition.shard.table for disposition in dispositions}
+    ranges = tuple((r.start, r.end) for r in segment.ranges if any(table in tables for table, _ in r.tables))
+    return Read(segment.name, segment.file, ranges, tuple(dispositions)) if ranges else None
+
+
+def _disposition(state: ShardState, segment: Segment) -> Disposition:
+    hold = state.last_seq if state.queue or state.held or not state.structure else None
+    start = state.start if state.start is not None and state.start > segment.begins else None
+    return Disposition(state.shard, state.target, state.structure, hold, start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """Where a statement meets a shard."""
+
+    shard: Shard
+    target: TableId
+    segment: Segment
+    statement: Statement
+
+    @property
+    def location(self) -> Location:
+        return Location(self.segment.file, self.segment.end)
+
+
+def _apply(walk: _Walk, effect: Effect, site: _Site) -> _Walk:
+    state = walk.shards.get(site.shard.table)
+    if state is not None and state.is_dropped and not state.has_left and not isinstance(effect, Leaves | Renamed):
+        return replace(walk, ignored=walk.ignored + 1)
+    match effect:
+        case Undecided() if effect.is_new:
+            found = _enter_alone(walk, effect.after, effect.reason, effect.routed, site)
+        case Coordinated() | Undecided():
+            found = _coordinate(walk, effect, site)
+        case Joins():
+            found = _join(walk, effect, site)
+        case Leaves():
+            found = _leave(walk, site)
+        case Renamed():
+            found = _rename(walk, effect, site)
+        case Ignored():
+            found = _ignore(walk)
+        case _:
+            assert_never(effect)
+    return found
+
+
+def _ignore(walk: _Walk) -> _Walk:
+    return replace(walk, ignored=walk.ignored + 1)
+
+
+def _coordinate(walk: _Walk, effect: Coordinated | Undecided, site: _Site) -> _Walk:
+    state = walk.shards.get(site.shard.table)
+    if state is None or state.has_left:
+        raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
+    entry = QueueEntry(site.shard, site.target, state.last_seq + 1, site.location, site.statement, effect.routed,
+                       effect.agreement, state.structure, effect.after,
+                       reason=effect.reason if isinstance(effect, Undecided) else "")  # fmt: skip
+    change = StructureChange(site.shard, site.target, site.location, effect.after)
+    return _set(walk, _queue(state, (entry,), effect.after), (entry,), change)
+
+
+def _leave(walk: _Walk, site: _Site) -> _Walk:
+    state = walk.shards.get(site.shard.table)
+    if state is None or state.has_left:
+        return walk
+    walk = _set(walk, replace(state, has_left=True), (), StructureChange(site.shard, site.target, site.location, None))
+    if not (state.queue or state.held):
+        return walk
+    aside = Rename(site.shard, name_aside(site.shard.table, site.location), site.location)
+    return replace(walk, renames=(*walk.renames, aside))
+
+
+def _rename(walk: _Walk, effect: Renamed, site: _Site) -> _Walk:
+    state = walk.shards.get(site.shard.table)
+    if state is None or state.has_left:
+        raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
+    return replace(walk, renames=(*walk.renames, Rename(site.shard, effect.to, site.location)))
+
+
+def _join(walk: _Walk, effect: Joins, site: _Site) -> _Walk:
+    structure = effect.structure
+    state = walk.shards.get(site.shard.table)
+    if state is not None and not state.has_left:
+        # CREATE TABLE IF NOT EXISTS of a table that is there, or one that the snapshot has seen already.
+        return _ignore(walk)
+    if state is not None and (state.queue or state.held):
+        # Only CREATE OR REPLACE: a name that was dropped by another statement is free. Here it stays taken.
+        if shape_of(structure) != shape_of(state.structure):
+            recreated = RecreatedShard(str(site.shard), str(site.target), site.statement.text)
+            return _enter_alone(walk, structure, str(recreated), effect.routed, site)
+        walk = replace(walk, renames=tuple(rename for rename in walk.renames if rename.shard != site.shard))
+        change = StructureChange(site.shard, site.target, site.location, structure)
+        return _set(walk, replace(state, has_left=False), (), change)
+    group = [state for state in (*walk.shards.values(), *walk.peers)
+             if state.target == site.target and not state.is_dropped]  # fmt: skip
+    peer, position = _peer(group, structure, site)
+    present = [state.shard for state in group if not state.has_left]
+    if present and peer is None:
+        strange = StrangeNewShard(str(site.shard), str(site.target), site.statement.text, str(min(present)))
+        return _enter_alone(walk, structure, str(strange), effect.routed, site)
+    pending = peer.queue if peer else ()
+    entries = tuple(
+        replace(entry, shard=site.shard, target=site.target, seq=number, location=site.location)
+        for number, entry in enumerate(pending[:position], 1)
+    )
+    change = StructureChange(site.shard, site.target, site.location, structure, True, peer.shard if peer else None,
+                             peer.born if peer else "", tuple(entry.seq for entry in pending))  # fmt: skip
+    fresh = ShardState(site.shard, site.target, structure, None, (), 0, ())
+    return _set(walk, _queue(fresh, entries, structure), entries, change)
+
+
+def _enter_alone(walk: _Walk, structure: str, reason: str, routed: str, site: _Site) -> _Walk:
+    """Let a table become a shard whose rows wait for an operator; no other shard is concerned."""
+    state = walk.shards.get(site.shard.table)
+    if state is not None and not state.has_left:
+        return _ignore(walk)
+    walk = replace(walk, renames=tuple(rename for rename in walk.renames if rename.shard != site.shard))
+    waits = state is not None and bool(state.queue or state.held)
+    if state is None or not waits:
+        state = ShardState(site.shard, site.target, structure, None, (), 0, ())
+    own = f"{site.shard}: {site.statement.text}"
+    entry = QueueEntry(site.shard, site.target, state.last_seq + 1, site.location, site.statement,
+                       routed or site.statement.text, own, state.structure, structure, reason=reason,
+                       is_alone=True)  # fmt: skip
+    change = StructureChange(site.shard, site.target, site.location, structure, joins=not waits, is_strange=True)
+    return _set(walk, replace(_queue(state, (entry,), structure), has_left=False), (entry,), change)
+
+
+def _peer(group: Sequence[ShardState], structure: str, site: _Site) -> tuple[ShardState | None, int]:
+    """Find a shard of the group that has, had or will have that structure, and behind how many pending DDLs.
+
+    A shard of the same source decides before others, then the one with most pending DDLs, and a dropped one whose
+    DDLs still wait only if no other does. Where several
+    places fit (a DDL may leave the structure as it is), the newest is meant: who rolls a DDL out over the
+    tables that exist does not run it on one made meanwhile.
+    """
+    fit = (state for state in group if not any(entry.is_alone for entry in state.queue))
+    ranked = sorted(fit, key=lambda s: (s.has_left, s.shard.source != site.shard.source, -len(s.queue), s.shard))
+    for state in ranked:
+        if (position := place(chain(state), structure)) is not None:
+            return state, position
+    return None, 0
+
+
+def _queue(state: ShardState, entries: Sequence[QueueEntry], structure: str) -> ShardState:
+    last = entries[-1].seq if entries else state.last_seq
+    return replace(state, queue=(*state.queue, *entries), structure=structure, last_seq=last)
+
+
+def _set(walk: _Walk, state: ShardState, entries: Sequence[QueueEntry], change: StructureChange) -> _Walk:
+    shards = {**walk.shards, state.shard.table: state}
+    return replace(walk, shards=shards, queued=(*walk.queued, *entries), structures=(*walk.structures, change))

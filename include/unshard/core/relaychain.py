@@ -1,0 +1,39 @@
+"""Which stored segments follow each other from a location on.
+
+Two pulls of one source may have stored overlapping segments (killed, retried, at the same time), cut at
+different borders. All hold the same bytes, so any contiguous run is right; the longest one is taken.
+"""
+
+from collections.abc import Iterable
+
+from unshard.core.model import Location
+from unshard.core.segment import Segment
+from unshard.errors.relay import RelayGap
+
+
+def chain(segments: Iterable[Segment], start: Location) -> tuple[Segment, ...]:
+    """Return the longest contiguous run from `start`; RelayGap if more is stored behind a hole."""
+    stored = tuple(segments)
+    run = longest_run(stored, start)
+    end = run[-1].ends if run else start
+    beyond = [segment for segment in stored if segment.begins > end]
+    if beyond:
+        first = min(beyond, key=lambda segment: segment.begins.order)
+        raise RelayGap(first.source, str(end), str(first.begins))
+    return run
+
+
+def longest_run(segments: Iterable[Segment], start: Location) -> tuple[Segment, ...]:
+    """Return the contiguous run from `start` that reaches furthest, empty if nothing begins there."""
+    best: dict[tuple[int, int], tuple[Location, Segment]] = {}
+    for segment in sorted(segments, key=lambda s: (s.begins.order, s.ends.order), reverse=True):
+        reached = best[segment.ends.order][0] if segment.ends.order in best else segment.ends
+        known = best.get(segment.begins.order)
+        if known is None or known[0] < reached:
+            best[segment.begins.order] = (reached, segment)
+    run = []
+    at = start
+    while at.order in best:
+        run.append(best[at.order][1])
+        at = run[-1].ends
+    return tuple(run)

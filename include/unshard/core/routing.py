@@ -1,0 +1,128 @@
+"""Routing: from an upstream table to the target table that it is merged into.
+
+Rules with a table pattern (table level) beat rules without (schema level). Two rules of one level may
+match the same table only if they send it to the same place; DM replicates such a table under its own
+name, here it is an error. A table that passes the list and matches no rule keeps its own name.
+
+Rules are compiled once. Answers are remembered per table, and the rules in question per schema, so
+that ten thousand tables cost little more than ten.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from unshard.core.extract import Extracted, Extractor
+from unshard.core.filters import BlockAllowList
+from unshard.core.model import TableId
+from unshard.core.pattern import Pattern, compile_pattern
+from unshard.errors.config import RouteAmbiguous
+
+EVERYTHING = BlockAllowList()
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """One named rule; without `table` it is of schema level, an empty target table keeps the name."""
+
+    name: str
+    schema: Pattern
+    table: Pattern | None
+    target_schema: str
+    target_table: str = ""
+    extractors: tuple[Extractor, ...] = ()
+
+    def target(self, table: TableId) -> TableId:
+        """Return where the rule sends a table that it matches."""
+        return TableId(self.target_schema, self.target_table or table.name)
+
+
+def compile_rule(name: str, patterns: tuple[str, str], target: tuple[str, str], case_sensitive: bool, whose: str = "",
+                 extractors: tuple[Extractor, ...] = ()) -> RouteRule:  # fmt: skip
+    """Compile (schema pattern, table pattern or "") and (target schema, target table or "")."""
+    schema, table = patterns
+    whose = whose or f"route '{name}'"
+    return RouteRule(
+        name,
+        compile_pattern(schema, case_sensitive, whose),
+        compile_pattern(table, case_sensitive, whose) if table else None,
+        *target,
+        extractors,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Routed:
+    """What the rules say about one table."""
+
+    target: TableId | None
+    extracted: tuple[Extracted, ...] = ()
+
+
+@dataclass(frozen=True)
+class Routing:
+    """The compiled rules and list of one instance."""
+
+    rules: tuple[RouteRule, ...] = ()
+    allowed: BlockAllowList = EVERYTHING
+    meta_schema: str = ""
+    """unshard's own schema, which is never migrated."""
+    source: str = ""
+    """The source whose tables are routed, for extractors that ask for it."""
+    _routed: dict[TableId, _Routed] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _passing: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_schema: dict[str, tuple[RouteRule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def target_of(self, table: TableId) -> TableId | None:
+        """Return the target table, None when the table is not migrated; two answers are an error."""
+        return self._find(table).target
+
+    def extracted(self, table: TableId) -> tuple[Extracted, ...]:
+        """Return the columns of the target that the names of this shard fill, with their values."""
+        return self._find(table).extracted
+
+    def target_schema_of(self, schema: str) -> str | None:
+        """Return where a CREATE or ALTER DATABASE goes; None when the schema is not migrated."""
+        if not self._passes_schema(schema):
+            return None
+        rules = tuple(replace(rule, extractors=()) for rule in self._rules_of(schema) if rule.table is None)
+        rule = _only(schema, TableId(schema, ""), rules)
+        return rule.target_schema if rule else schema
+
+    def _find(self, table: TableId) -> _Routed:
+        if table not in self._routed:
+            self._routed[table] = self._route(table)
+        return self._routed[table]
+
+    def _route(self, table: TableId) -> _Routed:
+        if not (self._passes_schema(table.schema) and self.allowed.passes_table(table)):
+            return _Routed(None)
+        candidates = self._rules_of(table.schema)
+        exact = tuple(rule for rule in candidates if rule.table is not None and rule.table.matches(table.name))
+        rule = _only(str(table), table, exact or tuple(rule for rule in candidates if rule.table is None))
+        if rule is None:
+            return _Routed(table)
+        return _Routed(rule.target(table), tuple(e.extract(self.source, table, rule.name) for e in rule.extractors))
+
+    def _passes_schema(self, schema: str) -> bool:
+        if schema not in self._passing:
+            passes = schema.lower() != self.meta_schema.lower() and self.allowed.passes_schema(schema)
+            self._passing[schema] = passes
+        return self._passing[schema]
+
+    def _rules_of(self, schema: str) -> tuple[RouteRule, ...]:
+        if schema not in self._by_schema:
+            self._by_schema[schema] = tuple(rule for rule in self.rules if rule.schema.matches(schema))
+        return self._by_schema[schema]
+
+
+def _only(what: str, table: TableId, rules: tuple[RouteRule, ...]) -> RouteRule | None:
+    for rule in rules[1:]:
+        first, other = (rules[0].target(table), rules[0].extractors), (rule.target(table), rule.extractors)
+        if first != other:
+            raise RouteAmbiguous(what, rules[0].name, _shown(*first), rule.name, _shown(*other))
+    return rules[0] if rules else None
+
+
+def _shown(target: TableId, extractors: tuple[Extractor, ...]) -> str:
+    place = str(target) if target.name else target.schema
+    columns = ", ".join(f"{each.column} from the {each.origin}" for each in extractors)
+    return f"{place} with {columns}" if columns else place

@@ -1,0 +1,91 @@
+"""What the relay knows of a stored piece of binlog: the index that planning reads instead of events.
+
+A segment holds either rows or exactly one statement (a DDL, or anything else that is not a row and
+not transaction control). So inside a segment every table has one structure.
+"""
+
+from dataclasses import dataclass
+
+from unshard.core.model import Location, TableId
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDefault:
+    """Character set and collation that a schema gives to its tables."""
+
+    charset: str
+    collation: str = ""
+    """Empty: the character set's own."""
+
+    @property
+    def options(self) -> str:
+        """The options of CREATE TABLE that name it."""
+        return f"DEFAULT CHARACTER SET {self.charset}" + (f" COLLATE {self.collation}" if self.collation else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A QUERY event that is no transaction control, with what its meaning depends on."""
+
+    text: str
+    schema: str
+    """Default schema of the session that ran it; may be empty."""
+    sql_mode: int
+    """Bits of MariaDB; those of MySQL are translated (core.sqlmode)."""
+    charset: str
+    """character_set_client of the session; `text` is already decoded with it."""
+    timestamp: int
+    """Seconds since the epoch, UTC."""
+    time_zone: str
+    """Session time zone, `SYSTEM` when the event names none."""
+    microseconds: int = 0
+    """Of the time stamp, when the statement asked for them."""
+    session: tuple[tuple[str, int], ...] = ()
+    """Other variables of the session, by the names that SET takes."""
+    default: SchemaDefault | None = None
+    """Of the schema of the table that is created or altered, if the statement relies on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A run of whole transactions inside a segment file: byte offsets in that file, end excluded."""
+
+    start: int
+    end: int
+    tables: tuple[tuple[TableId, int], ...]
+    """Row events per table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One immutable relay file: binlog bytes [start, end) of `file`, whole transactions only."""
+
+    source: str
+    file: str
+    start: int
+    end: int
+    name: str
+    """File name below the source's relay folder."""
+    gtid: str
+    """Last GTID (MariaDB) or empty when unknown."""
+    first_time: int
+    last_time: int
+    """Time stamps of the first and last event, seconds since the epoch; 0 when it has none."""
+    ranges: tuple[ByteRange, ...]
+    statement: Statement | None = None
+    next_file: str = ""
+    """Set when a ROTATE event ends this segment: reading goes on at `next_file`:4."""
+
+    @property
+    def begins(self) -> Location:
+        return Location(self.file, self.start)
+
+    @property
+    def ends(self) -> Location:
+        """Where the next segment begins."""
+        return Location(self.next_file, 4) if self.next_file else Location(self.file, self.end)
+
+    @property
+    def size(self) -> int:
+        """Bytes of binlog."""
+        return self.end - self.start

@@ -1,0 +1,1 @@
+"""The processing units: precheck, snapshot, dump, load, relay, sync, coordinate, validate."""

@@ -1,0 +1,149 @@
+"""All runs of one target table to what its writer does: deletes, removals and lines in key order."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unshard.adapters.target import Changes, Lines, Mode, Removal
+from unshard.core.netting import Collisions, Rule, Write, actions
+from unshard.errors.target import Collision, KeyOutOfOrder
+from unshard.units import keys
+from unshard.units.changes import counted_lines, equal_to_previous
+from unshard.units.windowjob import WindowJob
+
+MODES = {Write.PLAIN: Mode.PLAIN, Write.REPLACE: Mode.REPLACE}
+
+
+def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
+    """Net all runs of one target table; raises when the shards contradict themselves or each other."""
+    schema = job.schemas[target]
+    key = tuple(schema.column(name) for name in schema.key)
+    unique = tuple(index.columns for index in schema.unique_indexes)
+    deletes, removals, writes = _parts(job, target, runs, bool(key))
+    written = tuple(column.name for column in schema.written)
+    return Changes(job.targets[target], key, deletes, removals, written, writes, unique, job.collisions)
+
+
+Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[Removal], Sequence[Lines]]
+
+
+def _parts(job: WindowJob, target: int, runs: pa.Table, has_key: bool) -> Parts:
+    if not runs.num_rows:
+        return (), (), ()
+    return _keyed(job, target, runs) if has_key else _multiset(job, runs)
+
+
+def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
+    mode = Mode.REPLACE if job.collisions is Collisions.REPLACE else Mode.PLAIN
+    removals: list[Removal] = []
+    writes: list[Lines] = []
+    for layout in pc.unique(runs["layout"]).to_pylist():
+        some = runs.filter(pc.equal(runs["layout"], layout)).combine_chunks()
+        lines = _array(some, "line")
+        counted = counted_lines(lines, _numbers(some, "come") - _numbers(some, "gone"))
+        destination = job.layouts[layout].destination
+        rows, change = counted.rows.to_numpy(), counted.change
+        for row, count in zip(rows[change < 0].tolist(), change[change < 0].tolist(), strict=True):
+            removals.append(Removal(destination, lines[row].as_py(), -count))
+        coming = pa.array(np.repeat(rows[change > 0], change[change > 0]))
+        if len(coming):
+            writes.append(_lines(job, some, layout, coming, mode))
+    return (), removals, writes
+
+
+def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
+    runs = runs.take(pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")])).combine_chunks()
+    rule = Rule(len(job.schemas[target].unique_indexes) > 1, job.collisions)
+    last, decided, broken = _decide(runs, rule)
+    if broken is not None and job.collisions is Collisions.ERROR:
+        raise _disorder(job, target, runs, broken)
+    schema = job.schemas[target]
+    columns = [schema.column(name) for name in schema.key]
+    table = actions(rule)
+    doomed = np.array([table[code].delete for code in range(len(table))])[decided]
+    written = np.array([table[code].write for code in range(len(table))])[decided]
+    gone = pc.unique(_array(runs, "key").take(pa.array(last[doomed])))
+    deletes = [keys.decode(columns, key) for key in gone.take(pc.sort_indices(gone)).to_pylist()]
+    rows, how = _by_key(job, target, runs, last[written > 0], written[written > 0])
+    return deletes, (), list(_writes(job, runs, rows, how))
+
+
+def _decide(runs: pa.Table, rule: Rule) -> tuple[np.ndarray, np.ndarray, int | None]:
+    """Return the last row of each group, its case in the table of actions, and a row that contradicts."""
+    shards = _numbers(runs, "shard")
+    same = equal_to_previous(_array(runs, "key")) & np.append(False, shards[1:] == shards[:-1])
+    existed, exists = _numbers(runs, "gone") > 0, _numbers(runs, "come") > 0
+    safe = runs["safe"].to_numpy()
+    first = np.flatnonzero(~same)
+    last = np.append(first[1:], len(same)) - 1
+    any_safe = np.logical_or.reduceat(safe, first)
+    broken = np.flatnonzero(same[1:] & (exists[:-1] != existed[1:]) & ~(safe[1:] | safe[:-1])) + 1
+    case = 4 * any_safe + 2 * existed[first] + exists[last]
+    return last, case, int(broken[0]) if len(broken) else None
+
+
+def _by_key(job: WindowJob, target: int, runs: pa.Table, rows: np.ndarray,
+            how: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Order the rows to be written by key, and settle what two shards have both."""
+    key = _array(runs, "key").take(pa.array(rows))
+    seq = _numbers(runs, "seq")[rows]
+    order = pc.sort_indices(pa.table({"key": key, "seq": seq}), [("key", "ascending"), ("seq", "ascending")]).to_numpy()
+    rows, how = rows[order], how[order]
+    same = equal_to_previous(key.take(pa.array(order)))
+    if not same.any():
+        return rows, how
+    match job.collisions:
+        case Collisions.ERROR:
+            second = int(np.flatnonzero(same)[0])
+            raise _shared(job, target, runs, int(rows[second - 1]), int(rows[second]))
+        case Collisions.REPLACE:
+            kept = ~np.append(same[1:], False)
+        case Collisions.IGNORE:
+            kept = ~same
+    return rows[kept], how[kept]
+
+
+def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -> Iterator[Lines]:
+    layouts = _numbers(runs, "layout")[rows]
+    for write, mode in MODES.items():
+        for layout in np.unique(layouts[how == write]).tolist():
+            chosen = rows[(how == write) & (layouts == layout)]
+            yield _lines(job, runs, layout, pa.array(chosen), mode)
+
+
+def _lines(job: WindowJob, runs: pa.Table, layout: int, rows: pa.Array, mode: Mode) -> Lines:
+    names = [str(shard) for shard in job.shards]
+    shards = [names[number] for number in _array(runs, "shard").take(rows).to_pylist()]
+    lines, blank = _array(runs, "line").take(rows), _array(runs, "blank").take(rows)
+    return Lines(job.layouts[layout].destination, mode, lines, blank, shards)
+
+
+def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int) -> Collision:
+    owner, shard = (str(job.shards[runs["shard"][row].as_py()]) for row in (first, second))
+    return Collision(str(job.targets[target]), shown_key(job, target, runs["key"][second].as_py()), shard, owner)
+
+
+def _disorder(job: WindowJob, target: int, runs: pa.Table, row: int) -> KeyOutOfOrder:
+    shard = job.shards[runs["shard"][row].as_py()]
+    return KeyOutOfOrder(str(shard), str(job.targets[target]), shown_key(job, target, runs["key"][row].as_py()))
+
+
+def shown_key(job: WindowJob, target: int, key: bytes) -> str:
+    """Return a key as a message shows it."""
+    schema = job.schemas[target]
+    columns = [schema.column(name) for name in schema.key]
+    values = keys.decode(columns, key)
+    pairs = zip(columns, values, strict=True)
+    return ", ".join(f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}" for c, value in pairs)
+
+
+def _numbers(runs: pa.Table, name: str) -> np.ndarray:
+    numbers: np.ndarray = runs[name].to_numpy()
+    return numbers
+
+
+def _array(runs: pa.Table, name: str) -> pa.Array:
+    column = runs[name]
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -1,0 +1,181 @@
+"""Batches of row changes to runs, and runs to fewer runs, in Arrow and NumPy.
+
+The rule is `core/netting`; here it is applied to columns. Every executor nets what it decodes before it
+sends it on, and the applier of a target nets once more what comes together there. One schema of runs
+serves every table: what differs between tables is inside `key` and `line`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unshard.adapters.target.lines import lines_of
+from unshard.adapters.target.load import blank_rows
+from unshard.core.netting import Op
+from unshard.units import keys
+from unshard.units.conversion import Conversion, convert
+
+RUNS = pa.schema([
+    ("slot", pa.int32()),     # number of the partition that applies it
+    ("target", pa.int32()),   # number of the target table; -1: a message, which is in `line`
+    ("shard", pa.int32()),
+    ("layout", pa.int32()),   # number of the column list that the line has
+    ("seq", pa.int64()),      # order of the runs of one key
+    ("gone", pa.int32()),     # keyed: existed before; multiset: how many were taken away
+    ("come", pa.int32()),     # keyed: exists after; multiset: how many were added
+    ("safe", pa.bool_()),
+    ("blank", pa.bool_()),    # the line holds an ENUM value with index 0
+    ("key", pa.binary()),     # empty for multisets
+    ("line", pa.binary()),    # the row after the run; multisets: the row itself
+])  # fmt: skip
+MESSAGE = -1
+FIRST_COLUMN = 2
+"""A batch begins with `_op` and `_seq`; the shard's columns follow in their order."""
+ADDS = np.array([op.adds for op in Op])
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What all rows of a batch have in common."""
+
+    slot: int
+    target: int
+    shard: int
+    layout: int
+    seq: int
+    safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Sorted rows of equal keys, as numbers of rows; `broken` are rows that contradict the one before."""
+
+    order: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    broken: np.ndarray
+
+
+def changes_in(batch: pa.RecordBatch) -> int:
+    """Return how many row changes a batch holds; the two images of an UPDATE are one."""
+    ops = batch.column(0).to_numpy()
+    return int((ops != Op.AFTER).sum())
+
+
+def runs_of(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> tuple[pa.RecordBatch, bytes | None]:
+    """Net a batch of one shard; also return a key whose changes contradict each other, if there is one."""
+    columns = [batch.column(FIRST_COLUMN + place) for place in range(batch.num_columns - FIRST_COLUMN)]
+    adds = ADDS[batch.column(0).to_numpy()]
+    if not conversion.key:
+        return _multiset(convert(conversion, columns), adds, conversion, origin), None
+    return _keyed(columns, adds, conversion, origin)
+
+
+def _keyed(columns: Sequence[pa.Array], adds: np.ndarray, conversion: Conversion,
+           origin: Origin) -> tuple[pa.RecordBatch, bytes | None]:  # fmt: skip
+    key = key_of_rows(columns, conversion)
+    groups = grouped(key, ~adds, adds)
+    broken = key[int(groups.broken[0])].as_py() if len(groups.broken) else None
+    existed, exists = ~adds[groups.first], adds[groups.last]
+    kept = existed | exists | origin.safe
+    existed, exists, last = existed[kept], exists[kept], groups.last[kept]
+    lines, blank = _rendered(columns, last[exists], conversion)
+    places = pa.array(np.cumsum(exists) - 1, pa.int64(), mask=~exists)
+    counts = existed.astype(np.int32), exists.astype(np.int32)
+    return _batch(origin, counts, key.take(last), lines.take(places), pc.fill_null(blank.take(places), False)), broken
+
+
+def key_of_rows(columns: Sequence[pa.Array], conversion: Conversion) -> pa.BinaryArray:
+    """Return the encoded key of each row; only the key's columns are converted."""
+    fields = tuple(conversion.fields[number] for number in conversion.key)
+    only = Conversion(conversion.destination.only(conversion.key), fields, ())
+    return keys.encode([field.column for field in fields], convert(only, columns))
+
+
+def _rendered(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversion) -> tuple[pa.Array, pa.Array]:
+    taken = [column.take(pa.array(rows)) for column in columns]
+    values = convert(conversion, taken)
+    return lines_of(values), blank_rows(conversion.destination.columns, values)
+
+
+def _multiset(values: Sequence[pa.Array], adds: np.ndarray, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
+    lines, blank = lines_of(values), blank_rows(conversion.destination.columns, values)
+    counted = counted_lines(lines, np.where(adds, 1, -1))
+    change = counted.change
+    counts = np.maximum(-change, 0).astype(np.int32), np.maximum(change, 0).astype(np.int32)
+    key = pa.array([b""] * len(change), pa.binary())
+    return _batch(origin, counts, key, lines.take(counted.rows), blank.take(counted.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Different lines, as the number of a row that has it, and by how much its count changes (never 0)."""
+
+    rows: pa.Array
+    change: np.ndarray
+
+
+def counted_lines(lines: pa.Array, change: np.ndarray) -> Counted:
+    """Sum the changes of equal lines and leave out those that even out."""
+    coded = pc.dictionary_encode(lines)
+    numbers = coded.indices.to_numpy()
+    sums = np.zeros(len(coded.dictionary), np.int64)
+    np.add.at(sums, numbers, change)
+    rows = np.zeros(len(sums), np.int64)
+    rows[numbers] = np.arange(len(numbers))
+    left = sums != 0
+    return Counted(pa.array(rows[left]), sums[left])
+
+
+def grouped(key: pa.Array, existed: np.ndarray, exists: np.ndarray) -> Groups:
+    """Group rows by key, keeping their order inside a key."""
+    order = pc.sort_indices(key).to_numpy()
+    ordered = key.take(pa.array(order))
+    same = equal_to_previous(ordered)
+    first = np.flatnonzero(~same)
+    last = np.append(first[1:], len(order)) - 1 if len(order) else first
+    broken = np.flatnonzero(same[1:] & (exists[order[:-1]] != existed[order[1:]])) + 1
+    return Groups(order, order[first], order[last], order[broken])
+
+
+def equal_to_previous(values: pa.Array) -> np.ndarray:
+    """Mark the values that equal the one before."""
+    same = np.zeros(len(values), bool)
+    if len(values) > 1:
+        same[1:] = pc.equal(values.slice(1), values.slice(0, len(values) - 1)).to_numpy(zero_copy_only=False)
+    return same
+
+
+def _batch(origin: Origin, counts: tuple[np.ndarray, np.ndarray], key: pa.Array, line: pa.Array,
+           blank: pa.Array) -> pa.RecordBatch:  # fmt: skip
+    size = len(key)
+    numbers = [np.full(size, n, np.int32) for n in (origin.slot, origin.target, origin.shard, origin.layout)]
+    columns = [*map(pa.array, numbers), pa.array(np.full(size, origin.seq, np.int64)), *map(pa.array, counts),
+               pa.array(np.full(size, origin.safe)), blank, key, line]  # fmt: skip
+    return pa.RecordBatch.from_arrays(columns, schema=RUNS)
+
+
+def message(slot: int, body: bytes) -> pa.RecordBatch:
+    """Return a row that carries a message to the applier of a slot instead of a run."""
+    row = {"slot": slot, "target": MESSAGE, "shard": 0, "layout": 0, "seq": 0, "gone": 0, "come": 0, "safe": False,
+           "blank": False, "key": b"", "line": body}  # fmt: skip
+    return pa.RecordBatch.from_pylist([row], schema=RUNS)
+
+
+def messages_in(runs: pa.Table) -> list[bytes]:
+    """Return the messages among the runs."""
+    found: list[bytes] = runs.filter(pc.equal(runs["target"], MESSAGE))["line"].to_pylist()
+    return found
+
+
+def of_target(runs: pa.Table, target: int) -> pa.Table:
+    """Return the runs of one target table."""
+    return runs.filter(pc.equal(runs["target"], target)).combine_chunks()
+
+
+def targets_in(runs: pa.Table) -> Iterator[int]:
+    """Yield the numbers of the target tables that runs speak of, ascending."""
+    yield from sorted(number for number in pc.unique(runs["target"]).to_pylist() if number >= 0)

@@ -1,0 +1,318 @@
+"""Compare one target table with the union of its shards: checksums by range, narrowed to the keys.
+
+The servers do the work: each answers with one count and one sum per range and table. Ranges whose sums
+disagree are halved until the rows are few enough to be fetched as (key, hash) and compared here.
+A table without a key that all places order alike is compared whole, and narrowed by the first digits
+of the row hashes instead of by ranges of its key.
+
+All of it only reads, each statement sees its own moment: compare servers that stand still, or look at
+a difference again when its table is being written to.
+"""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.core import checksum
+from unshard.core.checksum import PLACE_TARGET, Comparison, KeyRange
+from unshard.core.constants import constants_of, rows_with, with_constants
+from unshard.core.differences import Difference, Kind, Rows, explain
+from unshard.core.extract import Extracted
+from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.quoting import identifier
+from unshard.errors.target import PacketTooSmall
+
+LEAF_ROWS = 4_000
+"""Rows of target and shards together that are fetched rather than halved again."""
+TABLES_PER_STATEMENT = 50
+MINIMAL_PACKET = 1 << 20
+"""The text of a row stays below it (long values are hashed first); a smaller packet would turn it into NULL."""
+BUCKETS = 2
+"""Hexadecimal digits of the hash that name a bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table that takes part: a shard, or the target."""
+
+    name: str
+    server: Server
+    table: TableId
+    schema: TableSchema
+    extracted: str = ""
+    """What stands behind FROM when the route of the shard adds columns."""
+
+    @property
+    def rows(self) -> str:
+        """What stands behind FROM: the table, or its rows with the columns that its route adds."""
+        return self.extracted or mysql.table_name(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class TableCheck:
+    """One target table, its shards, and how they are compared; a value that travels to any process."""
+
+    target: Place
+    shards: tuple[Place, ...]
+    comparison: Comparison
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The target and its shards."""
+        return (self.target, *self.shards)
+
+    @property
+    def by_server(self) -> tuple[tuple[Place, ...], ...]:
+        """The places, grouped by the server that can answer for them in one statement."""
+        groups: dict[tuple[str, int, str], list[Place]] = {}
+        for place in self.places:
+            groups.setdefault((place.server.host, place.server.port, place.server.user), []).append(place)
+        return tuple(map(tuple, groups.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Rows of a set and the sum of their hashes."""
+
+    rows: int = 0
+    total: int = 0
+
+    def __add__(self, other: "Sum") -> "Sum":
+        return Sum(self.rows + other.rows, self.total + other.total)
+
+
+@dataclass(slots=True)
+class Sessions:
+    """One connection per thread and server, opened when first needed, all closed at the end."""
+
+    _opened: list[Connection] = field(default_factory=list)
+    _local: threading.local = field(default_factory=threading.local)
+
+    def __enter__(self) -> "Sessions":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._opened:
+            connection.close()
+
+    def query(self, place: Place, sql: str) -> list[tuple[bytes | None, ...]]:
+        """Run a statement on the place's server; every value comes as the bytes that it prints."""
+        return mysql.query(self._connection(place), sql)
+
+    def _connection(self, place: Place) -> Connection:
+        mine: dict[Server, Connection] = self._local.__dict__.setdefault("connections", {})
+        if place.server not in mine:
+            connection = mysql.connect_raw(place.server, _where(place))
+            self._opened.append(connection)
+            # Zero dates and other values that a strict mode refuses to cast must compare too.
+            mysql.query(connection, "SET SESSION sql_mode = ''")
+            ((packet,),) = mysql.query(connection, "SELECT @@max_allowed_packet")
+            if int(packet) < MINIMAL_PACKET:
+                raise PacketTooSmall(str(place.server), int(packet), MINIMAL_PACKET)
+            mine[place.server] = connection
+        return mine[place.server]
+
+
+def extracted_place(shard: Place, target: Place, extracted: Sequence[Extracted]) -> Place:
+    """Return the place as if the shard had the columns that its route adds, of the types that the target gives them."""
+    if not extracted:
+        return shard
+    constants = constants_of(shard.name, shard.schema, target.table, target.schema, extracted)
+    rows = rows_with(shard.table, shard.schema, target.schema, constants)
+    return replace(shard, schema=with_constants(shard.schema, target.schema, constants), extracted=rows)
+
+
+def _where(place: Place) -> str:
+    return PLACE_TARGET if place.name == PLACE_TARGET else f"source {place.name.split()[0]}"
+
+
+def ranges(sessions: Sessions, check: TableCheck, rows: int) -> Iterator[KeyRange]:
+    """Yield ranges of about `rows` target rows each, which together cover every key there can be."""
+    lower = None
+    while check.comparison.ranged and (upper := _nth(sessions, check, check.target, KeyRange(lower), rows)) is not None:
+        yield KeyRange(lower, upper)
+        lower = upper
+    yield KeyRange(lower)
+
+
+def checksums(sessions: Sessions, check: TableCheck, places: Sequence[Place], span: KeyRange) -> dict[str, Sum]:
+    """Return count and sum of the range in each of the places, which are on one server."""
+    found: dict[str, Sum] = {}
+    for first in range(0, len(places), TABLES_PER_STATEMENT):
+        some = places[first : first + TABLES_PER_STATEMENT]
+        selects = [
+            f"SELECT {number}, {checksum.checksum(_hash(check, place))} FROM {place.rows}"  # noqa: S608
+            f" WHERE {_condition(check, place, span)}"
+            for number, place in enumerate(some)
+        ]
+        for number, count, total in sessions.query(some[0], " UNION ALL ".join(selects)):
+            found[some[int(number or 0)].name] = Sum(int(count or 0), int(total or 0))
+    return found
+
+
+def agree(sums: Mapping[str, Sum]) -> bool:
+    """Tell whether the shards' sums make up the target's."""
+    return union(sums) == sums[PLACE_TARGET]
+
+
+def union(sums: Mapping[str, Sum]) -> Sum:
+    """Return the count and sum of all shards together."""
+    return sum((each for place, each in sums.items() if place != PLACE_TARGET), Sum())
+
+
+def narrow(sessions: Sessions, check: TableCheck, span: KeyRange, limit: int) -> list[Difference]:
+    """Return the differing keys of a range whose sums disagree, at most `limit` and a few."""
+    if not check.comparison.ranged:
+        return _narrow_by_hash(sessions, check, limit)
+    found: list[Difference] = []
+    waiting = [span]
+    while waiting and len(found) < limit:
+        part = waiting.pop()
+        sums = _all_checksums(sessions, check, part)
+        if agree(sums):
+            continue
+        halves = _halves(sessions, check, part, sums)
+        if halves:
+            waiting.extend(reversed(halves))
+        else:
+            rows = {p.name: _rows(sessions, check, p, _condition(check, p, part)) for p in check.places}
+            found.extend(explain(rows.pop(PLACE_TARGET), rows, keyed=True))
+    return found
+
+
+def compare_range(
+    sessions: Sessions, check: TableCheck, span: KeyRange, limit: int
+) -> tuple[dict[str, Sum], list[Difference]]:
+    """Compare one range from beginning to end in this thread."""
+    sums = _all_checksums(sessions, check, span)
+    return sums, [] if agree(sums) else narrow(sessions, check, span, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeComparison:
+    """`compare_range` as a function over text: what a Spark task does."""
+
+    check: TableCheck
+    limit: int
+
+    def __call__(self, span: str) -> Iterator[str]:
+        """Compare the range that is written in `span`; yield the one result as text."""
+        with Sessions() as sessions:
+            sums, differences = compare_range(sessions, self.check, read_range(span), self.limit)
+        yield json.dumps(
+            {
+                "sums": {place: [each.rows, str(each.total)] for place, each in sums.items()},
+                "differences": [[each.kind, each.key, each.shards, each.count] for each in differences],
+            }
+        )
+
+
+def write_range(span: KeyRange) -> str:
+    """Write a range as text."""
+    bounds = (span.lower, span.upper)
+    return json.dumps([None if bound is None else [value.hex() for value in bound] for bound in bounds])
+
+
+def read_range(text: str) -> KeyRange:
+    """Read what `write_range` has written."""
+    lower, upper = (None if bound is None else tuple(map(bytes.fromhex, bound)) for bound in json.loads(text))
+    return KeyRange(lower, upper)
+
+
+def read_comparison(text: str) -> tuple[dict[str, Sum], tuple[Difference, ...]]:
+    """Read the result of a `RangeComparison`."""
+    body = json.loads(text)
+    sums = {place: Sum(rows, int(total)) for place, (rows, total) in body["sums"].items()}
+    return sums, tuple(Difference(Kind(k), tuple(key), tuple(s), n) for k, key, s, n in body["differences"])
+
+
+def _all_checksums(sessions: Sessions, check: TableCheck, span: KeyRange) -> dict[str, Sum]:
+    found: dict[str, Sum] = {}
+    for places in check.by_server:
+        found |= checksums(sessions, check, places, span)
+    return found
+
+
+def _halves(sessions: Sessions, check: TableCheck, span: KeyRange, sums: Mapping[str, Sum]) -> tuple[KeyRange, ...]:
+    """Cut at the middle key of the fullest place; nothing when the rows are few or cannot be cut."""
+    if sum(each.rows for each in sums.values()) <= LEAF_ROWS:
+        return ()
+    fullest = max(check.places, key=lambda place: sums[place.name].rows)
+    middle = _nth(sessions, check, fullest, span, max(1, sums[fullest.name].rows // 2))
+    if middle is None or middle == span.upper:
+        return ()
+    return KeyRange(span.lower, middle), KeyRange(middle, span.upper)
+
+
+def _nth(sessions: Sessions, check: TableCheck, place: Place, span: KeyRange, number: int) -> tuple[bytes, ...] | None:
+    """Return the key of the row with that number in the range, None when it has fewer rows."""
+    names = ", ".join(identifier(place.schema.column(name).name) for name in check.comparison.key)
+    sql = f"SELECT {names} FROM {place.rows} WHERE {_condition(check, place, span)}"  # noqa: S608
+    found = sessions.query(place, f"{sql} ORDER BY {names} LIMIT 1 OFFSET {number - 1}")
+    return tuple(value for value in found[0] if value is not None) if found else None
+
+
+def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[Difference]:
+    hashes: set[str] = set()
+    for bucket in _differing_buckets(sessions, check):
+        hashes |= _differing_hashes(sessions, check, bucket)
+        if len(hashes) >= limit * 2:
+            break
+    if not hashes:
+        return []  # the tables have moved on meanwhile and agree
+    listed = ", ".join(f"'{digest}'" for digest in sorted(hashes))
+    rows = {p.name: _rows(sessions, check, p, f"{_hash(check, p)} IN ({listed})") for p in check.places}
+    return list(explain(rows.pop(PLACE_TARGET), rows, keyed=bool(check.comparison.key)))
+
+
+def _differing_buckets(sessions: Sessions, check: TableCheck) -> list[str]:
+    counts: dict[str, dict[str, Sum]] = {}
+    for place in check.places:
+        hashed = _hash(check, place)
+        sql = (f"SELECT LEFT({hashed}, {BUCKETS}) AS bucket, {checksum.checksum(hashed)}"  # noqa: S608
+               f" FROM {place.rows} GROUP BY bucket")  # fmt: skip
+        for bucket, count, total in sessions.query(place, sql):
+            counts.setdefault(_text(bucket), {})[place.name] = Sum(int(count or 0), int(total or 0))
+    return sorted(bucket for bucket, sums in counts.items() if not agree({PLACE_TARGET: Sum(), **sums}))
+
+
+def _differing_hashes(sessions: Sessions, check: TableCheck, bucket: str) -> set[str]:
+    balance: Counter[str] = Counter()
+    for place in check.places:
+        hashed = _hash(check, place)
+        sql = (f"SELECT {hashed} AS hash, COUNT(*) FROM {place.rows}"  # noqa: S608
+               f" WHERE LEFT({hashed}, {BUCKETS}) = '{bucket}' GROUP BY hash")  # fmt: skip
+        sign = -1 if place.name == PLACE_TARGET else 1
+        for digest, count in sessions.query(place, sql):
+            balance[_text(digest)] += sign * int(count or 0)
+    return {digest for digest, rest in balance.items() if rest}
+
+
+def _rows(sessions: Sessions, check: TableCheck, place: Place, where: str) -> Rows:
+    """Fetch keys and hashes; a table without a key shows all its columns instead."""
+    by_name = {form.column.lower(): form for form in check.comparison.forms}
+    forms = [by_name[name.lower()] for name in check.comparison.key] or check.comparison.forms
+    columns = ", ".join(checksum.shown(form, place.schema.column(form.column)) for form in forms)
+    sql = f"SELECT {_hash(check, place)}, {columns} FROM {place.rows} WHERE {where}"  # noqa: S608
+    return Counter(
+        (tuple(None if value is None else _text(value) for value in key), _text(digest))
+        for digest, *key in sessions.query(place, sql)
+    )
+
+
+def _hash(check: TableCheck, place: Place) -> str:
+    return checksum.row_hash(check.comparison.forms, place.schema)
+
+
+def _condition(check: TableCheck, place: Place, span: KeyRange) -> str:
+    columns = [place.schema.column(name) for name in check.comparison.key] if check.comparison.ranged else []
+    return checksum.condition(columns, span)
+
+
+def _text(value: bytes | str | None) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

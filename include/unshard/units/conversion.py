@@ -1,0 +1,206 @@
+"""From the structure of a shard to that of its target, column by column and by name.
+
+* A column goes to the target's column of the same name (names ignore case). Same charset: the bytes go
+  as they are. Another charset: they are transcoded, and what has no counterpart is an error.
+* A column of the shard that the target lacks is an error, unless the shard is known to be behind DDL that
+  a forced unlock has executed on the target: then its values go where that DDL takes them (core.lineage).
+* A column that a route extracts from the shard's names has one value in all its rows; the target must have it.
+* A column of the target that the shard lacks gets the target's default. Generated columns are never
+  written. What the server would change without a warning (fractions of a second, DOUBLE to FLOAT, BIT
+  to a number) is refused here.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unshard.adapters.target import Destination
+from unshard.adapters.target.lines import lines_of
+from unshard.adapters.target.load import key_of, refuse_nulls
+from unshard.core import charsets
+from unshard.core.constants import constants_of
+from unshard.core.extract import Extracted
+from unshard.core.lineage import Ran, names_behind
+from unshard.core.missing import constant_default, implicit_value
+from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.errors.target import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
+
+FAMILIES = {
+    "bit": "bit", "timestamp": "timestamp", "datetime": "datetime", "date": "datetime",
+    "time": "time",
+    "geometry": "geometry", "point": "geometry", "linestring": "geometry", "polygon": "geometry",
+    "multipoint": "geometry", "multilinestring": "geometry", "multipolygon": "geometry",
+    "geometrycollection": "geometry", "vector": "vector",
+}  # fmt: skip
+"""Types that mix with no other: the same text or bytes would mean something else there."""
+EXACT = {
+    "float": frozenset({"float"}),
+    "double": frozenset({"double", "float", "tinyint", "smallint", "mediumint", "int"}),
+}
+"""Types whose every value a floating-point type holds; the server rounds others without a word."""
+WIDE = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
+SUPERSETS = frozenset({("utf8mb3", "utf8mb4"), ("utf8", "utf8mb4"), ("utf8", "utf8mb3"), ("utf8mb3", "utf8")})
+
+
+NO_PLACE = -1
+Behind = Mapping[tuple[Shard, int | None], tuple[Ran, ...]]
+"""What the target has had and the rows of a shard have not, held ones by the number of the DDL they stand behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where a column of the target comes from."""
+
+    column: Column
+    """The target's."""
+    place: int
+    """Number of the shard's column among those that rows bring."""
+    charset: str | None = None
+    """The shard's charset when the bytes must be transcoded."""
+    cut: int = 0
+    """How many digits of the fraction of a second the target lacks; they must be zero."""
+    constant: bytes | None = None
+    """The value of every row, when the column is extracted and has no place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How rows of one structure become rows of one target table."""
+
+    destination: Destination
+    fields: tuple[Field, ...]
+    key: tuple[int, ...]
+    """Numbers of the fields that make the target's key; empty for a multiset."""
+
+
+def conversion(shard: Shard, structure: TableSchema, target: TableId, schema: TableSchema,
+               behind: Sequence[Ran] = (), extracted: Sequence[Extracted] = ()) -> Conversion:  # fmt: skip
+    """Match the columns of a shard's structure with those of the target; raises coded errors.
+
+    `behind` is the DDL that the target has had and the rows have not.
+    """
+    names_there = names_behind(structure.names, behind)
+    _refuse_unknown(shard, structure, names_there, target, schema)
+    places = {column.name.lower(): place for place, column in enumerate(structure.written)}
+    known = {names_there[c.name.lower()]: c for c in structure.columns if c.name.lower() in names_there}
+    constants = constants_of(str(shard), structure, target, schema, extracted)
+    if behind:
+        constants = {**_made_up(schema, known), **constants}
+    fields = tuple(
+        Field(column, NO_PLACE, constant=constants[column.name.lower()])
+        if column.name.lower() in constants
+        else _field(shard, known[column.name.lower()], target, column, places)
+        for column in schema.written
+        if column.name.lower() in known or column.name.lower() in constants
+    )
+    names = [field.column.name.lower() for field in fields]
+    for name in schema.key:
+        if name.lower() not in names:
+            raise KeyColumnMissing(str(shard), name, str(target))
+    destination = Destination(target, tuple(field.column for field in fields), schema.key or schema.names[:3])
+    return Conversion(destination, fields, tuple(names.index(name.lower()) for name in schema.key))
+
+
+def convert(plan: Conversion, columns: Sequence[pa.Array]) -> list[pa.Array]:
+    """Return the target's columns for the shard's; raises RowRefused with column and key."""
+    given = [_given(field, columns) for field in plan.fields]
+    converted = [_converted(plan, number, given) for number in range(len(given))]
+    refuse_nulls(plan.destination, converted)
+    return converted
+
+
+def _given(field: Field, columns: Sequence[pa.Array]) -> pa.Array:
+    if field.constant is None:
+        return columns[field.place]
+    return pa.repeat(pa.scalar(field.constant, pa.binary()), len(columns[0]))
+
+
+def _made_up(schema: TableSchema, known: Mapping[str, Column]) -> dict[str, bytes]:
+    """Return what old rows get in columns that DDL has added and that the server fills only where they are there."""
+    added = [column for column in schema.written if column.name.lower() not in known]
+    key = {name.lower() for name in schema.key}
+    values = {c.name.lower(): constant_default(c) if c.name.lower() in key else implicit_value(c) for c in added}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _refuse_unknown(shard: Shard, structure: TableSchema, names_there: Mapping[str, str], target: TableId,
+                    schema: TableSchema) -> None:  # fmt: skip
+    names = {column.name.lower() for column in schema.columns}
+    for column in structure.written:
+        if names_there.get(column.name.lower(), schema.columns[0].name.lower()) not in names:
+            raise ColumnNotInTarget(str(shard), column.name, str(target))
+
+
+def _field(shard: Shard, given: Column, target: TableId, wanted: Column, places: dict[str, int]) -> Field:
+    if given.is_generated or not _mixes(given, wanted):
+        kind = given.column_type + (" (generated)" if given.is_generated else "")
+        raise ColumnTypesDiffer(str(shard), wanted.name, kind, str(target), wanted.column_type)
+    place = places[given.name.lower()]
+    charset = None if _same_bytes(given.charset, wanted.charset) else given.charset
+    return Field(wanted, place, charset, max(0, _fraction(given) - _fraction(wanted)))
+
+
+def _mixes(given: Column, wanted: Column) -> bool:
+    if wanted.data_type in EXACT:
+        return given.data_type in EXACT[wanted.data_type]
+    return FAMILIES.get(given.data_type) == FAMILIES.get(wanted.data_type)
+
+
+def _same_bytes(given: str | None, wanted: str | None) -> bool:
+    if given is None or wanted is None or given == wanted or (given, wanted) in SUPERSETS:
+        return True
+    return given == "ascii" and wanted not in WIDE
+
+
+def _fraction(column: Column) -> int:
+    if column.data_type not in ("datetime", "timestamp", "time"):
+        return 0
+    found = re.search(r"\((\d)\)", column.column_type)
+    return int(found[1]) if found else 0
+
+
+def _converted(plan: Conversion, number: int, given: Sequence[pa.Array]) -> pa.Array:
+    field, array = plan.fields[number], given[number]
+    if field.charset is not None:
+        array = _transcoded(plan, number, given, field.charset)
+    if field.cut:
+        _refuse_fractions(plan, number, given, field.cut)
+    return array
+
+
+def _transcoded(plan: Conversion, number: int, given: Sequence[pa.Array], charset: str) -> pa.Array:
+    field, coded = plan.fields[number], pc.dictionary_encode(given[number])
+    values: list[bytes] = []
+    for value in coded.dictionary.to_pylist():
+        try:
+            values.append(transcode(value, charset, str(field.column.charset)))
+        except UnicodeError as error:
+            row = pc.index(given[number], pa.scalar(value, pa.binary())).as_py()
+            words = f"x'{value.hex()[:60]}' of {charset} has no counterpart in {field.column.charset} ({error})"
+            raise _refused(plan, number, given, row, words) from error
+    return pa.array(values, pa.binary()).take(coded.indices)
+
+
+def transcode(value: bytes, given: str, wanted: str) -> bytes:
+    """Return the same text in another charset of MySQL's; UnicodeError when it cannot be said there."""
+    text = charsets.decode(value, given)
+    if wanted == "ucs2" and any(ord(character) > 0xFFFF for character in text):
+        raise UnicodeError("ucs2 ends at U+FFFF")
+    return charsets.encode(text, wanted)
+
+
+def _refuse_fractions(plan: Conversion, number: int, given: Sequence[pa.Array], cut: int) -> None:
+    tail = pc.binary_slice(given[number], -cut)
+    lost = pc.fill_null(pc.not_equal(tail, pa.scalar(b"0" * cut, pa.binary())), False)
+    if pc.any(lost).as_py():
+        row = pc.index(lost, True).as_py()
+        raise _refused(plan, number, given, row, "the target's column keeps fewer digits of the second")
+
+
+def _refused(plan: Conversion, number: int, given: Sequence[pa.Array], row: int, words: str) -> RowRefused:
+    destination = plan.destination
+    key = key_of(destination, lines_of([array.slice(row, 1) for array in given])[0].as_py())
+    return RowRefused(str(destination.table), destination.columns[number].name, key, words)

@@ -1,0 +1,172 @@
+"""Dump: the rows of a source's shards, chunk by chunk, into Parquet files below the storage path.
+
+Bounds are planned once and stored; executors read the chunks and mark each one as dumped themselves, so a
+killed job loses the chunks that it was reading and no more. Files carry a name of their own per attempt:
+of two executors that read one chunk, only the one that marks it keeps its file.
+
+Keyed tables are read in chunks at different moments, which the binlog repairs from P0 on. A table that
+cannot be repaired by a key (`core.chunks.is_chunked`), and every table of a task that ends with the load, is
+one chunk in one snapshot. The location of that snapshot travels inside the file and becomes the shard's
+`start` before the source is called dumped.
+
+| died                              | what happens                                                         |
+|-----------------------------------|----------------------------------------------------------------------|
+| while planning                    | shards without chunks are planned                                    |
+| while a chunk is read             | its file has no name yet; the chunk is read again                    |
+| after the file, before the mark   | the file stays unused until the folder goes; the chunk is read again |
+| after all marks, before the phase | structures, starts and P1 are taken again: P1 only gets later        |
+| in a new start, chunks cleared    | the phase is still `snapshot`: shards without chunks are planned     |
+
+When a structure changes meanwhile, the dump starts anew from a new snapshot; nothing is loaded yet then.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from unshard.adapters import mysql, upstream
+from unshard.adapters.spark import map_items
+from unshard.core.chunks import is_chunked, pack_key, ranges, unpack_bounds, walked_columns
+from unshard.core.model import Location, Shard, TableSchema, shape_of
+from unshard.core.progress import Chunk, ChunkState, Phase
+from unshard.core.window import ShardState
+from unshard.errors.source import NoSnapshot, StructureChanged
+from unshard.units.dumping import DumpJob, Piece, dump_piece, plan_bounds, start_of
+from unshard.units.snapshot import present_schemas, retake_snapshot
+from unshard.units.work import Work
+
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DumpReport:
+    """What is dumped of a source."""
+
+    source: str
+    chunks: int
+    rows: int
+    bytes: int
+    end: Location | None
+    """P1: where the binlog stood when the last chunk had been read."""
+
+
+def dump(work: Work, source: str) -> DumpReport:
+    """Dump what is not dumped yet and record P1; idempotent."""
+    state = work.meta.sources.get(source)
+    if state is None or state.phase.order < Phase.SNAPSHOT.order:
+        raise NoSnapshot(source)
+    if state.phase.order < Phase.DUMPED.order:
+        _dump_steadily(work, source)
+    return _report(work, source)
+
+
+def dump_folder(source: str) -> str:
+    """Return the folder of a source's dump, relative to the storage."""
+    return f"dump/{source}"
+
+
+def _dump_steadily(work: Work, source: str) -> None:
+    if not work.task.task_mode.loads:
+        work.meta.sources.set_phase(source, Phase.DUMPED)
+        return
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _dump_once(work, source)
+            return
+        except StructureChanged as error:
+            if attempt == ATTEMPTS:
+                raise
+            _start_anew(work, source, error)
+
+
+def _start_anew(work: Work, source: str, error: StructureChanged) -> None:
+    if any(chunk.state is ChunkState.LOADED for chunk in work.meta.chunks.of(source)):
+        raise error
+    work.meta.chunks.clear(source)
+    work.storage.delete_folder(dump_folder(source))
+    retake_snapshot(work, source)
+
+
+def _dump_once(work: Work, source: str) -> None:
+    shards = work.meta.structures.shards(source)
+    schemas = work.structures({state.structure for state in shards})
+    job = _job(work, source, schemas)
+    chunks = _planned(work, job, shards)
+    pieces = [_piece(chunk, shards, schemas, work) for chunk in chunks if chunk.state is ChunkState.PLANNED]
+    threads = work.task.instance(source).dump.threads
+    if pieces:
+        for _ in map_items(work.bulk_spark(), partial(dump_piece, job), [p.to_json() for p in pieces], threads):
+            pass
+    end = _end(work, source, shards, schemas)
+    _set_starts(work, source)
+    work.meta.sources.set_phase(source, Phase.DUMPED, dump_end=end)
+
+
+def _job(work: Work, source: str, schemas: dict[str, TableSchema]) -> DumpJob:
+    rows = work.task.instance(source).dump.chunk_rows
+    return DumpJob(source, work.sources[source], work.target, work.task.meta_schema, work.task.name, work.storage,
+                   dump_folder(source), rows, schemas)  # fmt: skip
+
+
+def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Chunk, ...]:
+    have = {chunk.shard for chunk in work.meta.chunks.of(job.source)}
+    new = [state for state in shards if state.shard not in have]
+    walked = [state for state in new if _is_walked(work, job, job.schemas[state.structure])]
+    bounds = dict(_walk(work, job, walked))
+    chunks = [chunk for state in new for chunk in _chunks(state, bounds.get(state.shard, ()))]
+    return work.meta.chunks.plan(job.source, chunks)
+
+
+def _is_walked(work: Work, job: DumpJob, schema: TableSchema) -> bool:
+    return job.chunk_rows > 0 and work.task.task_mode.syncs and bool(walked_columns(schema))
+
+
+def _walk(
+    work: Work, job: DumpJob, shards: Sequence[ShardState]
+) -> Iterator[tuple[Shard, tuple[tuple[bytes, ...], ...]]]:
+    pieces = [Piece(0, s.shard.table, s.structure, None, None, False).to_json() for s in shards]
+    if not pieces:
+        return
+    threads = work.task.instance(job.source).dump.threads
+    for result in map_items(work.bulk_spark(), partial(plan_bounds, job), pieces, threads):
+        item, bounds = json.loads(result)
+        yield Shard(job.source, Piece.from_json(item).table), unpack_bounds(bounds)
+
+
+def _chunks(state: ShardState, bounds: Sequence[tuple[bytes, ...]]) -> Iterable[Chunk]:
+    for number, span in enumerate(ranges(bounds), 1):
+        yield Chunk(0, state.shard, state.target, number, pack_key(span.lower), pack_key(span.upper))
+
+
+def _piece(chunk: Chunk, shards: Sequence[ShardState], schemas: dict[str, TableSchema], work: Work) -> Piece:
+    digest = next(state.structure for state in shards if state.shard == chunk.shard)
+    whole = not (is_chunked(schemas[digest]) and work.task.task_mode.syncs)
+    return Piece(chunk.id, chunk.shard.table, digest, chunk.lower, chunk.upper, whole)
+
+
+def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[str, TableSchema]) -> Location:
+    """Return P1, after making sure that every shard still has the structure that it was read by."""
+    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        _, present = present_schemas(connection, work.task.instance(source))
+        for state in shards:
+            found = present.get(state.shard.table)
+            if found is None or found.shape != shape_of(state.structure):
+                raise StructureChanged(str(state.shard))
+        return upstream.location(connection, source)
+
+
+def _set_starts(work: Work, source: str) -> None:
+    """Let the windows pass over what the snapshots of single tables have seen."""
+    for chunk in work.meta.chunks.of(source):
+        start = start_of(work.storage, chunk.path)
+        if start is not None:
+            work.meta.structures.set_start(chunk.shard, start)
+
+
+def _report(work: Work, source: str) -> DumpReport:
+    chunks = work.meta.chunks.of(source)
+    state = work.meta.sources.get(source)
+    return DumpReport(source, len(chunks), sum(c.rows for c in chunks), sum(c.bytes for c in chunks),
+                      state.dump_end if state else None)  # fmt: skip

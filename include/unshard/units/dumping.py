@@ -1,0 +1,135 @@
+"""The part of the dump that runs on executors: walk a table's key, read one chunk into a file."""
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.meta import Meta
+from unshard.adapters.parquet import Storage
+from unshard.adapters.snapshot import begin_snapshot
+from unshard.adapters.textrows import expression, prepare, read_rows, schema_of
+from unshard.core.checksum import KeyRange, condition
+from unshard.core.chunks import key_index, next_bound, pack_bounds, unpack_key, walked_columns
+from unshard.core.model import Location, Server, Shard, TableId, TableSchema
+from unshard.core.quoting import identifier
+from unshard.errors.source import StatementRefused, StructureChanged, TableMissing
+
+START = b"unshard.start"
+"""Key in a file's metadata: where the snapshot stood from which the whole table was read."""
+CHANGED = frozenset({1054, 1176, 1412})
+"""Unknown column, unknown index, table changed since the snapshot: a DDL came between."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpJob:
+    """What all chunks of a source have in common; travels to executors, its passwords too."""
+
+    source: str
+    server: Server
+    target: Server
+    meta_schema: str
+    task: str
+    storage: Storage
+    folder: str
+    chunk_rows: int
+    schemas: Mapping[str, TableSchema]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One chunk to be read; `whole`: the table in one snapshot."""
+
+    chunk: int
+    table: TableId
+    structure: str
+    lower: Any
+    upper: Any
+    whole: bool
+
+    def to_json(self) -> str:
+        return json.dumps([self.chunk, self.table.schema, self.table.name, self.structure, self.lower, self.upper,
+                           self.whole])  # fmt: skip
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        chunk, schema, name, structure, lower, upper, whole = json.loads(text)
+        return cls(chunk, TableId(schema, name), structure, lower, upper, whole)
+
+
+def plan_bounds(job: DumpJob, item: str) -> Iterable[str]:
+    """Walk the key of a table; yield the item with the bounds between its chunks."""
+    piece = Piece.from_json(item)
+    schema = job.schemas[piece.structure]
+    bounds: list[tuple[bytes, ...]] = []
+    with _connected(job, piece) as connection:
+        while rows := mysql.query(
+            connection, next_bound(piece.table, schema, bounds[-1] if bounds else None, job.chunk_rows)
+        ):
+            bounds.append(tuple(rows[0]))
+    yield json.dumps([item, pack_bounds(bounds)])
+
+
+def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
+    """Read one chunk into a file of its own and mark it as dumped; yields nothing."""
+    piece = Piece.from_json(item)
+    path = f"{job.folder}/{piece.chunk:08d}-{uuid.uuid4().hex[:8]}.parquet"
+    with _connected(job, piece) as connection:
+        start = begin_snapshot(connection, job.source).location if piece.whole else None
+        schema = job.schemas[piece.structure]
+        arrow = schema_of(schema.written).with_metadata(_metadata(start))
+        written = job.storage.write_batches(path, arrow, _rows(connection, piece, schema))
+    meta = Meta(job.target, job.meta_schema, job.task)
+    if not meta.chunks.dumped(piece.chunk, path, written.rows, written.bytes):
+        job.storage.delete(path)
+    return ()
+
+
+def start_of(storage: Storage, path: str) -> Location | None:
+    """Return the location of the snapshot that a file was read from, None for a chunk of a keyed table."""
+    packed = (storage.schema(path).metadata or {}).get(START)
+    return Location(*json.loads(packed)) if packed else None
+
+
+def _metadata(start: Location | None) -> dict[bytes, bytes]:
+    return {START: json.dumps([start.file, start.position]).encode()} if start else {}
+
+
+def _rows(connection: Connection, piece: Piece, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    selected = ", ".join(map(expression, schema.written))
+    table = mysql.table_name(piece.table)
+    walked = walked_columns(schema)
+    if piece.whole or not walked:
+        statement = f"SELECT {selected} FROM {table}"  # noqa: S608
+    else:
+        span = KeyRange(unpack_key(piece.lower), unpack_key(piece.upper))
+        names = ", ".join(identifier(name) for name in schema.key[: len(walked)])
+        statement = (
+            f"SELECT {selected} FROM {table} FORCE INDEX ({identifier(key_index(schema))})"  # noqa: S608
+            f" WHERE {condition(walked, span)} ORDER BY {names}"
+        )
+    return read_rows(connection, schema.written, statement)
+
+
+@contextlib.contextmanager
+def _connected(job: DumpJob, piece: Piece) -> Iterator[Connection]:
+    """Connect to the source; what a DDL in between leads to is one coded error."""
+    shard = Shard(job.source, piece.table)
+    connection = mysql.connect_raw(job.server, f"source {job.source}")
+    try:
+        prepare(connection)
+        yield connection
+    except TableMissing as error:
+        raise StructureChanged(str(shard)) from error
+    except StatementRefused as error:
+        if error.errno not in CHANGED:
+            raise
+        raise StructureChanged(str(shard)) from error
+    finally:
+        connection.close()

@@ -1,0 +1,189 @@
+"""What a statement of the binlog does to the shards of a source: the planner's question, answered by reading
+the statement and asking the target.
+
+Whatever a plan will name by digest is stored first, so a plan that exists can always be carried out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, assert_never
+
+from unshard.core.ddl import Ddl, DdlKind, Role, agreement, read, retarget
+from unshard.core.ddlnames import loose_agreement, mentions, put_in
+from unshard.core.model import TableId, TableSchema
+from unshard.core.planning import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
+from unshard.core.renaming import net_renames
+from unshard.core.schemadefaults import with_default
+from unshard.core.segment import Statement
+from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureUnknown
+from unshard.errors.shardddl import ShardDdlRefused
+from unshard.errors.source import TableUnsupported
+
+RENAMED_STEP = "skip it to let the rows that it gets from now on follow, or drop the shard; or load it as a new task"
+OTHER_STEP = "see docs/limits.md for what it does: skip it, or replace it by what should happen on the target"
+UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported)
+"""What the target says when it cannot tell what a statement does; all else is trouble with the target itself."""
+
+
+class Shadow(Protocol):
+    """Finds the structure behind a statement."""
+
+    def effect(self, before: TableSchema | None, statement: Statement, table: TableId) -> TableSchema:
+        """Return the structure of `table` behind the statement; raise what the server says if it refuses."""
+
+
+class Structures(Protocol):
+    """Keeps structures by digest."""
+
+    def put(self, schema: TableSchema) -> str:
+        """Store a structure and return its digest."""
+
+    def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
+        """Return the structures of those digests."""
+
+
+class Routes(Protocol):
+    """Says where the tables of the source go."""
+
+    def target_of(self, table: TableId) -> TableId | None:
+        """Return the target table, None when the table is not migrated."""
+
+    def extracted(self, table: TableId) -> object:
+        """Return what the name of a shard fills columns of the target with."""
+
+
+class DdlEffects:
+    """Answers for one source; fits as `PlanRules.effects`."""
+
+    def __init__(self, shadow: Shadow, structures: Structures, routing: Routes) -> None:
+        self._shadow, self._structures, self._routing = shadow, structures, routing
+        self._target_of = routing.target_of
+
+    def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect, ...]:
+        """Return what the statement does to routed tables; `present` has their structures before it."""
+        try:
+            ddl = read(statement.text, statement.sql_mode, statement.schema)
+        except DdlUnreadable as error:
+            if effects := tuple(self._unreadable(statement, present, error)):
+                return effects
+            raise
+        return tuple(self._effects(ddl, statement, present))
+
+    def _unreadable(self, statement: Statement, present: Mapping[TableId, str],
+                    error: DdlUnreadable) -> Iterator[Effect]:  # fmt: skip
+        """Put the statement before an operator for each shard that it names."""
+        text, places = mentions(statement.text, statement.sql_mode, statement.schema)
+        for table in sorted({table for table, _, _ in places} & present.keys()):
+            target = self._target_of(table)
+            assert target is not None
+            routed = put_in(text, [(start, end) for found, start, end in places if found == table], target)
+            yield Undecided(table, str(error), routed, loose_agreement(routed, statement.sql_mode))
+
+    def _effects(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
+        subjects = self._routed(ddl.subjects)
+        match ddl.kind:
+            case DdlKind.ALTER | DdlKind.INDEX:
+                yield from self._altered(ddl, statement, present)
+            case DdlKind.CREATE_TABLE:
+                for table in subjects:
+                    yield from self._created(ddl, statement, table, present)
+            case DdlKind.DROP_TABLE:
+                yield from map(Leaves, subjects)
+            case DdlKind.DROP_DATABASE | DdlKind.CREATE_DATABASE if ddl.or_replace or ddl.kind is DdlKind.DROP_DATABASE:
+                yield from (Leaves(table) for table in sorted(present) if table.schema == ddl.database)
+            case DdlKind.TRUNCATE:
+                yield from map(Ignored, subjects)
+            case DdlKind.RENAME:
+                yield from self._renamed(ddl, present)
+            case DdlKind.UNSUPPORTED:
+                touched = self._routed(ref.table for ref in ddl.tables if ref.role is not Role.REFERENCED)
+                yield from (self._unsupported(ddl, statement, table, present) for table in dict.fromkeys(touched))
+            case DdlKind.CREATE_DATABASE | DdlKind.ALTER_DATABASE | DdlKind.IGNORABLE:
+                return
+            case _:
+                assert_never(ddl.kind)
+
+    def _routed(self, tables: Iterable[TableId]) -> tuple[TableId, ...]:
+        return tuple(table for table in tables if self._target_of(table) is not None)
+
+    def _coordinated(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> Effect:
+        routed = with_default(self._retargeted(ddl, table), statement)
+        agreed = agreement(routed, statement.sql_mode)
+        if not before:
+            # A table that is not known is the planner's error, and on an unknown structure nothing can be tried out.
+            return Coordinated(table, routed, agreed, "")
+        try:
+            found = self._shadow.effect(self._schema(before), statement, table)
+        except UNKNOWABLE as error:
+            return Undecided(table, str(error), routed, agreed)
+        return Coordinated(table, routed, agreed, self._structures.put(found))
+
+    def _unsupported(self, ddl: Ddl, statement: Statement, table: TableId, present: Mapping[TableId, str]) -> Effect:
+        """Nothing is tried out: such a statement may move rows between tables that exist."""
+        creates = ddl.text.split(maxsplit=1)[0].upper() == "CREATE"
+        if creates and table in present and ddl.if_not_exists:
+            return Ignored(table)
+        routed = self._retargeted(ddl, table)
+        reason = str(ShardDdlRefused(str(table), ddl.text, ddl.reason, OTHER_STEP))
+        return Undecided(table, reason, routed, agreement(routed, statement.sql_mode),
+                         is_new=table not in present and (creates or table not in ddl.subjects))  # fmt: skip
+
+    def _retargeted(self, ddl: Ddl, table: TableId) -> str:
+        target = self._target_of(table)
+        assert target is not None
+        return retarget(ddl, {table: target})
+
+    def _altered(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
+        """A change is coordinated under the old name; a shard that leaves its group takes it along."""
+        moved = net_renames(ddl.renames)
+        for table in self._routed(ddl.subjects):
+            if self._target_of(moved.get(table, table)) == self._target_of(table):
+                yield self._coordinated(ddl, statement, table, present.get(table))
+        yield from self._renamed(ddl, present)
+
+    def _renamed(self, ddl: Ddl, present: Mapping[TableId, str]) -> Iterator[Effect]:
+        """Shards leave before others come to their names."""
+        moved = net_renames(ddl.renames)
+        strange = {new: why for table, new in moved.items() if (why := self._not_followed(table, new, present))}
+        yield from (Leaves(table) for table, new in moved.items()
+                    if table in present and (new in strange or self._target_of(new) is None))  # fmt: skip
+        for table, new in moved.items():
+            if new in strange:
+                reason = str(ShardDdlRefused(str(new), ddl.text, strange[new], RENAMED_STEP))
+                yield Undecided(new, reason, ddl.text, ddl.text, is_new=True)
+            elif table in present and self._target_of(new) is not None:
+                yield Renamed(table, new)
+            elif self._target_of(table) is not None and self._target_of(new) is not None:
+                yield Ignored(table)  # a view, or IF EXISTS and there was none: a table is known
+
+    def _not_followed(self, table: TableId, new: TableId, present: Mapping[TableId, str]) -> str:
+        """Return why a table that gets the name of a shard is not simply that shard."""
+        target, new_target = self._target_of(table), self._target_of(new)
+        if new_target is None or (target is not None and table not in present):
+            return ""
+        if target is None:
+            return "a table that was no shard gets the name of one"
+        if target != new_target:
+            return f"a shard of {target} gets the name of one of {new_target}"
+        if self._routing.extracted(table) != self._routing.extracted(new):
+            return f"its name fills columns of {target}, and the new one fills others"
+        return ""
+
+    def _created(self, ddl: Ddl, statement: Statement, table: TableId,
+                 present: Mapping[TableId, str]) -> Iterator[Effect]:  # fmt: skip
+        if table in present and not ddl.or_replace:
+            yield Ignored(table)
+            return
+        if table in present:
+            yield Leaves(table)
+        routed = self._retargeted(ddl, table)
+        try:
+            like = present.get(ddl.like) if ddl.like else None
+            before = self._schema(like) if like else None
+            after = self._structures.put(self._shadow.effect(before, statement, table))
+        except UNKNOWABLE as error:
+            yield Undecided(table, str(error), routed, agreement(routed, statement.sql_mode), is_new=True)
+        else:
+            yield Joins(table, after, routed)
+
+    def _schema(self, digest: str) -> TableSchema:
+        return self._structures.get({digest})[digest]

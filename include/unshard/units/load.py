@@ -1,0 +1,111 @@
+"""Load: the dumped chunks of a source into the target tables; and the handover to the windows.
+
+Each chunk is one transaction that also changes the chunk's state, so a load may be killed and repeated at any
+point, and its progress never falls back. What happens to a key that two shards bring is the task's
+`on-duplicate`; a collision is told with the key and both shards.
+
+| died                               | what happens                                             |
+|------------------------------------|----------------------------------------------------------|
+| while chunks are loaded            | those that are not `loaded` are loaded                   |
+| after the last, before the phase   | nothing is left to load; the phase is set                |
+| after the phase, files still there | a repeated call, or the handover, removes them           |
+| in the handover                    | checkpoints that exist stay, the missing ones are made   |
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from unshard.adapters.spark import map_items
+from unshard.config import TaskMode
+from unshard.core.model import Location
+from unshard.core.progress import ChunkState, Phase
+from unshard.errors.target import LoadCollision, NotDumped, NotLoaded
+from unshard.units.dump import dump_folder
+from unshard.units.loading import LoadJob, Parcel, in_order, load_parcel
+from unshard.units.owners import name_owner
+from unshard.units.snapshot import check_recorded_alike
+from unshard.units.targets import extracted_by
+from unshard.units.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What is loaded of a source."""
+
+    source: str
+    chunks: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverReport:
+    """Where the windows of each source begin; empty for a task that ends with the load."""
+
+    checkpoints: tuple[tuple[str, Location], ...]
+
+
+def load(work: Work, source: str) -> LoadReport:
+    """Load what is not loaded yet and remove the dump's files; idempotent."""
+    state = work.meta.sources.get(source)
+    if state is None or state.phase.order < Phase.DUMPED.order:
+        raise NotDumped(source)
+    if state.phase.order < Phase.LOADED.order:
+        _load_chunks(work, source)
+        work.meta.sources.set_phase(source, Phase.LOADED)
+    work.storage.delete_folder(dump_folder(source))
+    chunks = work.meta.chunks.of(source)
+    return LoadReport(source, len(chunks), sum(chunk.loaded_rows for chunk in chunks))
+
+
+def handover(work: Work) -> HandoverReport:
+    """Let the windows of all sources begin at P0; idempotent."""
+    states = {source: work.meta.sources.get(source) for source in work.task.sources}
+    late = [source for source, state in states.items() if state is None or state.phase.order < Phase.LOADED.order]
+    if late:
+        raise NotLoaded(", ".join(late))
+    if work.task.task_mode is TaskMode.FULL:
+        return HandoverReport(())
+    made = []
+    for source, state in states.items():
+        assert state is not None and state.snapshot is not None
+        made.append((source, work.meta.checkpoints.start(source, state.snapshot, state.snapshot_gtid).location))
+    return HandoverReport(tuple(made))
+
+
+def _load_chunks(work: Work, source: str) -> None:
+    if not work.task.task_mode.loads:
+        return
+    check_recorded_alike(work, source)
+    parcels = [parcel.to_json() for parcel in in_order(_parcels(work, source))]
+    if not parcels:
+        return
+    threads = work.task.instance(source).load.threads
+    try:
+        for _ in map_items(work.bulk_spark(), partial(load_parcel, _job(work, source)), parcels, threads):
+            pass
+    except LoadCollision as error:
+        raise name_owner(work, error) from error
+
+
+def _parcels(work: Work, source: str) -> Iterator[Parcel]:
+    structures = {state.shard: state.structure for state in work.meta.structures.shards(source)}
+    for chunk in work.meta.chunks.of(source):
+        if chunk.state is ChunkState.DUMPED:
+            yield Parcel.of(chunk, structures[chunk.shard])
+
+
+def _job(work: Work, source: str) -> LoadJob:
+    shards = work.meta.structures.shards(source)
+    return LoadJob(
+        source=source,
+        target=work.target,
+        meta_schema=work.task.meta_schema,
+        task=work.task.name,
+        storage=work.storage,
+        on_duplicate=work.task.instance(source).load.on_duplicate,
+        schemas=work.structures({state.structure for state in shards}),
+        targets=work.target_schemas({state.target for state in shards}),
+        extracted=extracted_by(work, source, (state.shard for state in shards)),
+        behind=work.meta.locks.behind({state.shard for state in shards}),
+    )

@@ -1,0 +1,170 @@
+"""The part of the load that runs on executors: one dumped chunk in one transaction of the target.
+
+The chunk's row in the meta tables is locked first and changed to `loaded` last, in the transaction that
+writes the rows, so the rows of a chunk are in the target exactly when its row says so.
+
+| dies                          | what happens                                                        |
+|-------------------------------|---------------------------------------------------------------------|
+| before COMMIT                 | the server rolls back; the chunk is loaded again                    |
+| in COMMIT, the answer is lost | a new connection reads the chunk's state: `loaded` there means done |
+| hangs, while another loads it | the other waits for the row's lock, then finds the chunk loaded     |
+"""
+
+import contextlib
+import json
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import pyarrow as pa
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.parquet import Storage
+from unshard.adapters.target import Loaded, Mode, lines_of, load_text, open_session
+from unshard.adapters.target.collisions import taken_row
+from unshard.adapters.target.load import blank_rows, key_of
+from unshard.config import OnDuplicate
+from unshard.core.extract import Extracted
+from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.progress import Chunk, ChunkState
+from unshard.errors import UnshardError
+from unshard.errors.target import ChunkGone, LoadCollision
+from unshard.units.conversion import Behind, Conversion, conversion, convert
+
+ATTEMPTS = 6
+FIRST_PAUSE = 0.1
+LOCK_WAIT_SECONDS = 600
+"""A chunk may wait for another one that holds rows or the AUTO_INCREMENT lock of the same table."""
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """What all chunks of a source have in common; travels to executors, its passwords too."""
+
+    source: str
+    target: Server
+    meta_schema: str
+    task: str
+    storage: Storage
+    on_duplicate: OnDuplicate
+    schemas: Mapping[str, TableSchema]
+    targets: Mapping[TableId, TableSchema]
+    extracted: Mapping[TableId, tuple[Extracted, ...]] = field(default_factory=dict)
+    """Columns that the route of a shard fills, with their values."""
+    behind: Behind = field(default_factory=dict)
+    """DDL that the target has had and shards of a source that comes late have not."""
+
+    @property
+    def mode(self) -> Mode:
+        return Mode.REPLACE if self.on_duplicate is OnDuplicate.REPLACE else Mode.PLAIN
+
+    @cached_property
+    def chunk_table(self) -> str:
+        return mysql.table_name(TableId(self.meta_schema, "load_chunk"))
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One dumped chunk on its way into the target."""
+
+    chunk: int
+    number: int
+    shard: Shard
+    target: TableId
+    structure: str
+    path: str
+
+    @staticmethod
+    def of(chunk: Chunk, structure: str) -> "Parcel":
+        """Return the parcel of a dumped chunk whose rows have that structure."""
+        return Parcel(chunk.id, chunk.number, chunk.shard, chunk.target, structure, chunk.path)
+
+    def to_json(self) -> str:
+        shard, target = self.shard, self.target
+        return json.dumps([self.chunk, self.number, shard.source, shard.table.schema, shard.table.name, target.schema,
+                           target.name, self.structure, self.path])  # fmt: skip
+
+    @staticmethod
+    def from_json(text: str) -> "Parcel":
+        chunk, number, source, schema, name, target_schema, target_name, structure, path = json.loads(text)
+        shard, target = Shard(source, TableId(schema, name)), TableId(target_schema, target_name)
+        return Parcel(chunk, number, shard, target, structure, path)
+
+
+def load_parcel(job: LoadJob, item: str) -> Iterable[str]:
+    """Load one chunk exactly once, however often it is called; yields nothing."""
+    parcel = Parcel.from_json(item)
+    for attempt in range(ATTEMPTS):
+        try:
+            with contextlib.closing(open_session(job.target)) as connection:
+                _load_once(connection, job, parcel)
+                return ()
+        except UnshardError as error:
+            if not error.transient or attempt == ATTEMPTS - 1:
+                raise
+        time.sleep(FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5))
+    return ()
+
+
+def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
+    mysql.query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
+    connection.begin()
+    if not _is_waiting(connection, job, parcel):
+        connection.rollback()
+        return
+    extracted = job.extracted.get(parcel.shard.table, ())
+    structure, present = job.schemas[parcel.structure], job.targets[parcel.target]
+    behind = job.behind.get((parcel.shard, None), ())
+    plan = conversion(parcel.shard, structure, parcel.target, present, behind, extracted)
+    loaded = Loaded()
+    for batch in job.storage.read_batches(parcel.path):
+        loaded += _write(connection, job, parcel, plan, batch)
+    _mark_loaded(connection, job, parcel, loaded.sent - loaded.skipped)
+    mysql.query(connection, "COMMIT")
+
+
+def _is_waiting(connection: Connection, job: LoadJob, parcel: Parcel) -> bool:
+    sql = f"SELECT state FROM {job.chunk_table} WHERE task = %s AND id = %s FOR UPDATE"  # noqa: S608
+    rows = mysql.query(connection, sql, (job.task, parcel.chunk))
+    if not rows or rows[0][0] == ChunkState.PLANNED.value:
+        raise ChunkGone(str(parcel.shard), parcel.number)
+    return bool(rows[0][0] == ChunkState.DUMPED.value)
+
+
+def _mark_loaded(connection: Connection, job: LoadJob, parcel: Parcel, rows: int) -> None:
+    sql = (
+        f"UPDATE {job.chunk_table} SET state = %s, loaded_rows = %s, updated_at = UTC_TIMESTAMP(6)"  # noqa: S608
+        " WHERE task = %s AND id = %s"
+    )
+    mysql.query(connection, sql, (ChunkState.LOADED.value, rows, job.task, parcel.chunk))
+
+
+def _write(connection: Connection, job: LoadJob, parcel: Parcel, plan: Conversion, batch: pa.RecordBatch) -> Loaded:
+    values = convert(plan, batch.columns)
+    lines, blank = lines_of(values), blank_rows(plan.destination.columns, values)
+    loaded = load_text(connection, plan.destination, lines, blank, job.mode)
+    if loaded.skipped and job.on_duplicate is OnDuplicate.ERROR:
+        raise _collision(connection, job, parcel, plan, lines)
+    return loaded
+
+
+def _collision(connection: Connection, job: LoadJob, parcel: Parcel, plan: Conversion,
+               lines: pa.Array) -> LoadCollision:  # fmt: skip
+    """Take the chunk back, then look which of its keys is in the target all the same."""
+    connection.rollback()
+    unique = [index.columns for index in job.targets[parcel.target].unique_indexes]
+    found = taken_row(connection, plan.destination, unique, lines)
+    if found is None:
+        # Equal for the target's collation or index only: both rows come from this chunk.
+        return LoadCollision(str(parcel.target), "one of the keys", str(parcel.shard), "the same shard")
+    named = replace(plan.destination, key=found.columns)
+    key = key_of(named, lines[found.row].as_py())
+    return LoadCollision(str(parcel.target), key, str(parcel.shard), "another shard", found.condition)
+
+
+def in_order(parcels: Iterable[Parcel]) -> Iterator[Parcel]:
+    """Order chunks by number, then shard: neighbours go to different tables where there are several."""
+    yield from sorted(parcels, key=lambda parcel: (parcel.number, parcel.shard))

@@ -1,0 +1,184 @@
+"""The relay: pulls the binlog of a source up to its present end and stores it as segments.
+
+Level-triggered: each pull looks at what is stored, goes on at its end and stops at the position that
+the source had when the pull began, so it ends under any write load. An idle source costs one connection.
+
+| died …                    | what happens                                                        |
+|---------------------------|---------------------------------------------------------------------|
+| before the dump           | nothing was written                                                 |
+| inside a segment          | whole segments stay; the next pull goes on behind the last of them  |
+| between segment and index | the segment does not exist, the next pull writes it again           |
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+from pymysql.connections import Connection
+
+from unshard.adapters import binlogstream, mysql, upstream
+from unshard.adapters.relay import RelayStore
+from unshard.binlog.cutter import Cutter
+from unshard.binlog.events import MAGIC
+from unshard.core.model import Location, Server
+from unshard.core.relaychain import longest_run
+from unshard.core.segment import Segment
+from unshard.errors import UnshardError
+from unshard.errors.relay import (
+    BinlogPurged,
+    BinlogReplaced,
+    BinlogSettingRefused,
+    DumpBroken,
+    DumpRefused,
+    PositionBeyondEnd,
+    SourceReplaced,
+)
+
+SEGMENT_BYTES = 64 << 20
+READ_SECONDS = 60.0
+REPLICA_IDS = (1 << 31, (1 << 32) - 1)
+PROGRESS_BYTES = 1 << 20
+NO_SUCH_BINLOG = 1236
+Progress = Callable[[int, int], None]
+
+
+class PullOptions(TypedDict, total=False):
+    """What `pull` may be told besides where and whence."""
+
+    server_id: int
+    """Replica id to register with; 0 or absent: a random high one."""
+    segment_bytes: int
+    until: Location | None
+    """Stop at the first transaction border at or behind it."""
+    identity: str | None
+    """The identity that the source had when it was recorded; another one is refused."""
+    progress: Progress | None
+    """Called with the bytes that are done and the bytes that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayReport:
+    """What one pull has done."""
+
+    begins: Location
+    """Where it went on."""
+    ends: Location
+    """Where the stored binlog ends now."""
+    upstream_end: Location
+    """Where the source ended when the pull began."""
+    segments: int
+    bytes: int
+
+
+def pull(source: str, server: Server, store: RelayStore, begins: Location,
+         **options: Unpack[PullOptions]) -> RelayReport:  # fmt: skip
+    """Store the binlog from `begins` (or the end of what is stored) to the source's present end."""
+    with contextlib.closing(mysql.connect(server, f"source {source}", read_timeout=READ_SECONDS)) as connection:
+        found = upstream.inspect(connection, source)
+        _check_source(source, found, options.get("identity"))
+        run = longest_run(store.segments(source), begins)
+        resumes = run[-1].ends if run else begins
+        if resumes > found.end:
+            raise PositionBeyondEnd(source, str(resumes), str(found.end))
+        stop = min(options.get("until") or found.end, found.end)
+        if resumes >= stop:
+            return RelayReport(resumes, resumes, found.end, 0, 0)
+        return _Pull(source, store, run, stop, options).run(connection, resumes, found)
+
+
+def _check_source(source: str, found: upstream.Upstream, known: str | None) -> None:
+    if known and known != found.identity:
+        raise SourceReplaced(source, known, found.identity)
+    wanted = (("binlog_format", found.binlog_format, "ROW"), ("binlog_row_image", found.binlog_row_image, "FULL"))
+    for variable, value, allowed in wanted:
+        if value.upper() != allowed:
+            raise BinlogSettingRefused(source, variable, value, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pull:
+    """One pull that has something to pull."""
+
+    source: str
+    store: RelayStore
+    stored: tuple[Segment, ...]
+    stop: Location
+    options: PullOptions
+
+    def run(self, connection: Connection, resumes: Location, found: upstream.Upstream) -> RelayReport:
+        files = upstream.binlog_files(connection)
+        if resumes.file not in files:
+            raise BinlogPurged(self.source, str(resumes), next(iter(files), "none"))
+        self.store.clean(self.source)
+        writer = self.store.writer(self.source)
+        cutter = Cutter(self.source, resumes, writer, self.options.get("segment_bytes", SEGMENT_BYTES))
+        try:
+            self._copy(connection, cutter, _Meter(self.options.get("progress"), files, resumes, self.stop))
+        finally:
+            writer.abandon()
+        size = sum(segment.size for segment in writer.stored)
+        return RelayReport(resumes, cutter.location, found.end, len(writer.stored), size)
+
+    def _copy(self, connection: Connection, cutter: Cutter, meter: "_Meter") -> None:
+        """Feed events to the cutter until the stop; what the server ends too early is an error."""
+        replica = self.options.get("server_id") or random.randrange(*REPLICA_IDS)
+        known = self._known_file(cutter.location)
+        try:
+            for event in binlogstream.dump(connection, self.source, cutter.location, replica):
+                cutter.feed(event)
+                if known and cutter.format:
+                    known = self._compare_file(known, cutter)
+                meter.add(len(event))
+                if cutter.location >= self.stop:
+                    break
+        except UnshardError as error:
+            # What came before it is whole and stays.
+            cutter.end()
+            raise _explained(error) from error
+        cutter.end()
+        if cutter.location < self.stop:
+            raise DumpBroken(self.source, str(cutter.location), f"the server ended before {self.stop}")
+        meter.done()
+
+    def _known_file(self, location: Location) -> str:
+        """Return the fingerprint of the binlog file that is gone on with, if a part of it is stored."""
+        last = self.stored[-1] if self.stored else None
+        return self.store.described(last).fingerprint if last and last.file == location.file else ""
+
+    def _compare_file(self, known: str, cutter: Cutter) -> str:
+        found = cutter.format.fingerprint if cutter.format else ""
+        if found != known:
+            raise BinlogReplaced(self.source, cutter.location.file, known, found)
+        return ""
+
+
+class _Meter:
+    """Calls the progress function now and then, not for every event."""
+
+    def __init__(self, progress: Progress | None, files: Mapping[str, int], begins: Location, stop: Location) -> None:
+        self._progress = progress
+        self._done = self._shown = 0
+        first, last = (Location(at.file, 0) for at in (begins, stop))
+        before_stop = [size - len(MAGIC) for file, size in files.items() if first <= Location(file, 0) < last]
+        self._total = sum(before_stop) + stop.position - begins.position
+
+    def add(self, size: int) -> None:
+        """Count an event."""
+        self._done = min(self._done + size, self._total)
+        if self._progress and self._done - self._shown >= PROGRESS_BYTES:
+            self._shown = self._done
+            self._progress(self._done, self._total)
+
+    def done(self) -> None:
+        """Show the end."""
+        if self._progress:
+            self._progress(self._total, self._total)
+
+
+def _explained(error: UnshardError) -> UnshardError:
+    """A file that was purged after we looked has a remedy of its own."""
+    if isinstance(error, DumpRefused) and error.errno == NO_SUCH_BINLOG and "could not find" in error.words.lower():
+        return BinlogPurged(error.source, error.location, "unknown")
+    return error

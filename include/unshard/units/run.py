@@ -1,0 +1,316 @@
+"""Run a task without Airflow: full load if it is not done, then windows until nothing moves.
+
+A round gives every source one window, side by side, and then looks at the DDL locks: those that are
+synced are executed, so that the next round can release their rows. The run ends when a round has moved
+nothing and every source has passed the position that its upstream had when the run began (and the end
+of its dump): later events are left to the next run, so it ends under any load.
+
+A source that fails does not stop the others. What may pass by itself is tried again: an error that is
+transient after a pause, a collision once another source has moved (its DELETE may be what is missing).
+
+| died | then |
+|---|---|
+| in snapshot, dump or load | the next run goes on with the chunks that are missing |
+| before, in or after a window | the next run finds its persisted plan, or plans anew from the checkpoint |
+| between executing a lock and its windows | the next run releases the rows |
+
+Two runs at the same time disturb but do not harm each other: beginning a window raises the epoch of
+its source, and a writer with an older epoch is refused.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from unshard.adapters import mysql, upstream
+from unshard.config import Connections, environment_connections
+from unshard.core.ddllock import LockState
+from unshard.core.model import Location
+from unshard.core.progress import Phase
+from unshard.errors import UnshardError
+from unshard.errors.target import Collision, NoProgress
+from unshard.units import coordinate, relay
+from unshard.units.coordinate import LockView
+from unshard.units.dump import dump
+from unshard.units.load import handover, load
+from unshard.units.precheck import precheck, raise_if_failed
+from unshard.units.snapshot import take_snapshot
+from unshard.units.sync import WindowReport, run_window
+from unshard.units.work import Work
+
+T = TypeVar("T")
+
+RETRIES = 3
+LOCKS = "locks"
+HANDOVER = "handover"
+PAUSE_SECONDS = 1.0
+
+
+class Until(StrEnum):
+    """Where a run stops."""
+
+    FULL = "full"
+    CAUGHT_UP = "caught-up"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBegan:
+    """A source has begun a step of its full load."""
+
+    source: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEnded:
+    """A source has finished a step of its full load."""
+
+    source: str
+    step: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDone:
+    """A window is committed."""
+
+    source: str
+    report: WindowReport
+
+
+@dataclass(frozen=True, slots=True)
+class LockTried:
+    """The DDL of a lock was executed, or the target refused it."""
+
+    lock: LockView
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something failed; `again` tells whether it will be tried again by itself."""
+
+    place: str
+    error: UnshardError
+    again: bool
+
+
+Note = PhaseBegan | PhaseEnded | WindowDone | LockTried | Trouble
+Watch = Callable[[Note], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOutcome:
+    """What the run did for one source."""
+
+    source: str
+    phase: Phase
+    checkpoint: Location | None
+    windows: int
+    rows_applied: int
+    rows_held: int
+    rows_released: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a run."""
+
+    sources: tuple[SourceOutcome, ...]
+    locks: tuple[LockView, ...]
+    """Locks that are open."""
+    errors: tuple[Trouble, ...]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """0 caught up, 3 waiting at locks, 1 error."""
+        if self.errors:
+            return 1
+        return 3 if self.locks else 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What has been counted so far, and which sources are out."""
+
+    windows: dict[str, list[WindowReport]] = field(default_factory=dict)
+    errors: dict[str, Trouble] = field(default_factory=dict)
+    """The last trouble of a source, or of a lock, that has not passed."""
+    tries: dict[str, int] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+    """Locks that were executed or refused: a refused one is tried once in a run."""
+
+
+def run(work: Work, until: Until = Until.CAUGHT_UP, connections: Connections = environment_connections,
+        watch: Watch = lambda _: None) -> Outcome:  # fmt: skip
+    """Bring the task as far as it can go now."""
+    began = time.monotonic()
+    tally = _Tally()
+    goals = _goals(work, tally, watch)
+    _full(work, list(goals), connections, tally, watch)
+    if until is Until.CAUGHT_UP and work.task.task_mode.syncs:
+        _follow(work, goals, tally, watch)
+    return _outcome(work, tally, time.monotonic() - began)
+
+
+def _goals(work: Work, tally: _Tally, watch: Watch) -> dict[str, Location]:
+    """Note where each upstream is now; a source that does not answer takes no part in this run."""
+    found: dict[str, Location] = {}
+    waiting = list(work.sources)
+    while waiting:
+        for source in waiting:
+            _pause(source, tally)
+            with _collected(source, tally, watch):
+                with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+                    found[source] = upstream.location(connection, source)
+        waiting = [source for source, trouble in tally.errors.items() if trouble.again]
+    return found
+
+
+def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _Tally, watch: Watch) -> None:
+    """Dump and load what is not loaded; `sources` are those that answer."""
+    phases = {source: _phase(work, source) for source in work.task.sources}
+    if all(phase.order >= Phase.SYNC.order for phase in phases.values()):
+        return
+    loaded = [source for source, phase in phases.items() if phase.order >= Phase.LOADED.order]
+    raise_if_failed(precheck(work.task, connections, loaded))
+    _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
+    if all(_phase(work, source).order >= Phase.LOADED.order for source in phases):
+        with _collected(HANDOVER, tally, watch):
+            handover(work)
+
+
+def _full_of(work: Work, source: str, tally: _Tally, watch: Watch) -> None:
+    """Take one source from whatever phase it is in to `loaded`."""
+    steps: Sequence[tuple[str, Phase, Callable[[Work, str], object]]] = (
+        ("snapshot", Phase.SNAPSHOT, take_snapshot),
+        ("dump", Phase.DUMPED, dump),
+        ("load", Phase.LOADED, load),
+    )
+    with _collected(source, tally, watch):
+        for name, phase, step in steps:
+            if _phase(work, source).order < phase.order:
+                began = time.monotonic()
+                watch(PhaseBegan(source, name))
+                step(work, source)
+                watch(PhaseEnded(source, name, time.monotonic() - began))
+
+
+def _follow(work: Work, goals: Mapping[str, Location], tally: _Tally, watch: Watch) -> None:
+    """Rounds of relay, windows and locks until nothing moves and nothing is worth another try."""
+    synced = [source for source in goals if source not in tally.errors and _phase(work, source) is Phase.SYNC]
+    goals = {source: _goal(work, source, goals[source]) for source in synced}
+    # A death may have left locks to settle, which lets windows move that would find nothing to do.
+    _coordinate(work, tally, watch)
+    while active := [source for source in goals if _may_go_on(source, tally)]:
+        moved = _side_by_side(active, lambda source: _step(work, source, goals[source], tally, watch))
+        resolved = _coordinate(work, tally, watch)
+        if not any(moved) and not resolved and not any(trouble.again for trouble in tally.errors.values()):
+            break
+    for source in goals.keys() - tally.errors.keys():
+        with _collected(source, tally, watch):
+            _check_goal(work, source, goals[source])
+
+
+def _goal(work: Work, source: str, noted: Location) -> Location:
+    """The windows must also pass the end of the dump: until there the target may be between two moments."""
+    state = work.meta.sources.get(source)
+    return max(noted, state.dump_end) if state and state.dump_end else noted
+
+
+def _step(work: Work, source: str, goal: Location, tally: _Tally, watch: Watch) -> bool:
+    """Pull what is missing up to the goal and run one window; whether anything moved."""
+    _pause(source, tally)
+    with _collected(source, tally, watch):
+        state, checkpoint = work.meta.sources.get(source), work.meta.checkpoints.get(source)
+        if state is not None and checkpoint is not None:
+            relay.pull(source, work.sources[source], work.store, checkpoint.location, until=goal,
+                       server_id=work.task.instance(source).source.server_id, identity=state.identity)  # fmt: skip
+        report = run_window(work, source)
+        if report.window is not None:
+            tally.windows.setdefault(source, []).append(report)
+            watch(WindowDone(source, report))
+        return report.window is not None
+    return False
+
+
+def _coordinate(work: Work, tally: _Tally, watch: Watch) -> bool:
+    """Open and update locks, execute those that are due; whether one was resolved."""
+    _pause(LOCKS, tally)
+    resolved = False
+    with _collected(LOCKS, tally, watch):
+        for view in coordinate.observe(work.meta):
+            if view.is_executable or (view.state is LockState.FAILED and view.id not in tally.tried):
+                done = coordinate.execute(work.meta, work.target, view.id)
+                tally.tried.add(view.id)
+                watch(LockTried(done))
+                resolved = resolved or not done.is_open
+    return resolved
+
+
+def _check_goal(work: Work, source: str, goal: Location) -> None:
+    checkpoint = work.meta.checkpoints.get(source)
+    if checkpoint is not None and checkpoint.location < goal:
+        raise NoProgress(source, str(checkpoint.location), str(goal))
+
+
+def _may_go_on(source: str, tally: _Tally) -> bool:
+    """Whether a source takes part in the next round: no error, or one that may have passed by then."""
+    trouble = tally.errors.get(source)
+    return trouble is None or trouble.again or isinstance(trouble.error, Collision)
+
+
+def _pause(place: str, tally: _Tally) -> None:
+    """Wait before another try, longer each time."""
+    if place in tally.errors and tally.errors[place].again:
+        time.sleep(PAUSE_SECONDS * 2 ** (tally.tries[place] - 1))
+
+
+@contextlib.contextmanager
+def _collected(place: str, tally: _Tally, watch: Watch) -> Iterator[None]:
+    """Keep a coded error for the end instead of stopping the others; without one an older one has passed."""
+    try:
+        yield
+    except UnshardError as error:
+        tries = tally.tries[place] = tally.tries.get(place, 0) + 1
+        trouble = Trouble(place, error, error.transient and tries <= RETRIES)
+        tally.errors[place] = trouble
+        watch(trouble)
+    else:
+        tally.errors.pop(place, None)
+        tally.tries.pop(place, None)
+
+
+def _side_by_side(sources: Sequence[str], step: Callable[[str], T]) -> list[T]:
+    """Call the step for all sources in threads; an interruption does not wait for them."""
+    if not sources:
+        return []
+    pool = ThreadPoolExecutor(max_workers=len(sources), thread_name_prefix="run")
+    try:
+        return list(pool.map(step, sources))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _phase(work: Work, source: str) -> Phase:
+    state = work.meta.sources.get(source)
+    return state.phase if state else Phase.NEW
+
+
+def _outcome(work: Work, tally: _Tally, seconds: float) -> Outcome:
+    sources = tuple(_source_outcome(work, source, tally.windows.get(source, [])) for source in work.task.sources)
+    locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
+    return Outcome(sources, locks, tuple(tally.errors.values()), seconds)
+
+
+def _source_outcome(work: Work, source: str, windows: Sequence[WindowReport]) -> SourceOutcome:
+    checkpoint = work.meta.checkpoints.get(source)
+    return SourceOutcome(
+        source, _phase(work, source), checkpoint.location if checkpoint else None, len(windows),
+        sum(report.rows_applied for report in windows), sum(report.rows_held for report in windows),
+        sum(report.rows_released for report in windows),
+    )  # fmt: skip

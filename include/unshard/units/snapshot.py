@@ -1,0 +1,207 @@
+"""Snapshot: where the binlog of a source stands (P0), and which structure each of its shards has there.
+
+The structures must be those at P0, or rows would be read by the wrong columns. A structure can only be
+asked for "now", so it is asked before P0 and again after it: equal answers mean that no DDL ended between
+them. A DDL that is running holds the table's metadata lock until its event is in the binlog, and asking
+waits for that lock, so it cannot hide between the two.
+
+| died                                  | what happens                                                     |
+|---------------------------------------|------------------------------------------------------------------|
+| before anything is recorded           | a target table may exist, empty and right; the snapshot is taken |
+| between the structures and the phase  | the snapshot is taken anew, at a later P0, over what is recorded |
+| after the phase                       | a repeated call finds the phase and reports what is recorded     |
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, structures, upstream
+from unshard.adapters.snapshot import Moment, begin_snapshot
+from unshard.config import Instance, OnDuplicate
+from unshard.core.alike import structure_differences, unfit_reasons
+from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
+from unshard.core.progress import ChunkState, Phase
+from unshard.core.segment import SchemaDefault
+from unshard.errors.source import NoShards, ShardsDiffer, StructuresUnsteady
+from unshard.errors.target import TargetNotEmpty, TargetTableUnfit
+from unshard.units.conversion import conversion
+from unshard.units.discover import Found, find_shards
+from unshard.units.targets import make_target
+from unshard.units.work import Work
+
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReport:
+    """What is recorded of a source."""
+
+    source: str
+    location: Location
+    shards: int
+    targets: tuple[TableId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The shards of a source at one moment."""
+
+    moment: Moment
+    targets: Mapping[TableId, TableId]
+    schemas: Mapping[TableId, TableSchema]
+    defaults: Mapping[str, SchemaDefault]
+
+
+def take_snapshot(work: Work, source: str) -> SnapshotReport:
+    """Record P0 and the structures of a source, and see to its target tables; idempotent."""
+    state = work.meta.sources.get(source)
+    if state is None or state.phase.order < Phase.SNAPSHOT.order:
+        return retake_snapshot(work, source)
+    assert state.snapshot is not None
+    shards = work.meta.structures.shards(source)
+    return _report(source, state.snapshot, {shard.shard.table: shard.target for shard in shards})
+
+
+def retake_snapshot(work: Work, source: str) -> SnapshotReport:
+    """Take the snapshot whether there is one or not; nothing of the source may be loaded yet."""
+    instance = work.task.instance(source)
+    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        about = upstream.inspect(connection, source)
+        view = _steady_view(connection, instance)
+    _check_alike(work, source, [(table, view.targets[table], schema) for table, schema in view.schemas.items()])
+    _drop_outdated(work, source, view)
+    _prepare_targets(work, instance, view)
+    work.meta.sources.add(source, about.identity, about.flavor)
+    location = instance.start or view.moment.location
+    _record(work, source, location, view)
+    gtid = "" if instance.start else view.moment.gtid
+    work.meta.sources.set_phase(source, Phase.SNAPSHOT, snapshot=location, snapshot_gtid=gtid)
+    return _report(source, location, view.targets)
+
+
+def present_schemas(connection: Connection, instance: Instance) -> tuple[Found, dict[TableId, TableSchema]]:
+    """Read the shards of a source and their structures as they are now; raises what is wrong with the routes."""
+    found = find_shards(connection, instance)
+    if found.problems:
+        raise found.problems[0]
+    schemas = structures.read_schemas(connection, sorted(found.targets))
+    return found, schemas
+
+
+def _steady_view(connection: Connection, instance: Instance) -> View:
+    source = instance.source.id
+    for _ in range(ATTEMPTS):
+        found, before = present_schemas(connection, instance)
+        defaults = structures.read_defaults(connection)
+        if not found.targets:
+            ((account,),) = mysql.query(connection, "SELECT CURRENT_USER()")
+            raise NoShards(source, account, found.seen)
+        moment = begin_snapshot(connection, source)
+        mysql.query(connection, "ROLLBACK")
+        again, after = present_schemas(connection, instance)
+        is_steady = before == after and defaults == structures.read_defaults(connection)
+        if is_steady and found.targets == again.targets:
+            return View(moment, {table: found.targets[table] for table in before}, before, defaults)
+    raise StructuresUnsteady(source, ATTEMPTS)
+
+
+def check_recorded_alike(work: Work, source: str) -> None:
+    """Compare what is recorded of a source with the others: two snapshots at one time do not see each other."""
+    shards = work.meta.structures.shards(source)
+    schemas = work.structures({state.structure for state in shards})
+    _check_alike(work, source, [(s.shard.table, s.target, schemas[s.structure]) for s in shards])
+
+
+def _check_alike(work: Work, source: str, shards: Iterable[tuple[TableId, TableId, TableSchema]]) -> None:
+    """Compare every shard with the first one of its target, of this source or of one that is not in sync yet."""
+    firsts = _recorded_firsts(work, source)
+    for table, target, schema in shards:
+        shard = Shard(source, table)
+        first, its_schema = firsts.setdefault(target, (shard, schema))
+        differences = structure_differences(its_schema, schema)
+        if differences:
+            raise ShardsDiffer(str(target), str(first), str(shard), "; ".join(differences))
+
+
+def _recorded_firsts(work: Work, source: str) -> dict[TableId, tuple[Shard, TableSchema]]:
+    others = [s.source for s in work.meta.sources.all() if s.source != source and Phase.SNAPSHOT.order <= s.phase.order]
+    syncing = {s.source for s in work.meta.sources.all() if s.phase is Phase.SYNC}
+    shards = [shard for other in others if other not in syncing for shard in work.meta.structures.shards(other)]
+    schemas = work.structures({shard.structure for shard in shards})
+    return {shard.target: (shard.shard, schemas[shard.structure]) for shard in reversed(shards)}
+
+
+def _drop_outdated(work: Work, source: str, view: View) -> None:
+    """Drop target tables that an earlier snapshot made and a DDL has overtaken: empty, and exactly of its structure."""
+    wanted = {view.targets[table]: schema.shape for table, schema in view.schemas.items()}
+    made = {state.target: shape_of(state.structure) for state in work.meta.structures.shards(source)}
+    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        for target, present in structures.read_schemas(connection, sorted(wanted)).items():
+            if present.shape == made.get(target) != wanted[target] and not _has_rows(connection, target):
+                mysql.query(connection, f"DROP TABLE {mysql.table_name(target)}")
+
+
+def _prepare_targets(work: Work, instance: Instance, view: View) -> None:
+    """Create the target tables that are missing; see that those which exist can take the rows."""
+    likes = {view.targets[table]: (table, schema) for table, schema in reversed(list(view.schemas.items()))}
+    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        for target, (table, schema) in likes.items():
+            make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema)
+        present = structures.read_schemas(connection, sorted(likes))
+        for table, schema in view.schemas.items():
+            target = view.targets[table]
+            _check_fit(work, instance, (table, target), schema, present[target])
+        if work.task.task_mode.loads and instance.load.on_duplicate is OnDuplicate.ERROR:
+            for target in likes:
+                _refuse_rows(work, connection, target)
+
+
+def _check_fit(work: Work, instance: Instance, names: tuple[TableId, TableId], schema: TableSchema,
+               present: TableSchema) -> None:  # fmt: skip
+    """See that the target can take the rows of a shard; DDL that it has had since the shard was like it may differ."""
+    table, target = names
+    extracted = instance.routing.extracted(table)
+    behind = work.meta.locks.behind_at(target, schema.digest)
+    reasons = unfit_reasons(present, schema, {each.column.lower() for each in extracted})
+    if reasons and not behind:
+        raise TargetTableUnfit(str(target), "; ".join(reasons))
+    conversion(Shard(instance.source.id, table), schema, target, present, behind, extracted)
+
+
+def _refuse_rows(work: Work, connection: Connection, target: TableId) -> None:
+    """Refuse a target with rows that are not ours; rows are looked for first, because ours come at any time."""
+    if _has_rows(connection, target) and not _is_ours(work, target):
+        raise TargetNotEmpty(str(target))
+
+
+def _has_rows(connection: Connection, target: TableId) -> bool:
+    return bool(mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(target)} LIMIT 1"))  # noqa: S608
+
+
+def _is_ours(work: Work, target: TableId) -> bool:
+    for other in work.meta.sources.all():
+        if other.phase.order >= Phase.LOADED.order:
+            if any(shard.target == target for shard in work.meta.structures.shards(other.source)):
+                return True
+        elif any(c.target == target and c.state is ChunkState.LOADED for c in work.meta.chunks.of(other.source)):
+            return True
+    return False
+
+
+def _record(work: Work, source: str, location: Location, view: View) -> None:
+    for state in work.meta.structures.shards(source):
+        if state.shard.table not in view.schemas:
+            work.meta.structures.record(state.shard, state.target, location, None)
+    for digest, schema in {schema.digest: schema for schema in view.schemas.values()}.items():
+        assert work.meta.structures.put(schema) == digest
+    work.meta.defaults.begin(source, location, view.defaults)
+    for table, schema in view.schemas.items():
+        work.meta.structures.record(Shard(source, table), view.targets[table], location, schema.digest)
+    work.meta.locks.owe_late(source)
+
+
+def _report(source: str, location: Location, targets: Mapping[TableId, TableId]) -> SnapshotReport:
+    return SnapshotReport(source, location, len(targets), tuple(sorted(set(targets.values()))))

@@ -1,0 +1,154 @@
+"""Where a task stands: per source phase, positions, lag, rows, progress of dump and load.
+
+Only reads, from the meta tables and the sources, so it works beside any process that runs the task, and
+without Spark. A source that does not answer is shown with its error, the others with their figures.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from unshard.adapters import mysql, upstream
+from unshard.adapters.meta import Meta
+from unshard.config import Connections, Instance, Task, environment_connections, resolve
+from unshard.core.model import Location
+from unshard.core.progress import Chunk, ChunkState, Phase
+from unshard.core.window import ShardState
+from unshard.errors import UnshardError
+from unshard.errors.source import ServerError
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How much of the dump or of the load is done."""
+
+    chunks: int = 0
+    done: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """One source; None where something is not known (yet)."""
+
+    source: str
+    phase: Phase = Phase.NEW
+    position: Location | None = None
+    upstream: Location | None = None
+    lag_seconds: int | None = None
+    lag_bytes: int | None = None
+    windows: int = 0
+    rows_applied: int = 0
+    rows_held: int = 0
+    """Rows that wait behind a DDL now."""
+    shards: int = 0
+    shards_held: int = 0
+    dump: Progress = Progress()
+    load: Progress = Progress()
+    error: UnshardError | None = None
+
+
+@contextlib.contextmanager
+def existing_meta(task: Task, connections: Connections = environment_connections) -> Iterator[Meta | None]:
+    """Open the task's meta store as it is; None when the task has never begun."""
+    server = resolve(task.target, connections)
+    with contextlib.closing(mysql.connect(server, "target")) as connection:
+        found = mysql.query(connection, "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
+                                        " AND TABLE_NAME = 'source'", (task.meta_schema,))  # fmt: skip
+    if not found:
+        yield None
+        return
+    with contextlib.closing(Meta(server, task.meta_schema, task.name)) as meta:
+        yield meta
+
+
+def loaded_sources(task: Task, connections: Connections = environment_connections) -> frozenset[str]:
+    """Return the sources whose full load is over; none when the target cannot tell."""
+    try:
+        with existing_meta(task, connections) as meta:
+            states = meta.sources.all() if meta else ()
+    except ServerError:
+        return frozenset()  # the prechecks report the target by themselves
+    return frozenset(state.source for state in states if state.phase.order >= Phase.LOADED.order)
+
+
+def status(task: Task, connections: Connections = environment_connections) -> tuple[SourceStatus, ...]:
+    """Read the meta tables once and ask all sources side by side."""
+    with existing_meta(task, connections) as meta:
+        each = [known(meta, instance.source.id) for instance in task.instances]
+        times = [_last_time(meta, instance.source.id) for instance in task.instances]
+    with ThreadPoolExecutor(max_workers=len(each)) as pool:
+        return tuple(pool.map(_asked, each, times, task.instances, [connections] * len(each)))
+
+
+def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:
+    """Return the progress of dump and load per source: what `run` shows while it works."""
+    return {source: _progress(meta.chunks.of(source)) for source in sources}
+
+
+def lag_bytes(logs: Mapping[str, int], position: Location, end: Location) -> int:
+    """Return the bytes of binlog between two locations, given name and size of the upstream's files."""
+    if end <= position:
+        return 0
+    if position.file == end.file:
+        return end.position - position.position
+    sizes = {Location(name, 0).order[0]: size for name, size in logs.items()}
+    first, last = position.order[0], end.order[0]
+    between = sum(size for number, size in sizes.items() if first < number < last)
+    return max(sizes.get(first, 0) - position.position, 0) + between + end.position
+
+
+def known(meta: Meta | None, source: str) -> SourceStatus:
+    """Return what the meta store knows of a source, without asking it."""
+    state = meta.sources.get(source) if meta else None
+    if meta is None or state is None:
+        return SourceStatus(source)
+    checkpoint = meta.checkpoints.get(source)
+    totals = meta.windows.totals(source)
+    shards = meta.structures.shards(source)
+    dump, load = _progress(meta.chunks.of(source))
+    return SourceStatus(
+        source, state.phase,
+        position=checkpoint.location if checkpoint else state.snapshot,
+        windows=totals.windows, rows_applied=totals.rows_applied,
+        rows_held=sum(file.rows for shard in shards for file in shard.held),
+        shards=len(shards), shards_held=sum(map(_is_held, shards)),
+        dump=dump, load=load,
+    )  # fmt: skip
+
+
+def _is_held(shard: ShardState) -> bool:
+    return bool(shard.queue or shard.held)
+
+
+def _progress(chunks: Sequence[Chunk]) -> tuple[Progress, Progress]:
+    dumped = [chunk for chunk in chunks if chunk.state is not ChunkState.PLANNED]
+    loaded = [chunk for chunk in chunks if chunk.state is ChunkState.LOADED]
+    dump = Progress(len(chunks), len(dumped), sum(c.rows for c in dumped), sum(c.bytes for c in dumped))
+    return dump, Progress(len(chunks), len(loaded), sum(c.loaded_rows for c in loaded), sum(c.bytes for c in loaded))
+
+
+def _last_time(meta: Meta | None, source: str) -> int | None:
+    """Return the time stamp of the last event that the checkpoint has passed."""
+    checkpoint = meta.checkpoints.get(source) if meta else None
+    return checkpoint.last_time if checkpoint else None
+
+
+def _asked(known: SourceStatus, last_time: int | None, instance: Instance, connections: Connections) -> SourceStatus:
+    """Add what only the source itself can tell."""
+    try:
+        server = resolve(instance.source.endpoint, connections)
+        with contextlib.closing(mysql.connect(server, f"source {known.source}")) as connection:
+            end = upstream.location(connection, known.source)
+            logs = upstream.binlog_files(connection)
+            ((now,),) = mysql.query(connection, "SELECT UNIX_TIMESTAMP()")
+    except UnshardError as error:
+        return replace(known, error=error)
+    if known.position is None:
+        return replace(known, upstream=end)
+    return replace(
+        known, upstream=end, lag_bytes=lag_bytes(logs, known.position, end),
+        lag_seconds=0 if end <= known.position else max(0, int(now) - last_time) if last_time else None,
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""One window of one source: the only way in which rows of the binlog reach the target.
+
+    1 plan     a pure decision from checkpoint, relay, queues and structures
+    2 begin    the plan is persisted, the epoch raised: from here on a retry runs this very plan
+    3 move     one Spark job: held rows to files, released and other rows into the targets
+    4 commit   one meta transaction: manifests, queues, structures, checkpoint
+
+| dies            | what happens                                                                         |
+|-----------------|--------------------------------------------------------------------------------------|
+| in 1            | nothing has happened                                                                 |
+| in 2            | begun or not; the next run finds the open window or plans anew                       |
+| in 3            | some targets have the window, their fences say so; the same plan runs again           |
+| in 4            | all or nothing; after it only files that nothing names are left, until rows are held again   |
+
+A window without rows needs no Spark, and without new binlog there is no window at all.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from unshard.core.model import Location
+from unshard.core.netting import Collisions
+from unshard.core.planning import PlanRules, plan_window
+from unshard.core.progress import BegunWindow, Phase
+from unshard.core.relaychain import chain
+from unshard.core.shardgroup import releasable
+from unshard.core.window import HeldFile, Plan, QueueEntry
+from unshard.errors import UnshardError
+from unshard.errors.target import Collision, NotInSync
+from unshard.units.context import in_context
+from unshard.units.effects import DdlEffects
+from unshard.units.owners import name_owner
+from unshard.units.settle import settle
+from unshard.units.targets import create_joined, extracted_by, present_schemas
+from unshard.units.trial import ShadowTrial
+from unshard.units.windowjob import WindowJob, dropped_since, parts_of
+from unshard.units.windowspark import run_job
+from unshard.units.windowtasks import PartReport, Result, TargetReport, held_folder, held_window
+from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowReport:
+    """What one call did; without a window `number` is None and both locations are the checkpoint."""
+
+    source: str
+    window: int | None
+    begins: Location
+    ends: Location
+    rows_applied: int
+    """Row changes that are in the target now, released ones among them."""
+    rows_held: int
+    rows_released: int
+    rows_skipped: int
+    """Rows that were left out because another shard owns their key (on-duplicate: ignore)."""
+    rows_passed: int
+    """Row events of shards that an operator has dropped."""
+    ddls: tuple[QueueEntry, ...]
+    seconds: float
+    more: bool
+    """Whether another window could move on at once."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether there was a window at all."""
+        return self.window is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """What the rows of a window came to."""
+
+    applied: int = 0
+    released: int = 0
+    skipped: int = 0
+    held: tuple[HeldFile, ...] = ()
+
+
+def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
+    """Run the open window of a source or, if there is none, the next one; idempotent at every point."""
+    began = time.monotonic()
+    say = _steps(source, progress)
+    plan = work.meta.windows.open(source) or next_plan(work, source)
+    if plan.is_empty:
+        return _report(work, plan, None, _Moved(), began)
+    say(1, "plan", plan)
+    begun = work.meta.windows.begin(source, plan)
+    say(2, "begin", begun.plan)
+    create_joined(work, begun.plan)
+    moved = _move(work, begun) if begun.plan.moves_rows else _Moved()
+    say(3, "move", begun.plan)
+    work.meta.windows.commit(begun, moved.held, moved.applied)
+    say(4, "commit", begun.plan)
+    _sweep(work, begun.plan)
+    return _report(work, begun.plan, begun.plan.number, moved, began)
+
+
+def next_plan(work: Work, source: str) -> Plan:
+    """Plan the window after the checkpoint; nothing is changed but for structures that have become known."""
+    instance = work.task.instance(source)
+    state, checkpoint = work.meta.sources.get(source), work.meta.checkpoints.get(source)
+    if state is None or checkpoint is None or state.phase is not Phase.SYNC:
+        raise NotInSync(source, state.phase.value if state else Phase.NEW.value)
+    rules = PlanRules(
+        target_of=instance.routing.target_of,
+        effects=DdlEffects(work.shadow, work.meta.structures, instance.routing),
+        window_bytes=work.task.options.window_size,
+        safe_until=state.dump_end,
+        force_safe=instance.sync.safe_mode,
+    )
+    settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
+    found = chain(work.store.segments(source), checkpoint.location)
+    segments = in_context(work, source, checkpoint.location, found)
+    shards = work.meta.structures.shards()
+    return plan_window(source, checkpoint.window + 1, checkpoint.location, segments, shards, rules)
+
+
+def window_job(work: Work, begun: BegunWindow) -> WindowJob:
+    """Return what the executors need; raises whatever can be refused before a row is read."""
+    plan = begun.plan
+    targets = tuple(sorted(plan.targets))
+    shards = {d.shard for read in plan.reads for d in read.dispositions} | {release.shard for release in plan.releases}
+    schemas = present_schemas(work, targets)
+    job = WindowJob(
+        task=work.task.name,
+        meta_schema=work.task.meta_schema,
+        begun=begun,
+        server=work.target,
+        storage=work.storage,
+        relay=work.store.folder,
+        collisions=Collisions(work.task.instance(plan.source).load.on_duplicate.value),
+        targets=targets,
+        schemas=tuple(schemas[target] for target in targets),
+        shards=tuple(sorted(shards)),
+        structures=work.structures(_digests(plan)),
+        behind=work.meta.locks.behind(shards),
+        parts=parts_of(plan, dropped_since(work.meta.structures.shards(plan.source), plan)),
+        extracted=extracted_by(work, plan.source, shards),
+    )
+    job.check()
+    return job
+
+
+def _digests(plan: Plan) -> set[str]:
+    read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
+    return read | {file.structure for release in plan.releases for file in release.files}
+
+
+def _move(work: Work, begun: BegunWindow) -> _Moved:
+    job = window_job(work, begun)
+    results = run_job(work.spark(), job) if job.parts else ()
+    _raise_first(work, results)
+    parts = [result for result in results if isinstance(result, PartReport)]
+    targets = [result for result in results if isinstance(result, TargetReport)]
+    held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
+    released = sum(part.released for part in parts)
+    skipped = sum(target.applied.skipped for target in targets)
+    return _Moved(sum(part.applied for part in parts) + released, released, skipped, tuple(held))
+
+
+def _raise_first(work: Work, results: Iterable[Result]) -> None:
+    for result in results:
+        if isinstance(result, Collision):
+            raise name_owner(work, result)
+        if isinstance(result, UnshardError):
+            raise result
+
+
+def _sweep(work: Work, plan: Plan) -> None:
+    """Remove what nothing names any more: held files of windows up to this one, segments before it.
+
+    The files that a death left behind are among them. The window's own segments stay for the next pull to go on from.
+    """
+    holds = any(d.hold is not None for read in plan.reads for d in read.dispositions)
+    if holds or plan.releases or plan.drops:
+        named = {file.path for state in work.meta.structures.shards(plan.source) for file in state.held}
+        for path in work.storage.list(held_folder(plan.source)):
+            # Another process may be at a later window already, whose files nothing names yet.
+            if path not in named and held_window(path) <= plan.number:
+                work.storage.delete(path)
+    work.store.purge(plan.source, plan.begins)
+
+
+def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: float) -> WindowReport:
+    return WindowReport(
+        source=plan.source,
+        window=window,
+        begins=plan.begins,
+        ends=plan.ends,
+        rows_applied=moved.applied,
+        rows_held=sum(file.rows for file in moved.held),
+        rows_released=moved.released,
+        rows_skipped=moved.skipped,
+        rows_passed=plan.passed,
+        ddls=plan.queued,
+        seconds=time.monotonic() - began,
+        more=window is not None and _more(work, plan.source, plan.ends),
+    )
+
+
+def _more(work: Work, source: str, ends: Location) -> bool:
+    if chain(work.store.segments(source), ends):
+        return True
+    shards = work.meta.structures.shards(source)
+    return any(releasable(state) or (state.is_dropped and (state.queue or state.held)) for state in shards)
+
+
+def _steps(source: str, progress: Progress | None) -> Callable[[int, str, Plan], None]:
+    def say(step: int, name: str, plan: Plan) -> None:
+        log.info("sync step %s/4 %s source=%s window=%s location=%s", step, name, source, plan.number, plan.ends)
+        if progress is not None:
+            progress(name)
+
+    return say

@@ -1,0 +1,52 @@
+"""The target tables of a window: present structures, and tables that a new shard brings."""
+
+import contextlib
+from collections.abc import Iterable
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, structures
+from unshard.core.extract import Extracted
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.renaming import name_upstream
+from unshard.core.routing import Routing
+from unshard.core.window import Plan
+from unshard.errors.target import ExtractionNeedsTable
+from unshard.units.execute import create_target
+from unshard.units.work import Work
+
+
+def present_schemas(work: Work, targets: Iterable[TableId]) -> dict[TableId, TableSchema]:
+    """Read the structures that the targets have now; NoTargetTable names one that is not there."""
+    return work.target_schemas(set(targets))
+
+
+def extracted_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableId, tuple[Extracted, ...]]:
+    """Return the columns that the routes of a source fill, by shard; those without any are left out."""
+    routing = work.task.instance(source).routing
+    found = {shard.table: routing.extracted(name_upstream(shard.table)) for shard in shards}
+    return {table: extracted for table, extracted in found.items() if extracted}
+
+
+def make_target(connection: Connection, routing: Routing, shard: Shard, target: TableId, like: TableSchema) -> None:
+    """Make the target table of a shard unless there is one; one that gets extracted columns must be there."""
+    extracted = routing.extracted(shard.table)
+    if extracted and not structures.read_schemas(connection, [target]):
+        raise ExtractionNeedsTable(str(target), str(shard), ", ".join(each.column for each in extracted))
+    create_target(connection, target, like)
+
+
+def create_joined(work: Work, plan: Plan) -> None:
+    """Create the target tables of shards that are the first of their group.
+
+    A shard that joins others has their structure before or behind a pending DDL, as planning has seen to.
+    """
+    joined = [c for c in plan.structures if c.joins and c.structure and c.peer is None and not c.is_strange]
+    if not joined:
+        return
+    routing = work.task.instance(plan.source).routing
+    schemas = work.structures({change.structure for change in joined if change.structure})
+    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        for change in joined:
+            if change.structure:
+                make_target(connection, routing, change.shard, change.target, schemas[change.structure])

@@ -1,0 +1,246 @@
+"""Validate: is every target table the union of its shards?
+
+The work is done by the servers, a few statements at a time; see `compare` for how, and
+docs/adr/0004-validate-on-threads.md for why no Spark is needed. Rows that are held behind a DDL lock are
+in no target yet: such a table differs, and its verdict says which lock the rows wait for.
+"""
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from unshard.adapters import mysql, structures
+from unshard.core.checksum import PLACE_TARGET, KeyRange, LeftOut, Reason, compare_structures
+from unshard.core.differences import Difference
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.errors.target import NoTargetTable, NothingToValidate
+from unshard.units.compare import (
+    Place,
+    Sessions,
+    Sum,
+    TableCheck,
+    agree,
+    checksums,
+    extracted_place,
+    narrow,
+    ranges,
+    union,
+)
+from unshard.units.discover import find_shards
+from unshard.units.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How thoroughly, how fast."""
+
+    threads: int = 4
+    chunk_rows: int = 50_000
+    rows_per_shard: int = 1_000
+    """A chunk has at least so many rows per shard, or the statements would cost more than the rows."""
+    limit: int = 20
+    """Differing keys that are named per table."""
+
+
+DEFAULTS = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a table may differ although nothing is wrong: rows behind DDLs that are not resolved."""
+
+    locks: tuple[str, ...] = ()
+    held_rows: int = 0
+    shards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result for one target table."""
+
+    target: TableId
+    key: tuple[str, ...]
+    compared: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    shards: int
+    chunks: int
+    rows_target: int
+    rows_union: int
+    differences: tuple[Difference, ...]
+    differing_chunks: int
+    waiting: Waiting
+    seconds: float
+
+    @property
+    def lost_columns(self) -> tuple[str, ...]:
+        """Columns that shards have, the target has not, and no open DDL lock explains."""
+        if self.waiting.locks or self.waiting.shards:
+            return ()
+        return tuple(each.column for each in self.left_out if each.reason is Reason.NOT_IN_TARGET)
+
+    @property
+    def equal(self) -> bool:
+        """Whether target and union agree in all that was compared, and no column is lost."""
+        return not self.differing_chunks and not self.lost_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """What to say while it runs: so many rows of a table are compared."""
+
+    target: TableId
+    chunks: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkResult:
+    """One range compared; `differences` only if the sums disagree, and not beyond the limit."""
+
+    sums: Mapping[str, Sum]
+    differences: tuple[Difference, ...] = ()
+
+
+_Found = tuple[Shard, TableSchema]
+Watch = Callable[[Chunked], None]
+Comparer = Callable[[TableCheck], Iterator[ChunkResult]]
+"""Compares all ranges of a table: on threads here, on Spark in spark_jobs/validate_table.py."""
+
+
+def validate(work: Work, tables: Sequence[TableId] = (), settings: Settings = DEFAULTS,
+             watch: Watch = lambda _: None, comparer: Comparer | None = None) -> tuple[Verdict, ...]:  # fmt: skip
+    """Compare the target tables of the task, or only those given, and name what differs."""
+    checks = plan_checks(work, tables)
+    waiting = _waiting(work)
+    with Sessions() as sessions, _pool(settings.threads) as pool:
+        compare = comparer or (lambda check: _on_threads(check, settings, sessions, pool))
+        return tuple(
+            _judged(check, waiting.get(check.target.table, Waiting()), compare(check), watch) for check in checks
+        )
+
+
+def chunk_rows(check: TableCheck, settings: Settings) -> int:
+    """Return how many target rows one range has."""
+    return max(settings.chunk_rows, settings.rows_per_shard * len(check.shards))
+
+
+def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck, ...]:
+    """Find shards and target tables, read their structures, decide how to compare them."""
+    shards: dict[TableId, list[_Found]] = defaultdict(list)
+    for source, server in work.sources.items():
+        with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
+            found = find_shards(connection, work.task.instance(source))
+            for problem in found.problems:
+                raise problem
+            wanted = [table for table, target in found.targets.items() if not tables or target in tables]
+            for table, schema in sorted(structures.read_schemas(connection, wanted).items()):
+                shards[found.targets[table]].append((Shard(source, table), schema))
+    if absent := [str(table) for table in tables if table not in shards]:
+        raise NothingToValidate(f" {', '.join(absent)}")
+    if not shards:
+        raise NothingToValidate("")
+    with contextlib.closing(mysql.connect(work.target, PLACE_TARGET)) as connection:
+        targets = structures.read_schemas(connection, sorted(shards))
+    return tuple(_check(work, target, targets, shards[target]) for target in sorted(shards))
+
+
+def _check(work: Work, target: TableId, schemas: dict[TableId, TableSchema], shards: Sequence[_Found]) -> TableCheck:
+    if target not in schemas:
+        raise NoTargetTable(str(target))
+    place = Place(PLACE_TARGET, work.target, target, schemas[target])
+    places = tuple(_place(work, shard, schema, place) for shard, schema in shards)
+    structures_by_place = {each.name: each.schema for each in (place, *places)}
+    return TableCheck(place, places, compare_structures(structures_by_place))
+
+
+def _place(work: Work, shard: Shard, structure: TableSchema, target: Place) -> Place:
+    place = Place(str(shard), work.sources[shard.source], shard.table, structure)
+    return extracted_place(place, target, work.task.instance(shard.source).routing.extracted(shard.table))
+
+
+def _waiting(work: Work) -> dict[TableId, Waiting]:
+    """Collect the shards whose rows wait, and the locks they wait for, per target."""
+    locks: dict[TableId, list[str]] = defaultdict(list)
+    for lock in work.meta.locks.open():
+        locks[lock.target].append(str(lock.id))
+    held = [state for state in work.meta.structures.shards() if state.queue or state.held]
+    return {
+        target: Waiting(
+            tuple(locks.get(target, ())),
+            sum(file.rows for state in held if state.target == target for file in state.held),
+            tuple(str(state.shard) for state in held if state.target == target),
+        )
+        for target in {*locks, *(state.target for state in held)}
+    }
+
+
+@contextlib.contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool that is not waited for when the block is left by an error or an interruption."""
+    pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="validate")
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _judged(check: TableCheck, waiting: Waiting, results: Iterator[ChunkResult], watch: Watch) -> Verdict:
+    began = time.monotonic()
+    target, shards, chunks, differing = Sum(), Sum(), 0, 0
+    differences: list[Difference] = []
+    for result in results:
+        chunks += 1
+        target, shards = target + result.sums[PLACE_TARGET], shards + union(result.sums)
+        differing += not agree(result.sums)
+        differences += result.differences
+        watch(Chunked(check.target.table, chunks, target.rows))
+    comparison = check.comparison
+    return Verdict(
+        check.target.table, comparison.key, tuple(form.column for form in comparison.forms), comparison.left_out,
+        len(check.shards), chunks, target.rows, shards.rows, tuple(differences), differing, waiting,
+        time.monotonic() - began,
+    )  # fmt: skip
+
+
+def _on_threads(check: TableCheck, settings: Settings, sessions: Sessions,
+                pool: ThreadPoolExecutor) -> Iterator[ChunkResult]:  # fmt: skip
+    """Compare all ranges first, then narrow those that disagree until enough keys are named."""
+    suspects: list[tuple[KeyRange, dict[str, Sum]]] = []
+    for span, sums in _compared(check, settings, sessions, pool):
+        if agree(sums):
+            yield ChunkResult(sums)
+        else:
+            suspects.append((span, sums))
+    found = 0
+    for first in range(0, len(suspects), settings.threads):
+        some = suspects[first : first + settings.threads]
+        enough = found >= settings.limit
+        asked = [None if enough else pool.submit(narrow, sessions, check, span, settings.limit) for span, _ in some]
+        for (_, sums), future in zip(some, asked, strict=True):
+            differences = tuple(future.result()) if future else ()
+            found += len(differences)
+            yield ChunkResult(sums, differences)
+
+
+def _compared(check: TableCheck, settings: Settings, sessions: Sessions,
+              pool: ThreadPoolExecutor) -> Iterator[tuple[KeyRange, dict[str, Sum]]]:  # fmt: skip
+    """Yield the sums of each range; the servers work on a few ranges ahead of the one that is yielded."""
+    ahead: list[tuple[KeyRange, list[Future[dict[str, Sum]]]]] = []
+    for span in ranges(sessions, check, chunk_rows(check, settings)):
+        ahead.append((span, [pool.submit(checksums, sessions, check, p, span) for p in check.by_server]))
+        if len(ahead) > 2 * settings.threads:
+            yield _collected(*ahead.pop(0))
+    for span, asked in ahead:
+        yield _collected(span, asked)
+
+
+def _collected(span: KeyRange, asked: Sequence[Future[dict[str, Sum]]]) -> tuple[KeyRange, dict[str, Sum]]:
+    sums: dict[str, Sum] = {}
+    for each in asked:
+        sums |= each.result()
+    return span, sums

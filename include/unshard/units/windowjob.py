@@ -1,0 +1,168 @@
+"""What the executors of a window need to know: one immutable value, made before Spark is asked.
+
+Everything that can be refused without reading a row is refused while the job is made: columns without a
+place, keys that do not come, engines without transactions.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from unshard.adapters.parquet import Storage
+from unshard.core.extract import Extracted
+from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.netting import Collisions
+from unshard.core.progress import BegunWindow
+from unshard.core.window import Disposition, HeldFile, Plan, ShardState
+from unshard.errors.target import EngineNotTransactional
+from unshard.units.conversion import Behind, Conversion, conversion
+
+TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPart:
+    """A file of held rows that is released."""
+
+    ordinal: int
+    target: TableId
+    file: HeldFile
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogPart:
+    """A byte range of a segment."""
+
+    ordinal: int
+    segment: str
+    file: str
+    start: int
+    end: int
+    dispositions: tuple[Disposition, ...]
+
+
+Part = HeldPart | BinlogPart
+"""A work unit; the ordinals give the order of all rows of the window: releases first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows that are applied: all of one structure, behind the same DDL."""
+
+    shard: Shard
+    structure: str
+    target: TableId
+    seq: int | None = None
+    """Number of the DDL that held rows stand behind; None: they come from the binlog."""
+
+
+@dataclass(frozen=True)
+class WindowJob:
+    """A begun window with all that its executors read and write."""
+
+    task: str
+    meta_schema: str
+    begun: BegunWindow
+    server: Server
+    storage: Storage
+    relay: Path
+    """Folder of the relay store."""
+    collisions: Collisions
+    targets: tuple[TableId, ...]
+    """Tables that are written; executors speak of them by number."""
+    schemas: tuple[TableSchema, ...]
+    """Their present structures."""
+    shards: tuple[Shard, ...]
+    structures: Mapping[str, TableSchema]
+    behind: Behind
+    """DDL that a forced unlock has executed on the target before the rows of some shards had it."""
+    parts: tuple[Part, ...]
+    extracted: Mapping[TableId, tuple[Extracted, ...]] = field(default_factory=dict)
+    """Columns that the route of a shard fills, with their values."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.begun.plan
+
+    @cached_property
+    def layouts(self) -> tuple[Conversion, ...]:
+        """All column lists that lines of this window can have, each with a conversion that makes it."""
+        found = {(c.destination.table, _names(c)): c for c in self._conversions.values()}
+        return tuple(found.values())
+
+    def conversion(self, rows: Rows) -> tuple[Conversion, int]:
+        """Return how these rows are converted, and the number of the layout that they get."""
+        found = self._conversions[rows]
+        target = rows.target
+        return found, self._layout_numbers[target, _names(found)]
+
+    @cached_property
+    def _conversions(self) -> dict[Rows, Conversion]:
+        schemas = dict(zip(self.targets, self.schemas, strict=True))
+        return {
+            rows: conversion(
+                rows.shard,
+                self.structures[rows.structure],
+                rows.target,
+                schemas[rows.target],
+                self.behind.get((rows.shard, rows.seq), ()),
+                self.extracted.get(rows.shard.table, ()),
+            )
+            for rows in applied(self.parts)
+        }
+
+    @cached_property
+    def _layout_numbers(self) -> dict[tuple[TableId, tuple[str, ...]], int]:
+        return {(c.destination.table, _names(c)): number for number, c in enumerate(self.layouts)}
+
+    @property
+    def bytes(self) -> int:
+        """How much there is to be read, compressed files by their size."""
+        return sum(part.file.bytes if isinstance(part, HeldPart) else part.end - part.start for part in self.parts)
+
+    def check(self) -> None:
+        """Raise the first coded error that can be known before any row is read."""
+        for target, schema in zip(self.targets, self.schemas, strict=True):
+            engine = re.search(r"\)\s*ENGINE=(\w+)", schema.create_sql)
+            if engine and engine[1].lower() not in TRANSACTIONAL:
+                raise EngineNotTransactional(str(target), engine[1])
+        assert self.layouts is not None
+
+
+def applied(parts: tuple[Part, ...]) -> Iterator[Rows]:
+    """Yield what rows are applied, some of them repeatedly."""
+    for part in parts:
+        match part:
+            case HeldPart(target=target, file=file):
+                yield Rows(file.shard, file.structure, target, file.seq)
+            case BinlogPart(dispositions=dispositions):
+                yield from (Rows(d.shard, d.structure, d.target) for d in dispositions if d.hold is None)
+
+
+def dropped_since(shards: Iterable[ShardState], plan: Plan) -> frozenset[Shard]:
+    """Return the shards that an operator has dropped, but for those that are made again in this very window."""
+    again = {change.shard for change in plan.structures if change.joins}
+    return frozenset(state.shard for state in shards if state.is_dropped) - again
+
+
+def parts_of(plan: Plan, dropped: Collection[Shard] = ()) -> tuple[Part, ...]:
+    """Number the work units of a plan: released files, then byte ranges.
+
+    Shards that an operator has dropped since are left out: their rows may be what the window cannot get past.
+    """
+    releases = [release for release in plan.releases if release.shard not in dropped]
+    reads = [replace(r, dispositions=tuple(d for d in r.dispositions if d.shard not in dropped)) for r in plan.reads]
+    released = [(release.target, file) for release in releases for file in release.files]
+    held = [HeldPart(number, target, file) for number, (target, file) in enumerate(released)]
+    ranges = [(read, bounds) for read in reads if read.dispositions for bounds in read.ranges]
+    read = [
+        BinlogPart(number, read.segment, read.file, start, end, read.dispositions)
+        for number, (read, (start, end)) in enumerate(ranges, len(held))
+    ]
+    return (*held, *read)
+
+
+def _names(found: Conversion) -> tuple[str, ...]:
+    return tuple(column.name for column in found.destination.columns)

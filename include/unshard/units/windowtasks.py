@@ -1,0 +1,230 @@
+"""What a window does on executors: stage 1 reads parts and nets them, stage 2 applies whole targets.
+
+Stage 1 decodes binlog and reads held files, writes the rows that have to wait to Parquet, and sends the
+other changes on as runs. Stage 2 gets all runs of a target in one place and applies them in one fenced
+transaction. Between them nothing is trusted to exist twice or once: Spark may repeat a task of either.
+
+| dies                                    | what happens                                                      |
+|-----------------------------------------|-------------------------------------------------------------------|
+| stage 1, in a part                      | Spark repeats it, or the window is run again; a held file has a name |
+|                                         | of its epoch and exists only once the window is committed         |
+| stage 2, before the COMMIT of a target  | that target rolls back; the others are applied; run again         |
+| stage 2, after it                       | its fence says so; run again                                      |
+
+A coded error of stage 1 is sent to *all* appliers instead of runs, so that none applies half a window.
+"""
+
+import pickle
+import traceback
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from unshard.adapters.relay import RelayStore
+from unshard.adapters.target import Applied, Fence, apply_changes
+from unshard.binlog import rawrows
+from unshard.binlog.decoder import decode_range
+from unshard.binlog.rawrows import extract
+from unshard.core.model import Shard, TableId
+from unshard.core.netting import Collisions
+from unshard.core.progress import BegunWindow
+from unshard.core.window import Disposition, HeldFile
+from unshard.errors import UnshardError
+from unshard.errors.meta import SparkTaskCrashed
+from unshard.errors.target import KeyOutOfOrder
+from unshard.units.applying import changes_of, shown_key
+from unshard.units.changes import RUNS, Origin, changes_in, message, messages_in, of_target, runs_of, targets_in
+from unshard.units.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob
+
+RUNS_SPARK = ("slot int, target int, shard int, layout int, seq bigint, gone int, come int, safe boolean,"
+              " blank boolean, key binary, line binary")  # fmt: skip
+RESULTS_SPARK = "body binary"
+RESULTS = pa.schema([("body", pa.binary())])
+BATCHES_PER_PART = 1 << 32
+BEYOND = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """What a part brought."""
+
+    applied: int
+    released: int
+    held: tuple[HeldFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReport:
+    """What a target got."""
+
+    target: TableId
+    applied: Applied
+
+
+Result = PartReport | TargetReport | UnshardError
+
+
+@dataclass(frozen=True, slots=True)
+class ReadParts:
+    """Stage 1, as Spark calls it: each row of the input is the number of a stripe of parts."""
+
+    job: WindowJob
+    workers: int
+    slots: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for stripe in batch.column(0).to_pylist():
+                for part in self.job.parts[stripe :: self.workers]:
+                    yield from self._read(part)
+
+    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        reader = PartReader(self.job, part, self.slots)
+        try:
+            yield from reader.runs()
+        except Exception as error:
+            poison = pickle.dumps(coded(error))
+            yield from (message(slot, poison) for slot in range(self.slots))
+        else:
+            yield message(0, pickle.dumps(reader.report))
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyTargets:
+    """Stage 2, as Spark calls it: a partition holds all runs of its targets, and the messages."""
+
+    job: WindowJob
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        runs = pa.Table.from_batches(list(batches), RUNS)
+        messages = messages_in(runs)
+        results = [pickle.loads(body) for body in messages]  # noqa: S301  written by stage 1 of this job
+        if not any(isinstance(result, UnshardError) for result in results):
+            results += [self._apply(target, runs) for target in targets_in(runs)]
+        bodies = [pickle.dumps(result) for result in results]
+        yield pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], schema=RESULTS)
+
+    def _apply(self, target: int, runs: pa.Table) -> Result:
+        try:
+            return TargetReport(self.job.targets[target], apply_target(self.job, target, of_target(runs, target)))
+        except Exception as error:
+            return coded(error)
+
+
+def apply_target(job: WindowJob, target: int, runs: pa.Table) -> Applied:
+    """Apply all runs of one target table."""
+    table, plan = job.targets[target], job.plan
+    fence = Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch)
+    return apply_changes(job.server, fence, changes_of(job, target, runs))
+
+
+def coded(error: Exception) -> UnshardError:
+    """Return the error itself, or what is known of a crash, fit for travelling."""
+    if isinstance(error, UnshardError):
+        return error
+    crash = SparkTaskCrashed(f"{type(error).__name__}: {error}")
+    crash.add_note("".join(traceback.format_exception(error)))
+    return crash
+
+
+class PartReader:
+    """Reads one part; its report is complete when its runs are exhausted."""
+
+    def __init__(self, job: WindowJob, part: Part, slots: int) -> None:
+        self._job, self._part, self._slots = job, part, slots
+        self._batches = 0
+        self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
+        self.report = PartReport(0, 0, ())
+
+    def runs(self) -> Iterator[pa.RecordBatch]:
+        """Yield the runs of the rows that are applied, and store those that are held."""
+        match self._part:
+            case HeldPart():
+                yield from self._released(self._part)
+            case BinlogPart():
+                yield from self._decoded(self._part)
+        held = tuple(self._store(disposition, batches) for disposition, batches in self._waiting.items())
+        self.report = replace(self.report, held=held)
+
+    def _released(self, part: HeldPart) -> Iterator[pa.RecordBatch]:
+        safe = self._job.plan.safe or part.file.safe
+        for batch in self._rows_of(part.file):
+            self.report = replace(self.report, released=self.report.released + changes_in(batch))
+            yield self._netted(Rows(part.file.shard, part.file.structure, part.target, part.file.seq), batch, safe)
+
+    def _rows_of(self, file: HeldFile) -> Iterator[pa.RecordBatch]:
+        if not file.is_raw:
+            return self._job.storage.read_batches(file.path)
+        pieces = self._job.storage.read_batches(file.path, rows=1)
+        return rawrows.decode(pieces, self._job.structures[file.structure], file.shard.source)
+
+    def _decoded(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
+        source = self._job.plan.source
+        bytes_ = RelayStore(self._job.relay).read(source, part.segment, part.start, part.end)
+        for disposition in part.dispositions:
+            if not disposition.structure:
+                start = -1 if disposition.start is None else _start(disposition, part.file)
+                pieces = list(extract(bytes_.data, bytes_.checksum, disposition.shard.table, start, bytes_.origin))
+                self._waiting |= {disposition: pieces} if pieces else {}
+        by_table = {disposition.shard.table: disposition for disposition in part.dispositions if disposition.structure}
+        if not by_table:
+            return
+        wanted = {table: self._job.structures[d.structure] for table, d in by_table.items()}
+        starts = {table: _start(d, part.file) for table, d in by_table.items() if d.start is not None}
+        for table, batch in decode_range(bytes_.data, bytes_.checksum, wanted, starts, bytes_.origin):
+            disposition = by_table[table]
+            if disposition.hold is not None:
+                self._waiting[disposition].append(batch)
+                continue
+            self.report = replace(self.report, applied=self.report.applied + changes_in(batch))
+            safe = self._job.plan.safe
+            yield self._netted(Rows(disposition.shard, disposition.structure, disposition.target), batch, safe)
+
+    def _netted(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> pa.RecordBatch:
+        conversion, layout = self._job.conversion(rows)
+        number = self._job.targets.index(rows.target)
+        seq = self._part.ordinal * BATCHES_PER_PART + self._batches
+        self._batches += 1
+        origin = Origin(number % self._slots, number, self._job.shards.index(rows.shard), layout, seq, safe)
+        runs, broken = runs_of(batch, conversion, origin)
+        if broken is not None and not safe and self._job.collisions is Collisions.ERROR:
+            raise KeyOutOfOrder(str(rows.shard), str(rows.target), shown_key(self._job, number, broken))
+        return runs
+
+    def _store(self, disposition: Disposition, batches: list[pa.RecordBatch]) -> HeldFile:
+        plan, seq = self._job.plan, disposition.hold or 0
+        path = held_path(disposition.shard, seq, self._job.begun, self._part.ordinal)
+        written = self._job.storage.write_batches(path, batches[0].schema, iter(batches))
+        is_raw = not disposition.structure
+        rows = sum(batch["count"][0].as_py() if is_raw else changes_in(batch) for batch in batches)
+        return HeldFile(
+            disposition.shard, seq, plan.number, self._part.ordinal, path, rows, written.bytes, disposition.structure,
+            plan.safe, is_raw,
+        )  # fmt: skip
+
+
+def held_folder(source: str) -> str:
+    """Return the folder of the rows that shards of a source hold, relative to the storage."""
+    return f"held/{quote(source, safe='')}"
+
+
+def held_path(shard: Shard, seq: int, begun: BegunWindow, part: int) -> str:
+    """Return where a part of a window stores the rows that wait behind a DDL; no two attempts write one file."""
+    name = f"w{begun.plan.number}-e{begun.epoch}-{part}.parquet"
+    return f"{held_folder(shard.source)}/{quote(str(shard.table), safe='')}/{seq}/{name}"
+
+
+def held_window(path: str) -> int:
+    """Return the number of the window that stored a file of held rows."""
+    return int(path.rpartition("/")[2].partition("-")[0].removeprefix("w"))
+
+
+def _start(disposition: Disposition, file: str) -> int:
+    """Return up to which position of this binlog file the dump has the rows."""
+    start = disposition.start
+    if start is None:
+        return 0
+    return start.position if start.file == file else BEYOND

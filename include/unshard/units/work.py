@@ -1,0 +1,107 @@
+"""What a unit of a task works with: its servers, its meta store, its relay, its Spark sessions.
+
+Opened once by whoever runs units (the command line, an operator, a test) and handed to each of them.
+Secrets are resolved here and nowhere else. Spark is started on first use only, because an idle window
+needs none and must stay cheap.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from unshard.adapters import mysql, structures
+from unshard.adapters.meta import Meta
+from unshard.adapters.parquet import Storage
+from unshard.adapters.relay import RelayStore
+from unshard.adapters.shadow import ShadowTables
+from unshard.config import Connections, Task, environment_connections, resolve
+from unshard.core.model import Server, TableId, TableSchema
+from unshard.errors.target import NoTargetTable, RelayNeedsFolder
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task together with everything that its units read and write."""
+
+    task: Task
+    target: Server
+    sources: Mapping[str, Server]
+    meta: Meta
+    store: RelayStore
+    storage: Storage
+    spark: Callable[[], Any]
+    """The live session for windows; the first call opens it."""
+    bulk_spark: Callable[[], Any]
+    """The session for dump, load and validation."""
+    shadow: ShadowTables
+    _structures: dict[str, TableSchema] = field(default_factory=dict, repr=False)
+
+    def structures(self, digests: set[str]) -> dict[str, TableSchema]:
+        """Return the structures of those digests; each is read from the meta store once."""
+        missing = digests - self._structures.keys()
+        if missing:
+            self._structures.update(self.meta.structures.get(missing))
+        return {digest: self._structures[digest] for digest in digests}
+
+    def target_schema(self, target: TableId) -> TableSchema:
+        """Read the present structure of a target table; nothing is cached, a DDL may have changed it."""
+        return self.target_schemas({target})[target]
+
+    def target_schemas(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
+        """Read the present structures of several target tables at once."""
+        if not targets:
+            return {}
+        with contextlib.closing(mysql.connect(self.target)) as connection:
+            found = structures.read_schemas(connection, sorted(targets))
+        for target in targets - found.keys():
+            raise NoTargetTable(str(target))
+        return found
+
+
+@contextlib.contextmanager
+def open_work(task: Task, connections: Connections = environment_connections) -> Iterator[Work]:
+    """Resolve the task's secrets, migrate its meta store and close what was opened at the end."""
+    target = resolve(task.target, connections)
+    meta = Meta(target, task.meta_schema, task.name)
+    meta.migrate()
+    with contextlib.ExitStack() as stack:
+        stack.callback(meta.close)
+        yield Work(
+            task=task,
+            target=target,
+            sources=MappingProxyType({i.source.id: resolve(i.source.endpoint, connections) for i in task.instances}),
+            meta=meta,
+            store=RelayStore(relay_folder(task.storage)),
+            storage=Storage(task.storage),
+            spark=_lazily(stack, task.options.spark_connection, connections, task.name),
+            bulk_spark=_lazily(stack, task.options.bulk_connection, connections, task.name),
+            shadow=ShadowTables(target, task.meta_schema),
+        )
+
+
+def relay_folder(storage: str) -> Path:
+    """Return where the relay keeps its segments; it needs a folder, whose renames are atomic."""
+    path = storage.removeprefix("file://")
+    if "://" in path:
+        raise RelayNeedsFolder(storage)
+    return Path(path) / "relay"
+
+
+def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connections, name: str) -> Callable[[], Any]:
+    opened: list[Any] = []
+    opening = threading.Lock()
+
+    def session() -> Any:
+        # Windows of several sources run on threads: they share one session.
+        with opening:
+            if not opened:
+                from unshard.adapters import spark  # pyspark takes half a second to import
+
+                opened.append(stack.enter_context(spark.session(connection, connections, name)))
+            return opened[0]
+
+    return session

@@ -1,0 +1,323 @@
+"""Airflow on loopback: its four components with a metadata database and users of their own.
+
+Everything lives in one folder that only its owner can read; secrets are random, made anew at every start,
+and travel in the environment of the processes. The scheduler has the imports of our units ready before it
+forks, and looks for work ten times a second: a window then costs what it does, not what it waits for.
+Log servers are off, so nothing listens beside the API server.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unshard_demo import processes
+from unshard_demo.processes import Program
+from unshard_demo.servers import free_port
+
+PROJECT = Path(__file__).resolve().parents[2]
+START_SECONDS = 180.0
+STOP_SECONDS = 20.0
+USER = "admin"
+ROLES = {USER: "admin", "operator": "op", "viewer": "viewer"}
+"""Users with their roles; they share the password."""
+ATTEMPTS = 10
+COMPONENTS = {
+    "api-server": ("api-server", "--workers", "1"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+}
+LOCAL_SETTINGS = '''"""Imports what tasks need before the scheduler forks their processes."""
+
+import sys
+
+if "scheduler" in sys.argv:
+    import unshard_airflow.preload
+'''
+DATABASE_ARGUMENTS = '''"""How long a process waits for SQLite's write lock.
+
+The API server records an action of a user on its event loop, which its own open transactions need to end:
+the wait is a deadlock that only the time limit ends. Short there, so; elsewhere waiting helps.
+"""
+
+import sys
+
+connect_args = {"timeout": 0.5 if "api-server" in sys.argv else 15.0}
+'''
+STATE = "airflow.json"
+Connections = Mapping[str, Mapping[str, Any]]
+"""Airflow connections by id."""
+
+
+@dataclass
+class Airflow:
+    """A running Airflow and its REST API."""
+
+    folder: Path
+    port: int
+    password: str = field(repr=False)
+    programs: tuple[Program, ...]
+    _token: str = field(default="", repr=False)
+
+    @property
+    def url(self) -> str:
+        """Where the web page is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def api(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Call `/api/v2/<path>` as the administrator; return the answer's JSON, None if it is empty."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._call(method, f"/api/v2/{path}", body, self._token)
+            except urllib.error.HTTPError as error:
+                if attempt == ATTEMPTS or error.code not in (401, 500):
+                    told = error.read().decode(errors="replace")
+                    raise RuntimeError(f"{method} {path}: {error.code} {told}") from error
+                if error.code == 401:
+                    self._log_in()
+                else:  # SQLite was busy; the request has had no effect
+                    time.sleep(attempt / 10)
+        raise AssertionError("unreachable")
+
+    def has_dag(self, dag: str) -> bool:
+        """Whether the DAG processor has parsed that DAG."""
+        found = self.api("GET", f"dags?dag_id_pattern={_quoted(dag)}")["dags"]
+        return any(entry["dag_id"] == dag for entry in found)
+
+    def await_dags(self, *dags: str, seconds: float = START_SECONDS) -> None:
+        """Wait until all those DAGs are known."""
+        self.await_true(lambda: all(map(self.has_dag, dags)), seconds, f"DAGs {', '.join(dags)}")
+
+    def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a run; return its id."""
+        wanted = {"dag_run_id": f"demo__{uuid.uuid4()}", "logical_date": None, "conf": dict(conf or {})}
+        return str(self.api("POST", f"dags/{_quoted(dag)}/dagRuns", wanted)["dag_run_id"])
+
+    def runs(self, dag: str) -> list[dict[str, Any]]:
+        """Return the newest runs of a DAG, oldest first."""
+        answer = self.api("GET", f"dags/{_quoted(dag)}/dagRuns?order_by=-run_after&limit=100")
+        return list(reversed(answer["dag_runs"]))
+
+    def run(self, dag: str, run: str) -> dict[str, Any]:
+        """Return one run of a DAG."""
+        answer: dict[str, Any] = self.api("GET", f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}")
+        return answer
+
+    def tasks(self, dag: str, run: str) -> list[dict[str, Any]]:
+        """Return the task instances of a run, mapped ones each."""
+        answer = self.api("GET", f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances?limit=200")
+        return list(answer["task_instances"])
+
+    def states(self, dag: str, run: str) -> dict[str, str | None]:
+        """Return the state of each task instance, mapped ones as `apply[shop-1]`."""
+        return {_label(task): task["state"] for task in self.tasks(dag, run)}
+
+    def xcom(self, dag: str, run: str, task: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """Return a value that a task has pushed."""
+        at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/xcomEntries/{_quoted(key)}"
+        return self.api("GET", f"{at}?map_index={map_index}&deserialize=false&stringify=false")["value"]
+
+    def links(self, dag: str, run: str, task: str, map_index: int = -1) -> dict[str, str | None]:
+        """Return the addresses at a task instance by their names."""
+        at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/links?map_index={map_index}"
+        found: dict[str, str | None] = self.api("GET", at)["extra_links"]
+        return found
+
+    def log(self, dag: str, run: str, task: str, try_number: int = 1, map_index: int = -1) -> str:
+        """Return the log of a task instance as text."""
+        at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/logs/{try_number}"
+        return json.dumps(self.api("GET", f"{at}?map_index={map_index}")["content"], indent=1)
+
+    def clear(self, dag: str, run: str, *tasks: str, downstream: bool = True, only_failed: bool = False) -> None:
+        """Clear tasks of a run as the dialog of the web page does."""
+        body = {"dag_run_id": run, "task_ids": list(tasks), "include_downstream": downstream, "dry_run": False,
+                "only_failed": only_failed, "reset_dag_runs": True}  # fmt: skip
+        self.api("POST", f"dags/{_quoted(dag)}/clearTaskInstances", body)
+
+    def await_run(self, dag: str, run: str, seconds: float) -> str:
+        """Wait until the run has ended; return its state."""
+        self.await_true(lambda: self.run(dag, run)["state"] in ("success", "failed"), seconds, f"run {run} of {dag}")
+        return str(self.run(dag, run)["state"])
+
+    def await_true(self, condition: Any, seconds: float, what: str) -> None:
+        """Wait until the condition holds; a component that has ended is an error."""
+        processes.await_true(condition, seconds, self.programs, what)
+
+    def stop(self) -> None:
+        """Stop the scheduler first, so that no task loses the API server, then the rest."""
+        for program in reversed(self.programs):
+            processes.stop(program, STOP_SECONDS)
+        (self.folder / STATE).unlink(missing_ok=True)
+
+    def _log_in(self) -> None:
+        login = {"username": USER, "password": self.password}
+        self._token = self._call("POST", "/auth/token", login)["access_token"]
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None, token: str = "") -> Any:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  own address
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def health(self) -> dict[str, dict[str, Any]]:
+        """Return how each component is."""
+        parts: dict[str, dict[str, Any]] = self._call("GET", "/api/v2/monitor/health", None)
+        return parts
+
+    def _is_healthy(self) -> bool:
+        try:
+            return all(part["status"] == "healthy" for part in self.health().values())
+        except OSError:
+            return False
+
+
+def start(folder: Path, tasks: Path, connections: Connections | None = None,
+          settings: Mapping[str, str] | None = None) -> Airflow:  # fmt: skip
+    """Start Airflow over the task files in `tasks`; return when all components are healthy.
+
+    `connections` are Airflow connections by id; `settings` are further environment variables.
+    """
+    port, password = free_port(), secrets.token_urlsafe(12)
+    env = prepare(folder, tasks, connections, {**_addresses(port), **(settings or {})})
+    _write_private(folder / "passwords.json", json.dumps(dict.fromkeys(ROLES, password)))
+    programs: list[Program] = []
+    try:
+        for name, command in COMPONENTS.items():
+            programs.append(processes.start(name, _airflow(*command), env, folder / f"{name}.log", folder))
+        airflow = Airflow(folder, port, password, tuple(programs))
+        airflow.await_true(airflow._is_healthy, START_SECONDS, "Airflow is healthy")
+    except BaseException:
+        for program in reversed(programs):
+            processes.stop(program, 5)
+        raise
+    _remember(airflow)
+    return airflow
+
+
+def prepare(folder: Path, tasks: Path, connections: Connections | None = None,
+            settings: Mapping[str, str] | None = None) -> dict[str, str]:  # fmt: skip
+    """Make the home of an Airflow with its metadata database; return the environment for its processes."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    env = _environment(folder) | _as_variables(connections or {}) | dict(settings or {})
+    env["UNSHARD_TASKS"] = str(tasks.resolve())
+    (folder / "config").mkdir(exist_ok=True)
+    (folder / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
+    (folder / "config" / "database_arguments.py").write_text(DATABASE_ARGUMENTS)
+    done = folder / "migrated"
+    if not done.exists():
+        with (folder / "migrate.log").open("ab") as log:
+            subprocess.run(_airflow("db", "migrate"), env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=log,
+                           stderr=log, check=True)  # fmt: skip
+        done.write_text(f"{time.time():.0f}\n")
+    return env
+
+
+@contextlib.contextmanager
+def running_airflow(folder: Path, tasks: Path, connections: Connections | None = None,
+                    settings: Mapping[str, str] | None = None) -> Iterator[Airflow]:  # fmt: skip
+    """Run Airflow for the block."""
+    airflow = start(folder, tasks, connections, settings)
+    try:
+        yield airflow
+    finally:
+        airflow.stop()
+
+
+def attach(folder: Path) -> Airflow | None:
+    """Return the Airflow that another process has left running in that folder."""
+    path = folder / STATE
+    if not path.exists():
+        return None
+    body = json.loads(path.read_text())
+    return Airflow(folder, body["port"], body["password"], tuple(Program(**p) for p in body["programs"]))
+
+
+def _remember(airflow: Airflow) -> None:
+    programs = [{"name": p.name, "pid": p.pid, "started": p.started, "log": p.log} for p in airflow.programs]
+    body = {"port": airflow.port, "password": airflow.password, "programs": programs}
+    _write_private(airflow.folder / STATE, json.dumps(body))
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(text)
+
+
+def _airflow(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "airflow", *arguments]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    foreign = ("AIRFLOW_", "_AIRFLOW_", "UNSHARD_", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    path = [str(PROJECT / part) for part in ("include", "plugins", "")]
+    return kept | {
+        "AIRFLOW_HOME": str(folder),
+        "PYTHONPATH": os.pathsep.join(path),
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "8",
+        # A worker that misses the moment in which its task ends waits this long before it is free again.
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in ROLES.items()),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder.resolve() / 'airflow.db'}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "database_arguments.connect_args",
+        "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(48),
+        "AIRFLOW__API__ENABLE_SWAGGER_UI": "False",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+        "AIRFLOW__API_AUTH__JWT_ISSUER": "unshard-demo",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+        "AIRFLOW__LOGGING__UVICORN_LOGGING_LEVEL": "WARNING",
+        "UNSHARD_POKE_SECONDS": "5",
+        "NO_COLOR": "1",
+    }
+
+
+def _addresses(port: int) -> dict[str, str]:
+    return {
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+    }
+
+
+def _as_variables(connections: Connections) -> dict[str, str]:
+    """Write each connection as Airflow reads it from the environment; ids there are upper case."""
+    return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(dict(body)) for name, body in connections.items()}
+
+
+def _label(task: Mapping[str, Any]) -> str:
+    if task["map_index"] < 0:
+        return str(task["task_id"])
+    return f"{task['task_id']}[{task.get('rendered_map_index') or task['map_index']}]"
+
+
+def _quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="")

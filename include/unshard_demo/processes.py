@@ -1,0 +1,127 @@
+"""Long-running programs of the demo: each leads a session of its own, so that all of it can be ended.
+
+Whoever stops them may be another process than the one that started them, so a program is known by its
+process id together with its start time: a number that was given to somebody else meanwhile is left alone.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_SECONDS = 0.05
+TAIL_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A started program: the leader of a session with everything that it started in turn."""
+
+    name: str
+    pid: int
+    started: int
+    """Clock ticks since boot, from /proc."""
+    log: str
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the leader itself is there and no zombie."""
+        _reap(self.pid)
+        return _started(self.pid) == self.started
+
+    def members(self) -> list[int]:
+        """Return all processes of the session, the leader's children in other groups too."""
+        _reap(self.pid)
+        if _started(self.pid) not in (self.started, None):
+            return []
+        return [pid for pid, session in _sessions() if session == self.pid]
+
+    def tail(self) -> str:
+        """Return the end of the log, for messages."""
+        with contextlib.suppress(OSError):
+            return "\n".join(Path(self.log).read_text(errors="replace").splitlines()[-TAIL_LINES:])
+        return ""
+
+
+def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, folder: Path | None = None) -> Program:
+    """Start a program with its output in `log`; nothing of ours can reach its standard input."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, env=dict(env), cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
+                                   stderr=output, start_new_session=True)  # fmt: skip
+    process.returncode = 0  # it may outlive us, and _reap() collects it: no warning, no second wait
+    return Program(name, process.pid, _started(process.pid) or 0, str(log))
+
+
+def stop(program: Program, seconds: float = 15.0) -> None:
+    """Ask the program to end, then end by force whatever of its session is left."""
+    _signal([-program.pid] if program.members() else [], signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while program.members() and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    kill(program)
+
+
+def kill(program: Program) -> None:
+    """End the program and all of its session at once, as a power failure would."""
+    while members := program.members():
+        _signal(members, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+
+
+def await_true(condition: Callable[[], bool], seconds: float, programs: Sequence[Program], what: str) -> None:
+    """Wait until the condition holds; a program that has ended meanwhile is an error with its last words."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        for program in programs:
+            if not program.is_running:
+                raise RuntimeError(f"{program.name} has ended, see {program.log}:\n{program.tail()}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:.0f} s; see {', '.join(p.log for p in programs)}")
+        time.sleep(POLL_SECONDS)
+
+
+def listens(port: int) -> bool:
+    """Return whether something accepts connections at a loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _sessions() -> Iterator[tuple[int, int]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))) is not None:
+            yield int(entry.name), int(fields[3])
+
+
+def _started(pid: int) -> int | None:
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/<pid>/stat from the state on; None when the process has ended.
+
+    A zombie whose other threads still run (a JVM on its way out) has not ended: it may hold its port.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" and int(fields[17]) <= 1 else fields

@@ -1,0 +1,136 @@
+"""Private MariaDB servers on free loopback ports, each in a folder of its own.
+
+They never touch the system's own server: own data directory, socket and port, no defaults file.
+A data directory is made once and copied afterwards, which takes 0.03 s instead of 1 s.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import SystemRandom
+
+import pymysql
+
+from unshard.core.model import Server
+from unshard_demo import processes
+from unshard_demo.processes import Program
+
+INSTALL = ("mariadb-install-db", "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db",
+           "--skip-name-resolve", "--innodb-log-file-size=10M")  # fmt: skip
+OPTIONS = ("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=10M", "--innodb-flush-log-at-trx-commit=2",
+           "--aria-pagecache-buffer-size=1M", "--key-buffer-size=1M", "--performance-schema=OFF",
+           "--skip-name-resolve", "--local-infile=1", "--bind-address=127.0.0.1", "--max-connections=200",
+           "--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci")  # fmt: skip
+SOURCE_OPTIONS = ("--log-bin=mysql-bin", "--binlog-format=ROW", "--binlog-row-image=FULL", "--sync-binlog=0")
+PORTS = (15_000, 32_000)
+START_SECONDS = 30.0
+STOP_SECONDS = 20.0
+ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class MariaDb:
+    """A running private server."""
+
+    folder: Path
+    port: int
+    program: Program
+    password: str = field(repr=False)
+
+    @property
+    def server(self) -> Server:
+        return Server("127.0.0.1", self.port, ADMIN, self.password)
+
+    def connect(self, **options: object) -> pymysql.connections.Connection:
+        # Without TLS: loading the system's certificates takes longer than all the rest of connecting.
+        return pymysql.connect(host="127.0.0.1", port=self.port, user=ADMIN, password=self.password, ssl_disabled=True,
+                               charset="utf8mb4", autocommit=True, **options)  # fmt: skip
+
+    def run(self, *statements: str) -> list[tuple[object, ...]]:
+        """Run statements in order; return the rows of the last one."""
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def stop(self) -> None:
+        """Shut the server down and wait until it is gone."""
+        processes.stop(self.program, STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End the server as a power failure would."""
+        processes.kill(self.program)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody has.
+
+    Below those that the kernel gives to outgoing connections, which would take it before a server does.
+    """
+    while True:
+        port = SystemRandom().randrange(*PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def start(folder: Path, *options: str, server_id: int | None = None, port: int | None = None,
+          password: str = "unshard") -> MariaDb:  # fmt: skip
+    """Start a server in `folder`, which is created on first use; a `server_id` makes it a source."""
+    data = folder / "data"
+    if not data.is_dir():
+        _create(data, folder.parent / "template", password)
+    port = port or free_port()
+    binlog = (*SOURCE_OPTIONS, f"--server-id={server_id}") if server_id else ()
+    user = ("--user=root",) if os.geteuid() == 0 else ()
+    command = ["mariadbd", "--no-defaults", *OPTIONS, *binlog, *user, f"--datadir={data}", f"--port={port}",
+               f"--socket={folder / 'm.sock'}", f"--pid-file={folder / 'pid'}",
+               # A server that starts removes the temporary tables that it finds in /tmp, those of others too.
+               f"--tmpdir={data}", *options]  # fmt: skip
+    program = processes.start(f"mariadbd in {folder}", command, os.environ, folder / "server.log")
+    server = MariaDb(folder, port, program, password)
+    processes.await_true(lambda: _answers(server), START_SECONDS, [program], "MariaDB answers")
+    return server
+
+
+@contextlib.contextmanager
+def running(folder: Path, *options: str, server_id: int | None = None) -> Iterator[MariaDb]:
+    """Start a server and stop it at the end of the block."""
+    server = start(folder, *options, server_id=server_id)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _create(data: Path, template: Path, password: str) -> None:
+    if not (template / "ready").exists():
+        shutil.rmtree(template, ignore_errors=True)
+        template.parent.mkdir(parents=True, exist_ok=True)
+        owner = ("--user=root",) if os.geteuid() == 0 else ()
+        # Temporary tables of its own, for the same reason as in `start`: a server that starts removes those in /tmp.
+        alone = {**os.environ, "TMPDIR": str(template.parent)}
+        subprocess.run([*INSTALL, *owner, f"--datadir={template}"], check=True, capture_output=True, env=alone)
+        account = (
+            "FLUSH PRIVILEGES;\n"
+            f"CREATE USER '{ADMIN}'@'%' IDENTIFIED BY '{password}';\n"
+            f"GRANT ALL ON *.* TO '{ADMIN}'@'%' WITH GRANT OPTION;\n"
+        )
+        subprocess.run(["mariadbd", "--no-defaults", "--bootstrap", *owner, f"--datadir={template}"],
+                       input=account.encode(), check=True, capture_output=True, env=alone)  # fmt: skip
+        (template / "ready").touch()
+    data.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(template, data)
+
+
+def _answers(server: MariaDb) -> bool:
+    try:
+        server.connect().close()
+    except pymysql.err.OperationalError:
+        return False
+    return True

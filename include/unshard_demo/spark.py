@@ -1,0 +1,113 @@
+"""A Spark Connect server from the pyspark wheel: the live session of the windows.
+
+It listens on a free loopback port only. Our package is on the path of its Python workers, which so
+need not be sent the code, and its JVM compiles with the quick compiler, because windows are short.
+"""
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from unshard_demo import processes
+from unshard_demo.servers import free_port
+
+INCLUDE = Path(__file__).resolve().parents[1]
+START_SECONDS = 90.0
+JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkConnect:
+    """A running Connect server."""
+
+    port: int
+    program: processes.Program
+
+    @property
+    def url(self) -> str:
+        """The address for Spark's clients."""
+        return f"sc://127.0.0.1:{self.port}"
+
+    @property
+    def connection(self) -> dict[str, object]:
+        """The Airflow connection that leads to it."""
+        return {"conn_type": "spark_connect", "host": "127.0.0.1", "port": self.port}
+
+    def stop(self) -> None:
+        """End the server with its Python workers."""
+        processes.stop(self.program)
+
+
+def start(folder: Path, master: str = "local[2]", memory: str = "1g") -> SparkConnect:
+    """Start a Connect server whose files stay below `folder`; return when it takes connections."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    program = processes.start("spark-connect", _command(folder, port, master, memory), _environment(folder),
+                              folder / "spark-connect.log", folder)  # fmt: skip
+    server = SparkConnect(port, program)
+    try:
+        processes.await_true(lambda: processes.listens(port), START_SECONDS, [program], "Spark Connect listens")
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+@contextlib.contextmanager
+def running_spark(folder: Path, master: str = "local[2]", memory: str = "1g") -> Iterator[SparkConnect]:
+    """Run a Connect server for the block."""
+    server = start(folder, master, memory)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={folder} -Djava.io.tmpdir={_scratch(folder)}",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "WARN",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(_scratch(folder)),
+    }
+    options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    return [str(_spark_home() / "bin" / "spark-submit"), "--class",
+            "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "unshard-connect", "--master", master,
+            "--driver-memory", memory, *options, "spark-internal"]  # fmt: skip
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    path = list(dict.fromkeys([str(INCLUDE), *inherited]))
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {
+        "SPARK_HOME": str(_spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOG_DIR": str(folder),
+        "SPARK_PID_DIR": str(folder),
+    }
+
+
+def _scratch(folder: Path) -> Path:
+    scratch = folder / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    return scratch
+
+
+def _spark_home() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise RuntimeError("pyspark is not installed: run `make setup`")
+    return Path(found.origin).parent

@@ -1,0 +1,145 @@
+"""The demo's stage: two sources, a target, Spark Connect and Airflow, all private, all in one folder.
+
+What has been started is written down at once, so that whatever happens to us, `down` finds and ends it.
+"""
+
+import contextlib
+import json
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unshard.config import Task, load_task
+from unshard_demo import airflow, processes, servers, shop, spark
+from unshard_demo.airflow import Airflow
+from unshard_demo.processes import Program
+from unshard_demo.servers import MariaDb
+
+TASK = "orders"
+TARGET_TABLE = "shop.orders"
+PROGRAMS = "programs.jsonl"
+TASK_FILE = {
+    "name": TASK,
+    "task-mode": "all",
+    "shard-mode": "pessimistic",
+    "target-database": {"conn-id": "warehouse"},
+    "mysql-instances": [
+        {"source-id": source, "route-rules": ["orders"], "block-allow-list": "shops"} for source in shop.SOURCES
+    ],
+    "routes": {
+        "orders": {
+            "schema-pattern": "shop_*",
+            "table-pattern": "orders_*",
+            "target-schema": "shop",
+            "target-table": "orders",
+        }
+    },
+    "block-allow-list": {"shops": {"do-dbs": ["shop_*"]}},
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything that runs, and how to reach it."""
+
+    folder: Path
+    sources: Mapping[str, MariaDb]
+    target: MariaDb
+    airflow: Airflow
+    connections: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def task(self) -> Task:
+        return load_task(self.folder / "tasks" / f"{TASK}.yaml")
+
+    def connection(self, conn_id: str) -> Mapping[str, Any]:
+        """Look a connection up as Airflow does."""
+        return self.connections[conn_id]
+
+
+def set_up(folder: Path, rows_per_shard: int) -> Stage:
+    """Make the folder anew and start all that the demo needs; what fails ends what has been started."""
+    down(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+    try:
+        return _start(folder, rows_per_shard)
+    except BaseException:
+        down(folder)
+        raise
+
+
+def down(folder: Path) -> int:
+    """End everything that was started in that folder, last started first; return how many were running."""
+    record = folder / PROGRAMS
+    if not record.exists():
+        return 0
+    programs = [Program(**json.loads(line)) for line in record.read_text().splitlines()]
+    alive = [program for program in reversed(programs) if program.members()]
+    for program in alive:
+        processes.stop(program)
+    record.unlink()
+    return len(alive)
+
+
+@contextlib.contextmanager
+def standing(folder: Path, rows_per_shard: int) -> Iterator[Stage]:
+    """Set the stage for the block and clear it afterwards."""
+    try:
+        yield set_up(folder, rows_per_shard)
+    finally:
+        down(folder)
+
+
+def note(folder: Path, program: Program) -> None:
+    """Write down that a program runs."""
+    with (folder / PROGRAMS).open("a") as record:
+        record.write(json.dumps(asdict(program)) + "\n")
+
+
+def _start(folder: Path, rows_per_shard: int) -> Stage:
+    password = secrets.token_urlsafe(12)
+    databases = {}
+    for number, name in enumerate((*shop.SOURCES, "target")):
+        server_id = number + 1 if name in shop.SOURCES else None
+        databases[name] = servers.start(folder / "servers" / name, server_id=server_id, password=password)
+        note(folder, databases[name].program)
+    sources = {name: databases[name] for name in shop.SOURCES}
+    with ThreadPoolExecutor(2) as pool:
+        filled = pool.submit(shop.create_shards, sources, rows_per_shard)
+        connect = spark.start(folder / "spark")
+        note(folder, connect.program)
+        filled.result()
+    connections = {name.replace("-", "_"): _connection(server) for name, server in sources.items()}
+    connections |= {"warehouse": _connection(databases["target"]), "spark_windows": connect.connection}
+    _write_tasks(folder)
+    running = airflow.start(folder / "airflow", folder / "tasks", connections)
+    for program in running.programs:
+        note(folder, program)
+    return Stage(folder, sources, databases["target"], running, connections)
+
+
+def _connection(server: MariaDb) -> dict[str, Any]:
+    login = {"login": server.server.user, "password": server.password}
+    return {"conn_type": "mysql", "host": "127.0.0.1", "port": server.port, **login}
+
+
+def _write_tasks(folder: Path) -> None:
+    tasks = folder / "tasks"
+    (tasks / "sources").mkdir(parents=True)
+    options = {
+        "schedule": "* * * * *",
+        "lock-timeout": "10m",
+        "storage-path": str(folder.resolve() / "storage"),
+        "spark-connection": "spark_windows",
+    }
+    (tasks / f"{TASK}.yaml").write_text(yaml.safe_dump(TASK_FILE | {"unshard": options}, sort_keys=False))
+    for source in shop.SOURCES:
+        body = {"source-id": source, "from": {"conn-id": source.replace("-", "_")}}
+        (tasks / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body, sort_keys=False))

@@ -1,0 +1,162 @@
+"""Dump and load: bulk work on Spark, submitted as an application of its own or run in a live session.
+
+The connection's type decides when the task runs, never when the DAG file is parsed: `spark` (or a plain
+master) goes through spark-submit, which keeps bulk work and windows apart; `spark_connect` (or an `sc://`
+address) runs in the session of a Connect server. The code is the same: `spark_jobs/*.py`.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from unshard.config import Task, is_spark_master
+from unshard.config.secrets import variable_of
+from unshard_airflow.connections import airflow_connections
+from unshard_airflow.operators import UnitOperator, is_past, opened
+from unshard_airflow.outcome import as_json
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from unshard.units.work import Work
+
+PROJECT = Path(__file__).resolve().parents[2]
+PLAIN_MASTER = "unshard_plain_master"
+"""Id under which a master that the task file names outright is shown to the Spark provider."""
+LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+
+class BulkOperator(UnitOperator):
+    """Runs the job of one source where the bulk connection says."""
+
+    job: ClassVar[str] = ""
+    done: ClassVar[str] = ""
+    """The phase that the job ends with."""
+
+    def execute(self, context: "Context") -> Any:
+        from unshard.core.progress import Phase
+
+        with opened(self.task_file) as work:
+            if is_past(work, self.source, Phase(self.done)):
+                return f"source {self.source} is {self.done} already"
+            if is_submitted(work.task.options.bulk_connection):
+                self._submit(work.task)
+            else:
+                self.run_here(work)
+            return as_json(progress(work, self.source))
+
+    def run_here(self, work: "Work") -> None:
+        """Run the unit in this process, on the session that it opens."""
+        raise NotImplementedError
+
+    def on_kill(self) -> None:
+        """Take the submitted application along when the task is stopped."""
+        if (hook := getattr(self, "_hook", None)) is not None:
+            hook.on_kill()
+
+    def _submit(self, task: Task) -> None:
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        connection = task.options.bulk_connection
+        if is_spark_master(connection):
+            os.environ[variable_of(PLAIN_MASTER)] = json.dumps({"conn_type": "spark", "host": connection})
+            connection = PLAIN_MASTER
+        self._hook = SparkSubmitHook(
+            conn_id=connection, name=f"{self.task_id} {task.name} {self.source}", conf=settings(connection),
+            application_args=["--task", self.task_file, "--source", self.source],
+        )  # fmt: skip
+        # Secrets travel in the environment: the hook's own env_vars would show on YARN's command line.
+        try:
+            self._hook.submit(str(PROJECT / "spark_jobs" / self.job), env=submit_environment(task))
+        except AirflowException as error:
+            if (told := permanent_error(str(error))) is not None:
+                raise AirflowFailException(told) from error
+            raise
+
+
+class Dump(BulkOperator):
+    """Reads the rows of a source's shards into Parquet files, chunk by chunk."""
+
+    job = "dump_table.py"
+    done = "dumped"
+
+    def run_here(self, work: "Work") -> None:
+        from unshard.units.dump import dump
+
+        dump(work, self.source)
+
+
+class Load(BulkOperator):
+    """Writes the dumped chunks of a source into the target tables."""
+
+    job = "load_table.py"
+    done = "loaded"
+
+    def run_here(self, work: "Work") -> None:
+        from unshard.units.load import load
+
+        load(work, self.source)
+
+
+def is_submitted(connection: str) -> bool:
+    """Whether bulk work goes through spark-submit."""
+    if is_spark_master(connection):
+        return not connection.startswith("sc://")
+    return str(airflow_connections(connection)["conn_type"]) != "spark_connect"
+
+
+def settings(connection: str) -> dict[str, str]:
+    """Return the Spark settings of a submitted job; a local driver keeps to the loopback address."""
+    host = str(airflow_connections(connection)["host"] or "")
+    return dict(LOCAL_SETTINGS) if host.startswith("local") else {}
+
+
+def submit_environment(task: Task) -> dict[str, str]:
+    """Return the environment of spark-submit: our package, and the connections that the job resolves itself."""
+    path = [str(PROJECT / "include"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {
+        **os.environ,
+        **dict(_secrets(task)),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PATH": os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))),
+    }
+
+
+def permanent_error(output: str) -> str | None:
+    """Find the coded error with which a job has ended, unless its exit code says that it may pass."""
+    code = re.search(r"Error code is: (\d+)", output)
+    told = re.findall(r"^\[US-\d{4}\] .*$", output, re.MULTILINE)
+    if not told or (code and int(code.group(1)) == os.EX_TEMPFAIL):
+        return None
+    return str(told[-1])
+
+
+def progress(work: "Work", source: str) -> Mapping[str, Any]:
+    """Count the chunks of a source by what has happened to them."""
+    chunks = work.meta.chunks.of(source)
+    return {
+        "source": source,
+        "chunks": len(chunks),
+        "dumped": sum(chunk.state != "planned" for chunk in chunks),
+        "loaded": sum(chunk.state == "loaded" for chunk in chunks),
+        "rows": sum(chunk.rows for chunk in chunks),
+        "rows_loaded": sum(chunk.loaded_rows for chunk in chunks),
+    }
+
+
+def _secrets(task: Task) -> Iterator[tuple[str, str]]:
+    endpoints = [task.target, *(instance.source.endpoint for instance in task.instances)]
+    for conn_id in {endpoint.conn_id for endpoint in endpoints if endpoint.conn_id}:
+        yield variable_of(conn_id), json.dumps(dict(airflow_connections(conn_id)))

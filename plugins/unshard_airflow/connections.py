@@ -1,0 +1,31 @@
+"""Airflow Connections as our units know connections: a function from an id to its parts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from unshard.config.secrets import variable_of
+from unshard.errors.config import ConnectionUnknown
+
+
+def airflow_connections(conn_id: str) -> Mapping[str, Any]:
+    """Read a connection from Airflow: secrets backend, environment or metadata database."""
+    connection = _get(conn_id)
+    return {
+        "conn_type": connection.conn_type,
+        "host": connection.host,
+        "port": connection.port,
+        "login": connection.login,
+        "password": connection.password,
+        "schema": connection.schema,
+        "extra": connection.extra or "",
+    }
+
+
+def _get(conn_id: str) -> Any:
+    from airflow.sdk import Connection
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        return Connection.get(conn_id)
+    except AirflowNotFoundException as error:
+        raise ConnectionUnknown(conn_id, variable_of(conn_id)) from error

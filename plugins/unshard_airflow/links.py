@@ -1,0 +1,18 @@
+"""Links from a task instance to what it is about. Airflow stores the address when the task has run."""
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperatorLink
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+
+class LockRunLink(BaseOperatorLink):
+    """From a window's task to the DAG run that waits at the lock."""
+
+    name = "DDL lock"
+
+    def get_link(self, operator: Any, *, ti_key: "TaskInstanceKey") -> str:
+        return f"/dags/{quote(operator.dag_of_locks, safe='')}/runs/{quote(operator.lock, safe='')}"

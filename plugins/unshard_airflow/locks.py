@@ -1,0 +1,154 @@
+"""One DAG run per DDL lock: `[unlock, replace] >> wait_for_shards >> execute_ddl[source]`.
+
+| cleared or died | what happens |
+|---|---|
+| `unlock` cleared | the lock is forced with the shards that have come; who did it stands in `operator_action` |
+| `unlock` died in its first try | the retry does nothing either: only a clear raises `max_tries` |
+| `replace` cleared | it asks for other statements; `unshard_airflow.replace` has its cases |
+| `unlock` or `replace` failed | they are red; the wait goes on all the same |
+| `wait_for_shards` cleared or died | it waits again, or sees at once that the lock is resolved |
+| `execute_ddl` cleared or died | the unit finds the intent row and the structure; nothing runs twice |
+| the lock was resolved elsewhere | `wait_for_shards` ends, all of `execute_ddl` is skipped, the run succeeds |
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from unshard_airflow.operators import opened
+from unshard_airflow.outcome import as_json
+from unshard_airflow.remedies import listed, remedies
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from unshard.units.coordinate import LockView
+
+ACTOR = "airflow"
+STAY_SECONDS = 20.0
+LOOK_SECONDS = 1.0
+
+
+def lock_of(context: "Context") -> str:
+    """Return the lock of a run: its id, or `lock` of a run that somebody started by hand."""
+    run = context["dag_run"]
+    return str((run.conf or {}).get("lock") or run.run_id)
+
+
+class Unlock(BaseOperator):
+    """Does nothing at first. Clearing it forces the lock with the shards that have come."""
+
+    def __init__(self, *, task_file: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.task_file = task_file
+
+    def execute(self, context: "Context") -> Any:
+        if not was_cleared(context):
+            return "clear this task to force the lock with the shards that have come"
+        from unshard.core.orders import Force
+        from unshard.units import coordinate, orders
+
+        with opened(self.task_file) as work:
+            view = coordinate.view(work.meta, lock_of(context))
+            if not view.is_open:
+                return "the lock is resolved already"
+            reason = f"task unlock of run {context['dag_run'].run_id} was cleared"
+            return as_json(orders.give(work.meta, Force(view.id), by=ACTOR, via="clear", reason=reason))
+
+
+def was_cleared(context: "Context") -> bool:
+    """Tell a clear from a retry: only clearing a finished task raises the number of its tries.
+
+    `try_number` grows also when a scheduler finds a task of its dead predecessor and starts it anew.
+    """
+    return int(context["ti"].max_tries) > int(context["task"].retries or 0)
+
+
+class WaitForShards(BaseSensorOperator):
+    """Waits until every shard of the group has reached the DDL, somebody forces the lock, or time is up.
+
+    It looks once a second for a while, gives its worker back, and comes again after `poke_interval`. That must
+    be longer than the scheduler may take to hear of the end of a process (some seconds): it counts a
+    task that is queued again before as failed.
+    """
+
+    def __init__(self, *, task_file: str, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", **kwargs)
+        self.task_file = task_file
+        self.seen: LockView | None = None
+
+    def poke(self, context: "Context") -> bool | PokeReturnValue:
+        until = time.monotonic() + min(STAY_SECONDS, self.timeout / 2)
+        with opened(self.task_file) as work:
+            while not (found := self._look(work, context)) and time.monotonic() < until:
+                time.sleep(LOOK_SECONDS)
+            return found
+
+    def _look(self, work: Any, context: "Context") -> bool | PokeReturnValue:
+        from unshard.units import coordinate
+
+        coordinate.observe(work.meta)
+        view = coordinate.view(work.meta, lock_of(context))
+        if view != self.seen:
+            push(context, view)
+        self.seen, before = view, self.seen
+        if not view.is_open:
+            self.log.info("lock is resolved lock=%s", view.id)
+            return PokeReturnValue(True, members(view))
+        if view.is_executable or view.state == "failed":  # whoever waits for a failed one wants it tried again
+            return PokeReturnValue(True, members(view))
+        if before is None or (before.state, before.missing) != (view.state, view.missing):
+            self.log.info("lock waits lock=%s state=%s missing=%s ready=%s ddl=%s", view.id, view.state,
+                          listed(view.missing), listed(view.ready), view.ddl)  # fmt: skip
+        return False
+
+    def remedies(self) -> Sequence[str]:
+        """Say what a person can do about the lock that was waited for in vain."""
+        return remedies(self.seen, self.task_file) if self.seen else ()
+
+
+class ExecuteDdl(BaseOperator):
+    """Executes the DDL on the target in the owner's name; the other members have nothing to do."""
+
+    template_fields: Sequence[str] = ("member",)
+
+    def __init__(self, *, task_file: str, member: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.task_file = task_file
+        self.member = member or {}
+        self.seen: LockView | None = None
+
+    def execute(self, context: "Context") -> Any:
+        source, owner = self.member["source"], self.member["owner"]
+        if source != owner:
+            raise AirflowSkipException(f"{owner} is the owner and executes the DDL for all")
+        from unshard.units import coordinate
+
+        lock = lock_of(context)
+        with opened(self.task_file) as work:
+            if not coordinate.view(work.meta, lock).is_open:
+                raise AirflowSkipException(f"lock {lock} is resolved already")
+            self.seen = done = coordinate.execute(work.meta, work.target, lock)
+        if done.is_open:
+            raise AirflowFailException(done.error or f"lock {lock} is {done.state} again: clear wait_for_shards")
+        self.log.info("lock is resolved lock=%s ddl=%s", lock, done.ddl)
+        return as_json(done)
+
+    def remedies(self) -> Sequence[str]:
+        """Say what a person can do about a DDL that the target refuses."""
+        return remedies(self.seen, self.task_file) if self.seen else ()
+
+
+def members(view: "LockView") -> list[dict[str, str]]:
+    """Return what `execute_ddl` is mapped over: each source of the group, with the owner's name."""
+    owner = view.owner or ""
+    return [{"source": source, "owner": owner} for source in view.members or ([owner] if owner else [])]
+
+
+def push(context: "Context", view: "LockView") -> None:
+    """Show owner, members and DDL on the task; they are there while it waits, too."""
+    for key in ("owner", "members", "ddl", "missing"):
+        context["ti"].xcom_push(key=key, value=as_json(getattr(view, key)))

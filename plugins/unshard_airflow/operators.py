@@ -1,0 +1,124 @@
+"""Operators: one per unit. Each loads the task file, opens what the unit works with, runs it, reports.
+
+The report goes to XCom for people to read and for the next task of the same run; what is true stands in
+the meta store, so that any task may be cleared at any time.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from unshard.config import load_task
+from unshard_airflow.connections import airflow_connections
+from unshard_airflow.outcome import as_json, failures_told
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from unshard.units.work import Work
+
+NOT_HANDED_OVER = "source {source} is not handed over to the windows yet (phase {phase}): run {dag} first"
+
+
+@contextlib.contextmanager
+def opened(task_file: str) -> "Iterator[Work]":
+    """Open the task with Airflow's connections; errors end or retry the task instance."""
+    from unshard.units.work import open_work
+
+    with failures_told(), open_work(load_task(Path(task_file)), airflow_connections) as work:
+        yield work
+
+
+class UnitOperator(BaseOperator):
+    """Runs one unit of a task, for one source unless it is about all."""
+
+    template_fields: Sequence[str] = ("source",)
+    ui_color = "#eef4fb"
+
+    def __init__(self, *, task_file: str, source: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.task_file = task_file
+        self.source = source
+
+    def execute(self, context: "Context") -> Any:
+        with opened(self.task_file) as work:
+            return as_json(self.unit(work, context))
+
+    def unit(self, work: "Work", context: "Context") -> Any:
+        """Do the work; the result becomes the XCom value."""
+        raise NotImplementedError
+
+
+class Precheck(UnitOperator):
+    """Finds everything that would stop the task later, before the first row moves."""
+
+    def execute(self, context: "Context") -> Any:
+        from unshard.units.precheck import precheck, raise_if_failed
+        from unshard.units.status import loaded_sources
+
+        with failures_told():
+            task = load_task(Path(self.task_file))
+            for warning in task.warnings:
+                self.log.warning("%s", warning)
+            items = precheck(task, airflow_connections, loaded_sources(task, airflow_connections))
+            for item in items:
+                self.log.info("%s", item)
+            raise_if_failed(items)
+        return {"items": len(items), "warnings": [as_json(item) for item in items if item.severity != "ok"]}
+
+
+class Snapshot(UnitOperator):
+    """Records where the binlog of a source stands and the structure of its shards."""
+
+    def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.core.progress import Phase
+        from unshard.units.snapshot import take_snapshot
+
+        if is_past(work, self.source, Phase.SNAPSHOT):
+            return f"source {self.source} has its snapshot already"
+        return take_snapshot(work, self.source)
+
+
+class Handover(UnitOperator):
+    """Hands loaded sources over to the windows and wakes them."""
+
+    def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.units.load import handover
+
+        return handover(work)
+
+
+class Relay(UnitOperator):
+    """Pulls the binlog of a source into the relay, up to the end that the source has now."""
+
+    def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.core.progress import Phase
+        from unshard.units.relay import pull
+
+        state, checkpoint = work.meta.sources.get(self.source), work.meta.checkpoints.get(self.source)
+        if state is None or state.phase is not Phase.SYNC or checkpoint is None:
+            phase = state.phase if state else Phase.NEW
+            dag = f"unshard_full__{work.task.name}"
+            raise AirflowSkipException(NOT_HANDED_OVER.format(source=self.source, phase=phase, dag=dag))
+        server_id = work.task.instance(self.source).source.server_id
+        return pull(self.source, work.sources[self.source], work.store, checkpoint.location, server_id=server_id,
+                    identity=state.identity)  # fmt: skip
+
+
+class Apply(UnitOperator):
+    """Runs one window of a source: plan, Spark, commit."""
+
+    def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.units.sync import run_window
+
+        return run_window(work, self.source)
+
+
+def is_past(work: "Work", source: str, phase: Any) -> bool:
+    """Whether the source has reached that phase."""
+    state = work.meta.sources.get(source)
+    return state is not None and state.phase.order >= phase.order

@@ -1,0 +1,51 @@
+"""Between our values and Airflow's: coded errors to retries or failures, reports to XCom."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from unshard.core.model import Location, Shard, TableId
+from unshard.errors import UnshardError
+
+NOUNS = (Location, TableId, Shard, UnshardError)
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def failures_told() -> Iterator[None]:
+    """Fail at once when a retry cannot help; a transient error goes Airflow's way of retries."""
+    try:
+        yield
+    except UnshardError as error:
+        if error.transient:
+            raise
+        raise AirflowFailException(str(error)) from error
+
+
+def as_json(value: Any) -> Any:
+    """Turn a report into what XCom stores; names of tables and positions become text."""
+    if is_dataclass(value) and not isinstance(value, NOUNS):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            return {str(key): as_json(item) for key, item in value.items()}
+        case Sequence() | Set() if not isinstance(value, str | bytes):
+            return [as_json(item) for item in value]
+        case _:
+            return str(value)
+
+
+def tell_failure(context: Mapping[str, Any]) -> None:
+    """Log what failed and what helps; `on_failure_callback` of every task, and the place for a notifier."""
+    task, instance = context["task"], context["ti"]
+    log.error("task failed dag=%s run=%s task=%s error=%s", instance.dag_id, instance.run_id, instance.task_id,
+              context.get("exception"))  # fmt: skip
+    for line in getattr(task, "remedies", lambda: ())():
+        log.error("%s", line)

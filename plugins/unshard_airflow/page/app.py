@@ -1,0 +1,140 @@
+"""The routes of the page. A GET changes nothing; a POST needs our own form, and the right to change the task.
+
+| route | shows or does |
+|---|---|
+| `/` | tasks that the user may see |
+| `/task/<task>` | sources, locks, history |
+| `/task/<task>/lock/<lock>` | one lock, with a form for each order |
+| `/task/<task>/lock/<lock>/preview` | POST: the dry run of an order, with a button that gives it |
+| `/task/<task>/lock/<lock>/give` | POST: the order |
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from unshard.errors import UnshardError
+from unshard_airflow.page import guard, shown
+from unshard_airflow.page.desk import Desk
+from unshard_airflow.page.pages import Answer, Pages, Visit
+from unshard_airflow.page.site import Site
+
+LONGEST_FORM = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What somebody who may has sent by a form of ours."""
+
+    visit: Visit
+    fields: dict[str, str]
+
+
+def application(site: Site, desk: Desk) -> FastAPI:
+    """Make the page."""
+    app = FastAPI(title="unshard", docs_url=None, redoc_url=None, openapi_url=None)
+    pages = Pages(site, desk)
+
+    async def visit(request: Request, task: str, user: Annotated[Any, Depends(site.user_of)]) -> Visit:
+        return await run_in_threadpool(pages.visit, request, task, user)
+
+    async def form(visit: Annotated[Visit, Depends(visit)]) -> Form:
+        return Form(visit, await _fields(site, visit))
+
+    @app.get("/style.css")
+    async def style() -> Response:
+        return Response(shown.STYLE, media_type="text/css", headers={"Cache-Control": "max-age=300"})
+
+    @app.get("/")
+    async def overview(request: Request, user: Annotated[Any, Depends(site.user_of)]) -> Response:
+        return _html(await run_in_threadpool(pages.overview, _root(request), user))
+
+    _add_views(app, pages, visit)
+    _add_orders(app, pages, form, site)
+    _show_failures(app)
+    return app
+
+
+def _add_views(app: FastAPI, pages: Pages, visit: Callable[..., Any]) -> None:
+    known = Annotated[Visit, Depends(visit)]
+
+    @app.get("/task/{task}")
+    async def one_task(visit: known) -> Response:
+        return _html(await run_in_threadpool(pages.task, visit), visit)
+
+    @app.get("/task/{task}/lock/{lock}")
+    async def one_lock(visit: known, lock: str, told: str = "") -> Response:
+        return _html(await run_in_threadpool(pages.lock, visit, lock, told), visit)
+
+    # Airflow follows the iframe in its own address, and reloads that with a GET.
+    @app.get("/task/{task}/lock/{lock}/preview")
+    @app.get("/task/{task}/lock/{lock}/give")
+    async def reloaded(visit: known, lock: str) -> Response:
+        return RedirectResponse(visit.at_lock(lock), 303)
+
+
+def _add_orders(app: FastAPI, pages: Pages, form: Callable[..., Any], site: Site) -> None:
+    sent = Annotated[Form, Depends(form)]
+
+    @app.post("/task/{task}/lock/{lock}/preview")
+    async def preview(form: sent, lock: str) -> Response:
+        return _html(await run_in_threadpool(pages.preview, form.visit, lock, form.fields), form.visit)
+
+    @app.post("/task/{task}/lock/{lock}/give")
+    async def give(form: sent, lock: str) -> Response:
+        answer = await run_in_threadpool(pages.give, form.visit, lock, form.fields)
+        if answer is not None:
+            return _html(answer, form.visit)
+        told = await site.wake(form.visit.request, form.visit.file.dag, lock)
+        return RedirectResponse(f"{form.visit.at_lock(lock)}?told={told}", 303)
+
+
+async def _fields(site: Site, visit: Visit) -> dict[str, str]:
+    """Return the fields of a form of ours, sent by who may change the task; 403 otherwise."""
+    request = visit.request
+    if not visit.may_act:
+        raise HTTPException(403, f"you may look at {visit.task.name}, not change it: that takes the right to clear "
+                                 f"task instances of {visit.file.dag}")  # fmt: skip
+    if not guard.is_from_us(request.headers, site.base_url):
+        raise HTTPException(403, "the request does not come from a page of this Airflow")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_FORM:
+            raise HTTPException(413, f"a form of more than {LONGEST_FORM} bytes is not taken")
+    fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+    session, given = request.cookies.get(guard.COOKIE, ""), fields.get(guard.FIELD, "")
+    if not guard.is_token(site.secret, session, visit.user.get_id(), visit.task.name, given):
+        raise HTTPException(403, "the form is not of this session any more: open the lock again")
+    return fields
+
+
+def _html(answer: Answer, visit: Visit | None = None) -> Response:
+    response = HTMLResponse(shown.html(answer.template, answer.values), answer.status, dict(shown.HEADERS))
+    if visit is not None and visit.may_act and visit.request.cookies.get(guard.COOKIE) != visit.session:
+        response.set_cookie(guard.COOKIE, visit.session, path=visit.root or "/", httponly=True, samesite="strict",
+                            secure=visit.request.url.scheme == "https")  # fmt: skip
+    return response
+
+
+def _root(request: Request) -> str:
+    """Return where the page is mounted."""
+    return str(request.scope.get("root_path", ""))
+
+
+def _show_failures(app: FastAPI) -> None:
+    def failure(request: Request, status: int, text: str) -> Response:
+        return _html(Answer("failure.html", {"root": _root(request), "status": status, "text": text}, status))
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        return failure(request, error.status_code, str(error.detail))
+
+    @app.exception_handler(UnshardError)
+    async def coded(request: Request, error: UnshardError) -> Response:
+        return failure(request, 502, str(error))

@@ -1,0 +1,152 @@
+"""What the page reads and what it orders: tasks from their files, all else from the task's meta store.
+
+Reading changes nothing, and asks the sources only on the page of one task: an overview that many people leave
+open must not knock at every source of every task.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from unshard.config import Task, load_task
+from unshard.core.orders import Order
+from unshard.errors import UnshardError
+from unshard_airflow.connections import airflow_connections
+from unshard_airflow.files import DEFAULT, VARIABLE, invalid_dag_id
+from unshard_airflow.graph import DDL, FULL
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta.locks import Execution, OperatorAction
+    from unshard.units.coordinate import LockView
+    from unshard.units.status import SourceStatus
+
+VIA = "page"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFile:
+    """One file of the folder: a task, or what it is instead."""
+
+    name: str
+    dag: str
+    """The DAG whose permissions hold for it."""
+    task: Task | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has been ordered and executed, the newest first."""
+
+    actions: "tuple[OperatorAction, ...]"
+    executions: "tuple[Execution, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A task in a few figures."""
+
+    sources: "tuple[SourceStatus, ...]" = ()
+    locks: "tuple[LockView, ...]" = ()
+    error: UnshardError | None = None
+
+
+class Desk(Protocol):
+    """Where tasks and locks are looked at and orders are given."""
+
+    def files(self) -> Sequence[TaskFile]:
+        """Return all task files."""
+
+    def overview(self, task: Task) -> Overview:
+        """Return what the meta store knows; a store that does not answer is an error in the value."""
+
+    def sources(self, task: Task) -> "Sequence[SourceStatus]":
+        """Return where the sources stand, asking them."""
+
+    def locks(self, task: Task) -> "Sequence[LockView]":
+        """Return open and newest resolved locks, the oldest first."""
+
+    def history(self, task: Task, lock: str | None = None) -> History:
+        """Return orders and executions of one lock or all."""
+
+    def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:
+        """Return the order, bound to the DDL that it means now, and what it would do."""
+
+    def give(self, task: Task, order: Order, by: str, reason: str) -> "LockView":
+        """Carry the order out."""
+
+
+class TaskFolder:
+    """The desk over the folder of task files that the DAGs are made of."""
+
+    def files(self) -> Sequence[TaskFile]:
+        """Return all task files, by their names."""
+        folder = Path(os.environ.get(VARIABLE) or DEFAULT)
+        return [_task_file(path) for path in sorted(folder.glob("*.yaml"))]
+
+    def overview(self, task: Task) -> Overview:
+        """Return what the meta store knows."""
+        from unshard.units import coordinate, status
+
+        try:
+            with _meta(task) as meta:
+                known = tuple(status.known(meta, instance.source.id) for instance in task.instances)
+                return Overview(known, coordinate.views(meta) if meta else ())
+        except UnshardError as error:
+            return Overview(error=error)
+
+    def sources(self, task: Task) -> "Sequence[SourceStatus]":
+        """Ask the sources side by side."""
+        from unshard.units.status import status
+
+        return status(task, airflow_connections)
+
+    def locks(self, task: Task) -> "Sequence[LockView]":
+        """Return open and newest resolved locks."""
+        from unshard.units import coordinate
+
+        with _meta(task) as meta:
+            return coordinate.views(meta, resolved=True) if meta else ()
+
+    def history(self, task: Task, lock: str | None = None) -> History:
+        """Return orders and executions."""
+        with _meta(task) as meta:
+            if meta is None:
+                return History((), ())
+            actions, executions = meta.locks.actions(lock), meta.locks.executions(lock)
+        return History(actions[::-1], executions[::-1])
+
+    def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:
+        """Return the order, bound to the DDL that it means now, and its dry run."""
+        from unshard.units import orders
+        from unshard.units.work import open_work
+
+        with open_work(task, airflow_connections) as work:
+            order = orders.pinned(work.meta, order)
+            return order, orders.preview(work.meta, order)
+
+    def give(self, task: Task, order: Order, by: str, reason: str) -> "LockView":
+        """Give the order in the user's name."""
+        from unshard.units import orders
+        from unshard.units.work import open_work
+
+        with open_work(task, airflow_connections) as work:
+            return orders.give(work.meta, order, by=by, via=VIA, reason=reason)
+
+
+@contextlib.contextmanager
+def _meta(task: Task) -> Iterator[Any]:
+    from unshard.units.status import existing_meta
+
+    with existing_meta(task, airflow_connections) as meta:
+        yield meta
+
+
+def _task_file(path: Path) -> TaskFile:
+    try:
+        task = load_task(path.resolve())
+    except UnshardError:
+        return TaskFile(path.name, invalid_dag_id(path), None)
+    return TaskFile(task.name, (DDL if task.task_mode.syncs else FULL) + task.name, task)

@@ -1,0 +1,118 @@
+"""What the page needs of Airflow, and the one place that knows where Airflow keeps it.
+
+The login dependency and the auth manager are Airflow's own machinery and may move with a release; the
+REST API, through which a waiting run is woken, is public. Tests stand in a `Site` of their own.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httpx
+from fastapi import Request
+
+log = logging.getLogger(__name__)
+
+WAIT = "wait_for_shards"
+FINISHED = ("failed", "success")
+
+
+class Woken(StrEnum):
+    """What was done to the run of a lock after an order."""
+
+    RUNNING = "running"
+    """Nothing: it looks at the lock by itself."""
+    CLEARED = "cleared"
+    """It had ended, so its wait was cleared."""
+    ABSENT = "absent"
+    """Nothing: the next window starts it."""
+    REFUSED = "refused"
+    """Airflow did not let its wait be cleared."""
+
+
+class User(Protocol):
+    """Who is logged in."""
+
+    def get_id(self) -> str:
+        """Return the id that never changes."""
+
+    def get_name(self) -> str:
+        """Return the name to show and to record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Airflow, as the page sees it."""
+
+    user_of: Callable[..., Any]
+    """A FastAPI dependency: the user, or 401."""
+    may: Callable[[User, bool, str], bool]
+    """Whether the user may see (False) or change (True) the runs of a DAG."""
+    wake: Callable[[Request, str, str], Awaitable[Woken]]
+    """Let the run of a lock that has given up look again, in the user's own name."""
+    secret: bytes = field(repr=False)
+    base_url: str = ""
+
+
+def airflow_site() -> Site:
+    """Return the Airflow of this API server."""
+    from airflow.api_fastapi.core_api.security import get_user
+    from airflow.configuration import conf
+
+    return Site(
+        user_of=get_user,
+        may=_may,
+        wake=_wake,
+        secret=conf.get_mandatory_value("api", "secret_key").encode(),
+        base_url=conf.get("api", "base_url", fallback=""),
+    )
+
+
+def _may(user: Any, change: bool, dag: str) -> bool:
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+    from airflow.models.dag import DagModel
+
+    return get_auth_manager().is_authorized_dag(
+        method="PUT" if change else "GET",
+        access_entity=DagAccessEntity.TASK_INSTANCE,
+        details=DagDetails(id=dag, team_name=DagModel.get_team_name(dag)),
+        user=user,
+    )
+
+
+async def _wake(request: Request, dag: str, run: str) -> Woken:
+    """Clear the wait of a finished run through Airflow's REST API, without leaving the process.
+
+    So the user's own rights are asked once more, and Airflow's audit log says who it was.
+    """
+    from airflow.api_fastapi.main import app
+
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://airflow", headers=_login(request)) as api:
+        return await woken(api, dag, run)
+
+
+async def woken(api: httpx.AsyncClient, dag: str, run: str) -> Woken:
+    """Clear the wait of the run if the run has ended."""
+    at = f"/api/v2/dags/{quote(dag, safe='')}"
+    found = await api.get(f"{at}/dagRuns/{quote(run, safe='')}")
+    if found.status_code == httpx.codes.NOT_FOUND:
+        return Woken.ABSENT
+    if found.is_success and found.json()["state"] not in FINISHED:
+        return Woken.RUNNING
+    body = {"dag_run_id": run, "task_ids": [WAIT], "include_downstream": True, "only_failed": False,
+            "reset_dag_runs": True, "dry_run": False}  # fmt: skip
+    cleared = await api.post(f"{at}/clearTaskInstances", json=body)
+    if cleared.is_success:
+        return Woken.CLEARED
+    log.error("the order is given, but its run cannot be woken dag=%s run=%s status=%s", dag, run, cleared.status_code)
+    return Woken.REFUSED
+
+
+def _login(request: Request) -> Mapping[str, str]:
+    """Return the headers by which Airflow has known the user."""
+    return {name: request.headers[name] for name in ("cookie", "authorization") if name in request.headers}

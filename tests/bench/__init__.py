@@ -1,0 +1,1 @@
+"""Figures with their spread; both sides of a comparison are measured in one run, alternating."""

@@ -1,0 +1,55 @@
+"""Fixtures that every level of tests shares: real MariaDB servers on free loopback ports."""
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from unshard_demo import servers
+
+# A deadline would measure how busy the machine is.
+settings.register_profile("unshard", deadline=None)
+settings.load_profile("unshard")
+
+
+@pytest.fixture(scope="session")
+def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this run keeps its servers; a missing MariaDB fails instead of skipping silently."""
+    if shutil.which("mariadbd") is None:
+        pytest.fail("mariadbd is not installed: run `make setup`")
+    return tmp_path_factory.mktemp("mariadb")
+
+
+@pytest.fixture(scope="session")
+def source_1(server_folder: Path) -> Iterator[servers.MariaDb]:
+    with servers.running(server_folder / "source-1", server_id=101) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def source_2(server_folder: Path) -> Iterator[servers.MariaDb]:
+    with servers.running(server_folder / "source-2", server_id=102) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def target(server_folder: Path) -> Iterator[servers.MariaDb]:
+    with servers.running(server_folder / "target") as server:
+        yield server
+
+
+@pytest.fixture
+def unique() -> str:
+    """A schema name that no other test uses."""
+    return f"t_{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def upstream_server(server_folder: Path, tmp_path: Path) -> Iterator[servers.MariaDb]:
+    """A source with a table d.t of its own, for tests that read all of its binlog, reset or purge it."""
+    with servers.running(server_folder / tmp_path.name, server_id=301) as server:
+        server.run("CREATE DATABASE d", "CREATE TABLE d.t(id int primary key auto_increment, v varchar(100))")
+        yield server

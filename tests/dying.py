@@ -1,0 +1,112 @@
+"""Processes that kill themselves (SIGKILL) at a named point of a unit, for tests of what a death leaves behind."""
+
+import dataclasses
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from tests.localspark import LocalSpark
+from unshard.config import load_task
+from unshard.core.orders import Force
+from unshard.units import coordinate, relay
+from unshard.units.orders import give
+from unshard.units.sync import run_window
+from unshard.units.work import Work, open_work
+
+DIED = -signal.SIGKILL
+SECONDS = 120.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Before, in or after a function, `module:name`; *in* is where its transaction is about to be committed."""
+
+    when: str
+    place: str
+
+
+def window(work: Work, source: str) -> None:
+    checkpoint = work.meta.checkpoints.get(source)
+    assert checkpoint is not None
+    relay.pull(source, work.sources[source], work.store, checkpoint.location)
+    run_window(work, source)
+
+
+def observe(work: Work, _: str) -> None:
+    coordinate.observe(work.meta)
+
+
+def execute(work: Work, lock: str) -> None:
+    coordinate.execute(work.meta, work.target, lock)
+
+
+def force(work: Work, lock: str) -> None:
+    give(work.meta, Force(lock), "operator", "test", "because")
+
+
+ACTIONS: dict[str, Callable[[Work, str], None]] = {
+    "window": window, "observe": observe, "execute": execute, "force": force,
+}  # fmt: skip
+
+
+def run_until_death(task: Path, action: str, subject: str, point: Point) -> int | None:
+    """Run an action of a task in a process of its own that dies at the point; return how that ended."""
+    # The server of the forks imports everything once; it finds our modules by this path only.
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=_act, args=(task, action, subject, point))
+    process.start()
+    process.join(SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return process.exitcode
+
+
+def _act(task: Path, action: str, subject: str, point: Point) -> None:
+    _arm(point)
+    with open_work(load_task(task)) as work:
+        ACTIONS[action](dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark), subject)
+
+
+def _arm(point: Point) -> None:
+    module, _, path = point.place.partition(":")
+    holder: Any = importlib.import_module(module)
+    *owners, name = path.split(".")
+    for owner in owners:
+        holder = getattr(holder, owner)
+    function = getattr(holder, name)
+
+    def replacement(*given: Any, **named: Any) -> Any:
+        if point.when == "before":
+            _die()
+        if point.when == "in":
+            _die_at_commit()
+        found = function(*given, **named)
+        _die()
+        return found
+
+    setattr(holder, name, replacement)
+
+
+def _die_at_commit() -> None:
+    send = pymysql.connections.Connection._execute_command
+
+    def replacement(self: Any, command: int, sql: str | bytes) -> None:
+        if (sql.encode() if isinstance(sql, str) else sql).strip().upper() == b"COMMIT":
+            _die()
+        send(self, command, sql)
+
+    pymysql.connections.Connection._execute_command = replacement  # type: ignore[method-assign]
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

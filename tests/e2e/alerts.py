@@ -1,0 +1,14 @@
+"""A notifier as a user would write one: it puts every alert into a file that the environment names."""
+
+import os
+from pathlib import Path
+
+from unshard_airflow.alerts import Alert, FailureNotifier
+
+VARIABLE = "UNSHARD_TEST_ALERTS"
+
+
+class ToFile(FailureNotifier):
+    def send(self, alert: Alert) -> None:
+        with Path(os.environ[VARIABLE]).open("a") as file:
+            file.write(f"{alert.text}\n\n")

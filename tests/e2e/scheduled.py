@@ -1,0 +1,135 @@
+"""What the tests of a running scheduler do with it: wait for runs, for locks, for the target to be right."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.e2e.browser import Browser
+from tests.e2e.merge import Merge
+from unshard_demo.airflow import Airflow
+
+SECONDS = 300.0
+
+
+def succeed(airflow: Airflow, dag: str, run: str) -> dict[str, Any]:
+    """Wait for a run to end well; return the states of its tasks."""
+    state = airflow.await_run(dag, run, SECONDS)
+    states = airflow.states(dag, run)
+    assert state == "success", states
+    return states
+
+
+def is_equal(merge: Merge) -> bool:
+    try:
+        merge.assert_equal()
+    except AssertionError:
+        return False
+    return True
+
+
+def await_equal(airflow: Airflow, merge: Merge) -> None:
+    """Wait until the windows have brought the target to the union; the last look says what differs."""
+    airflow.trigger(f"unshard_sync__{merge.name}")
+    try:
+        airflow.await_true(lambda: is_equal(merge), SECONDS, "target equals union")
+    finally:
+        merge.assert_equal()
+
+
+@contextlib.contextmanager
+def steady_load(merge: Merge) -> Iterator[None]:
+    """Write into all sources, ten times a second, for the length of the block."""
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.wait(0.1):
+            number += 1
+            for source, tables in merge.shards.items():
+                merge.sources[source].run(f"UPDATE {tables[0]} SET amount = {number} WHERE id % 10 = {number % 10}")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def open_lock(airflow: Airflow, merge: Merge, number: int) -> str:
+    """Wait for the run of the lock that is opened as number `number`; return its id."""
+    dag = f"unshard_ddl__{merge.name}"
+    airflow.trigger(f"unshard_sync__{merge.name}")
+    airflow.await_true(lambda: len(airflow.runs(dag)) >= number, SECONDS, "a run for the lock")
+    return str(airflow.runs(dag)[number - 1]["dag_run_id"])
+
+
+def await_wait(airflow: Airflow, dag: str, lock: str, state: str) -> None:
+    """Wait until the coordinator of a lock is in that state."""
+    airflow.await_true(lambda: airflow.states(dag, lock)["wait_for_shards"] == state, SECONDS, f"a wait {state}")
+
+
+def links_to_locks(airflow: Airflow, merge: Merge) -> set[str | None]:
+    """Return where the windows' tasks `start_lock` lead."""
+    sync = f"unshard_sync__{merge.name}"
+    runs = [run["dag_run_id"] for run in airflow.runs(sync)]
+    started = [
+        (run, task["map_index"])
+        for run in runs
+        for task in airflow.tasks(sync, run)
+        if task["task_id"] == "start_lock" and task["map_index"] >= 0 and task["state"] == "success"
+    ]
+    return {airflow.links(sync, run, "start_lock", index)["DDL lock"] for run, index in started}
+
+
+def is_added(airflow: Airflow, merge: Merge, lock: str) -> bool:
+    """Whether the target has the new column; lets a lock that is red wait again, as a person would."""
+    dag = f"unshard_ddl__{merge.name}"
+    if airflow.run(dag, lock)["state"] == "failed":
+        airflow.clear(dag, lock, "wait_for_shards")
+    return bool(merge.target.run(f"SHOW COLUMNS FROM {merge.table} LIKE 'extra'"))
+
+
+def log_in(browser: Browser, airflow: Airflow, user: str) -> None:
+    """Log in to the web page as one of the private Airflow's users."""
+    browser.forget()
+    browser.go(airflow.url)
+    browser.fill("input[name=username]", user)
+    browser.fill("input[name=password]", airflow.password)
+    browser.click("button[type=submit]")
+    browser.await_element("a[href='/plugin/unshard']")
+
+
+def answer(airflow: Airflow, asked: tuple[str, str, str], choice: str, fields: dict[str, str],
+           done: Callable[[], bool]) -> None:  # fmt: skip
+    """Answer the question of a task (DAG, run, task) whenever it asks, until the answer has had its effect."""
+    dag, run, task = asked
+    at = f"dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
+
+    def is_asking() -> bool:
+        return airflow.states(dag, run)[task] == "awaiting_input"
+
+    def is_done() -> bool:
+        if not done() and is_asking():
+            # No person is faster than the scheduler hears of the end of the process that has asked.
+            await_rounds(airflow)
+            with contextlib.suppress(RuntimeError):  # the question was withdrawn
+                airflow.api("PATCH", at, {"chosen_options": [choice], "params_input": fields})
+                airflow.await_true(lambda: not is_asking(), SECONDS, "the answer is taken")
+        return done()
+
+    airflow.await_true(is_done, SECONDS, f"an answer to {task}")
+
+
+def await_rounds(airflow: Airflow) -> None:
+    """Wait until the scheduler has gone all its ways since now."""
+    beats: set[str] = set()
+
+    def has_beaten() -> bool:
+        with contextlib.suppress(OSError):  # SQLite was busy
+            beats.add(airflow.health()["scheduler"]["latest_scheduler_heartbeat"])
+        return len(beats) > 2
+
+    airflow.await_true(has_beaten, SECONDS, "two heartbeats of the scheduler")

@@ -1,0 +1,89 @@
+"""The DAGs through Airflow's own `dag.test()`: real servers, local Spark, bulk work by spark-submit."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.merge import SUBMIT, Merge, merging
+from unshard_demo import airflow
+from unshard_demo.servers import MariaDb
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
+
+SECONDS = 400
+RUN = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+bag = DagBag(dag_folder=sys.argv[1])
+assert not bag.import_errors, bag.import_errors
+run = bag.dags[sys.argv[2]].test()
+from airflow.utils.session import create_session
+with create_session() as session:
+    states = {f"{t.task_id}[{t.rendered_map_index or t.map_index}]" if t.map_index >= 0 else t.task_id: str(t.state)
+              for t in run.get_task_instances(session=session)}
+json.dump({"state": str(run.state), "tasks": states}, open(sys.argv[3], "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def merge(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Merge]:
+    folder = tmp_path_factory.mktemp("dagtest")
+    with merging("dagtest", folder, {"east-1": source_1, "west-1": source_2}, target) as merge:
+        merge.write_task(spark_connection="local[2]", bulk_connection=SUBMIT, schedule="0 3 * * *")
+        yield merge
+
+
+def run_dag(merge: Merge, kind: str) -> dict[str, Any]:
+    """Run one DAG by `dag.test()`; return its state and those of its tasks."""
+    env = airflow.prepare(merge.folder / "airflow", merge.tasks, merge.connections)
+    told, log = merge.folder / f"{kind}.json", merge.folder / f"{kind}.log"
+    dags = str(airflow.PROJECT / "dags")
+    with log.open("ab") as output:
+        subprocess.run([sys.executable, "-c", RUN, dags, f"unshard_{kind}__{merge.name}", str(told)], env=env,
+                       check=False, timeout=SECONDS, stdout=output, stderr=output)  # fmt: skip
+    assert told.exists(), log.read_text()[-5000:]
+    body: dict[str, Any] = json.loads(told.read_text())
+    assert body["state"] == "success", f"{body}\n{log.read_text()[-5000:]}"
+    return body
+
+
+def test_windows_before_the_full_load_do_nothing(merge: Merge) -> None:
+    tasks = run_dag(merge, "sync")["tasks"]
+    assert tasks["relay[east-1]"] == tasks["apply[0]"] == tasks["again"] == "skipped"
+    assert tasks["report"] == "success"
+
+
+def test_full_load_then_windows(merge: Merge) -> None:
+    merge.change(1)
+    tasks = run_dag(merge, "full")["tasks"]
+    assert set(tasks.values()) == {"success"}
+    assert {f"dump[{source}]" for source in merge.sources} <= set(tasks)
+    assert merge.assert_equal() > 0
+
+    merge.change(2)
+    tasks = run_dag(merge, "sync")["tasks"]
+    assert tasks["apply[east-1]"] == tasks["apply[west-1]"] == tasks["report"] == "success"
+    assert tasks["again"] == tasks["start_lock"] == tasks["failed"] == "skipped"
+    merge.assert_equal()
+
+
+def test_full_load_again_changes_nothing(merge: Merge) -> None:
+    rows = merge.assert_equal()
+    assert set(run_dag(merge, "full")["tasks"].values()) == {"success"}
+    assert merge.assert_equal() == rows
+
+
+def test_nothing_secret_in_logs_and_values(merge: Merge) -> None:
+    written = [path for path in merge.folder.rglob("*") if path.is_file() and path.stat().st_size < 50_000_000]
+    assert any(path.name == "airflow.db" for path in written), "the test must look at the metadata database"
+    assert not [str(path) for path in written if merge.password.encode() in path.read_bytes()]
+
+
+def test_files_are_private(merge: Merge) -> None:
+    assert (merge.folder / "airflow").stat().st_mode & 0o077 == 0

@@ -1,0 +1,342 @@
+"""The DAGs under a running scheduler: full load, windows that wake each other, a DDL lock that is forced by a clear.
+
+Bulk work and windows share one Spark Connect server here; `test_airflow_dag.py` has the other ways.
+"""
+
+import contextlib
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.e2e import alerts
+from tests.e2e.browser import Browser, browsing
+from tests.e2e.merge import Merge, merging
+from tests.e2e.scheduled import (
+    SECONDS,
+    answer,
+    await_equal,
+    await_wait,
+    is_added,
+    links_to_locks,
+    log_in,
+    open_lock,
+    steady_load,
+    succeed,
+)
+from unshard_demo.airflow import Airflow, running_airflow
+from unshard_demo.servers import MariaDb
+from unshard_demo.spark import running_spark
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
+
+ADD = "ALTER TABLE {} ADD COLUMN extra INT NOT NULL DEFAULT 5"
+WIDEN = "ALTER TABLE {} MODIFY COLUMN name VARCHAR(80) NOT NULL"
+NOTE = "ALTER TABLE {} ADD COLUMN note VARCHAR({})"
+RESIZE = "ALTER TABLE {} MODIFY COLUMN name VARCHAR(60) NOT NULL"
+
+
+@pytest.fixture(scope="module")
+def merge(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Merge]:
+    folder = tmp_path_factory.mktemp("scheduled")
+    with merging("scheduled", folder, {"north-1": source_1, "south-1": source_2}, target) as merge:
+        merge.write_task(spark_connection="live", bulk_connection="live", schedule="* * * * *", lock_timeout="1h")
+        yield merge
+
+
+@pytest.fixture(scope="module")
+def hasty(merge: Merge) -> Iterator[Merge]:
+    """A second task over the same servers whose locks wait for a moment only."""
+    with merging("impatient", merge.folder, merge.sources, merge.target) as other:
+        other.write_task(spark_connection="live", bulk_connection="live", schedule="* * * * *", lock_timeout="3s")
+        yield other
+
+
+@pytest.fixture(scope="module")
+def airflow(merge: Merge, hasty: Merge) -> Iterator[Airflow]:
+    with running_spark(merge.folder / "spark") as spark:
+        connections = merge.connections | {"live": spark.connection}
+        settings = {"UNSHARD_NOTIFIER": "tests.e2e.alerts.ToFile", alerts.VARIABLE: str(merge.folder / "alerts")}
+        with running_airflow(merge.folder / "airflow", merge.tasks, connections, settings) as airflow:
+            for name in (merge.name, hasty.name):
+                airflow.await_dags(*(f"unshard_{kind}__{name}" for kind in ("full", "sync", "ddl")))
+            yield airflow
+
+
+@pytest.fixture(scope="module")
+def impatient(airflow: Airflow, hasty: Merge) -> Merge:
+    """The second task, loaded."""
+    full = f"unshard_full__{hasty.name}"
+    succeed(airflow, full, airflow.trigger(full))
+    return hasty
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, merge: Merge) -> None:
+    full, sync = f"unshard_full__{merge.name}", f"unshard_sync__{merge.name}"
+    states = succeed(airflow, full, airflow.trigger(full))
+    assert set(states.values()) == {"success"}
+    merge.change(1)
+    await_equal(airflow, merge)
+    woken = [run for run in airflow.runs(sync) if run["run_type"] == "asset_triggered"]
+    assert woken, "the hand-over wakes the windows"
+
+
+def test_windows_follow_each_other_without_waiting_for_the_clock(airflow: Airflow, merge: Merge) -> None:
+    """`make bench` prints how long a cycle takes."""
+    sync = f"unshard_sync__{merge.name}"
+    before = len(airflow.runs(sync))
+
+    def windows() -> list[dict[str, Any]]:
+        return [run for run in airflow.runs(sync)[before:] if run["end_date"]]
+
+    with steady_load(merge):
+        airflow.trigger(sync)
+        airflow.await_true(lambda: len(windows()) >= 9, SECONDS, "nine windows in a row")
+    kinds = Counter(run["run_type"] for run in windows())
+    assert kinds["asset_triggered"] >= 6, kinds
+    await_equal(airflow, merge)
+
+
+def test_clearing_unlock_forces_the_lock(airflow: Airflow, merge: Merge) -> None:
+    dag = f"unshard_ddl__{merge.name}"
+    first, *others = [(source, table) for source, tables in merge.shards.items() for table in tables]
+    merge.sources[first[0]].run(ADD.format(first[1]))
+    lock = open_lock(airflow, merge, 1)
+    assert lock.startswith(f"{merge.name}-{merge.table}-")
+    await_wait(airflow, dag, lock, "up_for_reschedule")
+    assert airflow.xcom(dag, lock, "wait_for_shards", "missing") == [f"{source} {table}" for source, table in others]
+    assert merge.target.run(f"SHOW COLUMNS FROM {merge.table} LIKE 'extra'") == []
+    assert f"/dags/{dag}/runs/{lock}" in links_to_locks(airflow, merge)
+
+    airflow.clear(dag, lock, "unlock")
+    states = succeed(airflow, dag, lock)
+    assert states["unlock"] == states["wait_for_shards"] == states[f"execute_ddl[{first[0]}]"] == "success"
+    assert states["execute_ddl[south-1]"] == "skipped"
+    assert merge.target.run(f"SHOW COLUMNS FROM {merge.table} LIKE 'extra'") != []
+    ((via,),) = merge.target.run(f"SELECT DISTINCT via FROM {merge.name}_meta.operator_action")
+    assert via == "clear"
+
+    for source, table in others:  # they owe the skip: no other lock is opened for it
+        merge.sources[source].run(ADD.format(table))
+    merge.change(2)
+    await_equal(airflow, merge)
+    assert [run["dag_run_id"] for run in airflow.runs(dag)] == [lock]
+
+
+def test_lock_resolves_when_every_shard_has_come(airflow: Airflow, merge: Merge) -> None:
+    dag = f"unshard_ddl__{merge.name}"
+    tables = [(source, table) for source, tables in merge.shards.items() for table in tables]
+    for source, table in tables[:2]:
+        merge.sources[source].run(RESIZE.format(table))
+    lock = open_lock(airflow, merge, 2)
+    merge.change(3)
+    for state in ("up_for_reschedule", "running", "up_for_reschedule"):
+        await_wait(airflow, dag, lock, state)
+    assert [t["try_number"] for t in airflow.tasks(dag, lock) if t["task_id"] == "wait_for_shards"] == [1]
+    for source, table in tables[2:]:
+        merge.sources[source].run(RESIZE.format(table))
+    airflow.trigger(f"unshard_sync__{merge.name}")
+    states = succeed(airflow, dag, lock)
+    assert states["execute_ddl[north-1]"] == "success"
+    assert states["execute_ddl[south-1]"] == "skipped"
+    merge.change(4)
+    await_equal(airflow, merge)
+
+
+def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
+    sync = f"unshard_sync__{merge.name}"
+    merge.change(5)
+    run = airflow.trigger(sync)
+    succeed(airflow, sync, run)
+    airflow.clear(sync, run, "relay", "apply")
+    succeed(airflow, sync, run)
+    await_equal(airflow, merge)
+
+
+def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
+    """SIGKILL hits the process of `apply`, wherever it is then; Airflow tries again and the plan is the same."""
+    sync = f"unshard_sync__{merge.name}"
+    killed: dict[str, Any] = {}
+    number = 10
+
+    def hit() -> bool:
+        nonlocal number
+        running = [run["dag_run_id"] for run in airflow.runs(sync) if run["state"] in ("running", "queued")]
+        if not running:
+            number += 1
+            merge.change(number)
+            airflow.trigger(sync)
+            return False
+        for task in airflow.tasks(sync, running[0]):
+            if task["task_id"] == "apply" and task["state"] == "running" and task["pid"]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(task["pid"], signal.SIGKILL)
+                    killed.update(task)
+                    return True
+        return False
+
+    airflow.await_true(hit, SECONDS, "a window to kill")
+    succeed(airflow, sync, killed["dag_run_id"])
+    (again,) = (
+        task
+        for task in airflow.tasks(sync, killed["dag_run_id"])
+        if (task["task_id"], task["map_index"]) == ("apply", killed["map_index"])
+    )
+    assert (again["state"], again["try_number"]) == ("success", 2)
+    await_equal(airflow, merge)
+
+
+def test_failed_source_is_red_and_stops_no_other(airflow: Airflow, merge: Merge) -> None:
+    sync, account = f"unshard_sync__{merge.name}", f"'{merge.name}_user'@'%'"
+    merge.sources["south-1"].run(f"ALTER USER {account} ACCOUNT LOCK")
+    try:
+        merge.change(6)
+        run = airflow.trigger(sync)
+        assert airflow.await_run(sync, run, SECONDS) == "failed"
+        states = airflow.states(sync, run)
+        assert (states["relay[south-1]"], states["relay[north-1]"]) == ("failed", "success")
+        assert (states["apply[north-1]"], states["report"], states["failed"]) == ("success", "success", "failed")
+        brought = f"SELECT COUNT(*) FROM {merge.table} WHERE name = 'new 6'"
+        airflow.await_true(lambda: merge.target.run(brought) == [(2,)], SECONDS, "rows of the other source")
+    finally:
+        merge.sources["south-1"].run(f"ALTER USER {account} ACCOUNT UNLOCK")
+    await_equal(airflow, merge)
+
+
+def test_lock_that_waits_too_long_is_red_and_can_be_waited_for_again(airflow: Airflow, impatient: Merge) -> None:
+    dag = f"unshard_ddl__{impatient.name}"
+    tables = [(source, table) for source, tables in impatient.shards.items() for table in tables]
+    impatient.sources[tables[0][0]].run(ADD.format(tables[0][1]))
+    lock = open_lock(airflow, impatient, 1)
+    assert airflow.await_run(dag, lock, SECONDS) == "failed"
+    states = airflow.states(dag, lock)
+    assert (states["unlock"], states["wait_for_shards"]) == ("success", "failed")
+    log = airflow.log(dag, lock, "wait_for_shards")
+    for told in (f"unshard unlock {impatient.tasks}/impatient.yaml {lock}", "clear the task unlock", "south-1"):
+        assert told in log
+
+    impatient.change(1)  # the other shards go on all the time
+    airflow.trigger(f"unshard_sync__{impatient.name}")
+    brought = f"SELECT COUNT(*) FROM {impatient.table} WHERE name = 'new 1'"
+    airflow.await_true(lambda: impatient.target.run(brought) == [(3,)], SECONDS, "rows of the other shards")
+
+    for source, table in tables[1:]:
+        impatient.sources[source].run(ADD.format(table))
+    airflow.trigger(f"unshard_sync__{impatient.name}")
+    airflow.await_true(lambda: is_added(airflow, impatient, lock), SECONDS, "the DDL on the target")
+    await_equal(airflow, impatient)
+    actions = impatient.target.run(f"SELECT COUNT(*) FROM {impatient.name}_meta.operator_action")
+    assert actions == [(0,)], "nobody has forced anything"
+
+
+def red_lock(airflow: Airflow, merge: Merge, ddl: str) -> str:
+    """Let one shard run a DDL that the others do not run, and wait until its lock is red."""
+    number = len(airflow.runs(f"unshard_ddl__{merge.name}")) + 1
+    source, tables = next(iter(merge.shards.items()))
+    merge.sources[source].run(ddl.format(tables[0]))
+    lock = open_lock(airflow, merge, number)
+    assert airflow.await_run(f"unshard_ddl__{merge.name}", lock, SECONDS) == "failed"
+    return lock
+
+
+def let_the_others_come(airflow: Airflow, merge: Merge, ddl: str, number: int) -> None:
+    """Let the late shards run the DDL, too, write into all, and wait until the target is the union."""
+    for source, table in [(source, table) for source, tables in merge.shards.items() for table in tables][1:]:
+        merge.sources[source].run(ddl.format(table))
+    merge.change(number)
+    await_equal(airflow, merge)
+
+
+def open_on_page(browser: Browser, merge: Merge, lock: str) -> None:
+    """Go to a lock on the page as a person does, from Airflow's navigation."""
+    browser.click("a[href='/plugin/unshard']")
+    browser.click("#tasks a", merge.name)
+    browser.click("#locks a", lock)
+
+
+def orders_to(merge: Merge, lock: str) -> list[Any]:
+    return merge.target.run(f"SELECT action, who, via FROM {merge.name}_meta.operator_action WHERE lock_id = '{lock}'")
+
+
+def test_red_lock_is_unlocked_by_a_clear_in_the_browser(airflow: Airflow, impatient: Merge, browser: Browser) -> None:
+    dag, task = f"unshard_ddl__{impatient.name}", f"{impatient.tasks}/impatient.yaml"
+    lock = red_lock(airflow, impatient, RESIZE)
+    told = (impatient.folder / "alerts").read_text().partition(f"DDL lock {lock}: wait_for_shards failed")[2]
+    for help_ in ("shards that have not reached it: north-1 impatient_a.orders_2", f"unshard unlock {task} {lock}"):
+        assert help_ in told, "the notifier was told"
+
+    log_in(browser, airflow, "operator")
+    browser.go(f"{airflow.url}/dags/{dag}/runs/{lock}/tasks/unlock")
+    browser.click("button[aria-label='Press shift+c to clear']")
+    browser.click("[role=dialog] button", "Confirm")
+    browser.until("!find_('[role=dialog]')", "the clear is done")
+    succeed(airflow, dag, lock)
+    assert orders_to(impatient, lock) == [("unlock", "airflow", "clear")]
+    let_the_others_come(airflow, impatient, RESIZE, 2)
+    assert airflow.runs(dag)[-1]["dag_run_id"] == lock, "the late shards have skipped the DDL"
+
+
+def test_person_is_asked_for_statements_to_execute_instead(airflow: Airflow, impatient: Merge) -> None:
+    dag = f"unshard_ddl__{impatient.name}"
+    lock = red_lock(airflow, impatient, NOTE.format("{}", 20))
+    for source, table in [(source, table) for source, tables in impatient.shards.items() for table in tables][1:]:
+        impatient.sources[source].run(NOTE.format(table, 20))
+    pending = f"SELECT COUNT(*) FROM {impatient.name}_meta.shard_ddl WHERE state = 'pending'"
+    airflow.trigger(f"unshard_sync__{impatient.name}")
+    airflow.await_true(lambda: impatient.target.run(pending) == [(4,)], SECONDS, "all shards have the DDL")
+
+    airflow.clear(dag, lock, "replace")
+    fields = {"statements": NOTE.format(impatient.table, 40) + ";", "shard": "", "reason": "room for more"}
+    answer(airflow, (dag, lock, "replace"), "Replace", fields, lambda: bool(orders_to(impatient, lock)))
+    succeed(airflow, dag, lock)
+    assert orders_to(impatient, lock) == [("replace", "admin", "required action")]
+    ((_, kind, *_),) = impatient.target.run(f"SHOW COLUMNS FROM {impatient.table} LIKE 'note'")
+    assert kind == "varchar(40)"
+    impatient.change(4)
+    await_equal(airflow, impatient)
+
+
+def test_page_shows_a_lock_to_viewers_and_lets_operators_unlock_it(
+    airflow: Airflow, impatient: Merge, browser: Browser
+) -> None:
+    dag = f"unshard_ddl__{impatient.name}"
+    lock = red_lock(airflow, impatient, WIDEN)
+    browser.forget()
+    browser.go(f"{airflow.url}/unshard/")
+    assert browser.text("#failure") == "Not authenticated"
+
+    log_in(browser, airflow, "viewer")
+    open_on_page(browser, impatient, lock)
+    assert "north-1 impatient_a.orders_2" in browser.text("#missing")
+    assert browser.count(".orders") == 0, "a viewer has no button"
+    refused = browser.post(f"/unshard/task/{impatient.name}/lock/{lock}/give", {"action": "unlock"})
+    assert refused[0] == 403 and "not change it" in refused[1]
+    assert orders_to(impatient, lock) == []
+
+    log_in(browser, airflow, "operator")
+    open_on_page(browser, impatient, lock)
+    browser.fill("#unlock [name=reason]", "nobody else will come")
+    browser.click("#unlock button")
+    effects = browser.text("#effects")
+    assert "executes on impatient.orders" in effects and "is skipped when it comes from" in effects
+    assert orders_to(impatient, lock) == [], "a dry run does nothing"
+    browser.click("#confirm button")
+    assert "its wait was cleared" in browser.text("#told")
+    assert "nobody else will come" in browser.text("#orders")
+    succeed(airflow, dag, lock)
+    assert orders_to(impatient, lock) == [("unlock", "operator", "page")]
+    assert {urlsplit(url).hostname for url in browser.requested if url.startswith("http")} == {"127.0.0.1"}
+    let_the_others_come(airflow, impatient, WIDEN, 3)
+    assert airflow.runs(dag)[-1]["dag_run_id"] == lock, "the late shards have skipped the DDL"

@@ -1,0 +1,66 @@
+"""Kill -9 of `unshard run` during dump and load, alone or with its Spark: it goes on where it was."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import unshard
+from tests.fulltask import Settings, write_task
+from tests.oracle import assert_union
+from unshard.adapters.meta import Meta
+from unshard.core.progress import ChunkState
+from unshard.errors import UnshardError
+from unshard_demo.servers import MariaDb
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
+ROUNDS = 4
+SECONDS = 120.0
+RUN = (sys.executable, "-c", "import sys; from unshard.cli import main; sys.exit(main())", "run")
+WORTH = {ChunkState.PLANNED: 0, ChunkState.DUMPED: 1, ChunkState.LOADED: 2}
+KEYED = "id INT PRIMARY KEY, k INT, c CHAR(120)"
+
+
+def start(task: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(unshard.__file__).parents[1])}
+    with (task.parent / "output").open("ab") as output:
+        return subprocess.Popen([*RUN, str(task)], env=environment, start_new_session=True, stdin=subprocess.DEVNULL,
+                                stdout=output, stderr=output)  # fmt: skip
+
+
+def progress(meta: Meta) -> int:
+    try:
+        return sum(WORTH[chunk.state] for chunk in meta.chunks.of("s1"))
+    except UnshardError:
+        return 0
+
+
+def test_a_killed_full_load_ends_in_the_union(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> None:
+    source_1.run(f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t_1 ({KEYED})",
+                 f"CREATE TABLE {unique}.log_1 (v INT)",
+                 f"INSERT INTO {unique}.t_1 SELECT seq, seq % 7, REPEAT(MD5(seq), 3) FROM mysql.seq_1_to_200000",
+                 f"INSERT INTO {unique}.log_1 SELECT seq % 100 FROM mysql.seq_1_to_50000")  # fmt: skip
+    task = write_task(
+        tmp_path, unique, {"s1": source_1}, target, {"t": "t_*", "log": "log_*"}, Settings(chunk_rows=5000)
+    )
+    meta, chance, before = Meta(target.server, f"{unique}_meta", "full"), random.Random(5), 0
+    for number in range(ROUNDS):
+        process = start(task)
+        goal, deadline = before + chance.randint(1, 12), time.monotonic() + SECONDS
+        while process.poll() is None and progress(meta) < goal and time.monotonic() < deadline:
+            time.sleep(0.02)
+        # Alone, its JVM finds out and ends; with its group, everything dies at once.
+        (os.killpg if number % 2 else os.kill)(process.pid, signal.SIGKILL)
+        process.wait()
+        assert progress(meta) >= max(before, goal), "progress never falls back"
+        before = progress(meta)
+    assert start(task).wait(SECONDS) == 0, (tmp_path / "output").read_text()
+    named = {"s1": source_1}
+    assert assert_union(named, {"s1": [f"{unique}.t_1"]}, target, f"{unique}_to.t") == 200_000
+    assert assert_union(named, {"s1": [f"{unique}.log_1"]}, target, f"{unique}_to.log") == 50_000
+    assert not list((tmp_path / "storage/full/dump").rglob("*.parquet"))

@@ -1,0 +1,61 @@
+"""A task over private servers, for tests that load rows: files on disk, opened as a user would."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unshard_demo.servers import MariaDb
+
+
+def endpoint(server: MariaDb) -> dict[str, object]:
+    return {"host": "127.0.0.1", "port": server.port, "user": server.server.user, "password": server.password}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a test may want to be different."""
+
+    mode: str = "all"
+    chunk_rows: int = 1000
+    threads: int = 2
+    on_duplicate: str = "error"
+    spark: str = "local[2]"
+
+
+DEFAULT = Settings()
+
+
+def write_task(folder: Path, schema: str, sources: Mapping[str, MariaDb], target: MariaDb,
+               tables: Mapping[str, str], settings: Settings = DEFAULT) -> Path:  # fmt: skip
+    """Write the files of a task that merges `<table pattern>` of a schema into target tables of that schema."""
+    (folder / "sources").mkdir(exist_ok=True)
+    for source, server in sources.items():
+        (folder / "sources" / f"{source}.yaml").write_text(
+            yaml.safe_dump({"source-id": source, "from": endpoint(server)})
+        )
+    body: dict[str, Any] = {
+        "name": "full",
+        "task-mode": settings.mode,
+        "meta-schema": f"{schema}_meta",
+        "target-database": endpoint(target),
+        "mysql-instances": [
+            {"source-id": source, "route-rules": list(tables), "block-allow-list": "ours",
+             "mydumper-config-name": "d", "loader-config-name": "l"}
+            for source in sources
+        ],
+        "mydumpers": {"d": {"threads": settings.threads, "rows": settings.chunk_rows}},
+        "loaders": {"l": {"pool-size": settings.threads, "on-duplicate": settings.on_duplicate}},
+        "routes": {
+            name: {"schema-pattern": schema, "table-pattern": pattern, "target-schema": f"{schema}_to",
+                   "target-table": name}
+            for name, pattern in tables.items()
+        },
+        "block-allow-list": {"ours": {"do-dbs": [schema]}},
+        "unshard": {"storage-path": str(folder / "storage"), "spark-connection": settings.spark},
+    }  # fmt: skip
+    path = folder / "full.yaml"
+    path.write_text(yaml.safe_dump(body))
+    return path

@@ -1,0 +1,135 @@
+"""Whole runs by accounts that have the grants of docs/operations.md and no others."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.localspark import LocalSpark
+from tests.oracle import assert_union
+from unshard.config import load_task
+from unshard.units.precheck import SOURCE_PRIVILEGES, TARGET_PRIVILEGES, Severity, precheck
+from unshard.units.run import Outcome, run
+from unshard.units.validate import validate
+from unshard.units.work import open_work
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+PAGE = Path(__file__).parents[2] / "docs/operations.md"
+PASSWORD = "secret"
+ORDERS = "(id INT PRIMARY KEY, v VARCHAR(20), KEY (v))"
+
+
+def documented(account: str, names: Mapping[str, str]) -> list[str]:
+    """Return the statements of the page that make the account, with other names."""
+    blocks = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (block,) = [block for block in blocks if f"CREATE USER '{account}'" in block]
+    for old, new in names.items():
+        block = block.replace(old, new)
+    return [statement for statement in block.split(";\n") if statement.strip()]
+
+
+@dataclasses.dataclass
+class World:
+    """Two sources with two shards each, a target, and a task that reaches them by the documented accounts."""
+
+    sources: dict[str, MariaDb]
+    target: MariaDb
+    schema: str
+    path: Path
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What to put in place of the names that the page uses."""
+        pattern = self.schema.replace("_", r"\_")
+        return {"unshard_source": f"s{self.schema}", "unshard_target": f"t{self.schema}", "…": PASSWORD,
+                r"`shop\_%`": f"`{pattern}\\_%`", "`shop`": f"`{pattern}`",
+                "`unshard_meta`": f"`{pattern}x`"}  # fmt: skip
+
+    def run(self) -> Outcome:
+        with open_work(load_task(self.path)) as work:
+            outcome = run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
+        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
+        return outcome
+
+    def everywhere(self, *statements: str) -> None:
+        for source in self.sources.values():
+            source.run(f"USE {self.schema}_1", *statements)
+
+    def compare(self, table: str, *shards: str) -> int:
+        named = {source: [f"{self.schema}_1.{shard}" for shard in shards] for source in self.sources}
+        return assert_union(self.sources, named, self.target, f"{self.schema}.{table}")
+
+
+@pytest.fixture
+def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[World]:
+    world = World({"s1": source_1, "s2": source_2}, target, unique, tmp_path / "task.yaml")
+    (tmp_path / "sources").mkdir()
+    for number, (name, source) in enumerate(world.sources.items(), 1):
+        source.run(*documented("unshard_source", world.names), f"CREATE DATABASE {unique}_1", f"USE {unique}_1",
+                   *(f"CREATE TABLE orders_{shard} {ORDERS}" for shard in (1, 2)),
+                   *(f"INSERT INTO orders_{shard} VALUES ({number}{shard}, 'a')" for shard in (1, 2)))  # fmt: skip
+        body = {"source-id": name, "from": endpoint(source, f"s{unique}")}
+        (tmp_path / f"sources/{name}.yaml").write_text(yaml.safe_dump(body))
+    target.run(*documented("unshard_target", world.names))
+    world.path.write_text(yaml.safe_dump({
+        "name": "accounts", "task-mode": "all", "meta-schema": f"{unique}x",
+        "target-database": endpoint(target, f"t{unique}"),
+        "mysql-instances": [{"source-id": name, "route-rules": ["orders", "others"]} for name in world.sources],
+        "routes": {
+            "orders": {"schema-pattern": f"{unique}_*", "table-pattern": "orders_*", "target-schema": unique,
+                       "target-table": "orders"},
+            "others": {"schema-pattern": f"{unique}_*", "target-schema": unique},
+        },
+    }))  # fmt: skip
+    yield world
+    for source in world.sources.values():
+        source.run(f"DROP USER s{unique}", f"DROP DATABASE {unique}_1")
+    target.run(f"DROP USER t{unique}", *(f"DROP DATABASE IF EXISTS {unique}{end}" for end in ("", "x")))
+
+
+def endpoint(server: MariaDb, user: str) -> dict[str, object]:
+    return {"host": "127.0.0.1", "port": server.port, "user": user, "password": PASSWORD}
+
+
+def test_a_whole_run_needs_no_more_than_the_documented_grants(world: World) -> None:
+    assert [item for item in precheck(load_task(world.path)) if item.severity is not Severity.OK] == []
+    world.run()
+    assert world.compare("orders", "orders_1", "orders_2") == 4
+    world.everywhere("ALTER TABLE orders_1 ADD COLUMN n INT, DROP KEY v", "UPDATE orders_1 SET n = id",
+                     "ALTER TABLE orders_2 ADD COLUMN n INT, DROP KEY v", "DELETE FROM orders_2",
+                     "CREATE INDEX i ON orders_1 (n)", "CREATE INDEX i ON orders_2 (n)",
+                     "DROP INDEX i ON orders_1", "DROP INDEX i ON orders_2",
+                     "INSERT INTO orders_2 SELECT id + 100, v, n FROM orders_1")  # fmt: skip
+    world.sources["s1"].run(f"CREATE TABLE {world.schema}_1.extra {ORDERS}")
+    world.sources["s1"].run(f"INSERT INTO {world.schema}_1.extra VALUES (1, 'x')")
+    outcome = world.run()
+    assert outcome.exit_code == 0
+    assert world.compare("orders", "orders_1", "orders_2") == 4
+    assert world.target.run(f"SELECT COUNT(*) FROM {world.schema}.extra") == [(1,)]
+    with open_work(load_task(world.path)) as work:
+        assert [verdict.equal for verdict in validate(work)] == [True, True]
+
+
+def test_every_documented_grant_of_the_target_is_asked_for(world: World) -> None:
+    scope, account = world.names["`shop`"], f"t{world.schema}"
+    task = load_task(world.path)
+    for privilege in TARGET_PRIVILEGES:
+        world.target.run(f"REVOKE {privilege} ON {scope}.* FROM {account}")
+        found = [item for item in precheck(task) if item.code]
+        assert [(item.code, item.name) for item in found] == [("US-2306", "target_privilege")]
+        assert f" {privilege} " in found[0].remedy + found[0].message
+        world.target.run(f"GRANT {privilege} ON {scope}.* TO {account}")
+
+
+def test_the_page_grants_what_is_asked_for_and_no_more() -> None:
+    granted = {
+        account: {name.strip() for line in documented(account, {}) if line.startswith("GRANT")
+                  for name in line.removeprefix("GRANT").partition(" ON ")[0].split(",")}
+        for account in ("unshard_source", "unshard_target")
+    }  # fmt: skip
+    assert granted == {"unshard_source": {"SELECT", *SOURCE_PRIVILEGES}, "unshard_target": set(TARGET_PRIVILEGES)}

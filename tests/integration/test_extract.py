@@ -1,0 +1,146 @@
+"""Extracted columns from the first dumped row to `validate`: load, windows, held rows, DDL, dropped shards."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.integration.test_ddl_cases import assert_rows, create_shards, endpoint
+from tests.localspark import LocalSpark
+from unshard.config import load_task
+from unshard.errors.target import LoadCollision
+from unshard.units.precheck import precheck
+from unshard.units.run import Outcome, run
+from unshard.units.validate import validate
+from unshard.units.work import open_work
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+CASES = {case["id"]: case for case in json.loads((Path(__file__).parent / "ddl_cases.json").read_text())}
+Route = Mapping[str, Any]
+
+
+@dataclasses.dataclass
+class World:
+    """Two sources, a target, and a task with extractors."""
+
+    servers: dict[str, MariaDb]
+    """By source id; "target" is the target."""
+    path: Path
+    meta: str
+
+    def write(self, *routes: Route) -> None:
+        sources = {name: server for name, server in self.servers.items() if name != "target"}
+        (self.path.parent / "sources").mkdir(exist_ok=True)
+        for number, (name, server) in enumerate(sources.items()):
+            body = {"source-id": name, "from": endpoint(server)}
+            (self.path.parent / f"sources/{number}.yaml").write_text(yaml.safe_dump(body))
+        named = {f"r{number}": dict(route) for number, route in enumerate(routes)}
+        self.path.write_text(yaml.safe_dump({
+            "name": "extract", "task-mode": "all", "meta-schema": self.meta,
+            "target-database": endpoint(self.servers["target"]),
+            "mysql-instances": [
+                {"source-id": name, "route-rules": list(named), "block-allow-list": "ours"} for name in sources
+            ],
+            "routes": named,
+            "block-allow-list": {"ours": {"do-dbs": [route["schema-pattern"] for route in routes]}},
+        }))  # fmt: skip
+
+    def run(self) -> Outcome:
+        with open_work(load_task(self.path)) as work:
+            return run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
+
+    def go(self) -> Outcome:
+        outcome = self.run()
+        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
+        return outcome
+
+    def validate(self) -> list[tuple[str, bool]]:
+        with open_work(load_task(self.path)) as work:
+            return [(verdict.target.name, verdict.equal) for verdict in validate(work)]
+
+
+@pytest.fixture
+def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[World]:
+    servers = {"mysql-replica-01": source_1, "mysql-replica-02": source_2, "target": target}
+    before = {name: set(server.run("SHOW DATABASES")) for name, server in servers.items()}
+    yield World(servers, tmp_path / "task.yaml", f"{unique}_meta")
+    for name, server in servers.items():
+        server.run("SELECT 1", *(f"DROP DATABASE `{s}`" for (s,) in set(server.run("SHOW DATABASES")) - before[name]))
+
+
+def test_the_case_of_dm_ends_as_it_does_there(world: World) -> None:
+    case = CASES["extend-column-n"]
+    ids = {alias: body["source_id"] for alias, body in case["sources"].items()}
+    servers = {alias: world.servers[source] for alias, source in ids.items()}
+    create_shards(case, servers)
+    world.write(*map(dashed, case["route"]))
+    problems = {item.code for item in precheck(load_task(world.path)) if item.code}
+    assert problems == {"US-6017"}, "the target tables are not there yet"
+    world.servers["target"].run(*case["downstream_prepare"])
+    world.go()
+    for count, step in enumerate(case["steps"], 1):
+        servers[step["source"]].run(step["sql"])
+        if count % 3 == 0:
+            world.go()
+    world.go()
+    assert_rows(case["expect"], world.servers["target"])
+    assert_rows(case["expect"]["also"], world.servers["target"])
+    assert world.validate() == [("t", True), ("y", True)]
+
+
+def dashed(route: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key.replace("_", "-"): dashed(value) if isinstance(value, Mapping) else value for key, value in route.items()
+    }
+
+
+def test_rows_of_one_key_live_side_by_side_through_ddl_and_drop(world: World, unique: str) -> None:
+    s1, s2, target = world.servers.values()
+    for source in (s1, s2):
+        source.run(f"CREATE DATABASE {unique}", *(
+            f"CREATE TABLE {unique}.t_{n} (id INT PRIMARY KEY, v VARCHAR(9)) SELECT {id} AS id, 'old' AS v"
+            for n in (1, 2) for id in (1,)
+        ))  # fmt: skip
+    columns = "id INT, v VARCHAR(9), shard SMALLINT, source VARCHAR(9) COLLATE utf8mb4_general_ci"
+    target.run(f"CREATE DATABASE {unique}",
+               f"CREATE TABLE {unique}.t ({columns}, PRIMARY KEY (source, id, shard))")  # fmt: skip
+    world.write({"schema-pattern": unique, "table-pattern": "t_*", "target-schema": unique, "target-table": "t",
+                 "extract-table": {"table-regexp": r"_(\d+)$", "target-column": "shard"},
+                 "extract-source": {"source-regexp": "-(0.)$", "target-column": "SOURCE"}})  # fmt: skip
+    world.go()
+    assert world.validate() == [("t", True)]
+    s1.run(f"USE {unique}", "UPDATE t_1 SET v = 'moved', id = 2", "ALTER TABLE t_1 ADD n INT",
+           "INSERT INTO t_1 VALUES (1, 'held', 5)", "DELETE FROM t_2",
+           "ALTER TABLE t_2 ADD n INT", "INSERT INTO t_2 VALUES (1, 'gone', 6)", "DROP TABLE t_2")  # fmt: skip
+    outcome = world.go()
+    assert [lock.missing for lock in outcome.locks] != []
+    assert target.run(f"SELECT source, shard, id, v FROM {unique}.t ORDER BY 1, 2, 3") == [
+        ("01", 1, 2, "moved"), ("02", 1, 1, "old"), ("02", 2, 1, "old"),
+    ]  # fmt: skip
+    s2.run(f"USE {unique}", "ALTER TABLE t_1 ADD n INT", "ALTER TABLE t_2 ADD n INT", "UPDATE t_2 SET n = 7")
+    assert world.go().locks == ()
+    assert target.run(f"SELECT source, shard, id, v, n FROM {unique}.t ORDER BY 1, 2, 3") == [
+        ("01", 1, 1, "held", 5), ("01", 1, 2, "moved", None), ("01", 2, 1, "gone", 6),
+        ("02", 1, 1, "old", None), ("02", 2, 1, "old", 7),
+    ]  # fmt: skip
+
+
+def test_a_key_that_two_shards_share_names_its_owner(world: World, unique: str) -> None:
+    s1, s2, target = world.servers.values()
+    for source in (s1, s2):
+        source.run(f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t_1 (id INT PRIMARY KEY)",
+                   f"INSERT INTO {unique}.t_1 VALUES (1)")  # fmt: skip
+    target.run(f"CREATE DATABASE {unique}",
+               f"CREATE TABLE {unique}.t (id INT, shard VARCHAR(9), PRIMARY KEY (shard, id))")  # fmt: skip
+    world.write({"schema-pattern": unique, "table-pattern": "t_*", "target-schema": unique, "target-table": "t",
+                 "extract-table": {"table-regexp": r"_(\d+)$", "target-column": "shard"}})  # fmt: skip
+    (trouble,) = world.run().errors
+    assert isinstance(trouble.error, LoadCollision)
+    assert trouble.error.owner in {f"shard {source} {unique}.t_1" for source in world.servers}
+    assert "shard" in trouble.error.key and "id = 1" in trouble.error.key

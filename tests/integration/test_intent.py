@@ -1,0 +1,219 @@
+"""A lock's DDL on a target that is not built as its shards are, with a death at every step of executing it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from unshard.adapters.meta import Meta
+from unshard.adapters.mysql import table_name
+from unshard.core.ddl import agreement, read, retarget
+from unshard.core.ddllock import LockState
+from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
+from unshard.core.orders import Force, Order, Replace, Skip
+from unshard.core.segment import Statement
+from unshard.core.window import Plan, QueueEntry
+from unshard.units import coordinate, execute, orders
+from unshard.units.orders import give
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+SHARD = Shard("s1", TableId("shard_1", "t_1"))
+
+
+class Died(BaseException):
+    """Ends a call where a kill would."""
+
+
+@pytest.fixture
+def table(target: MariaDb, unique: str) -> Iterator[TableId]:
+    """A target table with more columns, another charset and another name for its index than the shards have."""
+    name = TableId(unique, "orders")
+    target.run(f"CREATE DATABASE {unique}", f"CREATE TABLE {table_name(name)} (id BIGINT PRIMARY KEY, v VARCHAR(50), "
+               "loaded_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, KEY mine (v)) CHARSET utf8mb4")  # fmt: skip
+    target.run(f"INSERT INTO {table_name(name)} (id, v) VALUES (1, 'x'), (2, 'y')")
+    yield name
+    target.run(f"DROP DATABASE {unique}")
+
+
+@pytest.fixture
+def meta(target: MariaDb, unique: str) -> Iterator[Meta]:
+    made = Meta(target.server, f"{unique}_meta", "orders")
+    made.migrate()
+    yield made
+    made.close()
+    target.run(f"DROP DATABASE {unique}_meta")
+
+
+def structure(*names: str) -> TableSchema:
+    columns = tuple(Column(name, "int", "int(11)", False, None, None, None, "") for name in names)
+    return TableSchema(columns, (Index("PRIMARY", names[:1], True),), "CREATE TABLE `t` (`id` int)")
+
+
+def lock_for(meta: Meta, table: TableId, spec: str) -> str:
+    """Let the only shard of the target reach a DDL, so that its lock is synced."""
+    before, after = structure("id", "v"), structure("id", "v", "c")
+    for one in (before, after):
+        meta.structures.put(one)
+    start, end = Location("b.000001", 4), Location("b.000001", 100)
+    meta.sources.add("s1", "uuid", "mariadb")
+    meta.structures.record(SHARD, table, start, before.digest)
+    meta.checkpoints.start("s1", start, "0-1-1")
+    statement = Statement(f"ALTER TABLE t_1 {spec}", "shard_1", 0, "utf8mb4", 1_700_000_000, "+00:00")
+    routed = retarget(read(statement.text, 0, "shard_1"), {SHARD.table: table})
+    entry = QueueEntry(SHARD, table, 1, end, statement, routed, agreement(routed), before.digest, after.digest)
+    plan = Plan("s1", 1, start, end, safe=False, releases=(), reads=(), queued=(entry,), structures=(), gtid="",
+                last_time=0)  # fmt: skip
+    meta.windows.commit(meta.windows.begin("s1", plan), (), 0)
+    (view,) = coordinate.observe(meta)
+    return view.id
+
+
+def dying(function: Callable[..., object], *, after: bool) -> Callable[..., object]:
+    def replacement(*args: object, **names: object) -> object:
+        if after:
+            function(*args, **names)
+        raise Died
+
+    return replacement
+
+
+DEATHS = [
+    ("ADD INDEX (v)", "intent", False), ("ADD INDEX (v)", "intent", True), ("ADD INDEX (v)", "execute_ddl", False),
+    ("ADD INDEX (v)", "_run", False), ("ADD INDEX (v)", "_run", True), ("ADD INDEX (v)", "execute_ddl", True),
+    ("ADD c INT", "_run", True), ("RENAME COLUMN v TO w", "_run", True), ("DROP v", "_run", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "step", "after"), DEATHS)
+def test_executed_once_wherever_it_dies(target: MariaDb, meta: Meta, table: TableId, monkeypatch: pytest.MonkeyPatch,
+                                        spec: str, step: str, *, after: bool) -> None:  # fmt: skip
+    lock = lock_for(meta, table, spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, step, dying(getattr(execute, step), after=after))
+        with pytest.raises(Died):
+            coordinate.execute(meta, target.server, lock)
+    assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
+    names = [row[0] for row in target.run(f"SHOW COLUMNS FROM {table_name(table)}")]
+    indexes = {row[2] for row in target.run(f"SHOW INDEX FROM {table_name(table)}")}
+    want = {"ADD c INT": ["id", "v", "loaded_at", "c"], "RENAME COLUMN v TO w": ["id", "w", "loaded_at"],
+            "DROP v": ["id", "loaded_at"], "ADD INDEX (v)": ["id", "v", "loaded_at"]}  # fmt: skip
+    assert names == want[spec]
+    assert indexes - {"mine"} == ({"PRIMARY", "v"} if "INDEX" in spec else {"PRIMARY"})
+    outcomes = [execution.outcome for execution in meta.locks.executions(lock)]
+    was_there = after and step in ("_run", "execute_ddl")
+    assert outcomes == ["present" if was_there else "executed"]
+
+
+TEXT_ONLY = ["ADD CHECK (id > 0)", "DROP CONSTRAINT positive", "COMMENT 'x'", "MODIFY v VARCHAR(50) COMMENT 'x'",
+             "PARTITION BY HASH (id) PARTITIONS 3", "ADD CONSTRAINT c CHECK (v <> ''), ALGORITHM=COPY",
+             "ROW_FORMAT=DYNAMIC"]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", TEXT_ONLY)
+def test_what_changes_only_the_text_is_recognised_after_a_death(target: MariaDb, meta: Meta, table: TableId,
+                                                                monkeypatch: pytest.MonkeyPatch,
+                                                                spec: str) -> None:  # fmt: skip
+    target.run(f"ALTER TABLE {table_name(table)} ADD CONSTRAINT positive CHECK (id > 0)")
+    lock = lock_for(meta, table, spec)
+    shown = f"SHOW CREATE TABLE {table_name(table)}"
+    before = target.run(shown)
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, "_run", dying(execute._run, after=True))
+        with pytest.raises(Died):
+            coordinate.execute(meta, target.server, lock)
+    once = target.run(shown)
+    assert once != before
+    assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
+    assert target.run(shown) == once
+    assert [execution.outcome for execution in meta.locks.executions(lock)] == ["present"]
+
+
+@pytest.mark.parametrize(("spec", "meddling"), [
+    ("ADD INDEX (v)", "DROP INDEX mine"), ("ADD CHECK (id > 0)", "COMMENT 'mine'"), ("ADD c INT", "DROP c, ADD d INT"),
+    ("ENGINE=InnoDB", "COMMENT 'mine'"),
+])  # fmt: skip
+def test_altered_by_someone_after_a_death_is_never_executed_twice(target: MariaDb, meta: Meta, table: TableId,
+                                                                  monkeypatch: pytest.MonkeyPatch, spec: str,
+                                                                  meddling: str) -> None:  # fmt: skip
+    lock = lock_for(meta, table, spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, "_run", dying(execute._run, after=True))
+        with pytest.raises(Died):
+            coordinate.execute(meta, target.server, lock)
+    target.run(f"ALTER TABLE {table_name(table)} {meddling}")
+    altered = target.run(f"SHOW CREATE TABLE {table_name(table)}")
+    view = coordinate.execute(meta, target.server, lock)
+    assert view.state is LockState.FAILED and "US-4006" in str(view.error)
+    orders.give(meta, Force(lock), "operator", "test", "once more")
+    assert coordinate.execute(meta, target.server, lock).state is LockState.FAILED, "the intent stays what it was"
+    assert target.run(f"SHOW CREATE TABLE {table_name(table)}") == altered
+
+
+def test_a_column_made_anew_is_made_anew_again(target: MariaDb, meta: Meta, table: TableId,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    lock = lock_for(meta, table, "DROP KEY mine, DROP v, ADD v VARCHAR(50) AFTER id, ADD KEY mine (v)")
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, "_run", dying(execute._run, after=True))
+        with pytest.raises(Died):
+            coordinate.execute(meta, target.server, lock)
+    assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
+    assert target.run(f"SELECT id, v FROM {table_name(table)}") == [(1, None), (2, None)]
+
+
+def test_structures_of_one_shape_keep_their_texts(meta: Meta) -> None:
+    one = structure("id", "v")
+    other = replace(one, create_sql="CREATE TABLE `t` (`id` int, CHECK (`id` > 0))")
+    digests = meta.structures.put(one), meta.structures.put(other)
+    assert one.shape == other.shape and meta.structures.get(digests) == dict(zip(digests, (one, other), strict=True))
+
+
+def test_refusal_fails_the_lock_and_the_next_try_asks_again(target: MariaDb, meta: Meta, table: TableId) -> None:
+    lock = lock_for(meta, table, "ADD loaded_at INT")
+    view = coordinate.execute(meta, target.server, lock)
+    assert view.state is LockState.FAILED
+    assert "Duplicate column name 'loaded_at'" in str(view.error)
+    target.run(f"ALTER TABLE {table_name(table)} DROP loaded_at")
+    assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
+
+
+def test_intent_stays_while_the_target_is_away(target: MariaDb, meta: Meta, table: TableId) -> None:
+    lock = lock_for(meta, table, "ADD c INT")
+    away = replace(target.server, port=1)
+    with pytest.raises(Exception, match="US-2001"):
+        coordinate.execute(meta, away, lock)
+    assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
+
+
+WAYS_OUT: list[tuple[tuple[str, ...], list[str]]] = [
+    ((), ["PRIMARY", "mine"]),
+    (("ALTER TABLE orders ADD INDEX other (v)",), ["PRIMARY", "mine", "other"]),
+    (("ALTER TABLE orders DROP KEY mine", "ALTER TABLE orders ADD INDEX mine (id, v)"), ["PRIMARY", "mine"]),
+]
+
+
+@pytest.mark.parametrize(("texts", "indexes"), WAYS_OUT)
+@pytest.mark.parametrize("is_altered", [False, True])
+def test_orders_end_a_lock_whose_ddl_cannot_be_executed(target: MariaDb, meta: Meta, table: TableId,
+                                                        monkeypatch: pytest.MonkeyPatch, texts: tuple[str, ...],
+                                                        indexes: list[str], *, is_altered: bool) -> None:  # fmt: skip
+    """Refused because of its rows, or died in and then altered by someone: it waits, with the target's words."""
+    target.run(f"UPDATE {table_name(table)} SET v = 'same'")
+    lock = lock_for(meta, table, "ADD UNIQUE u (v)")
+    if is_altered:
+        with monkeypatch.context() as patch:
+            patch.setattr(execute, "_run", dying(execute._run, after=False))
+            with pytest.raises(Died):
+                coordinate.execute(meta, target.server, lock)
+        target.run(f"ALTER TABLE {table_name(table)} ADD meddled INT")
+    view = coordinate.execute(meta, target.server, lock)
+    assert view.state is LockState.FAILED and view.error
+    assert ("US-4006" if is_altered else "Duplicate entry 'same' for key 'u'") in view.error
+    order: Order = Replace(lock, texts) if texts else Skip(lock)
+    give(meta, order, "operator", "test", "it cannot be executed")
+    assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
+    found = sorted({str(row[2]) for row in target.run(f"SHOW INDEX FROM {table_name(table)}")})
+    assert found == indexes
+    assert all(one.done_at for one in meta.locks.executions(lock))
+    assert meta.structures.shards()[0].queue == ()

@@ -1,0 +1,126 @@
+"""Connections to real servers: the session, the errors with their remedies, names of any kind."""
+
+import contextlib
+import pickle
+
+import pytest
+
+from unshard.adapters.mysql import connect, connect_raw, query, stream, table_name
+from unshard.core.model import Server, TableId
+from unshard.errors import UnshardError
+from unshard.errors import source as errors
+from unshard_demo.servers import MariaDb, free_port
+
+pytestmark = pytest.mark.integration
+
+
+def altered(server: MariaDb, **changes) -> Server:
+    good = server.server
+    fields = {"host": good.host, "port": good.port, "user": good.user, "password": good.password, "session": ()}
+    return Server(**{**fields, **changes})
+
+
+def failing(server: Server, sql: str = "SELECT 1", **options) -> UnshardError:
+    with pytest.raises(UnshardError) as caught:
+        with contextlib.closing(connect(server, "source s1", **options)) as connection:
+            query(connection, sql)
+    return caught.value
+
+
+def test_session_is_the_same_everywhere(target: MariaDb) -> None:
+    variables = (("sql_mode", "ANSI_QUOTES"), ("lock_wait_timeout", "7"), ("long_query_time", "1.5"))
+    server = altered(target, session=variables)
+    with contextlib.closing(connect(server)) as connection:
+        row = query(connection, "SELECT @@time_zone, @@character_set_client, @@autocommit, @@sql_mode, "
+                                "@@lock_wait_timeout, @@long_query_time")  # fmt: skip
+    assert row == [("+00:00", "utf8mb4", 1, "ANSI_QUOTES", 7, 1.5)]
+
+
+def test_wrong_password_names_account_and_remedy(target: MariaDb) -> None:
+    error = failing(altered(target, password="sesame"))
+    assert isinstance(error, errors.AccessDenied)
+    assert not error.transient
+    assert f"admin@127.0.0.1:{target.port}" in str(error)
+    assert "source s1" in str(error)
+    assert "sesame" not in str(error) + repr(error) + repr(error.__cause__)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_unreachable_is_transient() -> None:
+    error = failing(Server("127.0.0.1", free_port(), "u", "p"))
+    assert isinstance(error, errors.ServerUnreachable)
+    assert error.transient
+
+
+def test_unknown_host() -> None:
+    assert isinstance(failing(Server("no-such-host.invalid", 3306, "u", "p")), errors.ServerUnreachable)
+
+
+def test_unknown_database(target: MariaDb) -> None:
+    assert isinstance(failing(target.server, database="nowhere"), errors.UnknownDatabase)
+
+
+@pytest.mark.parametrize(("sql", "error"), [
+    ("SELECT * FROM mysql.nothing", errors.TableMissing),
+    ("SELEKT 1", errors.StatementRefused),
+    ("KILL CONNECTION_ID()", errors.ConnectionLost),
+])  # fmt: skip
+def test_error_of_statement(target: MariaDb, sql: str, error: type[UnshardError]) -> None:
+    assert isinstance(failing(target.server, sql), error)
+
+
+def test_missing_privilege(target: MariaDb, unique: str) -> None:
+    target.run(f"CREATE USER {unique} IDENTIFIED BY 'p'")
+    poor = altered(target, user=unique, password="p")
+    assert isinstance(failing(poor, "SELECT * FROM mysql.global_priv"), errors.MissingPrivilege)
+    assert isinstance(failing(poor, "CREATE DATABASE x9"), errors.MissingPrivilege)
+    assert isinstance(failing(poor, "SHOW BINLOG STATUS"), errors.MissingPrivilege)
+    target.run(f"DROP USER {unique}")
+
+
+@pytest.mark.parametrize("session", [("no_such_variable", "1"), ("sql_mode", "NONSENSE"), ("x = 1; --", "1")])
+def test_bad_session_variable_is_named(target: MariaDb, session: tuple[str, str]) -> None:
+    error = failing(altered(target, session=(session,)))
+    assert isinstance(error, errors.SessionVariableRefused)
+    assert session[0] in str(error)
+
+
+def test_lock_wait_is_transient(target: MariaDb, unique: str) -> None:
+    target.run(f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t (a INT PRIMARY KEY)",
+               f"INSERT INTO {unique}.t VALUES (1)")  # fmt: skip
+    with contextlib.closing(target.connect()) as holder, holder.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(f"UPDATE {unique}.t SET a = 2")
+        server = altered(target, session=(("innodb_lock_wait_timeout", "1"),))
+        error = failing(server, f"UPDATE {unique}.t SET a = 3")
+    assert isinstance(error, errors.ServerBusy)
+    assert error.transient
+
+
+def test_raw_bytes(target: MariaDb, unique: str) -> None:
+    table = TableId(unique, "ta`ble ä中")
+    target.run(f"CREATE DATABASE {unique}",
+               f"CREATE TABLE {table_name(table)} (`cölumn` VARCHAR(9) CHARACTER SET latin1, i INT)",
+               f"INSERT INTO {table_name(table)} VALUES ('ä', 7)")  # fmt: skip
+    with contextlib.closing(connect_raw(target.server)) as connection:
+        rows = query(connection, f"SELECT `cölumn`, i, NULL FROM {table_name(table)} WHERE i = %s", (7,))
+    assert rows == [(b"\xe4", b"7", None)]
+
+
+def test_stream_yields_all_and_can_be_left(target: MariaDb) -> None:
+    with contextlib.closing(connect(target.server, database="mysql")) as connection:
+        batches = list(stream(connection, "SELECT seq FROM seq_1_to_25", size=10))
+        assert [len(batch) for batch in batches] == [10, 10, 5]
+        rows = stream(connection, "SELECT seq FROM seq_1_to_25", size=10)
+        next(rows)
+        rows.close()
+        assert query(connection, "SELECT 1") == [(1,)]
+
+
+@pytest.mark.parametrize("password", ["", "sp ace'\"\\%s", "pässwörd", "密码"])
+def test_any_password(target: MariaDb, unique: str, password: str) -> None:
+    with contextlib.closing(connect(target.server)) as connection:
+        query(connection, f"CREATE USER {unique} IDENTIFIED BY %s", (password,))
+        with contextlib.closing(connect(altered(target, user=unique, password=password))) as other:
+            assert query(other, "SELECT 1") == [(1,)]
+        query(connection, f"DROP USER {unique}")

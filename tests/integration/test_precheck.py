@@ -1,0 +1,271 @@
+"""Prechecks on real servers: each thing that would stop a task is found, named and coded."""
+
+from pathlib import Path
+
+import pytest
+
+from unshard.config import load_task
+from unshard.errors import UnshardError
+from unshard.units.precheck import Item, Severity, precheck, raise_if_failed
+from unshard_demo import servers
+
+pytestmark = pytest.mark.integration
+
+TASK = """
+name: {schema}
+task-mode: all
+shard-mode: pessimistic
+meta-schema: {schema}_meta
+target-database: {{host: 127.0.0.1, port: {target}, user: {target_user}, password-env: TARGET_PASSWORD}}
+mysql-instances:
+  - {{source-id: s1, route-rules: {rules}, block-allow-list: all}}
+  - {{source-id: s2, route-rules: {rules}, block-allow-list: all}}
+routes:
+{routes}
+block-allow-list:
+  all: {{do-dbs: ["{schema}_*"]}}
+"""
+ROUTE = (
+    '  {name}: {{schema-pattern: "{schema}_*", table-pattern: "{pattern}", target-schema: {target}, target-table: t}}\n'
+)
+TABLE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(9))"
+
+
+class World:
+    """Two sources, a target, and a task file about one schema of each."""
+
+    def __init__(self, source_1, source_2, target, schema: str, folder: Path) -> None:
+        self.s1, self.s2, self.target, self.schema, self.folder = source_1, source_2, target, schema, folder
+        self.routes = ROUTE.format(name="all", schema=schema, pattern="t_*", target=schema)
+        self.rules = "[all]"
+        self.target_user = "admin"
+        self.sources = {"s1": (source_1.port, "admin"), "s2": (source_2.port, "admin")}
+        for source in (source_1, source_2):
+            source.run(f"CREATE DATABASE {schema}_1", TABLE.format(f"{schema}_1.t_1"), TABLE.format(f"{schema}_1.t_2"))
+
+    def items(self) -> tuple[Item, ...]:
+        (self.folder / "sources").mkdir(exist_ok=True)
+        for name, (port, user) in self.sources.items():
+            (self.folder / f"sources/{name}.yaml").write_text(
+                f"source-id: {name}\n"
+                f"from: {{host: 127.0.0.1, port: {port}, user: {user}, password-env: {name.upper()}_PASSWORD}}\n"
+            )
+        path = self.folder / "task.yaml"
+        path.write_text(TASK.format(schema=self.schema, target=self.target.port, target_user=self.target_user,
+                                    rules=self.rules, routes=self.routes))  # fmt: skip
+        return precheck(load_task(path))
+
+    def problems(self) -> list[tuple[str, str, str]]:
+        return [(item.code, item.severity, item.place) for item in self.items() if item.severity is not Severity.OK]
+
+
+@pytest.fixture
+def world(source_1, source_2, target, unique, tmp_path, monkeypatch) -> World:
+    for name in ("TARGET", "S1", "S2"):
+        monkeypatch.setenv(f"{name}_PASSWORD", "unshard")
+    return World(source_1, source_2, target, unique, tmp_path)
+
+
+@pytest.fixture
+def account(unique, request):
+    """Create accounts and drop them again."""
+    made = []
+
+    def create(server: servers.MariaDb, *grants: str) -> str:
+        name = f"u_{unique[2:]}"
+        server.run(f"CREATE USER {name} IDENTIFIED BY 'unshard'", *(f"GRANT {grant} TO {name}" for grant in grants))
+        made.append((server, name))
+        return name
+
+    yield create
+    for server, name in made:
+        server.run(f"DROP USER {name}")
+
+
+def test_a_task_that_can_run_has_no_problem_and_changes_nothing(world: World) -> None:
+    before = world.target.run("SHOW DATABASES")
+    assert world.problems() == []
+    assert world.target.run("SHOW DATABASES") == before
+    raise_if_failed(world.items())
+
+
+def test_all_problems_are_reported_not_only_the_first(world: World) -> None:
+    world.sources["s1"] = (servers.free_port(), "admin")
+    world.s2.run(f"DROP TABLE {world.schema}_1.t_1", f"DROP TABLE {world.schema}_1.t_2")
+    world.target_user = "nobody"
+    assert world.problems() == [
+        ("US-2001", "error", "source s1"),
+        ("US-2301", "error", "source s2"),
+        ("US-2002", "error", "target"),
+    ]
+    with pytest.raises(UnshardError, match=r"US-2311.*3 precheck"):
+        raise_if_failed(world.items())
+
+
+def test_wrong_password(world: World, monkeypatch) -> None:
+    monkeypatch.setenv("S2_PASSWORD", "wrong")
+    (found,) = [item for item in world.items() if item.code]
+    assert (found.code, found.place) == ("US-2002", "source s2")
+    assert "wrong" not in found.message and found.remedy
+
+
+def test_password_that_nowhere_is(world: World, monkeypatch) -> None:
+    monkeypatch.delenv("TARGET_PASSWORD")
+    (found,) = [item for item in world.items() if item.code]
+    assert (found.severity, found.place) == ("error", "target")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--skip-log-bin"], ["US-2302"]),
+        (["--binlog-format=STATEMENT", "--binlog-row-image=MINIMAL"], ["US-2303", "US-2303"]),
+        (["--binlog-ignore-db={schema}_1"], ["US-2305"]),
+        (["--binlog-do-db=other"], ["US-2305"]),
+    ],
+)
+def test_binlog_settings(world: World, server_folder: Path, options: list[str], code: list[str]) -> None:
+    given = [option.format(schema=world.schema) for option in options]
+    with servers.running(
+        server_folder / world.schema, *given, server_id=None if "--skip-log-bin" in given else 77
+    ) as wrong:
+        wrong.run(f"CREATE DATABASE {world.schema}_1", TABLE.format(f"{world.schema}_1.t_1"))
+        world.sources["s2"] = (wrong.port, "admin")
+        assert world.problems() == [(each, "error", "source s2") for each in code]
+
+
+def test_missing_privileges_of_a_source(world: World, account) -> None:
+    user = account(
+        world.s1, f"SELECT ON {world.schema}_1.t_1", f"INSERT ON {world.schema}_1.t_2", "BINLOG MONITOR ON *.*"
+    )
+    world.sources["s1"] = (world.s1.port, user)
+    found = [item for item in world.items() if item.code]
+    assert [(item.code, item.name) for item in found] == [
+        ("US-2306", "replication_privilege"),
+        ("US-2003", "dump_privilege"),
+    ]
+    assert "REPLICATION SLAVE" in found[0].message and "CLIENT" not in found[0].message
+    assert "t_2" in found[1].message
+
+
+def test_least_privileges_are_enough(world: World, account) -> None:
+    schema = world.schema
+    source = account(world.s1, f"SELECT ON `{schema}\\_1`.*", "REPLICATION SLAVE, BINLOG MONITOR ON *.*")
+    world.sources["s1"] = (world.s1.port, source)
+    needed = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX"
+    world.target_user = account(world.target, f"{needed} ON {schema}.*", f"{needed} ON {schema}_meta.*")
+    assert world.problems() == []
+
+
+def test_missing_privileges_on_the_target(world: World, account) -> None:
+    world.target_user = account(world.target, f"ALL ON {world.schema}_meta.*", f"SELECT, INSERT ON {world.schema}.*")
+    (found,) = [item for item in world.items() if item.code]
+    assert (found.code, found.name) == ("US-2306", "target_privilege")
+    assert "UPDATE, DELETE, CREATE, ALTER, DROP, INDEX" in found.message
+
+
+def test_shards_of_different_structure(world: World) -> None:
+    world.s2.run(f"ALTER TABLE {world.schema}_1.t_2 MODIFY v varchar(10), ADD COLUMN more int")
+    (found,) = [item for item in world.items() if item.code]
+    assert (found.code, found.place) == ("US-2307", f"target {world.schema}.t")
+    assert "s1" in found.message and "varchar(10)" in found.message and "more" in found.message
+
+
+def test_order_of_columns_and_other_indexes_do_not_matter(world: World) -> None:
+    world.s2.run(f"ALTER TABLE {world.schema}_1.t_2 MODIFY v varchar(9) DEFAULT 'x' COMMENT 'y' FIRST, ADD KEY (v)")
+    assert world.problems() == []
+
+
+def test_table_that_two_routes_match(world: World) -> None:
+    world.routes += ROUTE.format(name="second", schema=world.schema, pattern="t_2", target="elsewhere")
+    world.rules = "[all, second]"
+    found = [item for item in world.items() if item.code]
+    assert [(item.code, item.place) for item in found] == [("US-1021", "source s1"), ("US-1021", "source s2")]
+    assert "all" in found[0].message and "second" in found[0].message and "t_2" in found[0].message
+
+
+def test_table_without_a_key_is_a_warning(world: World) -> None:
+    for source in (world.s1, world.s2):
+        source.run(*(f"ALTER TABLE {world.schema}_1.{table} DROP PRIMARY KEY" for table in ("t_1", "t_2")))
+    world.s2.run(f"ALTER TABLE {world.schema}_1.t_2 ENGINE=MyISAM")
+    found = world.problems()
+    assert [code for code, _, _ in found] == ["US-2308"] * 4 + ["US-2309"]
+    assert {severity for _, severity, _ in found} == {"warning"}
+    raise_if_failed(world.items())
+
+
+@pytest.mark.parametrize(
+    ("definition", "words"),
+    [
+        ("(id int PRIMARY KEY)", "lacks column v"),
+        ("(id int PRIMARY KEY, v varchar(9), must int NOT NULL)", "must"),
+        ("(id int, v varchar(9))", "no key"),
+        ("(id int PRIMARY KEY, v varchar(9) AS (id))", "generated"),
+    ],
+)
+def test_target_table_that_does_not_fit(world: World, definition: str, words: str) -> None:
+    world.target.run(f"CREATE DATABASE {world.schema}", f"CREATE TABLE {world.schema}.t {definition}")
+    (found,) = [item for item in world.items() if item.code]
+    assert (found.code, found.severity) == ("US-6802", "error") and words in found.message
+
+
+def test_local_infile_off_is_a_warning(world: World) -> None:
+    world.target.run("SET GLOBAL local_infile = OFF")
+    try:
+        assert world.problems() == [("US-6801", "warning", "target")]
+    finally:
+        world.target.run("SET GLOBAL local_infile = ON")
+
+
+def test_flavor_that_is_another(world: World) -> None:
+    world.items()
+    path = world.folder / "sources/s1.yaml"
+    path.write_text(f"{path.read_text()}flavor: mysql\n")
+    found = [item for item in precheck(load_task(world.folder / "task.yaml")) if item.code]
+    assert [(item.code, item.place) for item in found] == [("US-2310", "source s1")]
+
+
+def test_two_routes_that_disagree_about_a_table_are_both_named(world: World) -> None:
+    world.routes += ROUTE.format(name="ones", schema=world.schema, pattern="*_1", target=f"{world.schema}_x")
+    world.rules = "[all, ones]"
+    found = [item for item in world.items() if item.code]
+    assert [(item.code, item.name, item.place) for item in found] == [
+        ("US-1021", "routes", "source s1"), ("US-1021", "routes", "source s2"),
+    ]  # fmt: skip
+    assert "route 'all'" in found[0].message and "route 'ones'" in found[0].message
+
+
+def extract(world: World, expression: str) -> None:
+    world.routes = world.routes.replace(
+        "target-table: t", f"target-table: t, extract-table: {{table-regexp: '{expression}', target-column: c_table}}"
+    )
+
+
+def test_extracted_columns_need_a_table_that_has_them(world: World) -> None:
+    extract(world, "t_(.*)")
+    assert world.problems() == [("US-6017", "error", f"target {world.schema}.t")]
+    world.target.run(f"CREATE DATABASE {world.schema}", TABLE.format(f"{world.schema}.t"))
+    assert world.problems() == [("US-6014", "error", f"target {world.schema}.t")]
+    world.target.run(f"ALTER TABLE {world.schema}.t ADD c_table varchar(9) NOT NULL, ADD other int NOT NULL")
+    assert world.problems() == [("US-6802", "error", f"target {world.schema}.t")]
+    world.target.run(f"ALTER TABLE {world.schema}.t DROP other, DROP PRIMARY KEY, ADD PRIMARY KEY (id, c_table)")
+    assert world.problems() == []
+    world.target.run(f"ALTER TABLE {world.schema}.t MODIFY c_table varbinary(9)")
+    assert world.problems() == [("US-6016", "error", f"target {world.schema}.t")]
+
+
+def test_an_expression_that_misses_a_shard_is_found(world: World) -> None:
+    extract(world, "t_(1)")
+    problems = [item for item in world.items() if item.code == "US-1023"]
+    assert [item.place for item in problems] == ["source s1", "source s2"]
+    assert f"s1 {world.schema}_1.t_2" in problems[0].message
+
+
+def test_rules_that_match_nothing_are_named_once_for_all_sources(world: World) -> None:
+    world.routes += ROUTE.format(name="lost", schema=world.schema, pattern="tt_*", target=world.schema)
+    world.routes += ROUTE.format(name="one", schema=world.schema, pattern="?_9", target=world.schema)
+    world.rules = "[all, lost, one]"
+    world.s2.run(TABLE.format(f"{world.schema}_1.t_9"))
+    found = [item for item in world.items() if item.code]
+    assert [(item.code, item.severity, item.place) for item in found] == [("US-2312", "warning", "task")]
+    assert "route 'lost' matches no table of s1, s2" in found[0].message

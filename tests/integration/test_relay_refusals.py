@@ -1,0 +1,93 @@
+"""What the relay refuses: each time a coded error that names the place, and nothing half-done."""
+
+import time
+
+import pytest
+
+from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill
+from unshard.adapters.relay import RelayStore
+from unshard.errors.relay import (
+    BinlogOff,
+    BinlogPurged,
+    BinlogReplaced,
+    BinlogSettingRefused,
+    PositionBeyondEnd,
+    SourceReplaced,
+    StatementDml,
+    UnsupportedEvent,
+)
+from unshard.units.relay import pull
+
+pytestmark = pytest.mark.integration
+
+
+def test_purged_binlog_of_the_source(upstream_server, tmp_path):
+    store = RelayStore(tmp_path)
+    begins = end_of(upstream_server)
+    upstream_server.run("FLUSH LOGS", "FLUSH LOGS", "PURGE BINARY LOGS TO 'mysql-bin.000003'")
+    with pytest.raises(BinlogPurged) as caught:
+        pull(SOURCE, upstream_server.server, store, begins)
+    assert caught.value.oldest == "mysql-bin.000003"
+    assert store.segments(SOURCE) == ()
+
+
+def test_a_reset_binlog_is_noticed(upstream_server, tmp_path):
+    store = RelayStore(tmp_path)
+    fill(upstream_server, 100)
+    begins = pull(SOURCE, upstream_server.server, store, FIRST).ends
+    upstream_server.run("RESET MASTER")
+    with pytest.raises(PositionBeyondEnd):
+        pull(SOURCE, upstream_server.server, store, FIRST)
+    time.sleep(1)  # the binlog file's time of creation has whole seconds
+    upstream_server.run("RESET MASTER")
+    fill(upstream_server, 2000)
+    assert end_of(upstream_server) > begins
+    # The position may or may not be a border of the new file; either way nothing of it is stored.
+    before = store.segments(SOURCE)
+    with pytest.raises((BinlogReplaced, PositionBeyondEnd)):
+        pull(SOURCE, upstream_server.server, store, FIRST)
+    assert store.segments(SOURCE) == before
+
+
+def test_another_identity_is_refused(upstream_server, tmp_path):
+    with pytest.raises(SourceReplaced):
+        pull(SOURCE, upstream_server.server, RelayStore(tmp_path), FIRST, identity="mariadb:1:000000000000")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("binlog_format", "MIXED"), ("binlog_row_image", "MINIMAL")])
+def test_settings_are_checked(upstream_server, tmp_path, variable, value):
+    upstream_server.run(f"SET GLOBAL {variable} = {value}")
+    with pytest.raises(BinlogSettingRefused) as caught:
+        pull(SOURCE, upstream_server.server, RelayStore(tmp_path), FIRST)
+    assert variable in str(caught.value)
+
+
+def test_a_server_without_binlog(target, tmp_path):
+    with pytest.raises(BinlogOff):
+        pull(SOURCE, target.server, RelayStore(tmp_path), FIRST)
+
+
+@pytest.mark.parametrize(
+    ("statements", "error"),
+    [
+        (("SET SESSION binlog_format=STATEMENT", "INSERT INTO d.t(v) VALUES ('a')"), StatementDml),
+        (("SET SESSION binlog_format=STATEMENT", "/* hint */ UPDATE d.t SET v='b'"), StatementDml),
+        (("SET SESSION binlog_format=STATEMENT", "INSERT INTO d.t(v) VALUES (RAND())"), StatementDml),
+        (
+            ("XA START 'x'", "INSERT INTO d.t(v) VALUES ('a')", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"),
+            UnsupportedEvent,
+        ),
+        (("SET SESSION binlog_alter_two_phase=1", "ALTER TABLE d.t ADD COLUMN c int"), UnsupportedEvent),
+    ],
+)
+def test_what_cannot_be_followed_stops_before_it(upstream_server, tmp_path, statements, error):
+    store = RelayStore(tmp_path)
+    fill(upstream_server, 3)
+    begins = end_of(upstream_server)
+    upstream_server.run(*statements)
+    for _ in range(2):
+        with pytest.raises(error) as caught:
+            pull(SOURCE, upstream_server.server, store, FIRST)
+        assert begins.file in str(caught.value)
+    run = assert_equal_to_server(upstream_server, store)
+    assert run[-1].ends == begins

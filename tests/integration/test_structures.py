@@ -1,0 +1,148 @@
+"""Structures read from a real server."""
+
+import contextlib
+
+import pytest
+
+from unshard.adapters.mysql import connect, query, table_name
+from unshard.adapters.structures import read_schema, read_schemas, server_dialect
+from unshard.core.ddlcreate import create_text
+from unshard.core.model import Index, Server, TableId, TableSchema, shape_of
+from unshard.errors.source import TableMissing, TableUnsupported
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+ORDERS = """CREATE TABLE {name} (
+    id INT UNSIGNED NOT NULL AUTO_INCREMENT,
+    `select` VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT 'it''s',
+    `näme` TEXT, total DECIMAL(10,2) NOT NULL DEFAULT 0.00,
+    double_total DECIMAL(12,2) AS (total * 2) STORED, virt INT AS (id + 1) VIRTUAL,
+    hidden INT NOT NULL DEFAULT 5 INVISIBLE, body JSON,
+    at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3),
+    state ENUM('a','b''c') COMMENT 'AUTO_INCREMENT=5, FOREIGN KEY (x)', parent INT UNSIGNED,
+    bytes VARBINARY(8) DEFAULT x'00FF80275C',
+    PRIMARY KEY (id), UNIQUE KEY u (`select`, state), KEY p (`näme`(7)), KEY parent (parent),
+    CONSTRAINT fk FOREIGN KEY (parent) REFERENCES {name} (id) ON DELETE SET NULL, CONSTRAINT c CHECK (total >= 0)
+) AUTO_INCREMENT=77 COMMENT='x AUTO_INCREMENT=9'"""
+
+
+@pytest.fixture
+def schema(target: MariaDb, unique: str):
+    target.run(f"CREATE DATABASE {unique} CHARACTER SET utf8mb4")
+    yield unique
+    target.run(f"DROP DATABASE {unique}")
+
+
+@pytest.fixture
+def connection(target: MariaDb):
+    with contextlib.closing(connect(target.server, "target")) as opened:
+        yield opened
+
+
+def created(connection, schema: str, sql: str, name: str = "orders") -> TableSchema:
+    table = TableId(schema, name)
+    query(connection, sql.format(name=table_name(table)))
+    return read_schema(connection, table)
+
+
+def test_all_that_information_schema_tells(connection, schema: str) -> None:
+    orders = created(connection, schema, ORDERS)
+    assert orders.names == ("id", "select", "näme", "total", "double_total", "virt", "hidden", "body", "at", "state",
+                            "parent", "bytes")  # fmt: skip
+    assert [column.name for column in orders.columns if column.is_generated] == ["double_total", "virt"]
+    number, text = orders.column("ID"), orders.column("select")
+    assert (number.data_type, number.is_unsigned, number.nullable) == ("int", True, False)
+    assert number.extra == "auto_increment"
+    assert (text.charset, text.collation, text.default) == ("latin1", "latin1_bin", "'it''s'")
+    assert orders.column("hidden").extra == "invisible"
+    assert (orders.column("body").data_type, orders.column("body").charset) == ("longtext", "utf8mb4")
+    assert orders.column("at").column_type == "timestamp(3)"
+    assert orders.column("state").column_type == "enum('a','b''c')"
+    assert orders.indexes == (
+        Index("PRIMARY", ("id",), True), Index("p", ("näme",), False, True), Index("parent", ("parent",), False),
+        Index("u", ("select", "state"), True),
+    )  # fmt: skip
+    assert orders.key == ("id",)
+    assert orders.collation == "utf8mb4_general_ci"
+
+
+def test_text_is_the_shape_alone(connection, schema: str) -> None:
+    text = created(connection, schema, ORDERS).create_sql
+    assert text.startswith("CREATE TABLE `t` (")
+    assert "REFERENCES" not in text
+    assert text.count("AUTO_INCREMENT=") == 2, "those in comments stay"
+    assert "COMMENT='x AUTO_INCREMENT=9'" in text
+    assert "CONSTRAINT `c` CHECK (`total` >= 0)" in text
+
+
+def test_text_makes_the_same_table(connection, schema: str) -> None:
+    orders = created(connection, schema, ORDERS)
+    copy = TableId(schema, "ta`ble ä")
+    query(connection, create_text(orders.create_sql, copy, if_not_exists=True))
+    query(connection, create_text(orders.create_sql, copy, if_not_exists=True))
+    assert read_schema(connection, copy) == orders
+    assert query(connection, f"SELECT DISTINCT HEX(DEFAULT(bytes)) FROM {table_name(copy)}") == []
+    query(connection, f"INSERT INTO {table_name(copy)} (id) VALUES (1)")
+    assert query(connection, f"SELECT HEX(bytes) FROM {table_name(copy)}") == [("00FF80275C",)]
+
+
+def test_json_keeps_what_it_holds(connection, schema: str) -> None:
+    orders = created(connection, schema, ORDERS)
+    assert TableSchema.from_json(orders.to_json()) == orders
+    assert TableSchema.from_json(orders.to_json()).digest == orders.digest
+
+
+@pytest.mark.parametrize("mode", ["ANSI_QUOTES", "ANSI_QUOTES,NO_BACKSLASH_ESCAPES", "ORACLE", ""])
+def test_session_mode_changes_nothing(target: MariaDb, connection, schema: str, mode: str) -> None:
+    orders = created(connection, schema, ORDERS)
+    plain = target.server
+    server = Server(plain.host, plain.port, plain.user, plain.password, (("sql_mode", mode),))
+    with contextlib.closing(connect(server)) as other:
+        before = query(other, "SELECT @@sql_mode")
+        assert read_schema(other, TableId(schema, "orders")) == orders
+        assert query(other, "SELECT @@sql_mode") == before
+
+
+def test_many_tables(connection, schema: str) -> None:
+    orders = created(connection, schema, ORDERS)
+    small = created(connection, schema, "CREATE TABLE {name} (a INT)", "small")
+    query(connection, f"CREATE VIEW {schema}.v AS SELECT 1")
+    query(connection, f"CREATE DATABASE {schema}_2")
+    other = created(connection, f"{schema}_2", "CREATE TABLE {name} (a INT)", "small")
+    names = [TableId(schema, "orders"), TableId(schema, "small"), TableId(f"{schema}_2", "small"), TableId(schema, "v"),
+             TableId(schema, "SMALL"), TableId("nowhere", "x")]  # fmt: skip
+    assert read_schemas(connection, names) == dict(zip(names[:3], [orders, small, other], strict=True))
+    query(connection, f"DROP DATABASE {schema}_2")
+
+
+def test_missing_table(connection, schema: str) -> None:
+    with pytest.raises(TableMissing, match="nothing"):
+        read_schema(connection, TableId(schema, "nothing"))
+
+
+def test_system_versioned_table_is_refused(connection, schema: str) -> None:
+    with pytest.raises(TableUnsupported):
+        created(connection, schema, "CREATE TABLE {name} (a INT) WITH SYSTEM VERSIONING")
+
+
+def test_digest_ignores_the_name_and_tells_charsets_apart(connection, schema: str) -> None:
+    one = created(connection, schema, "CREATE TABLE {name} (a INT) CHARSET latin1", "one")
+    two = created(connection, schema, "CREATE TABLE {name} (a INT) CHARSET latin1", "two")
+    three = created(connection, schema, "CREATE TABLE {name} (a INT) CHARSET utf8mb4", "three")
+    assert one == two
+    assert one.digest != three.digest
+
+
+def test_digest_tells_apart_what_only_the_text_shows(connection, schema: str) -> None:
+    plain = created(connection, schema, "CREATE TABLE {name} (a INT)", "plain")
+    for number, more in enumerate(("(a INT COMMENT 'x')", "(a INT, CHECK (a > 0))", "(a INT) PARTITION BY HASH (a)")):
+        other = created(connection, schema, f"CREATE TABLE {{name}} {more}", f"other_{number}")
+        assert (other.shape, other.digest == plain.digest) == (plain.shape, False)
+        assert shape_of(other.digest) == other.shape
+
+
+def test_dialect(connection) -> None:
+    dialect = server_dialect(connection)
+    assert dialect.mariadb
+    assert 100000 < dialect.version < 200000

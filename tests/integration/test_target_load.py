@@ -1,0 +1,146 @@
+"""LOAD DATA from memory against a real server: bytes arrive as they are, and nothing is bent in silence."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from unshard.adapters import mysql
+from unshard.adapters.structures import read_schema
+from unshard.adapters.target import Loaded, Mode, load_lines, open_session
+from unshard.core.model import TableId, TableSchema
+from unshard.errors.target import RowRefused
+from unshard_demo import servers
+
+pytestmark = pytest.mark.integration
+
+TYPES = {
+    "tinyint unsigned": [b"255", b"0", None],
+    "smallint": [b"-32768", b"32767", b"0"],
+    "mediumint unsigned": [b"16777215", b"0", None],
+    "bigint": [b"-9223372036854775808", b"9223372036854775807", b"-1"],
+    "bigint unsigned": [b"18446744073709551615", b"0", None],
+    "decimal(65,30)": [b"-12345678901234567890123456789012345.123456789012345678901234567890", None],
+    "float": [b"1.100000023841858", b"3.4028234663852886e38", b"-0.10000000149011612"],
+    "double": [b"0.1", b"1.7976931348623157e308", b"-2.2250738585072014e-308"],
+    "char(5)": [b"", b"a\tb", b"\\N"],
+    "varchar(300)": [b"\\", b"a\nb\tc\\d\r\0", "häß🐬".encode(), b"NULL", b"", b" x "],
+    "varchar(20) character set latin1": [b"\xe4\x81\xff", b"\\\n"],
+    "varchar(20) character set ucs2": ["a\n€ \\".encode("utf-16-be")],
+    "text character set cp932": ["表ソ".encode("cp932")],
+    "varbinary(300)": [bytes(range(256)), b"\0", b""],
+    "binary(6)": [b"\x01\x02\0\0\0\0", b"\0" * 6],
+    "blob": [bytes(range(256)) * 40],
+    "date": [b"0000-00-00", b"2020-00-15", b"9999-12-31", b"2021-02-31"],
+    "datetime(6)": [b"0000-00-00 00:00:00.000000", b"9999-12-31 23:59:59.999999"],
+    "timestamp(3) null": [b"1970-01-01 00:00:01.000", b"0000-00-00 00:00:00.000", b"2038-01-19 03:14:07.999", None],
+    "time(6)": [b"-838:59:59.000000", b"-00:00:00.000001", b"838:59:59.999999"],
+    "year": [b"0000", b"1901", b"2155"],
+    "enum('a','b','ä\\'')": ["ä'".encode(), b"", b"a", None],
+    "enum('a','b') character set ucs2": [b"\0b", None],
+    "set('x','y','z')": [b"x,z", b"", None],
+    "bit(1)": [b"\0", b"\x01"],
+    "bit(17)": [b"\x01\x02\x09", b"\0\x0a\x5c"],
+    "json": [b'{"a": "\\u00e4\\n"}', None],
+    "point": [b"\0\0\0\0\x01\x01\0\0\0\0\0\0\0\0\0\xf0?\0\0\0\0\0\0\0@"],
+    "uuid": [b"00112233-4455-6677-8899-aabbccddeeff"],
+    "inet6": [b"2001:db8::1", None],
+}
+
+
+@pytest.fixture
+def writer(target: servers.MariaDb, unique: str) -> Iterator[mysql.Connection]:
+    target.run(f"CREATE DATABASE {unique}")
+    with contextlib.closing(open_session(target.server)) as connection:
+        yield connection
+    target.run(f"DROP DATABASE {unique}")
+
+
+def _columns(schema: TableSchema, rows: list[tuple[bytes | None, ...]]) -> pa.RecordBatch:
+    columns = [pa.array(values, pa.binary()) for values in zip(*rows, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=[c.name for c in schema.written])
+
+
+def _load(writer, table: TableId, rows, mode: Mode = Mode.PLAIN) -> Loaded:
+    schema = read_schema(writer, table)
+    return load_lines(writer, table, schema.written, _columns(schema, rows), mode)
+
+
+def _stored(target: servers.MariaDb, table: TableId, kind: str) -> list[object]:
+    shown = "v + 0e0" if kind == "float" else "v"
+    with contextlib.closing(mysql.connect_raw(target.server)) as connection:
+        return [row[0] for row in mysql.query(connection, f"SELECT {shown} FROM {table} ORDER BY id")]
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["load data", "insert"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_type_arrives_byte_for_byte(writer, target, unique, kind, refused):
+    table = TableId(unique, "t")
+    target.run(f"CREATE TABLE {table} (id int PRIMARY KEY, v {kind})")
+    rows = [(b"%d" % number, value) for number, value in enumerate(TYPES[kind])]
+    writer.refuses_local_infile = refused
+    for mode in (Mode.PLAIN, Mode.REPLACE):
+        assert _load(writer, table, rows, mode).sent == len(rows)
+        assert _stored(target, table, kind) == TYPES[kind]
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("tinyint", b"300"), ("varchar(2)", b"abc"), ("varchar(2)", b"ab "), ("decimal(4,1)", b"1.25"), ("date", b"x"),
+     ("enum('a')", b"b"), ("int not null", None), ("varchar(9)", b"\xff")],
+)  # fmt: skip
+@pytest.mark.parametrize("refused", [False, True], ids=["load data", "insert"])
+def test_what_does_not_fit_is_an_error_that_names_column_and_key(writer, unique, mode, kind, value, refused):
+    table = TableId(unique, "t")
+    mysql.query(writer, f"CREATE TABLE {table} (id int PRIMARY KEY, v {kind})")
+    if refused and value in (b"x", b"\xff"):
+        pytest.skip("such bytes never become a literal")
+    writer.refuses_local_infile = refused
+    good = {"date": b"2020-01-01", "enum('a')": b"a"}.get(kind, b"1")
+    with pytest.raises(RowRefused) as raised:
+        _load(writer, table, [(b"1", good), (b"7", value), (b"8", good)], mode)
+    assert (raised.value.column, raised.value.key) == ("v", "id = 7")
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_index_0_of_an_enum_is_written_though_the_server_warns(writer, target, unique, mode):
+    table = TableId(unique, "t")
+    target.run(f"CREATE TABLE {table} (id int PRIMARY KEY, e enum('a','b'), f enum('','x'), n tinyint)")
+    rows = [(b"1", b"", b"", b"1"), (b"2", b"a", b"x", b"2"), (b"3", b"", None, b"3")]
+    assert _load(writer, table, rows, mode).sent == 3
+    assert target.run(f"SELECT id, e + 0, f + 0 FROM {table} ORDER BY id") == [(1, 0, 1), (2, 1, 2), (3, 0, None)]
+    with pytest.raises(RowRefused) as raised:
+        _load(writer, table, [(b"4", b"", b"", b"300")], mode)
+    assert raised.value.column == "n"
+
+
+def test_plain_counts_what_was_there_and_replace_takes_its_place(writer, target, unique):
+    table = TableId(unique, "t")
+    target.run(f"CREATE TABLE {table} (id int PRIMARY KEY, u int UNIQUE)", f"INSERT INTO {table} VALUES (1, 1), (2, 2)")
+    loaded = _load(writer, table, [(b"1", b"7"), (b"3", b"2"), (b"4", b"4")])
+    assert (loaded.sent, loaded.skipped) == (3, 2)
+    assert loaded.duplicates == ("Duplicate entry '1' for key 'PRIMARY'", "Duplicate entry '2' for key 'u'")
+    assert _load(writer, table, [(b"1", b"7"), (b"3", b"2")], Mode.REPLACE).replaced == 2
+    assert target.run(f"SELECT * FROM {table} ORDER BY id") == [(1, 7), (3, 2), (4, 4)]
+
+
+def test_insert_takes_over_where_the_server_refuses_local_files(writer, target, unique):
+    table = TableId(unique, "t")
+    target.run(f"CREATE TABLE {table} (id int PRIMARY KEY, v varchar(9))", "SET GLOBAL local_infile = 0")
+    try:
+        assert _load(writer, table, [(b"%d" % n, b"\t'\\") for n in range(1200)]).sent == 1200
+        assert (_load(writer, table, [(b"1", b"a"), (b"5000", b"b")])).skipped == 1
+        assert (_load(writer, table, [(b"1", b"a")])).skipped == 1
+    finally:
+        target.run("SET GLOBAL local_infile = 1")
+    assert target.run(f"SELECT COUNT(*), SUM(v = CONCAT(CHAR(9), CHAR(39), CHAR(92))) FROM {table}") == [(1201, 1200)]
+
+
+def test_many_rows_go_in_several_statements(writer, target, unique):
+    table = TableId(unique, "t")
+    target.run(f"CREATE TABLE {table} (id int PRIMARY KEY, v longblob)")
+    rows = [(b"%d" % n, b"x" * (3 << 20)) for n in range(6)] + [(b"%d" % n, None) for n in range(6, 60_000)]
+    assert _load(writer, table, rows).sent == 60_000
+    assert target.run(f"SELECT COUNT(*), SUM(LENGTH(v)) FROM {table}") == [(60_000, 18 << 20)]

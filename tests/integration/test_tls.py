@@ -1,0 +1,154 @@
+"""TLS with a real server and certificates of our own: who is let in, who is trusted, what crosses the wire."""
+
+import contextlib
+import dataclasses
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.certificates import Authority, Pair
+from unshard.adapters import mysql
+from unshard.adapters.meta import Meta
+from unshard.adapters.relay import RelayStore
+from unshard.config import environment_connections, load_task, resolve
+from unshard.core.model import Location, Server
+from unshard.errors import UnshardError
+from unshard.errors.config import CertificateInvalid
+from unshard.errors.source import AccessDenied, TlsFailed
+from unshard.units import relay
+from unshard_demo import servers
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+
+@dataclasses.dataclass
+class World:
+    """A source that wants TLS and knows its clients by their certificates."""
+
+    server: MariaDb
+    ours: Authority
+    theirs: Authority
+    client: Pair
+    folder: Path
+
+    def resolved(self, **security: object) -> Server:
+        """Return the server as a source file with this security block gives it."""
+        (self.folder / "sources").mkdir(exist_ok=True)
+        endpoint = {"host": "127.0.0.1", "port": self.server.port, "user": "secure", "security": security}
+        body = {"source-id": "s1", "from": endpoint}
+        (self.folder / "sources/s1.yaml").write_text(yaml.safe_dump(body))
+        task = {"name": "t", "task-mode": "all", "target-database": endpoint, "mysql-instances": [{"source-id": "s1"}]}
+        (self.folder / "task.yaml").write_text(yaml.safe_dump(task))
+        return resolve(load_task(self.folder / "task.yaml").instances[0].source.endpoint, environment_connections)
+
+    def shown(self, **security: object) -> Server:
+        """The same, with the client's certificate."""
+        return self.resolved(**security, **{"ssl-cert": str(self.client.certificate), "ssl-key": str(self.client.key)})
+
+    @property
+    def ca(self) -> str:
+        return str(self.ours.path)
+
+
+@pytest.fixture(scope="module")
+def secured(server_folder: Path) -> Iterator[tuple[MariaDb, Authority, Authority]]:
+    """A server whose certificate is for 127.0.0.1 and the common name db-1."""
+    ours, theirs = (Authority(server_folder / "certificates", name) for name in ("ours", "theirs"))
+    pair = ours.issue("db-1", "127.0.0.1")
+    options = (f"--ssl-ca={ours.path}", f"--ssl-cert={pair.certificate}", f"--ssl-key={pair.key}")
+    with servers.running(server_folder / "secured", *options, server_id=401) as server:
+        server.run("CREATE USER secure@'%' REQUIRE X509", "GRANT ALL ON *.* TO secure@'%' WITH GRANT OPTION")
+        server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+        yield server, ours, theirs
+
+
+@pytest.fixture
+def world(secured: tuple[MariaDb, Authority, Authority], tmp_path: Path) -> World:
+    server, ours, theirs = secured
+    return World(server, ours, theirs, ours.issue("unshard"), tmp_path)
+
+
+def cipher(server: Server) -> str:
+    with contextlib.closing(mysql.connect(server, "source s1")) as connection:
+        ((_, name),) = mysql.query(connection, "SHOW STATUS LIKE 'Ssl_cipher'")
+    return str(name)
+
+
+def failure(server: Server) -> UnshardError:
+    with pytest.raises(UnshardError) as caught:
+        cipher(server)
+    return caught.value
+
+
+def test_a_connection_is_let_in_by_its_certificate(world: World) -> None:
+    server = world.shown(**{"ssl-ca": world.ca})
+    assert cipher(server)
+    travelled = pickle.loads(pickle.dumps(server))
+    world.client.key.unlink()
+    assert cipher(travelled), "an executor has no files"
+    assert isinstance(failure(world.resolved(**{"ssl-ca": world.ca})), AccessDenied)
+
+
+def test_every_kind_of_connection_is_secured(world: World) -> None:
+    server = world.shown(**{"ssl-ca": world.ca, "cert-allowed-cn": ["db-1"]})
+    with contextlib.closing(mysql.connect_raw(server)) as connection:
+        assert mysql.query(connection, "SELECT 'ok'") == [(b"ok",)]
+    meta = Meta(server, "secured_meta", "t")
+    meta.migrate()
+    assert meta.sources.all() == ()
+    world.server.run("INSERT INTO d.t VALUES (1)")
+    store = RelayStore(world.folder / "relay")
+    relay.pull("s1", server, store, Location("mysql-bin.000001", 4))
+    assert store.segments("s1")
+
+
+@pytest.mark.parametrize(
+    ("security", "works", "words"),
+    [
+        (lambda w: {"ssl-ca": w.ca}, True, ""),
+        (lambda w: {"ssl-ca": str(w.theirs.path)}, False, "certificate verify failed"),
+        (lambda w: {"ssl-ca": str(w.theirs.path), "verify": "none"}, True, ""),
+        (lambda w: {"ssl-ca": w.ca, "cert-allowed-cn": ["db-2", "db-1"]}, True, ""),
+        (lambda w: {"ssl-ca": w.ca, "cert-allowed-cn": ["db-2"]}, False, "common name db-1 is none of db-2"),
+        (lambda w: {"verify": "full"}, False, "certificate verify failed"),
+        (lambda w: {}, True, ""),
+    ],
+)  # fmt: skip
+def test_who_is_trusted(world: World, security: Callable[[World], dict[str, object]], works: bool, words: str) -> None:
+    server = world.shown(**security(world))
+    if works:
+        assert cipher(server)
+        return
+    error = failure(server)
+    assert isinstance(error, TlsFailed) and words in str(error) and "source s1" in str(error)
+    assert not error.transient
+
+
+def test_the_host_must_be_the_certificates_unless_told_otherwise(world: World) -> None:
+    elsewhere = dataclasses.replace(world.shown(**{"ssl-ca": world.ca}), host="localhost")
+    error = failure(elsewhere)
+    assert isinstance(error, TlsFailed) and "localhost" in str(error)
+    assert cipher(dataclasses.replace(world.shown(**{"ssl-ca": world.ca, "verify": "ca"}), host="localhost"))
+
+
+def test_a_server_without_tls_is_refused_when_the_task_asks_for_it(world: World, upstream_server: MariaDb) -> None:
+    server = dataclasses.replace(upstream_server.server, tls=world.shown(**{"ssl-ca": world.ca}).tls)
+    error = failure(server)
+    assert isinstance(error, TlsFailed) and "doesn't support it" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [(lambda w: {"ssl-key": w.ours.issue("other").key}, "KEY_VALUES_MISMATCH"),
+     (lambda w: {"ssl-cert": w.client.key}, ""), (lambda w: {"ssl-ca": w.client.key}, "")],
+)  # fmt: skip
+def test_certificates_that_are_none_say_so_and_show_nothing(world: World, changes, words: str) -> None:
+    keys = {"ssl-ca": world.ca, "ssl-cert": world.client.certificate, "ssl-key": world.client.key, **changes(world)}
+    error = failure(world.resolved(**{key: str(path) for key, path in keys.items()}))
+    assert isinstance(error, CertificateInvalid) and words in str(error)
+    secret = world.client.key.read_text().splitlines()[1]
+    assert secret not in str(error) + repr(error)

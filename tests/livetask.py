@@ -1,0 +1,196 @@
+"""A task between real servers that is run step by step in this process, without Spark and without a full load.
+
+Every step opens what it works with anew where `restart` was called before: nothing but the meta tables, the
+relay's segments and the held files lives on, as after the death of a process.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.fulltask import endpoint
+from tests.localspark import LocalSpark
+from tests.oracle import assert_union
+from unshard.adapters import mysql, upstream
+from unshard.adapters.structures import read_schemas
+from unshard.config import load_task
+from unshard.core.ddllock import LockState
+from unshard.core.model import Location, Shard, TableId
+from unshard.units import coordinate, relay
+from unshard.units.execute import create_target
+from unshard.units.sync import WindowReport, run_window
+from unshard.units.work import Work, open_work
+from unshard_demo.servers import MariaDb
+
+SEGMENT_BYTES = 4096
+
+
+@dataclass
+class LiveTask:
+    """Shards `<name>.<group>_<number>` of some sources, merged into `<name>_to.<group>`."""
+
+    name: str
+    folder: Path
+    sources: Mapping[str, MariaDb]
+    target: MariaDb
+    groups: Sequence[str]
+    shards: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """Group to sources and full names of its shards."""
+    _opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _work: Work | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "task.yaml"
+
+    @property
+    def meta_schema(self) -> str:
+        return f"{self.name}_meta"
+
+    def table(self, group: str) -> str:
+        return f"{self.name}_to.{group}"
+
+    # --- making it
+
+    def make(self, columns: Mapping[str, str], numbers: Mapping[tuple[str, str], Sequence[int]],
+             window_bytes: int = 30_000) -> None:  # fmt: skip
+        """Create the shards (`numbers` by source and group), the task's files, and hand over to the windows."""
+        for server in self.sources.values():
+            server.run(f"CREATE DATABASE {self.name}")
+        for (source, group), some in numbers.items():
+            names = [f"{self.name}.{group}_{number}" for number in some]
+            self.sources[source].run("DO 1", *(f"CREATE TABLE {name} ({columns[group]})" for name in names))
+            self.shards.setdefault(group, []).extend((source, name) for name in names)
+        self._write_files(window_bytes)
+        for source in self.sources:
+            self._hand_over(source)
+
+    def drop(self) -> None:
+        self.restart()
+        for server in self.sources.values():
+            server.run(f"DROP DATABASE IF EXISTS {self.name}")
+        self.target.run(f"DROP DATABASE IF EXISTS {self.name}_to", f"DROP DATABASE IF EXISTS {self.meta_schema}")
+
+    def _write_files(self, window_bytes: int) -> None:
+        (self.folder / "sources").mkdir()
+        for source, server in self.sources.items():
+            body = {"source-id": source, "from": endpoint(server)}
+            (self.folder / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body))
+        where = {"schema-pattern": self.name, "target-schema": f"{self.name}_to"}
+        routes = {group: {**where, "table-pattern": f"{group}_*", "target-table": group} for group in self.groups}
+        instance = {"route-rules": list(routes), "block-allow-list": "ours"}
+        body = {
+            "name": "live", "task-mode": "incremental", "shard-mode": "pessimistic", "meta-schema": self.meta_schema,
+            "target-database": endpoint(self.target), "routes": routes,
+            "mysql-instances": [{"source-id": source, **instance} for source in self.sources],
+            "block-allow-list": {"ours": {"do-dbs": [self.name]}},
+            "unshard": {"storage-path": str(self.folder / "storage"), "window-size": str(window_bytes)},
+        }  # fmt: skip
+        self.path.write_text(yaml.safe_dump(body))
+
+    def _hand_over(self, source: str) -> None:
+        """Do what full load and handover do for empty shards."""
+        work = self.work()
+        with contextlib.closing(mysql.connect(work.sources[source])) as connection:
+            about = upstream.inspect(connection, source)
+            own = [TableId(*name.split(".")) for some in self.shards.values() for at, name in some if at == source]
+            found = read_schemas(connection, own)
+        work.meta.sources.add(source, about.identity, about.flavor)
+        with contextlib.closing(mysql.connect(work.target)) as connection:
+            for table, schema in found.items():
+                target = work.task.instance(source).routing.target_of(table)
+                assert target is not None
+                create_target(connection, target, schema)
+                work.meta.structures.put(schema)
+                work.meta.structures.record(Shard(source, table), target, about.end, schema.digest)
+        work.meta.checkpoints.start(source, about.end, about.gtid)
+
+    # --- running it
+
+    def work(self) -> Work:
+        if self._work is None:
+            opened = self._opened.enter_context(open_work(load_task(self.path)))
+            self._work = dataclasses.replace(opened, spark=LocalSpark, bulk_spark=LocalSpark)
+        return self._work
+
+    def restart(self) -> None:
+        """Forget everything that a process knows."""
+        self._opened.close()
+        self._work = None
+
+    def checkpoint(self, source: str) -> Location:
+        found = self.work().meta.checkpoints.get(source)
+        assert found is not None
+        return found.location
+
+    def upstream_end(self, source: str) -> Location:
+        with contextlib.closing(mysql.connect(self.sources[source].server)) as connection:
+            return upstream.location(connection, source)
+
+    def pull(self, source: str) -> None:
+        work = self.work()
+        relay.pull(source, work.sources[source], work.store, self.checkpoint(source), segment_bytes=SEGMENT_BYTES)
+
+    def window(self, source: str) -> WindowReport:
+        return run_window(self.work(), source)
+
+    def coordinate(self) -> bool:
+        """Look at the locks and execute what is due; whether anything was resolved."""
+        work, moved = self.work(), False
+        for view in coordinate.observe(work.meta):
+            if view.is_executable:
+                done = coordinate.execute(work.meta, work.target, view.id)
+                assert done.state is LockState.RESOLVED, done.error
+                moved = True
+        return moved
+
+    def run(self) -> None:
+        """Go on until nothing moves."""
+        moved = True
+        while moved:
+            moved = False
+            for source in self.sources:
+                self.pull(source)
+                while self.window(source).moved:
+                    moved = True
+            moved = self.coordinate() or moved
+
+    # --- what must hold
+
+    def executed(self, group: str) -> list[str]:
+        """Return the DDLs that were executed on a target, in order."""
+        locks = {lock.id for lock in self.work().meta.locks.all(1000) if lock.target.name == group}
+        return [one.ddl for one in self.work().meta.locks.executions() if one.lock in locks and one.done_at]
+
+    def assert_union(self, group: str) -> int:
+        shards: dict[str, list[str]] = {}
+        for source, name in self.shards[group]:
+            shards.setdefault(source, []).append(name)
+        return assert_union(self.sources, shards, self.target, self.table(group))
+
+    def assert_settled(self) -> None:
+        """Nothing waits any more and every target is the union of its shards."""
+        work = self.work()
+        assert [(view.id, view.state, view.missing) for view in coordinate.views(work.meta)] == []
+        assert [state for state in work.meta.structures.shards() if state.queue or state.held] == []
+        assert not work.storage.list("held")
+        for group in self.groups:
+            self.assert_union(group)
+
+
+@contextlib.contextmanager
+def living(name: str, folder: Path, servers: Sequence[MariaDb], groups: Sequence[str],
+           **made: Any) -> Iterator[LiveTask]:  # fmt: skip
+    """Make a task between sources (s1, s2, …) and, last of `servers`, a target; `made` is as for `LiveTask.make`."""
+    *sources, target = servers
+    task = LiveTask(name, folder, {f"s{number}": one for number, one in enumerate(sources, 1)}, target, groups)
+    try:
+        task.make(**made)
+        yield task
+    finally:
+        task.drop()

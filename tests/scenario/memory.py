@@ -1,0 +1,432 @@
+"""A meta store in memory: the same steps as adapters.meta, atomic each, and a place to die before and after each.
+
+It is checked against the real one: tests/integration/test_scenarios_on_meta.py runs every case on both.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from tests.scenario.memory_orders import MemoryOrders
+from unshard.adapters.meta.locks import Execution
+from unshard.core import codec
+from unshard.core.ddllock import Admission, DdlLock, LockState, Outcome, Owed, Settlement, lock_id, resolution, void
+from unshard.core.model import Location, Shard, TableId, TableSchema
+from unshard.core.orders import Given
+from unshard.core.progress import BegunWindow, Checkpoint, Phase, SourceState
+from unshard.core.settling import Finding, Record, Unsettled, structures_of
+from unshard.core.window import EntryState, HeldFile, Plan, QueueEntry, ShardState, StructureChange, Verdict
+from unshard.errors.meta import FencedOut, WindowMismatch
+from unshard.errors.shardddl import LockBusy, UnknownLock
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class ShardRow:
+    target: TableId
+    digest: str
+    last_seq: int = 0
+    has_left: bool = False
+    born: str = ""
+    dropped: bool = False
+
+
+@dataclass
+class EntryRow:
+    entry: QueueEntry
+    lock: str | None = None
+
+
+@dataclass
+class Rows:
+    """Everything that survives a death."""
+
+    epochs: dict[str, int] = field(default_factory=dict)
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    schemas: dict[str, TableSchema] = field(default_factory=dict)
+    shards: dict[Shard, ShardRow] = field(default_factory=dict)
+    entries: dict[tuple[Shard, int], EntryRow] = field(default_factory=dict)
+    held: list[HeldFile] = field(default_factory=list)
+    open: dict[str, str] = field(default_factory=dict)
+    fences: dict[tuple[str, TableId], tuple[int, int]] = field(default_factory=dict)
+    locks: dict[str, DdlLock] = field(default_factory=dict)
+    members: dict[tuple[str, Shard], str] = field(default_factory=dict)
+    orders: list[tuple[str, Given]] = field(default_factory=list)
+    history: list[Execution] = field(default_factory=list)
+
+    def is_same(self, shard: Shard, born: str) -> bool:
+        """Whether the shard still has that name: another may have got it since."""
+        return shard in self.shards and self.shards[shard].born == born
+
+
+def number_of(file: HeldFile) -> tuple[Shard, int, int, int]:
+    return file.shard, file.seq, file.window, file.part
+
+
+class MemoryMeta:
+    """Fits `units.lockstore.Store`, and what a window needs."""
+
+    def __init__(self, tick: Callable[[str], None], task: str = "sim") -> None:
+        self.rows, self.task = Rows(), task
+        self._tick = tick
+        self.sources = _Sources(self.rows)
+        self.checkpoints = _Checkpoints(self.rows)
+        self.structures = _Structures(self)
+        self.windows = _Windows(self)
+        self.locks = _Locks(self)
+        self.orders = MemoryOrders(self)
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        self._tick(f"before {name}")
+        yield
+        self._tick(f"after {name}")
+
+    def claim(self, target: TableId, begun: BegunWindow) -> bool:
+        """Take the fence of a target for a window, as the data writer does in its transaction."""
+        source = begun.plan.source
+        window, epoch = self.rows.fences[source, target]
+        if epoch != begun.epoch:
+            raise FencedOut(source, begun.plan.number, begun.epoch, epoch)
+        if window >= begun.plan.number:
+            return False
+        self.rows.fences[source, target] = begun.plan.number, epoch
+        return True
+
+
+class _Checkpoints:
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def get(self, source: str) -> Checkpoint | None:
+        return self._rows.checkpoints.get(source)
+
+    def start(self, source: str, location: Location) -> None:
+        self._rows.checkpoints.setdefault(source, Checkpoint(location, "", 0, 0, NOW))
+
+
+class _Structures:
+    def __init__(self, meta: "MemoryMeta") -> None:
+        self._rows, self._step = meta.rows, meta.step
+
+    def put(self, schema: TableSchema) -> str:
+        self._rows.schemas[schema.digest] = schema
+        return schema.digest
+
+    def get(self, wanted: Iterable[str]) -> dict[str, TableSchema]:
+        return {digest: self._rows.schemas[digest] for digest in wanted}
+
+    def record(self, shard: Shard, target: TableId, location: Location, digest: str) -> None:
+        self._rows.shards[shard] = ShardRow(target, digest, born=f"{shard.table} {location}")
+
+    def shards(self, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
+        rows = sorted((shard, row) for shard, row in self._rows.shards.items()
+                      if target in (None, row.target) and source in (None, shard.source))  # fmt: skip
+        queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
+        for (shard, _), entry in sorted(self._rows.entries.items()):
+            if entry.lock is None:
+                queues[shard].append(entry.entry)
+        states = [self._state(shard, row, queues[shard]) for shard, row in rows]
+        return tuple(state for state in states if not state.has_left or state.queue or state.held)
+
+    def unsettled(self, source: str) -> tuple[Unsettled, ...]:
+        found = [
+            self._unsettled(shard, row)
+            for shard, row in sorted(self._rows.shards.items())
+            if shard.source == source and not row.dropped
+        ]
+        unknown = [one for one in found if one.held or not self._rows.shards[one.shard].digest
+                   or any(not record.entry.after for record in one.records)]  # fmt: skip
+        return tuple(one for one in unknown if one.records)
+
+    def _unsettled(self, shard: Shard, row: ShardRow) -> Unsettled:
+        own = [(seq, row) for (s, seq), row in self._rows.entries.items() if s == shard]
+        records = tuple(self._record(row) for _, row in sorted(own, key=lambda item: item[0]))
+        held = tuple(file for file in self._rows.held if file.shard == shard and not file.structure)
+        return Unsettled(shard, row.target, records, held, row.born)
+
+    def _record(self, row: EntryRow) -> Record:
+        lock = self._rows.locks.get(row.lock or "")
+        if row.entry.verdict is not Verdict.NONE or lock is None:
+            return Record(self._present(row), row.entry.verdict, row.entry.replacement)
+        return Record(self._present(row), lock.verdict, lock.replacement)
+
+    @staticmethod
+    def _present(row: EntryRow) -> QueueEntry:
+        return replace(row.entry, state=EntryState.RESOLVED if row.lock else EntryState.PENDING)
+
+    def settle(self, shard: Unsettled, findings: Sequence[Finding]) -> None:
+        with self._step("settle structures"):
+            if not self._rows.is_same(shard.shard, shard.born):
+                return
+            for finding in findings:
+                row = self._rows.entries[shard.shard, finding.seq]
+                if not row.entry.after:
+                    before = finding.before or finding.after
+                    row.entry = replace(row.entry, before=before, after=finding.after)
+                    if finding.reason:
+                        row.entry = replace(row.entry, reason=finding.reason, verdict=Verdict.NONE, replacement=())
+                        self._rows.members.pop((row.lock or "", shard.shard), None)
+                        row.lock = None
+            known = structures_of(findings, shard.records)
+            self._rows.held[:] = [
+                replace(file, structure=known.get(file.seq, ""))
+                if file.shard == shard.shard and not file.structure else file for file in self._rows.held
+            ]  # fmt: skip
+            state, last = self._rows.shards[shard.shard], max(record.entry.seq for record in shard.records)
+            if not state.digest and state.last_seq == last:
+                state.digest = known.get(last, "")
+
+    def _state(self, shard: Shard, row: ShardRow, queue: Sequence[QueueEntry]) -> ShardState:
+        held = sorted((f for f in self._rows.held if f.shard == shard), key=lambda f: (f.seq, f.window, f.part))
+        return ShardState(shard, row.target, row.digest, None, tuple(queue), row.last_seq, tuple(held), row.has_left,
+                          row.born, row.dropped)  # fmt: skip
+
+
+class _Windows:
+    def __init__(self, meta: MemoryMeta) -> None:
+        self._rows, self._step = meta.rows, meta.step
+
+    def open(self, source: str) -> Plan | None:
+        return codec.loads(Plan, self._rows.open[source]) if source in self._rows.open else None
+
+    def begin(self, source: str, plan: Plan) -> BegunWindow:
+        with self._step("begin"):
+            epoch = self._rows.epochs[source] = self._rows.epochs[source] + 1
+            begun = self.open(source) or plan
+            checkpoint = self._rows.checkpoints[source]
+            if (begun.begins, begun.number) != (checkpoint.location, checkpoint.window + 1):
+                raise WindowMismatch(source, str(begun.begins), str(checkpoint.location))
+            self._rows.open[source] = codec.dumps(begun)
+            for target in begun.targets:
+                self._rows.fences.setdefault((source, target), (0, epoch))
+            for key, (window, _) in self._rows.fences.items():
+                if key[0] == source:
+                    self._rows.fences[key] = window, epoch
+        return BegunWindow(begun, epoch)
+
+    def commit(self, begun: BegunWindow, held: Sequence[HeldFile], rows_applied: int) -> None:
+        plan, rows = begun.plan, self._rows
+        with self._step("commit"):
+            if rows.epochs[plan.source] != begun.epoch:
+                raise FencedOut(plan.source, plan.number, begun.epoch, rows.epochs[plan.source])
+            released = {number_of(file) for release in plan.releases for file in release.files}
+            kept = [file for file in rows.held if number_of(file) not in released]
+            rows.held[:] = kept + [replace(f, safe=plan.safe) for f in held]
+            for drop in plan.drops:
+                self._drop(drop.shard)
+            for change in plan.structures:
+                self._change(change)
+            for entry in plan.queued:
+                rows.entries[entry.shard, entry.seq] = EntryRow(entry)
+                rows.shards[entry.shard].last_seq = entry.seq
+            for change in plan.structures:
+                self._newcomer(change)
+            self._rename({rename.shard: Shard(plan.source, rename.to) for rename in plan.renames})
+            rows.checkpoints[plan.source] = Checkpoint(plan.ends, plan.gtid, plan.number, plan.last_time, NOW)
+            del rows.open[plan.source]
+
+    def _drop(self, shard: Shard) -> None:
+        if self._rows.shards[shard].dropped:
+            self._rows.held[:] = [file for file in self._rows.held if file.shard != shard]
+            for (owner, _), row in self._rows.entries.items():
+                row.lock = "dropped" if owner == shard and row.lock is None else row.lock
+
+    def _change(self, change: StructureChange) -> None:
+        row = self._rows.shards.setdefault(change.shard, ShardRow(change.target, ""))
+        if change.joins:
+            row.last_seq, row.dropped, row.born = 0, False, f"{change.shard.table} {change.location}"
+            for key in [key for key in self._rows.entries if key[0] == change.shard]:
+                del self._rows.entries[key]
+        row.has_left = change.structure is None
+        row.digest = row.digest if change.structure is None else change.structure
+
+    def _newcomer(self, change: StructureChange) -> None:
+        if not change.joins:
+            return
+        members, peer = self._rows.members, change.peer
+        for key in [key for key in members if key[1] == change.shard]:
+            del members[key]
+        if peer is None:
+            return
+        born = {row.born: shard for shard, row in self._rows.shards.items() if shard.source == peer.source}
+        peer = born.get(change.peer_born, peer)
+        resolved = [self._rows.entries[peer, seq].lock for seq in change.expects]
+        inherited = [
+            lock for (lock, shard), state in members.items() if shard == peer and state in ("owed", "forgiven")
+        ]
+        for lock in (*resolved, *inherited):
+            if lock in self._rows.locks:
+                members.setdefault((lock, change.shard), "owed")
+
+    def _rename(self, names: Mapping[Shard, Shard]) -> None:
+        """Everything at once: what stood under a new name before belongs to a shard that has left or moves too."""
+        rows, gone = self._rows, set(names.values()) - names.keys()
+
+        def called(shard: Shard) -> Shard:
+            return names.get(shard, shard)
+
+        rows.shards = {called(shard): row for shard, row in rows.shards.items() if shard not in gone}
+        rows.entries = {
+            (called(shard), seq): replace(row, entry=replace(row.entry, shard=called(shard)))
+            for (shard, seq), row in rows.entries.items()
+            if shard not in gone
+        }
+        rows.members = {(lock, called(s)): state for (lock, s), state in rows.members.items() if s not in gone}
+        rows.held[:] = [replace(file, shard=called(file.shard)) for file in rows.held]
+        for lock in rows.locks.values():
+            rows.locks[lock.id] = replace(lock, entry=replace(lock.entry, shard=called(lock.entry.shard)))
+
+
+class _Sources:
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def add(self, source: str, identity: str, flavor: str) -> None:
+        self._rows.epochs.setdefault(source, 0)
+
+    def all(self) -> tuple[SourceState, ...]:
+        return tuple(SourceState(name, "", "mariadb", Phase.SYNC, None, None, 0, NOW) for name in self._rows.epochs)
+
+
+class _Locks:
+    def __init__(self, meta: MemoryMeta) -> None:
+        self._meta, self._rows, self._step = meta, meta.rows, meta.step
+        self._taken: set[str] = set()
+
+    def open(self) -> tuple[DdlLock, ...]:
+        return tuple(self.get(lock.id) for lock in self._rows.locks.values() if lock.state is not LockState.RESOLVED)
+
+    def all(self, resolved: int = 20) -> tuple[DdlLock, ...]:
+        return tuple(self.get(lock) for lock in self._rows.locks)
+
+    def get(self, lock: str) -> DdlLock:
+        if lock not in self._rows.locks:
+            raise UnknownLock(self._meta.task, lock)
+        found = self._rows.locks[lock]
+        excused = {shard for (one, shard) in self._rows.members if one == lock}
+        return found if found.state is LockState.RESOLVED else replace(found, excused=frozenset(excused))
+
+    def owed(self) -> dict[Shard, tuple[Owed, ...]]:
+        found: dict[Shard, list[Owed]] = {}
+        for (lock, shard), state in self._rows.members.items():
+            if state == "owed":
+                record = self._rows.locks[lock]
+                found.setdefault(shard, []).append(Owed(shard, lock, record.number, record.agreement,
+                                                            record.state is not LockState.RESOLVED))  # fmt: skip
+        return {shard: tuple(sorted(debts, key=lambda debt: debt.number)) for shard, debts in found.items()}
+
+    def create(self, target: TableId, entry: QueueEntry) -> None:
+        with self._step("create lock"):
+            queued = self._rows.entries.get((entry.shard, entry.seq))
+            if queued is None or queued.lock is not None:
+                return
+            of_target = [lock for lock in self._rows.locks.values() if lock.target == target]
+            if not any(lock.state is not LockState.RESOLVED for lock in of_target):
+                number = len(of_target) + 1
+                name = lock_id(self._meta.task, target, number)
+                opened = datetime.fromtimestamp(entry.statement.timestamp, UTC)
+                self._rows.locks[name] = DdlLock(name, target, number, entry, opened, NOW)
+
+    def note(self, lock: DdlLock, state: LockState, owner: str | None) -> None:
+        if self._rows.locks[lock.id].owner == lock.owner:
+            self.update(lock.id, state=state, owner=owner)
+
+    def settle(self, settlement: Settlement) -> None:
+        with self._step("settle"):
+            key = settlement.lock, settlement.shard
+            if not self._is_still(settlement.shard, settlement.born):
+                return
+            if self._rows.members.get(key) == "owed":
+                self._rows.members[key] = "settled"
+                self._rows.entries[settlement.shard, settlement.seq].lock = settlement.lock
+
+    def _is_still(self, shard: Shard, born: str) -> bool:
+        row = self._rows.shards.get(shard)
+        return row is not None and row.born == born
+
+    def admit(self, admission: Admission) -> None:
+        with self._step("admit"):
+            if not (self._is_still(admission.shard, admission.born)
+                    and self._is_still(admission.peer, admission.peer_born)):  # fmt: skip
+                return
+            row = self._rows.entries[admission.shard, admission.seq]
+            if row.lock is None:
+                row.lock = "admitted"
+                for lock, shard in [key for key, state in self._rows.members.items() if state == "owed"]:
+                    if shard == admission.peer:
+                        self._rows.members.setdefault((lock, admission.shard), "owed")
+
+    def withdraw(self, lock: DdlLock) -> None:
+        with self._step("withdraw"):
+            found = self._rows.locks[lock.id]
+            if found.started_at is None and found.verdict is not Verdict.SKIP:
+                self.update(lock.id, state=LockState.RESOLVED, resolved_at=NOW, outcome=Outcome.WITHDRAWN)
+                for shard in void(self._meta.structures.shards(target=lock.target), lock, self.owed()):
+                    del self._rows.members[lock.id, shard]
+
+    @contextlib.contextmanager
+    def exclusive(self, lock: str) -> Iterator[None]:
+        if lock in self._taken:
+            raise LockBusy(lock)
+        self._taken.add(lock)
+        try:
+            yield
+        finally:
+            self._taken.discard(lock)
+
+    def start(self, lock: DdlLock, source: str, entry: QueueEntry) -> bool:
+        with self._step("start"):
+            found = self._rows.locks[lock.id]
+            ordered = (found.verdict, found.replacement, found.done) != (lock.verdict, lock.replacement, lock.done)
+            if found.state is LockState.RESOLVED or ordered:
+                return False
+            self.update(lock.id, started_at=found.started_at or NOW, owner=found.owner or source, error=None)
+            if not [one for one in self.executions(lock.id) if one.done_at is None]:
+                self._rows.history.append(
+                    Execution(lock.id, source, entry.routed, entry.before, entry.after, NOW, None, None, None)
+                )
+            return True
+
+    def advance(self, lock: DdlLock, outcome: Outcome) -> None:
+        with self._step("advance"):
+            if self._rows.locks[lock.id].done == lock.done:
+                self.update(lock.id, done=lock.done + 1)
+                self.finish(lock.id, outcome)
+
+    def fail(self, lock: DdlLock, error: str, *, may_be_done: bool = False) -> None:
+        with self._step("fail"):
+            started = self._rows.locks[lock.id].started_at if may_be_done else None
+            self.update(lock.id, started_at=started, error=error, state=LockState.FAILED)
+            if not may_be_done:
+                self.finish(lock.id, "refused")
+
+    def resolve(self, lock: DdlLock, outcome: Outcome) -> None:
+        with self._step("resolve"):
+            if self._rows.locks[lock.id].state is LockState.RESOLVED:
+                return
+            members = self._meta.structures.shards(target=lock.target)
+            what = resolution(members, self.get(lock.id), self.owed())
+            for shard, seq in what.resolved:
+                self._rows.entries[shard, seq].lock = lock.id
+                self._rows.members[lock.id, shard] = "resolved"
+            for shard in what.owing:
+                self._rows.members[lock.id, shard] = "owed"
+            self.finish(lock.id, outcome)
+            self.update(lock.id, state=LockState.RESOLVED, resolved_at=NOW, error=None, outcome=outcome)
+
+    def executions(self, lock: str) -> tuple[Execution, ...]:
+        return tuple(one for one in self._rows.history if one.lock == lock)
+
+    def finish(self, lock: str, outcome: str) -> None:
+        self._rows.history[:] = [
+            replace(one, done_at=NOW, outcome=str(outcome)) if one.lock == lock and one.done_at is None else one
+            for one in self._rows.history
+        ]
+
+    def update(self, lock: str, **values: object) -> None:
+        if self._rows.locks[lock].state is not LockState.RESOLVED:
+            self._rows.locks[lock] = replace(self._rows.locks[lock], **values)  # type: ignore[arg-type]

@@ -1,0 +1,92 @@
+"""Operators' orders to the meta store in memory: the same steps as adapters.meta.orders."""
+
+from dataclasses import replace
+from typing import Any
+
+from unshard.core.ddllock import DdlLock, LockState
+from unshard.core.model import Shard
+from unshard.core.orders import Given
+from unshard.core.window import QueueEntry, Verdict
+from unshard.errors.orders import LockBegun
+
+
+class MemoryOrders:
+    """Fits `units.lockstore.Orders`; what a step finds is looked up inside it, as a transaction does."""
+
+    def __init__(self, meta: Any) -> None:
+        self._meta, self._rows, self._step = meta, meta.rows, meta.step
+
+    def force(self, lock: str, owner: str | None, order: Given) -> bool:
+        with self._step("force"):
+            found = self._rows.locks[lock]
+            owner = owner if owner and found.started_at is None else found.owner
+            is_old = found.is_forced and found.error is None and owner == found.owner
+            changed = found.state is not LockState.RESOLVED and not is_old
+            if changed:
+                self._meta.locks.update(lock, is_forced=True, owner=owner, error=None)
+            return self._record(lock, order, changed)
+
+    def decide(self, lock: str, verdict: Verdict, statements: tuple[str, ...], order: Given) -> bool:
+        with self._step("decide"):
+            found, is_open = self._rows.locks[lock], self._is_open(lock)
+            is_again = (found.verdict, found.replacement) == (verdict, statements)
+            changed = is_open and not (is_again and found.error is None)
+            if changed:
+                said = {"verdict": verdict, "replacement": statements, "done": found.done if is_again else 0}
+                self._meta.locks.update(lock, error=None, started_at=None, **said)
+                self._meta.locks.finish(lock, "given up")
+            return self._record(lock, order, changed)
+
+    def skip_head(self, lock: DdlLock, entry: QueueEntry, order: Given) -> bool:
+        is_ours = entry.agreement == lock.agreement
+        with self._step("skip head"):
+            row = self._same(entry)
+            changed = self._is_open(lock.id, begun=True) and row is not None
+            if changed:
+                row.entry, row.lock = replace(row.entry, verdict=Verdict.SKIP), lock.id if is_ours else "skipped"
+                if is_ours:
+                    self._rows.members.setdefault((lock.id, entry.shard), "settled")
+            return self._record(lock.id, order, changed)
+
+    def excuse(self, lock: str, shard: Shard, order: Given) -> bool:
+        with self._step("excuse"):
+            changed = self._is_open(lock, begun=True) and (lock, shard) not in self._rows.members
+            if changed:
+                self._rows.members[lock, shard] = "owed"
+            return self._record(lock, order, changed)
+
+    def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, order: Given) -> bool:
+        said = {"routed": changed.routed, "agreement": changed.agreement, "reason": "", "verdict": Verdict.REPLACE,
+                "replacement": changed.replacement}  # fmt: skip
+        with self._step("replace head"):
+            row = self._same(entry)
+            is_new = self._is_open(lock) and row is not None
+            if is_new:
+                row.entry = replace(row.entry, **said)
+            return self._record(lock, order, is_new)
+
+    def drop_shard(self, lock: str, shard: Shard, order: Given) -> bool:
+        with self._step("drop shard"):
+            row = self._rows.shards.get(shard)
+            changed = row is not None and not row.dropped
+            if changed:
+                row.dropped = True
+                for key, state in self._rows.members.items():
+                    if key[1] == shard and state == "owed":
+                        self._rows.members[key] = "forgiven"
+            return self._record(lock, order, changed)
+
+    def _is_open(self, lock: str, begun: bool = False) -> bool:
+        found = self._rows.locks[lock]
+        if found.state is not LockState.RESOLVED and found.is_begun and not begun:
+            raise LockBegun(lock)
+        return found.state is not LockState.RESOLVED
+
+    def _same(self, entry: QueueEntry) -> Any:
+        row = self._rows.entries.get((entry.shard, entry.seq))
+        return row if row and row.lock is None and row.entry.agreement == entry.agreement else None
+
+    def _record(self, lock: str, order: Given, changed: bool) -> bool:
+        if changed:
+            self._rows.orders.append((lock, order))
+        return changed

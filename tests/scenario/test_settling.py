@@ -1,0 +1,27 @@
+"""What an order says of a DDL that nobody can read, it does not say of a readable one that stands behind it."""
+
+from tests.scenario.world import World, structure
+from unshard.core.ddllock import LockState
+from unshard.core.model import TableId
+from unshard.core.orders import Skip
+from unshard.units import coordinate
+
+
+def test_a_readable_ddl_that_is_skipped_before_its_structure_is_known_has_its_effect() -> None:
+    world, shard, target = World([("shard_*.t_*", "shard.t")]), TableId("shard_1", "t_1"), TableId("shard", "t")
+    world.add_table("s1", shard, "id int, v int")
+    world.change("s1", shard, "odd", "comment x")
+    world.change("s1", shard, "ddl", "add column c int")
+    while world.window("s1"):
+        pass
+    coordinate.observe(world.meta)
+    assert world.lock(target).state is LockState.UNDECIDED
+    world.order(Skip(world.lock(target).id))
+    # No window has been planned in between, so what the first order means for the shard is not known yet.
+    world.order(Skip(world.lock(target).id))
+    world.lossy = True
+    world.change("s1", shard, "+", "1, 2, 3")
+    assert world.run() == {}
+    (state,) = world.meta.structures.shards()
+    assert state.structure == structure("id int, v int, c int").digest
+    assert (list(world.target[target].rows.values()), world.executed) == ([{"id": "1", "v": "2"}], [])

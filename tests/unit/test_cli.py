@@ -1,0 +1,201 @@
+"""The command line: parsing, exit codes, what goes to stdout and what to stderr."""
+
+import io
+import json
+import re
+import threading
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import unshard
+from unshard.cli import app, main, progress
+from unshard.cli.commands import COMMANDS, COMMON, Command
+from unshard.cli.console import Answer, Console, amount, size, table
+from unshard.core.model import Location
+from unshard.errors.config import UsageWrong
+from unshard.units.status import Progress, lag_bytes
+
+PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_and_option_is_documented(command: Command) -> None:
+    section = re.search(rf"^## `unshard {command.name}\b.*?(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert section
+    missing = [
+        name
+        for argument in command.arguments
+        for name in argument.names
+        if f"`{name}" not in section[0] and name.upper() not in section[0].upper().splitlines()[0]
+    ]
+    assert not missing
+    assert all(f"`{argument.names[0]}`" in PAGE for argument in COMMON)
+    assert f"\n    {command.example.split(' --')[0]}" in section[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_has_an_example_and_the_exit_codes(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command.name, "--help"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert command.example in said and command.exits in said
+
+
+def test_documentation_names_no_command_that_is_gone() -> None:
+    assert set(re.findall(r"^## `unshard ([\w-]+)", PAGE, re.MULTILINE)) == {command.name for command in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_examples_can_be_parsed(command: Command) -> None:
+    words = re.findall(r"'[^']*'|\S+", command.example)[1:]
+    assert app.parser().parse_args(words).command == command.name
+
+
+WRONG = [
+    ([], "required"),
+    (["fly"], "fly"),
+    (["run"], "TASK.yaml"),
+    (["run", "t.yaml", "--until", "noon"], "noon"),
+    (["validate", "t.yaml", "--threads", "0"], "0"),
+    (["status", "t.yaml", "--js"], "--js"),
+]
+
+
+@pytest.mark.parametrize(("given", "word"), WRONG, ids=[" ".join(given) or "nothing" for given, _ in WRONG])
+def test_wrong_usage_is_a_coded_error_and_not_exit_2(given, word, capsys) -> None:
+    assert main(given) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and "[US-1901]" in said.err and word in said.err and "Traceback" not in said.err
+
+
+def test_wrong_usage_is_json_when_asked(capsys) -> None:
+    assert main(["run", "--json"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["error"]["code"] == "US-1901" and said.err == ""
+
+
+def test_missing_task_file_is_a_coded_error(tmp_path: Path, capsys) -> None:
+    for command in COMMANDS:
+        rest = ["some-lock"] if command.name == "unlock" else []
+        assert main([command.name, str(tmp_path / "none.yaml"), *rest, "--json"]) == 1
+        said = capsys.readouterr()
+        assert re.fullmatch(r"US-1\d{3}", json.loads(said.out)["error"]["code"]) and said.err == ""
+
+
+def test_verbose_shows_the_traceback(tmp_path: Path, capsys) -> None:
+    assert main(["check", str(tmp_path / "none.yaml"), "--verbose"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, function) -> None:
+    command = replace(COMMANDS[0], module="unshard.cli.check")
+    monkeypatch.setattr(app, "COMMANDS", (command,))
+    monkeypatch.setattr("unshard.cli.check.check", function)
+
+
+def test_interruption_ends_with_130_and_says_what_comes_next(monkeypatch, capsys) -> None:
+    def interrupted(options: Namespace, console: Console) -> Answer:
+        raise KeyboardInterrupt
+
+    replaced(monkeypatch, interrupted)
+    assert main(["check", "t.yaml"]) == 130
+    assert "next run goes on from here" in capsys.readouterr().err
+
+
+def test_json_is_the_only_thing_on_stdout(monkeypatch, capsys) -> None:
+    def chatty(options: Namespace, console: Console) -> Answer:
+        console.note("on the way")
+        console.warn(["mind"])
+        return Answer({"a": 1}, ["one"], 3)
+
+    replaced(monkeypatch, chatty)
+    assert main(["check", "t.yaml", "--json"]) == 3
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"a": 1} and said.err == "warning: mind\n"
+    assert main(["check", "t.yaml"]) == 3
+    assert capsys.readouterr().out == "on the way\none\n"
+
+
+def test_version(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"unshard {unshard.__version__}\n"
+
+
+def test_table_lines_up_and_has_no_trailing_blanks() -> None:
+    assert table(("A", "LONGER", "C"), [("x\ny", None, ""), ("longest", 1, "end")]) == [
+        "A        LONGER  C",
+        "x y      -       -",
+        "longest  1       end",
+    ]
+
+
+def test_numbers_for_people() -> None:
+    assert (amount(1234567), size(1023), size(1536), size(3 << 40)) == ("1,234,567", "1023 B", "1.5 KiB", "3.0 TiB")
+
+
+def test_failure_names_code_and_remedy() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    error = UsageWrong("no", "unshard run")
+    assert Console(given_out=out, given_err=err).failure(error) == 1
+    assert (out.getvalue(), err.getvalue()) == ("", f"unshard: {error}\n")
+
+
+class Terminal(io.StringIO):
+    """A terminal as far as the display asks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let a full load of two sources go on under a display; one of them was loaded long ago."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.02)
+    monkeypatch.setattr(progress, "POLL_SECONDS", 0.02)
+    reads = []
+
+    def read() -> progress.Figures:
+        reads.append(1)
+        if len(reads) == 2:
+            raise UsageWrong("the target is down for a moment", "run")
+        done = Progress(2, min(len(reads), 2), 1000 * len(reads))
+        return {"s1": (done, done), "old": (Progress(5, 5), Progress(5, 5))}
+
+    with progress.Display(Console(given_out=out)) as display:
+        display.follow(read)
+        display.tell("window 7")
+        while len(reads) < 4:
+            threading.Event().wait(0.005)
+        display.tell("window 8")
+    return out.getvalue()
+
+
+def test_progress_is_lines_where_no_terminal_is(monkeypatch) -> None:
+    said = shown(io.StringIO(), monkeypatch)
+    assert "s1: dumped 1/2 chunks (1,000 rows), loaded 1/2 (1,000 rows)\n" in said
+    assert "s1: dumped 2/2" in said and "window 8\n" in said and "old" not in said
+    assert "\x1b" not in said
+
+
+def test_progress_is_bars_on_a_terminal(monkeypatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    said = shown(Terminal(), monkeypatch)
+    assert "\x1b" in said and "s1 dump" in said and "window 8" in said and "old" not in said
+
+
+LOGS = {"b.000009": 500, "b.000010": 1000, "b.000011": 700}
+LAGS = [
+    (("b.000010", 100), ("b.000010", 400), 300),
+    (("b.000009", 100), ("b.000011", 50), 1450),
+    (("b.000011", 50), ("b.000010", 900), 0),
+    (("b.000008", 100), ("b.000009", 50), 50),
+]
+
+
+@pytest.mark.parametrize(("position", "end", "want"), LAGS)
+def test_lag_in_bytes(position: tuple[str, int], end: tuple[str, int], want: int) -> None:
+    assert lag_bytes(LOGS, Location(*position), Location(*end)) == want

@@ -1,0 +1,622 @@
+"""Task and source files: what is read, and what is refused in which words."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from unshard.config import Consistency, OnDuplicate, ShardMode, TaskMode, load_task, reference
+from unshard.core.extract import Extracted
+from unshard.core.model import Location, TableId
+from unshard.errors import UnshardError
+from unshard.errors.config import PatternInvalid, RouteAmbiguous, SourceNotInTask
+
+ROOT = Path(__file__).parents[2]
+SOURCE = "source-id: {id}\nfrom: {{host: h, user: u, password-env: P}}\n"
+HEAD = "name: shop\ntask-mode: all\ntarget-database: {host: t, user: u, password-env: P}\n"
+INSTANCE = "mysql-instances: [{source-id: s1, route-rules: [r]}]\n"
+ROUTES = "routes: {r: {schema-pattern: a_*, table-pattern: t_*, target-schema: a, target-table: t}}\n"
+MINIMAL = HEAD + INSTANCE + ROUTES
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a task file with two sources beside it."""
+
+    def write(task: str = MINIMAL, **sources: str) -> Path:
+        (tmp_path / "sources").mkdir(exist_ok=True)
+        for name, text in {"s1": SOURCE.format(id="s1"), "s2": SOURCE.format(id="s2"), **sources}.items():
+            (tmp_path / "sources" / f"{name}.yaml").write_text(text)
+        (tmp_path / "shop.yaml").write_text(task)
+        return tmp_path / "shop.yaml"
+
+    return write
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UnshardError) as caught:
+        load_task(path)
+    return str(caught.value)
+
+
+def instance(text: str) -> str:
+    return f"{HEAD}{ROUTES}mysql-instances:\n- {{source-id: s1, route-rules: [r], {text}}}\n"
+
+
+def test_minimal_task_has_the_documented_defaults(write: Write) -> None:
+    path = write()
+    task = load_task(path)
+    assert (task.name, task.path, task.task_mode, task.shard_mode) == (
+        "shop",
+        path,
+        TaskMode.ALL,
+        ShardMode.PESSIMISTIC,
+    )
+    assert (task.meta_schema, task.timezone, task.warnings) == ("unshard_meta", "+00:00", ())
+    options = task.options
+    assert (options.schedule, options.lock_timeout) == ("* * * * *", timedelta(hours=1))
+    assert options.spark_connection == options.bulk_connection == "local[*]"
+    assert options.window_size == 64 * 1024 * 1024
+    assert task.storage == str(path.parent / "unshard-storage" / "shop")
+    part = task.instance("s1")
+    assert (part.dump.threads, part.dump.chunk_rows, part.dump.consistency) == (4, 200_000, Consistency.AUTO)
+    assert (part.load.threads, part.load.on_duplicate) == (16, OnDuplicate.ERROR)
+    assert (part.sync.safe_mode, part.start) == (False, None)
+    assert part.routing.target_of(TableId("a_1", "t_1")) == TableId("a", "t")
+    assert task.sources == ("s1",)
+
+
+def test_source_that_the_task_does_not_have(write: Write) -> None:
+    with pytest.raises(SourceNotInTask, match="its sources: s1"):
+        load_task(write()).instance("s2")
+
+
+def test_server_id_is_stable_and_differs_between_sources_and_tasks(write: Write) -> None:
+    both = MINIMAL.replace(
+        "[{source-id: s1, route-rules: [r]}]", "[{source-id: s1, route-rules: [r]}, {source-id: s2}]"
+    )
+    ids = [i.source.server_id for name in ("shop", "shop", "other") for i in load_task(write(both.replace("name: shop", f"name: {name}"))).instances]  # fmt: skip  # noqa: E501
+    assert ids[:2] == ids[2:4] and len(set(ids)) == 4
+    assert all(0 < number < 2**32 for number in ids)
+
+
+DM_TASK = """\
+name: "orders_merge"
+task-mode: incremental
+is-sharding: true
+shard-mode: ""
+meta-schema: "dm_meta"
+timezone: "Asia/Shanghai"
+case-sensitive: false
+online-ddl: false
+clean-dump-file: true
+enable-heartbeat: false
+experimental: {async-checkpoint-flush: false}
+target-database:
+  host: "10.0.0.9"
+  port: 4000
+  user: "root"
+  password: ""
+  max-allowed-packet: 67108864
+  session: {sql_mode: "ANSI_QUOTES", foreign_key_checks: 0}
+mysql-instances:
+  - source-id: "s1"
+    meta: {binlog-name: "mysql-bin.000001", binlog-pos: 4}
+    route-rules: ["r-orders", "r-schema"]
+    filter-rules: []
+    column-mapping-rules: []
+    black-white-list: "bw"
+    mydumper-config-name: "global"
+    mydumper-thread: 8
+    loader-config-name: "global"
+    loader-thread: 2
+    syncer-config-name: "global"
+    syncer-thread: 16
+  - source-id: "s2"
+    meta: {binlog-name: "mysql-bin.000002"}
+    route-rules: ["r-orders"]
+    mydumper: {threads: 1, rows: 0, extra-args: "--consistency=none"}
+    loader: {on-duplicate-logical: "replace"}
+    syncer: {safe-mode: true, worker-count: 4}
+routes:
+  r-orders: {schema-pattern: "shop_*", table-pattern: "orders_*", target-schema: "shop", target-table: "orders"}
+  r-schema: {schema-pattern: "shop_*", target-schema: "shop"}
+filters: {}
+black-white-list:
+  bw:
+    do-dbs: ["shop_1", "~^shop_\\\\d+$"]
+    ignore-dbs: []
+    do-tables: [{db-name: "shop_*", tbl-name: "orders_*"}]
+mydumpers:
+  global:
+    mydumper-path: "./bin/mydumper"
+    threads: 4
+    chunk-filesize: "64"
+    rows: 1000
+    skip-tz-utc: true
+    extra-args: "--consistency auto"
+loaders:
+  global: {pool-size: 16, dir: "./dumped_data", import-mode: "sql", on-duplicate: ignore}
+syncers:
+  global: {worker-count: 16, batch: 100, enable-gtid: false, meta-file: "", safe-mode: false}
+"""
+
+
+def test_a_file_of_dm_is_read(write: Write) -> None:
+    task = load_task(write(DM_TASK))
+    assert (task.shard_mode, task.meta_schema, task.timezone) == (ShardMode.PESSIMISTIC, "dm_meta", "Asia/Shanghai")
+    assert task.target.session == (("sql_mode", "ANSI_QUOTES"), ("foreign_key_checks", "0"))
+    first, second = task.instances
+    assert (first.dump.threads, first.dump.chunk_rows, first.load.threads) == (8, 1000, 2)
+    assert (first.load.on_duplicate, second.load.on_duplicate) == (OnDuplicate.IGNORE, OnDuplicate.REPLACE)
+    assert (first.sync.safe_mode, second.sync.safe_mode) == (False, True)
+    assert (first.start, second.start) == (Location("mysql-bin.000001", 4), Location("mysql-bin.000002", 4))
+    assert (second.dump.threads, second.dump.chunk_rows) == (1, sys.maxsize)
+    assert first.routing.target_of(TableId("shop_3", "orders_1")) == TableId("shop", "orders")
+    assert first.routing.target_of(TableId("shop_3", "log")) is None
+    assert second.routing.target_of(TableId("shop_3", "log")) == TableId("shop_3", "log")
+
+
+def test_keys_without_a_meaning_here_are_warned_of_by_name_and_line(write: Write) -> None:
+    warnings = load_task(write(DM_TASK)).warnings
+    named = ("mydumper-path", "chunk-filesize", "worker-count", "batch", "dir", "max-allowed-packet", "syncer-thread")
+    for key in named:
+        assert any(f"'{key}' has no effect here: " in warning for warning in warnings), key
+    line = DM_TASK.splitlines().index('    black-white-list: "bw"') + 1
+    assert any(f"shop.yaml:{line} mysql-instances[0].black-white-list: " in warning for warning in warnings)
+    silent = ("meta-file", "skip-tz-utc", "clean-dump-file", "enable-heartbeat")
+    assert not [w for w in warnings for key in silent if f"'{key}'" in w]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [("-B shop -T orders", "'-B' is DM's and not known here (let the block-allow-list say"),
+     ("--consistency none -t 4", "'-t' is DM's and not known here (use the key threads)"),
+     ("--filesize=64MiB", "'--filesize' is DM's and not known here (leave it out")],
+)  # fmt: skip
+def test_options_of_dumpling_say_what_there_is_instead(write: Write, options: str, words: str) -> None:
+    message = refusal(write(instance(f"mydumper: {{extra-args: '{options}'}}")))
+    assert message.startswith("[US-1024] ") and words in message
+
+
+def test_a_start_needs_a_place(write: Write) -> None:
+    message = refusal(write(instance("meta: {binlog-pos: 7}").replace("task-mode: all", "task-mode: incremental")))
+    assert message.startswith("[US-1008] ") and "'binlog-name'" in message
+
+
+def test_meta_has_no_effect_where_the_dump_decides(write: Write) -> None:
+    task = load_task(write(instance("meta: {binlog-name: b.000001}")))
+    assert task.instances[0].start is None
+    assert "'meta' has no effect in task-mode all" in task.warnings[0]
+
+
+REFUSED = {
+    "unknown key": (
+        MINIMAL + "taks-mode: all\n",
+        "US-1001",
+        "shop.yaml:6 taks-mode: unknown key 'taks-mode', did you mean 'task-mode'?",
+    ),
+    "allowed keys": (MINIMAL + "zzz: 1\n", "US-1001", "allowed here: name, task-mode, shard-mode,"),
+    "unknown key below": (
+        instance("loader: {pool_size: 1}"),
+        "US-1001",
+        "mysql-instances[0].loader.pool_size: unknown key 'pool_size', did you mean 'pool-size'?",
+    ),
+    "unknown key in a named block": (
+        MINIMAL.replace("target-table", "target-tabel"),
+        "US-1001",
+        "routes.r.target-tabel",
+    ),
+    "unknown server key": (MINIMAL.replace("host: t,", "hots: t,"), "US-1001", "target-database.hots"),
+    "syntax": ("name: [a\n", "US-1003", "shop.yaml:2: invalid YAML"),
+    "tab": ("name:\n\tx: 1\n", "US-1003", "shop.yaml:2: invalid YAML"),
+    "two documents": (MINIMAL + "---\nname: x\n", "US-1003", "invalid YAML"),
+    "no mapping": ("- a\n", "US-1003", "the file must hold keys and values"),
+    "own tag": ("name: !!python/object:os.system x\n", "US-1003", "begins with ! and is not quoted"),
+    "recursion": ("name: &a [*a]\n", "US-1003", "an alias stands inside its own anchor"),
+    "empty": ("", "US-1004", "the file is empty"),
+    "only a comment": ("# nothing\n---\n", "US-1004", "the file is empty"),
+    "duplicate key": (
+        MINIMAL + "name: again\n",
+        "US-1005",
+        "shop.yaml:6: key 'name' stands here for the second time, first in line 1",
+    ),
+    "duplicate key below": (
+        MINIMAL.replace("target-schema: a,", "target-schema: a, target-schema: b,"),
+        "US-1005",
+        "'target-schema'",
+    ),
+    "list for text": (
+        MINIMAL.replace("name: shop", "name: [shop]"),
+        "US-1006",
+        "shop.yaml:1 name: a list instead of text",
+    ),
+    "text for list": (instance("").replace("[r]", "r"), "US-1006", "route-rules: a single value instead of a list"),
+    "text for mapping": (
+        MINIMAL.replace("{host: t, user: u, password-env: P}", "x"),
+        "US-1006",
+        "target-database: a single value instead of a mapping",
+    ),
+    "list for mapping": (MINIMAL + "loaders: [a]\n", "US-1006", "loaders: a list instead of a mapping"),
+    "mapping for text": (
+        MINIMAL.replace("target-schema: a,", "target-schema: {a: b},"),
+        "US-1006",
+        "a mapping instead of text",
+    ),
+    "text for integer": (instance("mydumper-thread: many"), "US-1007", "'many' is not a whole number of at least 1"),
+    "octal": (instance("mydumper-thread: 010"), "US-1007", "'010' is not a whole number"),
+    "no threads": (instance("loader-thread: 0"), "US-1007", "'0' is not a whole number of at least 1"),
+    "port": (
+        MINIMAL.replace("host: t,", "host: t, port: 65536,"),
+        "US-1007",
+        "'65536' is not a whole number from 1 to 65535",
+    ),
+    "text for boolean": (MINIMAL + "case-sensitive: maybe\n", "US-1007", "'maybe' is not true or false"),
+    "task-mode": (MINIMAL.replace("all", "everything"), "US-1007", "'everything' is not one of full, incremental, all"),
+    "case of a word": (MINIMAL.replace("task-mode: all", "task-mode: ALL"), "US-1007", "'ALL' is not one of"),
+    "task name": (MINIMAL.replace("name: shop", "name: ../shop"), "US-1007", "'../shop' is not a task name"),
+    "meta-schema of the server": (
+        MINIMAL + "meta-schema: mysql\n",
+        "US-1007",
+        "'mysql' is not a schema that may be written to",
+    ),
+    "target in the meta-schema": (MINIMAL + "meta-schema: A\n", "US-1007", "it is the meta-schema"),
+    "target-table without table-pattern": (
+        MINIMAL.replace("table-pattern: t_*, ", ""),
+        "US-1007",
+        "target-table needs a table-pattern",
+    ),
+    "timezone": (MINIMAL + "timezone: Mars/Base\n", "US-1007", "'Mars/Base' is not a time zone"),
+    "folder of time zones": (MINIMAL + "timezone: Europe\n", "US-1007", "'Europe' is not a time zone"),
+    "path as time zone": (MINIMAL + "timezone: ../x\n", "US-1007", "is not a time zone"),
+    "offset": (MINIMAL + "timezone: '+14:01'\n", "US-1007", "'+14:01' is not a time zone"),
+    "cron": (
+        MINIMAL + "unshard: {schedule: '61 * * * *'}\n",
+        "US-1007",
+        "unshard.schedule: '61 * * * *' is not a cron expression",
+    ),
+    "duration": (MINIMAL + "unshard: {lock-timeout: soon}\n", "US-1007", "'soon' is not a duration"),
+    "no duration": (MINIMAL + "unshard: {lock-timeout: 0s}\n", "US-1007", "'0s' is not a duration above zero"),
+    "size": (MINIMAL + "unshard: {window-size: 64M}\n", "US-1007", "'64M' is not a size"),
+    "no size": (MINIMAL + "unshard: {window-size: 0}\n", "US-1007", "'0' is not a size above zero"),
+    "scheme": (MINIMAL + "unshard: {storage-path: 'ftp://x/y'}\n", "US-1007", "'ftp://x/y' is not a path, or a URI"),
+    "host of a file URI": (MINIMAL + "unshard: {storage-path: 'file://nas/y'}\n", "US-1007", "is not a path, or a URI"),
+    "spark": (MINIMAL + "unshard: {spark-connection: 'local [2]'}\n", "US-1007", "is not a Spark master"),
+    "no instance": (HEAD + "mysql-instances: []\n", "US-1007", "is not a list with at least one instance"),
+    "binlog name": (instance("meta: {binlog-name: first}"), "US-1007", "'first' is not a binlog file name"),
+    "session variable": (
+        MINIMAL.replace("host: t,", "host: t, session: {'a;b': 1},"),
+        "US-1007",
+        "is not the name of a session variable",
+    ),
+    "session time zone": (
+        MINIMAL.replace("host: t,", "host: t, session: {time_zone: x},"),
+        "US-1007",
+        "the task has the key timezone",
+    ),
+    "open quote": (instance('mydumper: {extra-args: "--consistency \'a"}'), "US-1007", "quotes closed"),
+    "missing name": (MINIMAL.replace("name: shop\n", ""), "US-1008", "shop.yaml:1: key 'name' is missing"),
+    "missing mode": (MINIMAL.replace("task-mode: all\n", "task-mode:\n"), "US-1008", "key 'task-mode' is missing"),
+    "missing target": (INSTANCE + ROUTES + "name: x\ntask-mode: all\n", "US-1008", "key 'target-database' is missing"),
+    "missing host": (MINIMAL.replace("host: t, ", ""), "US-1008", "target-database: key 'host' is missing"),
+    "missing pattern": (
+        MINIMAL.replace("schema-pattern: a_*, ", ""),
+        "US-1008",
+        "routes.r: key 'schema-pattern' is missing",
+    ),
+    "unused block": (
+        MINIMAL + "loaders: {global: {}}\n",
+        "US-1010",
+        "shop.yaml:6 loaders.global: nothing refers to 'global' (name it in loader-config-name",
+    ),
+    "unused route": (
+        MINIMAL.replace(", route-rules: [r]", ""),
+        "US-1010",
+        "nothing refers to 'r' (name it in route-rules",
+    ),
+    "unused list": (MINIMAL + "block-allow-list: {l: {}}\n", "US-1010", "nothing refers to 'l'"),
+    "unknown block": (
+        instance("loader-config-name: nowhere"),
+        "US-1011",
+        "loader-config-name: 'nowhere' is not defined in loaders (defined there: nothing)",
+    ),
+    "unknown route": (MINIMAL.replace("[r]", "[r, q]"), "US-1011", "'q' is not defined in routes (defined there: r)"),
+    "unknown list": (instance("block-allow-list: l"), "US-1011", "'l' is not defined in block-allow-list"),
+    "rule twice": (MINIMAL.replace("[r]", "[r, r]"), "US-1012", "route-rules: rule 'r' is named twice"),
+    "name and block": (
+        instance("loader-config-name: g, loader: {}") + "loaders: {g: {}}\n",
+        "US-1013",
+        "'loader-config-name' and 'loader' exclude each other",
+    ),
+    "old and new name": (
+        MINIMAL + "block-allow-list: {a: {}}\nblack-white-list: {a: {}}\n",
+        "US-1013",
+        "'block-allow-list' and 'black-white-list'",
+    ),
+    "two policies": (
+        instance("loader: {on-duplicate: error, on-duplicate-logical: replace}"),
+        "US-1013",
+        "'on-duplicate' and 'on-duplicate-logical'",
+    ),
+    "two consistencies": (
+        instance("mydumper: {consistency: auto, extra-args: '--consistency none'}"),
+        "US-1013",
+        "'consistency' and 'extra-args'",
+    ),
+    "two secrets": (
+        MINIMAL.replace("password-env: P", "password-env: P, conn-id: c"),
+        "US-1013",
+        "'conn-id' and 'password-env'",
+    ),
+    "source twice": (MINIMAL.replace("[r]}]", "[r]}, {source-id: s1}]"), "US-1014", "source 's1' stands already in"),
+    "source unknown": (MINIMAL.replace("s1", "s9"), "US-1015", "no source file has source-id 's9'; looked at: "),
+    "source id": (MINIMAL.replace("s1", "a/b"), "US-1007", "'a/b' is not a source id"),
+    "long source id": (MINIMAL.replace("s1", "s" * 33), "US-1007", "is not a source id: 1 to 32"),
+    "pattern": (
+        MINIMAL.replace("t_*", "'t_[0-63]'"),
+        "US-1020",
+        "shop.yaml:5 routes.r: pattern 't_[0-63]': [0-63] stands for one character",
+    ),
+    "regular expression": (MINIMAL.replace("t_*", "'~t_('"), "US-1020", "routes.r: pattern '~t_('"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_with_code_place_and_words(case: str, write: Write) -> None:
+    text, code, words = REFUSED[case]
+    message = refusal(write(text))
+    assert message.startswith(f"[{code}] ")
+    assert words in message
+    if code not in ("US-1020",):
+        assert str(write(text)) in message, "the file is named"
+
+
+LATER = {
+    "optimistic mode": MINIMAL + "shard-mode: optimistic\n",
+    "strict optimistic": MINIMAL + "strict-optimistic-shard-mode: true\n",
+    "online DDL": MINIMAL + "online-ddl: true\n",
+    "online DDL's old key": MINIMAL + "online-ddl-scheme: gh-ost\n",
+    "online DDL's rules": MINIMAL + "shadow-table-rules: ['^_(.+)_gho$']\n",
+    "dump only": MINIMAL.replace("all", "dump"),
+    "load only": MINIMAL.replace("all", "load"),
+    "load and sync": MINIMAL.replace("all", "load&sync"),
+    "filters": MINIMAL + "filters: {f: {schema-pattern: a, action: Ignore}}\n",
+    "filter rules": instance("filter-rules: [f]"),
+    "expression filter": MINIMAL + "expression-filter: {e: {schema: a}}\n",
+    "expression filters": instance("expression-filters: [e]"),
+    "column mappings": MINIMAL + "column-mappings: {c: {expression: partition id}}\n",
+    "column mapping rules": instance("column-mapping-rules: [c]"),
+    "validators": MINIMAL + "validators: {global: {mode: full}}\n",
+    "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
+    "prechecks": MINIMAL + "ignore-checking-items: [all]\n",
+    "collation": MINIMAL + "collation_compatible: strict\n",
+    "physical import": instance("loader: {import-mode: physical}"),
+    "import into": instance("loader: {import-mode: import-into}"),
+    "GTID": instance("syncer: {enable-gtid: true}"),
+    "start by GTID": instance("meta: {binlog-gtid: 0-1-2}").replace("task-mode: all", "task-mode: incremental"),
+    "where": instance("mydumper: {where: id > 1}"),
+    "dumpling's options": instance("mydumper: {extra-args: --where x}"),
+    "consistency": instance("mydumper: {consistency: flush}"),
+    "consistency in options": instance("mydumper: {extra-args: --consistency flush}"),
+}
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_what_a_later_version_brings_is_refused_and_says_so(case: str, write: Write) -> None:
+    message = refusal(write(LATER[case]))
+    assert message.startswith("[US-1009] ")
+    assert "which this version of unshard does not have yet" in message
+
+
+def test_empty_texts_are_no_keys(write: Write) -> None:
+    empty = instance("loader: {on-duplicate: ''}, block-allow-list: '', black-white-list: '', meta: ")
+    text = empty + "timezone: ''\nmeta-schema: ''\nshard-mode: ''\nonline-ddl-scheme: ''\nunshard: {schedule: ''}\n"
+    plain, task = load_task(write(MINIMAL)), load_task(write(text))
+    assert task == plain
+
+
+def test_targets_that_differ_in_case_only_are_refused(write: Write) -> None:
+    text = MINIMAL.replace("[r]", "[r, q]").replace(
+        "routes: {", "routes: {q: {schema-pattern: b, table-pattern: b, target-schema: A, target-table: x}, "
+    )
+    message = refusal(write(text))
+    assert message.startswith("[US-1007] ") and "'a' is not spelt as in route 'q', which has 'A'" in message
+
+
+def test_ambiguous_routes_are_named_when_a_table_is_looked_up(write: Write) -> None:
+    text = MINIMAL.replace("[r]", "[r, q]").replace(
+        "routes: {", "routes: {q: {schema-pattern: '*', table-pattern: '*', target-schema: b}, "
+    )
+    with pytest.raises(RouteAmbiguous, match=r"a_1\.t_1 matches route 'r' to a\.t and route 'q' to b\.t_1"):
+        load_task(write(text)).instances[0].routing.target_of(TableId("a_1", "t_1"))
+
+
+def extracting(text: str) -> str:
+    return MINIMAL.replace("target-schema: a,", f"target-schema: a, {text},")
+
+
+def test_extractors_are_read_and_know_their_source(write: Write) -> None:
+    text = extracting(
+        "extract-table: {table-regexp: 't_(.*)', target-column: c_table},"
+        " extract-source: {source-regexp: '([a-z])(\\d)', target-column: c_source}"
+    )
+    (part,) = load_task(write(text)).instances
+    found = part.routing.extracted(TableId("a_1", "T_Seven"))
+    assert found == (Extracted("c_table", "Seven"), Extracted("c_source", "s1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("extract-table: {table-regexp: 't_.*', target-column: c}", "US-1020", "extract-table.table-regexp: pattern"),
+        ("extract-table: {table-regexp: 't_(', target-column: c}", "US-1020", "unterminated"),
+        ("extract-table: {table-regexp: 't_(.*)'}", "US-1008", "target-column"),
+        ("extract-table: {schema-regexp: 't_(.*)', target-column: c}", "US-1001", "table-regexp"),
+        ("extract-table: {table-regexp: '(.*)', target-column: c}, extract-schema: {schema-regexp: '(.*)',"
+         " target-column: C}", "US-1007", "'C' is not a column of its own"),
+    ],
+)  # fmt: skip
+def test_extractors_that_cannot_be_meant_are_refused(write: Write, text: str, code: str, words: str) -> None:
+    message = refusal(write(extracting(text)))
+    assert message.startswith(f"[{code}] ") and words in message
+
+
+def test_allow_list_names_the_place_of_a_bad_pattern(write: Write) -> None:
+    text = (
+        instance("block-allow-list: l")
+        + "block-allow-list:\n  l:\n    do-tables:\n    - {db-name: a, tbl-name: '~('}\n"
+    )
+    with pytest.raises(PatternInvalid, match=r"block-allow-list\.l\.do-tables: pattern '~\('"):
+        load_task(write(text))
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "sensitive"),
+    [("", "", False), ("case-sensitive: true\n", "", True), ("", "case-sensitive: true\n", True)],
+)
+def test_case_sensitivity_of_task_or_source(write: Write, task: str, source: str, sensitive: bool) -> None:
+    routing = load_task(write(MINIMAL + task, s1=SOURCE.format(id="s1") + source)).instances[0].routing
+    assert (routing.target_of(TableId("A_1", "T_1")) == TableId("A_1", "T_1")) is sensitive
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1h", 3600), ("90s", 90), ("90", 90), ("1h30m", 5400), ("5m0s", 300), ("0.5h", 1800), ("1d", 86400)],
+)
+def test_durations(write: Write, text: str, seconds: int) -> None:
+    task = load_task(write(f"{MINIMAL}unshard: {{lock-timeout: {text}}}\n"))
+    assert task.options.lock_timeout == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("64MiB", 2**26), ("1 GiB", 2**30), ("1.5KiB", 1536), ("2MB", 2_000_000), ("4096", 4096), ("7B", 7)],
+)
+def test_sizes(write: Write, text: str, size: int) -> None:
+    assert load_task(write(f"{MINIMAL}unshard: {{window-size: {text}}}\n")).options.window_size == size
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "UTC", "+08:00", "+10:00", "-13:59", "'+14:00'", "+0:00"])
+def test_time_zones_are_the_text_that_stands_there(write: Write, zone: str) -> None:
+    """YAML would make a number of +10:00."""
+    assert load_task(write(f"{MINIMAL}timezone: {zone}\n")).timezone == zone.strip("'")
+
+
+@pytest.mark.parametrize("cron", ["*/5 * * * *", "0 3 * * mon-fri", "0,30 8-18/2 1 JAN,JUL 7", "@hourly"])
+def test_cron_expressions(write: Write, cron: str) -> None:
+    assert load_task(write(f'{MINIMAL}unshard: {{schedule: "{cron}"}}\n')).options.schedule == cron
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "1, * * * *",
+        "* * * *",
+        "* * * * * *",
+        "60 * * * *",
+        "* * 0 * *",
+        "*/0 * * * *",
+        "5-1 * * * *",
+        "* * * * mon-sat-sun",
+        "a * * * *",
+        "@often",
+        "1-* * * * *",
+    ],
+)
+def test_cron_expressions_that_are_none(write: Write, cron: str) -> None:
+    assert refusal(write(f'{MINIMAL}unshard: {{schedule: "{cron}"}}\n')).startswith("[US-1007] ")
+
+
+@pytest.mark.parametrize(
+    ("path", "storage"),
+    [
+        ("data", "{folder}/data/shop"),
+        ("../data/", "{parent}/data/shop"),
+        ("/mnt/x", "/mnt/x/shop"),
+        ("file:///mnt/x", "/mnt/x/shop"),
+        ("s3://bucket/x/", "s3://bucket/x/shop"),
+        ("hdfs://name:8020/x", "hdfs://name:8020/x/shop"),
+    ],
+)
+def test_storage_path(write: Write, path: str, storage: str) -> None:
+    file = write(f"{MINIMAL}unshard: {{storage-path: '{path}'}}\n")
+    wanted = storage.format(folder=file.parent, parent=file.parent.parent)
+    assert load_task(file).storage == wanted
+
+
+def test_storage_path_does_not_depend_on_the_working_folder(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write()
+    monkeypatch.chdir(file.parent)
+    assert load_task(Path("shop.yaml")).storage == load_task(file).storage
+    assert load_task(Path("shop.yaml")).path == file
+
+
+def test_merge_keys_and_aliases_of_yaml(write: Write) -> None:
+    text = HEAD + ROUTES + (
+        "mysql-instances:\n- &one {source-id: s1, route-rules: [r], loader-thread: 3}\n"
+        "- {<<: *one, source-id: s2}\n"
+    )  # fmt: skip
+    assert [(i.source.id, i.load.threads) for i in load_task(write(text)).instances] == [("s1", 3), ("s2", 3)]
+
+
+def test_bulk_connection_is_its_own(write: Write) -> None:
+    options = load_task(
+        write(MINIMAL + "unshard: {spark-connection: 'sc://h:15002', bulk-connection: spark_bulk}\n")
+    ).options
+    assert (options.spark_connection, options.bulk_connection) == ("sc://h:15002", "spark_bulk")
+
+
+def test_missing_files(write: Write, tmp_path: Path) -> None:
+    assert "[US-1002]" in refusal(tmp_path / "none.yaml") and "no such file" in refusal(tmp_path / "none.yaml")
+    assert "is a directory" in refusal(tmp_path)
+    path = write()
+    path.write_bytes(b"name: \xff\xfe\n")
+    assert "byte 6 is not UTF-8" in refusal(path)
+
+
+def test_file_with_byte_order_mark(write: Write) -> None:
+    path = write()
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_task(path).name == "shop"
+
+
+def test_deep_nesting_is_refused(write: Write) -> None:
+    assert refusal(write("name: " + "[" * 20000)).startswith("[US-1003] ")
+
+
+def test_import_is_light() -> None:
+    """A DAG file loads its task at every parse."""
+    code = (
+        "import sys; from pathlib import Path; from unshard.config import load_task\n"
+        "path = Path('include/tasks/orders_merge.yaml'); load_task(path)\n"
+        "heavy = {'airflow', 'pyarrow', 'numpy', 'pyspark', 'pymysql', 'sqlalchemy', 'sqlglot'} & set(sys.modules)\n"
+        "print(sorted(heavy))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": "include"}, capture_output=True, text=True, check=True)  # fmt: skip  # noqa: E501
+    assert run.stdout.strip() == "[]"
+
+
+def test_reference_page_is_in_step() -> None:
+    page = (ROOT / "docs/config.md").read_text()
+    assert page == reference.page(), "write it again: python -m unshard.config.reference > docs/config.md"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("include/**/tasks/*.yaml")), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_every_task_file_of_the_repository_is_read(path: Path) -> None:
+    assert load_task(path).warnings == ()
+
+
+def test_example_is_read_without_a_warning() -> None:
+    task = load_task(ROOT / "include/tasks/orders_merge.yaml")
+    assert (task.sources, task.warnings) == (("shop-1", "shop-2"), ())
+    assert {i.source.endpoint.conn_id for i in task.instances} | {task.target.conn_id} == {"shop_1", "shop_2", "target"}
+    for instance in task.instances:
+        assert instance.routing.target_of(TableId("shop_b", "orders_2")) == TableId("shop", "orders")
+        assert instance.routing.target_of(TableId("shop_b", "customers")) is None

@@ -1,0 +1,67 @@
+"""Every coded error is documented, unique, picklable, and keeps its code for ever."""
+
+import dataclasses
+import importlib
+import pickle
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import unshard.errors
+from unshard.errors import UnshardError
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/unit/golden/error_codes.txt"
+for module in pkgutil.iter_modules(unshard.errors.__path__):
+    importlib.import_module(f"unshard.errors.{module.name}")
+
+
+def leaves(kind: type[UnshardError] = UnshardError) -> list[type[UnshardError]]:
+    below = [leaf for child in kind.__subclasses__() for leaf in leaves(child)]
+    return below + ([kind] if "code" in vars(kind) and kind is not UnshardError else [])
+
+
+LEAVES = sorted(set(leaves()), key=lambda leaf: leaf.code)
+
+
+def example(leaf: type[UnshardError]) -> UnshardError:
+    values = {"str": "x", "int": 1, "float": 1.0, "tuple": (), "bool": False}
+    arguments = []
+    for field in dataclasses.fields(leaf):
+        kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+        arguments.append(next((v for name, v in values.items() if str(kind).startswith(name)), "x"))
+    return leaf(*arguments)
+
+
+def test_codes_are_unique() -> None:
+    codes = [leaf.code for leaf in LEAVES]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.code)
+def test_error_survives_pickling_and_says_what_to_do(leaf: type[UnshardError]) -> None:
+    error = example(leaf)
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == str(error)
+    assert str(error).startswith(f"[{leaf.code}] ")
+    assert leaf.hint, "an error tells the next step"
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.code)
+def test_error_is_documented(leaf: type[UnshardError]) -> None:
+    page = (ROOT / "docs/errors.md").read_text()
+    assert re.search(rf"^### {leaf.code} {leaf.__name__}$", page, re.MULTILINE)
+
+
+def test_no_code_changes_its_meaning() -> None:
+    """A new error is added to the golden file; a line of it never changes."""
+    now = {f"{leaf.code} {leaf.__name__}" for leaf in LEAVES}
+    assert now == set(GOLDEN.read_text().split("\n")) - {""}
+
+
+def test_documentation_names_no_error_that_is_gone() -> None:
+    page = (ROOT / "docs/errors.md").read_text()
+    documented = set(re.findall(r"^### (US-\d{4} \w+)$", page, re.MULTILINE))
+    assert documented <= {f"{leaf.code} {leaf.__name__}" for leaf in LEAVES}
