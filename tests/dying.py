@@ -21,7 +21,7 @@ from unshard.units.sync import run_window
 from unshard.units.work import Work, open_work
 
 DIED = -signal.SIGKILL
-SECONDS = 120.0
+SECONDS = 600.0
 
 
 @dataclasses.dataclass(frozen=True)

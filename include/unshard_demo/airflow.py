@@ -27,8 +27,8 @@ from unshard_demo.processes import Program
 from unshard_demo.servers import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
-START_SECONDS = 180.0
-STOP_SECONDS = 20.0
+START_SECONDS = 300.0
+STOP_SECONDS = 60.0
 USER = "admin"
 ROLES = {USER: "admin", "operator": "op", "viewer": "viewer"}
 """Users with their roles; they share the password."""
@@ -171,7 +171,7 @@ class Airflow:
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  own address
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
             text = answer.read()
         return json.loads(text) if text else None
 
@@ -289,6 +289,9 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
         "AIRFLOW__API_AUTH__JWT_ISSUER": "unshard-demo",
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        # On a busy machine the first import of a DAG file compiles Airflow itself.
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
+        "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "600",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),

@@ -28,8 +28,8 @@ OPTIONS = ("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=10M", "--inn
            "--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci")  # fmt: skip
 SOURCE_OPTIONS = ("--log-bin=mysql-bin", "--binlog-format=ROW", "--binlog-row-image=FULL", "--sync-binlog=0")
 PORTS = (15_000, 32_000)
-START_SECONDS = 30.0
-STOP_SECONDS = 20.0
+START_SECONDS = 300.0
+STOP_SECONDS = 60.0
 ADMIN = "admin"
 
 

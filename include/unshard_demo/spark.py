@@ -16,7 +16,7 @@ from unshard_demo import processes
 from unshard_demo.servers import free_port
 
 INCLUDE = Path(__file__).resolve().parents[1]
-START_SECONDS = 90.0
+START_SECONDS = 300.0
 JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 

@@ -21,7 +21,7 @@ from unshard_demo import shop
 from unshard_demo.stage import TARGET_TABLE, TASK, Stage
 
 FULL, SYNC, DDL = (f"unshard_{kind}__{TASK}" for kind in ("full", "sync", "ddl"))
-LOAD_SECONDS, WINDOW_SECONDS, LOCK_SECONDS, CATCH_UP_SECONDS = 600.0, 180.0, 300.0, 300.0
+LOAD_SECONDS, WINDOW_SECONDS, LOCK_SECONDS, CATCH_UP_SECONDS = 600.0, 600.0, 600.0, 600.0
 WINDOWS_BEFORE_DDL = 3
 DDL_GAP_SECONDS = 2.0
 POLL_SECONDS = 0.5
@@ -93,6 +93,7 @@ class Story:
         shop.migrate_shard(self.stage.sources, FIRST_SHARD)
         self.wait(lambda: bool(self.open_locks()), WINDOW_SECONDS, "a DDL lock")
         began, applied = time.monotonic(), self.applied()
+        self.wait(lambda: self.applied() > applied, WINDOW_SECONDS, "rows of shards without the DDL to be applied")
         for shard in OTHER_SHARDS:
             deadline = time.monotonic() + DDL_GAP_SECONDS
             self.wait(lambda until=deadline: time.monotonic() >= until, WINDOW_SECONDS, "the next shard")  # type: ignore[misc]
@@ -101,8 +102,6 @@ class Story:
         self.wait(lambda: not self.open_locks(), LOCK_SECONDS, "the lock to resolve")
         self.figures.lock_seconds = time.monotonic() - began
         say(f"  lock resolved after {self.figures.lock_seconds:.0f} s")
-        if self.figures.moved_meanwhile <= 0:
-            raise DemoFailed("no row of another shard was applied while the lock waited")
 
     def catch_up(self) -> None:
         say("the writers stop; windows catch up")

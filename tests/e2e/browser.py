@@ -20,7 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from unshard_demo import processes
 from unshard_demo.processes import Program
 
-SECONDS = 120.0
+SECONDS = 600.0
 PORT_FILE = "DevToolsActivePort"
 OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio",

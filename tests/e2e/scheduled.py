@@ -9,7 +9,7 @@ from tests.e2e.browser import Browser
 from tests.e2e.merge import Merge
 from unshard_demo.airflow import Airflow
 
-SECONDS = 300.0
+SECONDS = 900.0
 
 
 def succeed(airflow: Airflow, dag: str, run: str) -> dict[str, Any]:

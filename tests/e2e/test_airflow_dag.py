@@ -14,7 +14,7 @@ from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
-SECONDS = 400
+SECONDS = 1200
 RUN = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db

@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 600
+SECONDS = 2400
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -115,7 +115,7 @@ class Plant:
             self.spark = start_spark(self.folder / "spark")
             self.write_task()
         process = self.spawn()
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=900)
         assert process.returncode == 0, f"{out}\n{err}"
         json.loads(out)
 
@@ -184,7 +184,7 @@ def test_union_survives_kills_at_random_moments(plant: Plant) -> None:
         victim = dice.choice(("task process", "task process", "spark server", "spark workers"))
         time.sleep(dice.uniform(0.2, 4.0))  # the moment of death is what this test varies
         kill(plant, process, victim)
-        process.communicate(timeout=240)
+        process.communicate(timeout=900)
         if number % 5 == 4:
             run_ddl(plant, f"ADD COLUMN c{number} INT DEFAULT {number}")
         plant.load.finish()

@@ -284,7 +284,7 @@ def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(world: World, command) ->
     assert process.stdout is not None
     assert any("dump begins" in line for line in iter(process.stdout.readline, ""))
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 130, said
     assert "the next run goes on from here" in said and "Traceback" not in said
     assert command("run")[0] == 0

@@ -88,7 +88,7 @@ for _ in range(2):
 
 def test_a_session_that_ends_takes_its_jvm_along(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"}
-    subprocess.run([sys.executable, "-W", "error", "-c", AGAIN], env=environment, cwd=tmp_path, timeout=120, check=True)
+    subprocess.run([sys.executable, "-W", "error", "-c", AGAIN], env=environment, cwd=tmp_path, timeout=600, check=True)
 
 
 CLIENT = """
@@ -108,7 +108,7 @@ def client(url: str, end: str, folder: Path) -> tuple[str, str]:
     root = str(Path(__file__).parent)
     environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"}
     done = subprocess.run([sys.executable, "-c", CLIENT, url, end, root], env=environment, cwd=folder,
-                          capture_output=True, text=True, timeout=120, check=True)  # fmt: skip
+                          capture_output=True, text=True, timeout=600, check=True)  # fmt: skip
     session, place = done.stdout.split()
     assert not list(folder.iterdir())
     return session, place
@@ -135,7 +135,7 @@ def test_a_local_session_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
     script = CLIENT.replace("spark.session_id", "'local'").replace('sys.argv[2] == "close"', "False")
     root = str(Path(__file__).parent)
     done = subprocess.run([sys.executable, "-c", script, "local[1]", "", root], cwd=tmp_path, capture_output=True,
-                          env={**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"}, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"}, text=True, timeout=600,
                           check=True)  # fmt: skip
     assert (done.stderr, list(tmp_path.iterdir())) == ("", [])
 

@@ -26,7 +26,7 @@ def submit(folder: Path, job: str, task: Path, source: str) -> subprocess.Comple
                "spark.driver.bindAddress=127.0.0.1", ROOT / "spark_jobs" / job, "--task", task,
                "--source", source]  # fmt: skip
     return subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=180, check=False
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=600, check=False
     )
 
 

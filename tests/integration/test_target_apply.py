@@ -293,7 +293,7 @@ def _catch(target: Target, changes: dict[Shard, list[Change]], caught: list[Unsh
         caught.append(error)
 
 
-def _until(condition, seconds: float = 20.0) -> None:
+def _until(condition, seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
