@@ -21,8 +21,8 @@ from unshard.adapters.relay import RelayStore
 from unshard.adapters.shadow import ShadowTables
 from unshard.adapters.structures import read_schemas
 from unshard.core.difference import differences
+from unshard.core.effects import Coordinated, Joins, Leaves
 from unshard.core.model import TableId, TableSchema
-from unshard.core.planning import Coordinated, Joins, Leaves
 from unshard.units import relay
 from unshard.units.effects import DdlEffects
 from unshard_demo.servers import MariaDb

@@ -10,8 +10,9 @@ from sqlalchemy import inspect
 from unshard.adapters.meta import Meta, tables
 from unshard.adapters.meta.database import _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
-from unshard.core.ddllock import Admission, Outcome, Settlement
+from unshard.core.ddllock import Outcome, Settlement
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
+from unshard.core.newcomers import Admission
 from unshard.core.orders import Given
 from unshard.core.progress import Chunk, ChunkState, Phase
 from unshard.core.segment import Statement

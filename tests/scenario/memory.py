@@ -7,21 +7,18 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
+from tests.scenario.memory_locks import NOW, MemoryLocks
 from tests.scenario.memory_orders import MemoryOrders
 from unshard.adapters.meta.locks import Execution
 from unshard.core import codec
-from unshard.core.ddllock import Admission, DdlLock, LockState, Outcome, Owed, Settlement, lock_id, resolution, void
+from unshard.core.ddllock import DdlLock
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.orders import Given
 from unshard.core.progress import BegunWindow, Checkpoint, Phase, SourceState
 from unshard.core.settling import Finding, Record, Unsettled, structures_of
 from unshard.core.window import EntryState, HeldFile, Plan, QueueEntry, ShardState, StructureChange, Verdict
 from unshard.errors.meta import FencedOut, WindowMismatch
-from unshard.errors.shardddl import LockBusy, UnknownLock
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
@@ -76,7 +73,7 @@ class MemoryMeta:
         self.checkpoints = _Checkpoints(self.rows)
         self.structures = _Structures(self)
         self.windows = _Windows(self)
-        self.locks = _Locks(self)
+        self.locks = MemoryLocks(self)
         self.orders = MemoryOrders(self)
 
     @contextlib.contextmanager
@@ -290,143 +287,3 @@ class _Sources:
 
     def all(self) -> tuple[SourceState, ...]:
         return tuple(SourceState(name, "", "mariadb", Phase.SYNC, None, None, 0, NOW) for name in self._rows.epochs)
-
-
-class _Locks:
-    def __init__(self, meta: MemoryMeta) -> None:
-        self._meta, self._rows, self._step = meta, meta.rows, meta.step
-        self._taken: set[str] = set()
-
-    def open(self) -> tuple[DdlLock, ...]:
-        return tuple(self.get(lock.id) for lock in self._rows.locks.values() if lock.state is not LockState.RESOLVED)
-
-    def all(self, resolved: int = 20) -> tuple[DdlLock, ...]:
-        return tuple(self.get(lock) for lock in self._rows.locks)
-
-    def get(self, lock: str) -> DdlLock:
-        if lock not in self._rows.locks:
-            raise UnknownLock(self._meta.task, lock)
-        found = self._rows.locks[lock]
-        excused = {shard for (one, shard) in self._rows.members if one == lock}
-        return found if found.state is LockState.RESOLVED else replace(found, excused=frozenset(excused))
-
-    def owed(self) -> dict[Shard, tuple[Owed, ...]]:
-        found: dict[Shard, list[Owed]] = {}
-        for (lock, shard), state in self._rows.members.items():
-            if state == "owed":
-                record = self._rows.locks[lock]
-                found.setdefault(shard, []).append(Owed(shard, lock, record.number, record.agreement,
-                                                            record.state is not LockState.RESOLVED))  # fmt: skip
-        return {shard: tuple(sorted(debts, key=lambda debt: debt.number)) for shard, debts in found.items()}
-
-    def create(self, target: TableId, entry: QueueEntry) -> None:
-        with self._step("create lock"):
-            queued = self._rows.entries.get((entry.shard, entry.seq))
-            if queued is None or queued.lock is not None:
-                return
-            of_target = [lock for lock in self._rows.locks.values() if lock.target == target]
-            if not any(lock.state is not LockState.RESOLVED for lock in of_target):
-                number = len(of_target) + 1
-                name = lock_id(self._meta.task, target, number)
-                opened = datetime.fromtimestamp(entry.statement.timestamp, UTC)
-                self._rows.locks[name] = DdlLock(name, target, number, entry, opened, NOW)
-
-    def note(self, lock: DdlLock, state: LockState, owner: str | None) -> None:
-        if self._rows.locks[lock.id].owner == lock.owner:
-            self.update(lock.id, state=state, owner=owner)
-
-    def settle(self, settlement: Settlement) -> None:
-        with self._step("settle"):
-            key = settlement.lock, settlement.shard
-            if not self._is_still(settlement.shard, settlement.born):
-                return
-            if self._rows.members.get(key) == "owed":
-                self._rows.members[key] = "settled"
-                self._rows.entries[settlement.shard, settlement.seq].lock = settlement.lock
-
-    def _is_still(self, shard: Shard, born: str) -> bool:
-        row = self._rows.shards.get(shard)
-        return row is not None and row.born == born
-
-    def admit(self, admission: Admission) -> None:
-        with self._step("admit"):
-            if not (self._is_still(admission.shard, admission.born)
-                    and self._is_still(admission.peer, admission.peer_born)):  # fmt: skip
-                return
-            row = self._rows.entries[admission.shard, admission.seq]
-            if row.lock is None:
-                row.lock = "admitted"
-                for lock, shard in [key for key, state in self._rows.members.items() if state == "owed"]:
-                    if shard == admission.peer:
-                        self._rows.members.setdefault((lock, admission.shard), "owed")
-
-    def withdraw(self, lock: DdlLock) -> None:
-        with self._step("withdraw"):
-            found = self._rows.locks[lock.id]
-            if found.started_at is None and found.verdict is not Verdict.SKIP:
-                self.update(lock.id, state=LockState.RESOLVED, resolved_at=NOW, outcome=Outcome.WITHDRAWN)
-                for shard in void(self._meta.structures.shards(target=lock.target), lock, self.owed()):
-                    del self._rows.members[lock.id, shard]
-
-    @contextlib.contextmanager
-    def exclusive(self, lock: str) -> Iterator[None]:
-        if lock in self._taken:
-            raise LockBusy(lock)
-        self._taken.add(lock)
-        try:
-            yield
-        finally:
-            self._taken.discard(lock)
-
-    def start(self, lock: DdlLock, source: str, entry: QueueEntry) -> bool:
-        with self._step("start"):
-            found = self._rows.locks[lock.id]
-            ordered = (found.verdict, found.replacement, found.done) != (lock.verdict, lock.replacement, lock.done)
-            if found.state is LockState.RESOLVED or ordered:
-                return False
-            self.update(lock.id, started_at=found.started_at or NOW, owner=found.owner or source, error=None)
-            if not [one for one in self.executions(lock.id) if one.done_at is None]:
-                self._rows.history.append(
-                    Execution(lock.id, source, entry.routed, entry.before, entry.after, NOW, None, None, None)
-                )
-            return True
-
-    def advance(self, lock: DdlLock, outcome: Outcome) -> None:
-        with self._step("advance"):
-            if self._rows.locks[lock.id].done == lock.done:
-                self.update(lock.id, done=lock.done + 1)
-                self.finish(lock.id, outcome)
-
-    def fail(self, lock: DdlLock, error: str, *, may_be_done: bool = False) -> None:
-        with self._step("fail"):
-            started = self._rows.locks[lock.id].started_at if may_be_done else None
-            self.update(lock.id, started_at=started, error=error, state=LockState.FAILED)
-            if not may_be_done:
-                self.finish(lock.id, "refused")
-
-    def resolve(self, lock: DdlLock, outcome: Outcome) -> None:
-        with self._step("resolve"):
-            if self._rows.locks[lock.id].state is LockState.RESOLVED:
-                return
-            members = self._meta.structures.shards(target=lock.target)
-            what = resolution(members, self.get(lock.id), self.owed())
-            for shard, seq in what.resolved:
-                self._rows.entries[shard, seq].lock = lock.id
-                self._rows.members[lock.id, shard] = "resolved"
-            for shard in what.owing:
-                self._rows.members[lock.id, shard] = "owed"
-            self.finish(lock.id, outcome)
-            self.update(lock.id, state=LockState.RESOLVED, resolved_at=NOW, error=None, outcome=outcome)
-
-    def executions(self, lock: str) -> tuple[Execution, ...]:
-        return tuple(one for one in self._rows.history if one.lock == lock)
-
-    def finish(self, lock: str, outcome: str) -> None:
-        self._rows.history[:] = [
-            replace(one, done_at=NOW, outcome=str(outcome)) if one.lock == lock and one.done_at is None else one
-            for one in self._rows.history
-        ]
-
-    def update(self, lock: str, **values: object) -> None:
-        if self._rows.locks[lock].state is not LockState.RESOLVED:
-            self._rows.locks[lock] = replace(self._rows.locks[lock], **values)  # type: ignore[arg-type]

@@ -9,13 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshard.core.ddllock import (
-    Admission,
     DdlLock,
     LockState,
     Owed,
-    admissions,
     decide,
-    is_expected,
     lock_id,
     opening,
     resolution,
@@ -24,6 +21,7 @@ from unshard.core.ddllock import (
     void,
 )
 from unshard.core.model import Location, Shard, TableId
+from unshard.core.newcomers import Admission, admissions, is_expected
 from unshard.core.segment import Statement
 from unshard.core.shardgroup import complete_sources, groups, releasable
 from unshard.core.window import HeldFile, QueueEntry, ShardState, Verdict

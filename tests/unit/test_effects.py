@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.planning import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.segment import Statement
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureUnknown
 from unshard.units.effects import DdlEffects

@@ -5,18 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.planning import (
-    Coordinated,
-    Effect,
-    Ignored,
-    Joins,
-    Leaves,
-    PlanRules,
-    Renamed,
-    Undecided,
-    plan_window,
-)
+from unshard.core.planning import PlanRules, plan_window
 from unshard.core.segment import ByteRange, Segment, Statement
 from unshard.core.window import HeldFile, Plan, QueueEntry, Rename, ShardState
 from unshard.errors.ddl import DdlUnreadable

@@ -77,7 +77,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from unshard.core.model import Shard, TableId
-from unshard.core.shardgroup import agrees, chain, complete_sources, head, is_alone, place, releasable
+from unshard.core.newcomers import is_expected
+from unshard.core.shardgroup import agrees, complete_sources, head, is_alone, releasable
 from unshard.core.window import QueueEntry, ShardState, Verdict
 
 LONGEST_NAME = 170
@@ -339,47 +340,6 @@ def settlements(shards: Iterable[ShardState], owed: Debts) -> tuple[Settlement, 
         if debts and first and first.agreement == debts[0].agreement and not debts[0].is_open:
             found.append(Settlement(state.shard, first.seq, debts[0].lock, state.born))
     return tuple(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """A shard that was created unlike its group and is like `peer` now: it goes on as one of the group."""
-
-    shard: Shard
-    seq: int
-    peer: Shard
-    born: str = ""
-    peer_born: str = ""
-    """Tell shard and peer from others that have come to their names meanwhile."""
-
-
-def admissions(members: Sequence[ShardState]) -> tuple[Admission, ...]:
-    """Return the shards whose group has got to the structure that they were created with."""
-    found = []
-    for state in members:
-        if _is_undecided_alone(state):
-            peers = [p for p in _peers(members, state) if place(chain(p), state.queue[0].after) == 0]
-            found += [
-                Admission(state.shard, state.queue[0].seq, peer.shard, state.born, peer.born) for peer in peers[:1]
-            ]
-    return tuple(found)
-
-
-def is_expected(members: Sequence[ShardState], state: ShardState) -> bool:
-    """Whether another shard will have the structure that this one was created with, once its DDL are resolved."""
-    return _is_undecided_alone(state) and any(
-        place(chain(peer), state.queue[0].after) for peer in _peers(members, state)
-    )
-
-
-def _is_undecided_alone(state: ShardState) -> bool:
-    return is_alone(state) and bool(state.queue[0].after) and state.queue[0].verdict is Verdict.NONE
-
-
-def _peers(members: Sequence[ShardState], state: ShardState) -> list[ShardState]:
-    """Return the shards that may tell what another one is like: those of its source first, dropped ones last."""
-    others = (p for p in members if not p.is_dropped and not any(entry.is_alone for entry in p.queue))
-    return sorted(others, key=lambda p: (p.has_left, p.shard.source != state.shard.source, p.shard))
 
 
 def opening(members: Sequence[ShardState], owed: Debts) -> QueueEntry | None:

@@ -37,10 +37,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import assert_never
 
+from unshard.core.effects import Coordinated, Effect, Effects, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.model import Location, Shard, TableId, shape_of
+from unshard.core.newcomers import likeness
 from unshard.core.renaming import name_aside
 from unshard.core.segment import Segment, Statement
-from unshard.core.shardgroup import chain, place, releasable
+from unshard.core.shardgroup import releasable
 from unshard.core.window import (
     Disposition,
     Drop,
@@ -55,68 +57,6 @@ from unshard.core.window import (
 )
 from unshard.errors import UnshardError
 from unshard.errors.shardddl import RecreatedShard, SegmentGap, StrangeNewShard, UnknownShard
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinated:
-    """The statement changes a shard's structure: its group must agree first."""
-
-    table: TableId
-    routed: str
-    agreement: str
-    after: str
-    """Digest of the shard's structure behind the statement."""
-
-
-@dataclass(frozen=True, slots=True)
-class Joins:
-    """The statement creates a shard with this structure."""
-
-    table: TableId
-    structure: str
-    routed: str = ""
-    """The statement as an operator sees it if the structure fits no shard of the group."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leaves:
-    """The statement drops a shard; the target keeps its rows."""
-
-    table: TableId
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """The statement gives a shard another name that is routed to the same target."""
-
-    table: TableId
-    to: TableId
-
-
-@dataclass(frozen=True, slots=True)
-class Ignored:
-    """The statement touches a shard and is passed over on purpose."""
-
-    table: TableId
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """Nobody but an operator can say what the statement means for the shard's group."""
-
-    table: TableId
-    reason: str
-    routed: str
-    agreement: str
-    after: str = ""
-    """Digest of the shard's structure behind the statement, if that is known at least."""
-    is_new: bool = False
-    """The statement makes the shard."""
-
-
-Effect = Coordinated | Undecided | Joins | Leaves | Renamed | Ignored
-Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect]]
-"""What a statement does to routed tables, given the structures of the source's shards before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +295,7 @@ def _join(walk: _Walk, effect: Joins, site: _Site) -> _Walk:
         return _set(walk, replace(state, has_left=False), (), change)
     group = [state for state in (*walk.shards.values(), *walk.peers)
              if state.target == site.target and not state.is_dropped]  # fmt: skip
-    peer, position = _peer(group, structure, site)
+    peer, position = likeness(group, structure, site.shard.source)
     present = [state.shard for state in group if not state.has_left]
     if present and peer is None:
         strange = StrangeNewShard(str(site.shard), str(site.target), site.statement.text, str(min(present)))
@@ -386,22 +326,6 @@ def _enter_alone(walk: _Walk, structure: str, reason: str, routed: str, site: _S
                        is_alone=True)  # fmt: skip
     change = StructureChange(site.shard, site.target, site.location, structure, joins=not waits, is_strange=True)
     return _set(walk, replace(_queue(state, (entry,), structure), has_left=False), (entry,), change)
-
-
-def _peer(group: Sequence[ShardState], structure: str, site: _Site) -> tuple[ShardState | None, int]:
-    """Find a shard of the group that has, had or will have that structure, and behind how many pending DDLs.
-
-    A shard of the same source decides before others, then the one with most pending DDLs, and a dropped one whose
-    DDLs still wait only if no other does. Where several
-    places fit (a DDL may leave the structure as it is), the newest is meant: who rolls a DDL out over the
-    tables that exist does not run it on one made meanwhile.
-    """
-    fit = (state for state in group if not any(entry.is_alone for entry in state.queue))
-    ranked = sorted(fit, key=lambda s: (s.has_left, s.shard.source != site.shard.source, -len(s.queue), s.shard))
-    for state in ranked:
-        if (position := place(chain(state), structure)) is not None:
-            return state, position
-    return None, 0
 
 
 def _queue(state: ShardState, entries: Sequence[QueueEntry], structure: str) -> ShardState:

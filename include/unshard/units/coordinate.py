@@ -24,13 +24,13 @@ from unshard.core.ddllock import (
     Decision,
     LockState,
     Outcome,
-    admissions,
     decide,
     opening,
     script,
     settlements,
 )
 from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.newcomers import admissions
 from unshard.core.progress import Phase
 from unshard.core.shardgroup import groups
 from unshard.core.window import QueueEntry, ShardState, Verdict

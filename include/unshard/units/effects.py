@@ -9,8 +9,8 @@ from typing import Protocol, assert_never
 
 from unshard.core.ddl import Ddl, DdlKind, Role, agreement, read, retarget
 from unshard.core.ddlnames import loose_agreement, mentions, put_in
+from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.model import TableId, TableSchema
-from unshard.core.planning import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.renaming import net_renames
 from unshard.core.schemadefaults import with_default
 from unshard.core.segment import Statement

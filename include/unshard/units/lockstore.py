@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from unshard.core.ddllock import Admission, DdlLock, Debts, LockState, Outcome, Settlement
+from unshard.core.ddllock import DdlLock, Debts, LockState, Outcome, Settlement
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.newcomers import Admission
 from unshard.core.orders import Given
 from unshard.core.progress import SourceState
 from unshard.core.window import QueueEntry, ShardState, Verdict

@@ -33,9 +33,10 @@ from unshard.adapters.meta.rows import (
 )
 from unshard.adapters.meta.structures import read_shards
 from unshard.core import codec
-from unshard.core.ddllock import Admission, DdlLock, Debts, LockState, Outcome, Settlement, lock_id, resolution, void
+from unshard.core.ddllock import DdlLock, Debts, LockState, Outcome, Settlement, lock_id, resolution, void
 from unshard.core.lineage import Ran
 from unshard.core.model import Shard, TableId
+from unshard.core.newcomers import Admission
 from unshard.core.window import EntryState, QueueEntry, Verdict
 from unshard.errors.shardddl import LockBusy, UnknownLock
 
