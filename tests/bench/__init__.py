@@ -1,1 +1,1 @@
-"""Figures with their spread; both sides of a comparison are measured in one run, alternating."""
+"""`make bench`: what unshard costs here, beside the peers it is measured against, in one run on one machine."""

@@ -1,0 +1,48 @@
+"""CPU seconds of processes, from /proc: what a busy machine does not falsify as it does wall time."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unshard_demo.processes import Program
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Wall seconds of a piece of work, and CPU seconds by what spent them."""
+
+    wall: float
+    cpu: Mapping[str, float]
+
+
+def measure(work: Callable[[], object], programs: Mapping[str, Program]) -> Spent:
+    """Run the work; this process and its ended children count as `client`."""
+    before = _spent(programs)
+    began = time.monotonic()
+    work()
+    wall = time.monotonic() - began
+    after = _spent(programs)
+    return Spent(wall, {place: after[place] - before[place] for place in after})
+
+
+def _spent(programs: Mapping[str, Program]) -> dict[str, float]:
+    own = os.times()
+    client = own.user + own.system + own.children_user + own.children_system
+    return {"client": client} | {place: seconds(program.members()) for place, program in programs.items()}
+
+
+def seconds(pids: Iterable[int]) -> float:
+    """Return the CPU seconds of these processes and of their children that have ended."""
+    return sum(_ticks(pid) for pid in pids) / TICKS
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15]))

@@ -1,0 +1,220 @@
+"""What all parts stand on: a source with its binlog, a target that begins each run as a copy, a warm Spark session.
+
+A `Backlog` is the changes of one workload as they lie in the source's binlog, with the data folder of a server
+that has what was there before them. Every run gets a fresh copy of that folder, so that each contestant
+finds the same rows, the same empty caches and the same free space.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.bench.workloads import SCHEMA, Workload
+from unshard.adapters import mysql, upstream
+from unshard.adapters.relay import RelayStore
+from unshard.adapters.spark import map_items, open_session
+from unshard.adapters.structures import read_schemas
+from unshard.config import load_task
+from unshard.core.model import Location, Shard, TableId
+from unshard.units import relay
+from unshard.units.execute import create_target
+from unshard.units.work import Work, open_work
+from unshard_demo import servers, spark
+from unshard_demo.processes import Program
+from unshard_demo.servers import MariaDb
+
+SOURCE = "s1"
+ROOMY = ("--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M", "--innodb-doublewrite=0")
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Changes of a workload between two places of the source's binlog."""
+
+    workload: Workload
+    begins: Location
+    gtid: str
+    ends: Location
+    base: Path
+    """Data folder of a server that has the rows of before."""
+    relay: Path
+    """Relay folder with the pulled changes."""
+    checksum: int
+    """Of the source's table after them."""
+
+
+@dataclass
+class Stand:
+    """The servers and Spark of one bench run."""
+
+    folder: Path
+    source: MariaDb
+    stack: contextlib.ExitStack
+    backlogs: dict[Workload, Backlog]
+    copies: int = 0
+
+    @cached_property
+    def _connect(self) -> tuple[spark.SparkConnect, Any]:
+        server = self.stack.enter_context(spark.running_spark(self.folder / "spark", memory="2g"))
+        return server, open_session(server.url)
+
+    @property
+    def spark_program(self) -> Program:
+        return self._connect[0].program
+
+    @property
+    def session(self) -> Any:
+        return self._connect[1]
+
+    def warm(self) -> None:
+        """Let Spark's Python workers be there with their imports: idle ones go after a minute."""
+        list(map_items(self.session, _import_all, ["1", "2"], 2))
+
+    def backlog(self, workload: Workload) -> Backlog:
+        """Return the changes of a workload, which are written once."""
+        if workload not in self.backlogs:
+            self.backlogs[workload] = self._write(workload)
+        return self.backlogs[workload]
+
+    def _write(self, workload: Workload) -> Backlog:
+        self.source.run(*workload.prepare(), "FLUSH BINARY LOGS")
+        base = self.folder / "bases" / workload.name
+        with servers.running(base, *ROOMY) as server:
+            server.run(f"CREATE DATABASE {SCHEMA}")
+            copy_table(self.source, server, workload)
+        begins, gtid = self._end()
+        self.source.run(*workload.write())
+        ends, _ = self._end()
+        folder = self.folder / "relays" / workload.name
+        relay.pull(SOURCE, self.source.server, RelayStore(folder), begins, until=ends)
+        return Backlog(workload, begins, gtid, ends, base / "data", folder, checksum(self.source, workload))
+
+    def _end(self) -> tuple[Location, str]:
+        with contextlib.closing(mysql.connect(self.source.server)) as connection:
+            found = upstream.inspect(connection, SOURCE)
+        return found.end, found.gtid
+
+    @contextlib.contextmanager
+    def server(self, backlog: Backlog, *options: str) -> Iterator[MariaDb]:
+        """Run a server that has the rows of before, read once; it is gone after the block."""
+        self.copies += 1
+        folder = self.folder / f"copy-{self.copies}"
+        shutil.copytree(backlog.base, folder / "data")
+        try:
+            with servers.running(folder, *ROOMY, *options) as server:
+                server.run(f"CHECKSUM TABLE {backlog.workload.table}")
+                yield server
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def work(self, backlog: Backlog, target: MariaDb, session: Callable[[], Any] | None = None,
+             **options: object) -> Iterator[Work]:  # fmt: skip
+        """Open a task whose next window begins with the backlog; `options` are the task file's."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
+            folder = Path(name)
+            storage = folder / "storage"
+            path = write_task(folder, backlog.workload, self.source, target, {"storage-path": str(storage), **options})
+            with open_work(load_task(path)) as opened:
+                shutil.copytree(backlog.relay, opened.store.folder, copy_function=os.link)
+                _hand_over(opened, backlog)
+                chosen = session or (lambda: self.session)
+                yield replace(opened, spark=chosen, bulk_spark=chosen)
+
+    def check(self, backlog: Backlog, target: MariaDb) -> None:
+        """Compare the target with the source as it is after the backlog."""
+        found = checksum(target, backlog.workload)
+        if found != backlog.checksum:
+            raise SystemExit(f"{backlog.workload.table}: checksum {found}, the source has {backlog.checksum}")
+
+
+@contextlib.contextmanager
+def standing() -> Iterator[Stand]:
+    """Start the source; Spark starts with the first part that needs it."""
+    with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        source = stack.enter_context(servers.running(folder / "source", *ROOMY, server_id=1))
+        source.run(f"CREATE DATABASE {SCHEMA}")
+        yield Stand(folder, source, stack, {})
+
+
+def write_task(folder: Path, workload: Workload, source: MariaDb, target: MariaDb,
+               options: Mapping[str, object]) -> Path:  # fmt: skip
+    """Write the files of a task that carries the workload's table over under its own name."""
+    (folder / "sources").mkdir()
+    body = {"source-id": SOURCE, "from": endpoint(source)}
+    (folder / "sources" / f"{SOURCE}.yaml").write_text(yaml.safe_dump(body))
+    path = folder / "bench.yaml"
+    path.write_text(yaml.safe_dump({
+        "name": "bench", "task-mode": "incremental", "shard-mode": "pessimistic", "target-database": endpoint(target),
+        "mysql-instances": [{"source-id": SOURCE, "route-rules": ["all"], "block-allow-list": "ours"}],
+        "routes": {"all": {"schema-pattern": SCHEMA, "table-pattern": workload.name, "target-schema": SCHEMA,
+                           "target-table": workload.name}},
+        "block-allow-list": {"ours": {"do-tables": [{"db-name": SCHEMA, "tbl-name": workload.name}]}},
+        "unshard": dict(options),
+    }))  # fmt: skip
+    return path
+
+
+def _hand_over(work: Work, backlog: Backlog) -> None:
+    """Do what full load and handover have done when the windows begin."""
+    table = TableId(SCHEMA, backlog.workload.name)
+    with contextlib.closing(mysql.connect(work.sources[SOURCE])) as connection:
+        about = upstream.inspect(connection, SOURCE)
+        schema = read_schemas(connection, [table])[table]
+    work.meta.sources.add(SOURCE, about.identity, about.flavor)
+    with contextlib.closing(mysql.connect(work.target)) as connection:
+        create_target(connection, table, schema)
+    work.meta.structures.put(schema)
+    work.meta.structures.record(Shard(SOURCE, table), table, backlog.begins, schema.digest)
+    work.meta.checkpoints.start(SOURCE, backlog.begins, backlog.gtid)
+
+
+def _import_all(_: str) -> tuple[str, ...]:
+    import unshard.units.windowtasks
+
+    return (unshard.units.windowtasks.__name__,)
+
+
+def copy_table(source: MariaDb, target: MariaDb, workload: Workload) -> None:
+    """Copy a table with its rows by `mariadb-dump | mariadb`."""
+    pipe(["mariadb-dump", *login(source), "--single-transaction", SCHEMA, workload.name],
+         ["mariadb", *login(target), SCHEMA], source, target)  # fmt: skip
+
+
+def pipe(writer: list[str], reader: list[str], source: MariaDb, target: MariaDb) -> None:
+    """Run two clients, the output of the first being the input of the second."""
+    with (
+        subprocess.Popen(writer, stdout=subprocess.PIPE, env=password(source)) as writing,
+        subprocess.Popen(reader, stdin=writing.stdout, env=password(target)) as reading,
+    ):
+        writing.stdout.close()  # ours: the writer must hear of it when its reader has ended
+    if writing.returncode or reading.returncode:
+        raise SystemExit(f"{writer[0]} | {reader[0]} failed")
+
+
+def checksum(server: MariaDb, workload: Workload) -> int:
+    """Return the server's own checksum of the table's rows."""
+    ((_, value),) = server.run(f"CHECKSUM TABLE {workload.table}")
+    return int(str(value))
+
+
+def endpoint(server: MariaDb) -> dict[str, object]:
+    return {"host": "127.0.0.1", "port": server.port, "user": server.server.user, "password": server.password}
+
+
+def login(server: MariaDb) -> list[str]:
+    return ["--no-defaults", "--host=127.0.0.1", f"--port={server.port}", f"--user={server.server.user}"]
+
+
+def password(server: MariaDb) -> dict[str, str]:
+    return os.environ | {"MYSQL_PWD": server.password}
