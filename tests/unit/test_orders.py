@@ -77,6 +77,8 @@ def test_what_cannot_replace_a_ddl_is_refused(text: str, why: str) -> None:
 
 DIFFERENCES = [
     ("add c int", "add c int", ()),
+    ("ADD  c int", "add c INT", ()),
+    ("add c int default 'a'", "add c int default 'A'", ("`'A'` instead of `'a'`",)),
     ("add c varchar ( 20 )", "add c varchar ( 30 )", ("`30` instead of `20`",)),
     ("add c int", "add c int default 'a b'", ("adds `default 'a b'`",)),
     ("add `a b` int unsigned , drop d", "add `a c` int", ("`a c` instead of `a b`", "lacks `unsigned , drop d`")),

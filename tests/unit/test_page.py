@@ -360,6 +360,11 @@ def test_conflict_is_marked_word_by_word() -> None:
     assert "".join(piece.text for piece in right) == "alter table t\nADD c BIGINT DEFAULT 5"
 
 
+def test_only_the_case_of_literals_is_marked() -> None:
+    _, right = marked("ADD `C` INT DEFAULT 'it''s'", "add `c` int default 'IT''s'")
+    assert [piece.text for piece in right if piece.differs] == ["'IT''s'"]
+
+
 def test_conflicts_stand_side_by_side(stage: Stage) -> None:
     stage.books.locks_ = [view(state=LockState.CONFLICT, conflicts=(B1,),
                                conflicting=("ALTER TABLE `shop`.`orders` ADD COLUMN c BIGINT",))]  # fmt: skip

@@ -19,21 +19,21 @@ from unshard.core.model import TableSchema
 from unshard.core.settling import Finding, Record, Unsettled, adopted, settled
 from unshard.core.shardgroup import groups
 from unshard.core.window import HeldFile, ShardState, Verdict
-from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureUnknown
+from unshard.errors.ddl import DdlUnreadable, StructureUnknown
 from unshard.errors.shardddl import DecisionMisfits
-from unshard.errors.source import TableUnsupported
+from unshard.units.effects import UNKNOWABLE
 
 log = logging.getLogger(__name__)
 
-UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported, DdlUnreadable)
-"""Answers to what a statement does; all else is trouble with the one who was asked."""
+NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable)
+"""Answers to what an operator has given, which nobody has read before; all else is trouble with the one who was asked."""
 
 
 class Trial(Protocol):
     """Finds out what statements do and whether rows fit."""
 
     def behind(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
-        """Return the structure behind a statement about the target or a shard; raise one of UNKNOWABLE."""
+        """Return the structure behind a statement about the target or a shard; raise one of NO_STRUCTURE."""
 
     def is_create(self, text: str, record: Record) -> bool:
         """Whether the statement makes its table, so that it needs no structure before it."""
@@ -83,7 +83,7 @@ class _Asked:
     def behind(self, record: Record, before: str) -> tuple[str, str]:
         try:
             after = self._after(record, self._structures.get({before})[before] if before else None)
-        except UNKNOWABLE as error:
+        except NO_STRUCTURE as error:
             return "", str(error)
         for file in self._shard.held:
             if file.seq == record.entry.seq and (why := self._trial.misfit(file, after)):
