@@ -99,7 +99,7 @@ def test_guard_held_by_another(target: MariaDb, table: TableId, monkeypatch: pyt
     monkeypatch.setattr(execute, "GUARD_SECONDS", 0)
     one = entry(table, "ADD c INT")
     before, wanted = intent(target.server, f"{table.schema}_meta", table, one)
-    with contextlib.closing(connect(target.server)) as other, execute._guard(other, table):
+    with contextlib.closing(connect(target.server)) as other, execute.target_guard(other, table):
         with pytest.raises(DdlStillRunning) as caught:
             execute_ddl(target.server, table, one, before, wanted)
     assert caught.value.transient

@@ -17,7 +17,7 @@ from unshard.core.progress import ChunkState, Phase
 from unshard.errors.source import NoShards, NoSnapshot, ShardsDiffer, StructureChanged
 from unshard.errors.target import LoadCollision, NotDumped, NotLoaded, TargetNotEmpty, TargetTableUnfit
 from unshard.units import dump as dumps
-from unshard.units import loading
+from unshard.units import lateindexes, loading
 from unshard.units.dump import dump
 from unshard.units.load import handover, load
 from unshard.units.snapshot import take_snapshot
@@ -368,3 +368,65 @@ def test_steps_in_the_wrong_order_are_refused(full: Full) -> None:
             take_snapshot(work, "s2")
         assert take_snapshot(work, "s1") == take_snapshot(work, "s1")
         assert isinstance(take_snapshot(work, "s1").location, Location)
+
+
+LATE = """CREATE TABLE {} (id BIGINT NOT NULL AUTO_INCREMENT, n INT, w VARCHAR(40), x INT,
+PRIMARY KEY (id), UNIQUE KEY one (x, id), KEY `b``y, n` (n), KEY w (w(7), n DESC) COMMENT 'so, (it) is', KEY own (id, n),
+FULLTEXT KEY words (w))"""
+
+
+def test_late_indexes_come_back_as_they_were(full: Full, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are gone while rows are loaded; a death behind DROP, and before or behind ADD, changes nothing."""
+    monkeypatch.setattr("unshard.units.load.map_items", items_here)
+    monkeypatch.setattr(lateindexes, "LATE_ROWS", 1000)
+    for number, server in enumerate(full.sources.values()):
+        server.run(LATE.format(f"{full.schema}.t_{number}"),
+                   f"INSERT INTO {full.schema}.t_{number} SELECT seq * 2 + {number}, seq % 9, seq, seq FROM {SEQ}1500",
+                   LATE.format(f"{full.schema}.few_{number}"))  # fmt: skip
+
+    def indexes() -> set[str]:
+        found = full.target.run(f"SELECT INDEX_NAME FROM information_schema.STATISTICS"
+                                f" WHERE TABLE_SCHEMA = '{full.schema}_to' AND TABLE_NAME = 't'")  # fmt: skip
+        return {str(name) for (name,) in found}
+
+    with full.work({"t": "t_*", "few": "few_*"}) as work:
+        for step in (take_snapshot, dump):
+            for source in ("s1", "s2"):
+                step(work, source)
+        (shown,) = full.target.run(f"SHOW CREATE TABLE {full.schema}_to.t")
+        everything = indexes()
+        with monkeypatch.context() as patch, pytest.raises(Died):
+            patch.setattr("unshard.units.load.load_parcel", dying_after(1, loading.load_parcel))
+            load(work, "s1")
+        assert everything - indexes() == {"b`y, n", "w"}
+        load(work, "s1")
+        assert everything - indexes() == {"b`y, n", "w"}
+        for name in ("read_schema", "add_statement"):
+            with monkeypatch.context() as patch, pytest.raises(Died):
+                patch.setattr(lateindexes, name, dying_after(0, getattr(lateindexes, name)))
+                load(work, "s2")
+            assert everything - indexes() == {"b`y, n", "w"}
+        with monkeypatch.context() as patch, pytest.raises(Died):
+            patch.setattr("unshard.adapters.meta.lateindexes.LateIndexes.forget", dying_after(0, print))
+            load(work, "s2")
+        assert indexes() == everything
+        load(work, "s2")
+        assert work.meta.late_indexes.all() == {}
+    assert sorted(full.target.run(f"SHOW CREATE TABLE {full.schema}_to.t")[0][1].splitlines()[:-1]) == \
+        sorted(shown[1].splitlines()[:-1])  # fmt: skip
+    assert full.compare("t", s1=["t_0"], s2=["t_1"]) == 3000
+
+
+def test_indexes_that_a_foreign_key_needs_stay(full: Full, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lateindexes, "LATE_ROWS", 1)
+    s1, to = full.sources["s1"], f"{full.schema}_to"
+    s1.run(f"CREATE TABLE {full.schema}.t_1 (id INT PRIMARY KEY, n INT, KEY n (n))",
+           f"INSERT INTO {full.schema}.t_1 VALUES (1, 1), (2, 7)")  # fmt: skip
+    full.target.run(f"CREATE DATABASE {to}", f"CREATE TABLE {to}.p (n INT PRIMARY KEY) ENGINE=InnoDB",
+                    f"CREATE TABLE {to}.t (id INT PRIMARY KEY, n INT, KEY n (n),"
+                    f" FOREIGN KEY (n) REFERENCES {to}.p (n))")  # fmt: skip
+    with full.work({"t": "t_*"}, sources=("s1",)) as work:
+        run_all(work)
+        assert handover(work).checkpoints
+        assert work.meta.late_indexes.all() == {}
+    assert full.compare("t", s1=["t_1"]) == 2

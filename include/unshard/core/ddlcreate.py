@@ -48,12 +48,12 @@ def _next_number(tokens: tuple[Token, ...]) -> Iterator[Span]:
 
 def _foreign_keys(tokens: tuple[Token, ...]) -> Iterator[Span]:
     """Yield foreign keys with the comma before them: columns come first, so there always is one."""
-    for comma, item in _items(tokens):
+    for comma, item in items(tokens):
         if comma is not None and _is_foreign_key(item):
             yield comma.start, item[-1].end
 
 
-def _items(tokens: tuple[Token, ...]) -> Iterator[tuple[Token | None, list[Token]]]:
+def items(tokens: tuple[Token, ...]) -> Iterator[tuple[Token | None, list[Token]]]:
     """Yield what stands between the outer parentheses, each with the comma before it."""
     depth, comma, item = 0, None, list[Token]()
     for token in tokens:

@@ -103,7 +103,7 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
     if is_create(entry):
         return _create(server, target, wanted)
     with contextlib.closing(connect(server, "target", database=target.schema)) as connection:
-        with _guard(connection, target):
+        with target_guard(connection, target):
             present = read_schema(connection, target)
             if before.digest != wanted.digest and _is_as(wanted, present, before, wanted):
                 log.info("ddl is there already table=%s shard=%s", target, entry.shard)
@@ -125,7 +125,7 @@ def is_create(entry: QueueEntry) -> bool:
 
 def _create(server: Server, target: TableId, like: TableSchema) -> bool:
     """Make the target table if the shard is the first of its group; a table that is there needs the shard's columns."""
-    with contextlib.closing(connect(server, "target")) as connection, _guard(connection, target):
+    with contextlib.closing(connect(server, "target")) as connection, target_guard(connection, target):
         existed = target in read_schemas(connection, [target])
         create_target(connection, target, like)
     return not existed
@@ -168,12 +168,13 @@ def _run(connection: Connection, target: TableId, entry: QueueEntry) -> None:
 
 
 @contextlib.contextmanager
-def _guard(connection: Connection, target: TableId) -> Iterator[None]:
-    """Hold the target table's guard; a session that is cut off keeps it until its DDL has ended."""
+def target_guard(connection: Connection, target: TableId, seconds: int | None = None) -> Iterator[None]:
+    """Hold the target table's guard for the block; a session that is cut off keeps it until its DDL has ended."""
     name = "unshard_" + hashlib.sha256(str(target).encode()).hexdigest()[:32]
-    ((taken,),) = query(connection, "SELECT GET_LOCK(%s, %s)", (name, GUARD_SECONDS))
+    seconds = GUARD_SECONDS if seconds is None else seconds
+    ((taken,),) = query(connection, "SELECT GET_LOCK(%s, %s)", (name, seconds))
     if not taken:
-        raise DdlStillRunning(str(target), GUARD_SECONDS)
+        raise DdlStillRunning(str(target), seconds)
     try:
         yield
     finally:

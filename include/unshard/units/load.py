@@ -4,12 +4,12 @@ Each chunk is one transaction that also changes the chunk's state, so a load may
 point, and its progress never falls back. What happens to a key that two shards bring is the task's
 `on-duplicate`; a collision is told with the key and both shards.
 
-| died                               | what happens                                             |
-|------------------------------------|----------------------------------------------------------|
-| while chunks are loaded            | those that are not `loaded` are loaded                   |
-| after the last, before the phase   | nothing is left to load; the phase is set                |
-| after the phase, files still there | a repeated call, or the handover, removes them           |
-| in the handover                    | checkpoints that exist stay, the missing ones are made   |
+| died                               | what happens                                                        |
+|------------------------------------|---------------------------------------------------------------------|
+| while chunks are loaded            | those that are not `loaded` are loaded                              |
+| after the last, before the phase   | nothing is left to load but late indexes (units/lateindexes.py)     |
+| after the phase, files still there | a repeated call, or the handover, removes them                      |
+| in the handover                    | checkpoints that exist stay, the missing ones are made              |
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,7 @@ from unshard.core.model import Location
 from unshard.core.progress import ChunkState, Phase
 from unshard.errors.target import LoadCollision, NotDumped, NotLoaded
 from unshard.units.dump import dump_folder
+from unshard.units.lateindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
 from unshard.units.loading import LoadJob, Parcel, in_order, load_parcel
 from unshard.units.owners import name_owner
 from unshard.units.snapshot import check_recorded_alike
@@ -52,6 +53,7 @@ def load(work: Work, source: str) -> LoadReport:
         raise NotDumped(source)
     if state.phase.order < Phase.LOADED.order:
         _load_chunks(work, source)
+        make_late_indexes(work)
         work.meta.sources.set_phase(source, Phase.LOADED)
     work.storage.delete_folder(dump_folder(source))
     chunks = work.meta.chunks.of(source)
@@ -64,6 +66,7 @@ def handover(work: Work) -> HandoverReport:
     late = [source for source, state in states.items() if state is None or state.phase.order < Phase.LOADED.order]
     if late:
         raise NotLoaded(", ".join(late))
+    make_late_indexes(work, MAKING_SECONDS)
     if work.task.task_mode is TaskMode.FULL:
         return HandoverReport(())
     made = []
@@ -80,6 +83,7 @@ def _load_chunks(work: Work, source: str) -> None:
     parcels = [parcel.to_json() for parcel in in_order(_parcels(work, source))]
     if not parcels:
         return
+    postpone_indexes(work, source)
     threads = work.task.instance(source).load.threads
     try:
         for _ in map_items(work.bulk_spark(), partial(load_parcel, _job(work, source)), parcels, threads):

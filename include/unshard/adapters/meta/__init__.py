@@ -9,6 +9,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.chunks import Chunks
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.defaults import Defaults
+from unshard.adapters.meta.lateindexes import LateIndexes
 from unshard.adapters.meta.locks import Locks
 from unshard.adapters.meta.orders import Orders
 from unshard.adapters.meta.sources import Checkpoints, Sources
@@ -31,6 +32,7 @@ class Meta:
         self.structures = Structures(self._database)
         self.defaults = Defaults(self._database)
         self.chunks = Chunks(self._database)
+        self.late_indexes = LateIndexes(self._database)
         self.windows = Windows(self._database)
         self.locks = Locks(self._database)
         self.orders = Orders(self._database)

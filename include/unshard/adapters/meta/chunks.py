@@ -3,14 +3,15 @@
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import case, delete, func, insert, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.rows import AnyRow, shard_columns, shard_of, target_columns, target_of
 from unshard.adapters.meta.sources import lock_source
+from unshard.core.model import TableId
 from unshard.core.progress import Chunk, ChunkState
 
 L = tables.load_chunk
@@ -45,6 +46,15 @@ class Chunks:
         """Return the chunks of a source in the order of shards and numbers."""
         with self._database.transaction() as connection:
             return tuple(map(_chunk, connection.execute(self._of(source))))
+
+    def totals(self) -> dict[TableId, tuple[int, int]]:
+        """Return per target of the task how many rows are dumped, and how many chunks are not loaded."""
+        waiting = func.sum(case((L.c.state == ChunkState.LOADED.value, 0), else_=1))
+        query = select(L.c.target_schema, L.c.target_table, func.sum(L.c.row_count).label("rows_"),
+                       waiting.label("waiting")).where(L.c.task == self._database.task)  # fmt: skip
+        with self._database.transaction() as connection:
+            found = connection.execute(query.group_by(L.c.target_schema, L.c.target_table))
+            return {target_of(cast(AnyRow, row)): (int(row.rows_), int(row.waiting)) for row in found}
 
     def clear(self, source: str) -> None:
         """Forget the chunks of a source, to dump it anew."""

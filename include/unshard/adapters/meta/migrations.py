@@ -103,4 +103,12 @@ _LOCKS = (
            "PRIMARY KEY (task, id)", "UNIQUE KEY by_id (id)", "KEY by_lock (task, lock_id)"),
 )  # fmt: skip
 
-MIGRATIONS = (Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),)
+_LATE_INDEXES = (
+    _table("late_index", TASK, TARGET, "indexes LONGTEXT NOT NULL", f"noted_at {MOMENT} NOT NULL",
+           "PRIMARY KEY (task, target_schema, target_table)"),
+)  # fmt: skip
+
+MIGRATIONS = (
+    Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
+    Migration(2, "indexes that are made after the load", _LATE_INDEXES),
+)

@@ -97,6 +97,9 @@ load_chunk = Table(
     Column("updated_at", Moment),
 )  # fmt: skip
 
+late_index = Table("late_index", metadata, _key("task"), _key("target_schema"), _key("target_table"),
+                   Column("indexes", LONGTEXT), Column("noted_at", Moment))  # fmt: skip
+
 window = Table(
     "window", metadata, _key("task"), _key("source"), _number("number"), _text("state", 16), Column("plan", LONGTEXT),
     Column("rows_applied", BigInteger), Column("rows_held", BigInteger), Column("began_at", Moment),
