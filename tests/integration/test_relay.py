@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from random import Random
 
+import pymysql
 import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -386,3 +387,17 @@ def _library_rows(server):
 
 def _texts(values) -> tuple[bytes | None, ...]:
     return tuple(None if value is None else str(value).encode() for value in values.values())
+
+
+def test_an_alter_in_two_phases_counts_when_it_is_committed(upstream_server, tmp_path):
+    """Its text comes twice, and the first time nobody knows yet whether it will succeed."""
+    store, begins = RelayStore(tmp_path), end_of(upstream_server)
+    upstream_server.run("INSERT INTO d.t(v) VALUES ('a'), ('a')")
+    two_phases = "SET SESSION binlog_alter_two_phase = 1"
+    with pytest.raises(pymysql.err.IntegrityError):
+        upstream_server.run(two_phases, "ALTER TABLE d.t ADD UNIQUE (v)")
+    upstream_server.run(two_phases, "ALTER TABLE d.t ADD COLUMN c int", "INSERT INTO d.t(v, c) VALUES ('b', 1)")
+    pull(SOURCE, upstream_server.server, store, begins)
+    run = assert_equal_to_server(upstream_server, store, begins)
+    assert [segment.statement.text for segment in run if segment.statement] == ["ALTER TABLE d.t ADD COLUMN c int"]
+    assert [bool(segment.ranges) for segment in run] == [True, False, True]

@@ -14,7 +14,6 @@ from unshard.errors.relay import (
     PositionBeyondEnd,
     SourceReplaced,
     StatementDml,
-    UnsupportedEvent,
 )
 from unshard.units.relay import pull
 
@@ -73,11 +72,6 @@ def test_a_server_without_binlog(target, tmp_path):
         (("SET SESSION binlog_format=STATEMENT", "INSERT INTO d.t(v) VALUES ('a')"), StatementDml),
         (("SET SESSION binlog_format=STATEMENT", "/* hint */ UPDATE d.t SET v='b'"), StatementDml),
         (("SET SESSION binlog_format=STATEMENT", "INSERT INTO d.t(v) VALUES (RAND())"), StatementDml),
-        (
-            ("XA START 'x'", "INSERT INTO d.t(v) VALUES ('a')", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"),
-            UnsupportedEvent,
-        ),
-        (("SET SESSION binlog_alter_two_phase=1", "ALTER TABLE d.t ADD COLUMN c int"), UnsupportedEvent),
     ],
 )
 def test_what_cannot_be_followed_stops_before_it(upstream_server, tmp_path, statements, error):

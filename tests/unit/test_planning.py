@@ -8,7 +8,7 @@ import pytest
 from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.planning import PlanRules, plan_window
-from unshard.core.segment import ByteRange, Segment, Statement
+from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
 from unshard.core.window import HeldFile, Plan, QueueEntry, Rename, ShardState
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.shardddl import SegmentGap, UnknownShard
@@ -172,6 +172,18 @@ def test_rows_that_the_dump_has_are_passed_over() -> None:
     made = plan([rows(0, T1), rows(1, T1, T2), rows(2, T1)], [state(T1, start=Location(FILE, 150)), state(T2)])
     starts = [(read.segment, d.shard.table.name, d.start) for read in made.reads for d in read.dispositions]
     assert starts == [("seg-1", "t_1", Location(FILE, 150)), ("seg-1", "t_2", None), ("seg-2", "t_1", None)]
+
+
+def test_what_was_prepared_before_is_read_where_it_is_committed() -> None:
+    prepared = Prepared("x", "seg-old", "b.000000", 40, 90, ((T1, 1), (T2, 2), (OTHER, 1)))
+    segment = replace(rows(1, T1), commits=(Commit(prepared, 150),))
+    states = [state(T1, start=Location(FILE, 160)), state(T2, start=Location(FILE, 149))]
+    first, second = plan([rows(0, OTHER), segment], states).reads
+    assert (first.segment, first.file, first.ranges, first.committed) == ("seg-old", "b.000000", ((40, 90),), True)
+    assert [(d.shard.table, d.start) for d in first.dispositions] == [(T2, None)], "the dump has what ends before"
+    assert (second.segment, second.committed, [d.shard.table for d in second.dispositions]) == ("seg-1", False, [T1])
+    held_back = plan([segment], [state(T1, queue=(entry(T1, 3),), last_seq=3), state(T2, is_dropped=True)])
+    assert holds(held_back) == [("seg-old", "t_1", "A", 3), ("seg-1", "t_1", "A", 3)] and held_back.passed == 2
 
 
 def test_a_gap_is_an_error() -> None:

@@ -28,7 +28,8 @@ from unshard.binlog.decoder import Origin
 from unshard.binlog.events import HEADER, MAGIC, Format, read_format, read_frame
 from unshard.core import codec
 from unshard.core.model import Location, TableId
-from unshard.core.segment import ByteRange, Segment, Statement
+from unshard.core.relaychain import unneeded
+from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged
 
 TEMPORARY = ".tmp-"
@@ -94,8 +95,8 @@ class RelayStore:
                 _remove_abandoned(self._of(source) / name)
 
     def purge(self, source: str, before: Location) -> int:
-        """Remove the segments that end at or before a location; return how many."""
-        return self._remove(segment for segment in self.segments(source) if segment.ends <= before)
+        """Remove the segments that nothing from a location on needs; return how many."""
+        return self._remove(unneeded(self.segments(source), before))
 
     def forget(self, source: str) -> int:
         """Remove all segments of a source, before it is begun anew; return how many."""
@@ -251,4 +252,8 @@ def _from_json(body: dict[str, Any]) -> Segment:
     ranges = tuple(ByteRange(start, end, tuple((TableId(schema, name), count) for schema, name, count in tables))
                    for start, end, tables in body.pop("ranges"))  # fmt: skip
     statement = body.pop("statement")
-    return Segment(**body, ranges=ranges, statement=codec.from_plain(Statement, statement) if statement else None)
+    commits = codec.from_plain(tuple[Commit, ...], body.pop("commits", []))
+    prepared = codec.from_plain(tuple[Prepared, ...], body.pop("open", []))
+    finished = tuple(body.pop("finished", ()))
+    return Segment(**body, ranges=ranges, statement=codec.from_plain(Statement, statement) if statement else None,
+                   commits=commits, open=prepared, finished=finished)  # fmt: skip

@@ -59,6 +59,15 @@ def identity(connection: Connection) -> str:
     return _identity(variables, "mariadb" if "mariadb" in variables.get("version", "").lower() else "mysql")
 
 
+def prepared(connection: Connection) -> int:
+    """Return how many XA transactions are prepared, 0 if the account may not know (MySQL: XA_RECOVER_ADMIN)."""
+    try:
+        return len(query(connection, "XA RECOVER"))
+    except StatementRefused:
+        # The relay refuses the COMMIT of one that it has not seen, whoever may look here.
+        return 0
+
+
 def binlog_files(connection: Connection) -> dict[str, int]:
     """Return the binlog files that the server still has, oldest first, with their sizes."""
     return {str(row[0]): int(row[1]) for row in query(connection, "SHOW BINARY LOGS")}

@@ -14,6 +14,7 @@ being written, so that positions have no gaps.
 """
 
 from collections import Counter
+from dataclasses import replace
 from typing import Protocol
 from zlib import crc32
 
@@ -39,11 +40,12 @@ from unshard.binlog.events import (
     verify,
 )
 from unshard.binlog.gtids import GTIDS, Gtid, read_gtid
-from unshard.binlog.payload import rows_of
+from unshard.binlog.payload import Whole, rows_of
+from unshard.binlog.prepared import Ledger, named
 from unshard.binlog.tablemap import NO_TABLE, read_table, table_id_of
-from unshard.binlog.transactions import Kind, classify
+from unshard.binlog.transactions import Kind, classify, read_prepare
 from unshard.core.model import Location, TableId
-from unshard.core.segment import ByteRange, Segment, Statement
+from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
 from unshard.errors.relay import (
     DamagedEvent,
     PositionGap,
@@ -84,6 +86,7 @@ class _Draft:
         self.group: Counter[TableId] = Counter()
         """Row events of the transaction that is not complete yet."""
         self.ranges: list[ByteRange] = []
+        self.commits: list[Commit] = []
         self.gtid = self.border_gtid = ""
         self.times = self.border_times = (0, 0)
         self.statement: Statement | None = None
@@ -101,6 +104,18 @@ class _Draft:
         if self.border - self.range_start >= RANGE_BYTES:
             self.close_range()
 
+    def prepare(self, xid: str) -> Prepared:
+        """Take the present group out of the rows that count; the segment has no name yet."""
+        group, self.group = self.group, Counter()
+        return Prepared(xid, "", self.file, self.border, self.offset, tuple(sorted(group.items())))
+
+    def commit(self, prepared: Prepared, position: int) -> None:
+        """Let its rows count: with those of the range that holds both its parts, or from where they are."""
+        if not prepared.segment and prepared.start >= self.range_start:
+            self.tables += Counter(dict(prepared.tables))
+        else:
+            self.commits.append(Commit(prepared, position))
+
     def close_range(self) -> None:
         """End the byte range; one without rows is left out."""
         if self.tables:
@@ -115,9 +130,13 @@ class _Draft:
 
 
 class Cutter:
-    """Reads events in order, from `location` on; `location` then is the last border that was reached."""
+    """Reads events in order, from `location` on; `location` then is the last border that was reached.
 
-    def __init__(self, source: str, location: Location, sink: Sink, segment_bytes: int) -> None:
+    `before` is a stored segment that ends there, if there is one.
+    """
+
+    def __init__(self, source: str, location: Location, sink: Sink, segment_bytes: int,
+                 before: Segment | None = None) -> None:  # fmt: skip
         self.source, self.sink, self.segment_bytes = source, sink, segment_bytes
         self.location = location
         self.format: Format | None = None
@@ -131,6 +150,10 @@ class Cutter:
         self._tables: dict[int, TableId] = {}
         self._gtid = ""
         self._standalone = True
+        self._ledger = Ledger(before)
+        self._prepares = False
+        """Whether the transaction is the first part of an XA transaction."""
+        self._is_void = False
 
     def feed(self, event: bytes) -> None:
         """Take the next event of the dump."""
@@ -188,6 +211,10 @@ class Cutter:
                 self._put(frame, event)
             case E.XID:
                 self._close(frame, event)
+            case E.XA_PREPARE:
+                self._release()
+                self._put(frame, event)
+                self._end_part(*read_prepare(body, place))
             case E.TRANSACTION_PAYLOAD:
                 self._whole(rows_of(body, place), frame, event, place)
             case _ if kind in ROWS:
@@ -211,26 +238,32 @@ class Cutter:
     def _begin(self, gtid: Gtid, frame: Frame, event: bytes, place: str) -> None:
         if self._open or self._waiting:
             raise DamagedEvent(place, "a transaction begins inside another one")
-        if gtid.refused:
-            raise UnsupportedEvent(place, gtid.refused)
         self._gtid, self._standalone = gtid.text, gtid.standalone
+        self._prepares, self._is_void = gtid.prepares, gtid.is_void
         self._waiting.append((frame, event))
 
     def _query(self, query: Query, frame: Frame, event: bytes, place: str) -> None:
-        kind, _ = classify(query.text)
+        kind, name = classify(query.text)
         match kind:
             case Kind.COMMIT | Kind.ROLLBACK:
                 self._close(frame, event)
-            case Kind.BEGIN:
+            case Kind.BEGIN | Kind.XA_BEGIN | Kind.XA_END:
+                self._prepares |= kind is Kind.XA_BEGIN
                 self._hold(frame, event)
+            case Kind.XA_COMMIT | Kind.XA_ROLLBACK:
+                self._complete(name, kind is Kind.XA_COMMIT, frame, event)
             case Kind.SAVEPOINT | Kind.ROLLBACK_TO:
                 self._release()
                 self._put(frame, event)
-            case Kind.XA:
-                raise UnsupportedEvent(place, "an XA transaction")
+            case Kind.XA | Kind.XA_PREPARE:
+                raise UnsupportedEvent(place, "an XA statement of unknown form")
             case Kind.DML:
                 raise StatementDml(place, query.text[:SHOWN_STATEMENT].decode("utf-8", "replace"))
+            case Kind.STATEMENT if self._is_void:
+                self._close(frame, event)
             case Kind.STATEMENT:
+                if self._prepares:
+                    raise UnsupportedEvent(place, "a statement inside an XA transaction")
                 version = self.format.server_version if self.format else ""
                 self._statement(query.statement(place, version), frame, event)
 
@@ -270,21 +303,37 @@ class Cutter:
         if self._draft and number != NO_TABLE:
             self._draft.group[self._tables[number]] += 1
 
-    def _whole(self, rows: Counter[TableId], frame: Frame, event: bytes, place: str) -> None:
+    def _whole(self, whole: Whole, frame: Frame, event: bytes, place: str) -> None:
         """Store an event that is a transaction as it came; only its rows are counted."""
         if self._open:
             raise DamagedEvent(place, "a whole transaction inside another one")
         self._release()
-        self._put(frame, event).group += rows
-        self._end_group()
+        self._put(frame, event).group += whole.rows
+        self._end_part(Kind.XA_PREPARE if whole.prepared else Kind.COMMIT, whole.prepared)
 
     def _close(self, frame: Frame, event: bytes) -> None:
         self._release()
         self._put(frame, event)
         self._end_group()
 
+    def _end_part(self, kind: Kind, xid: str) -> None:
+        """End a transaction that is committed, or that is prepared and may be committed later."""
+        if kind is Kind.XA_PREPARE and self._draft:
+            self._ledger.open[xid] = self._draft.prepare(xid)
+        self._end_group()
+
+    def _complete(self, xid: str, commits: bool, frame: Frame, event: bytes) -> None:
+        """End what was prepared before."""
+        place = f"{self.location.file}:{self._position}"
+        prepared = self._ledger.finish(xid, commits, self.source, place)
+        self._release()
+        draft = self._put(frame, event)
+        if prepared:
+            draft.commit(prepared, self._position)
+        self._end_group()
+
     def _end_group(self) -> None:
-        self._open, self._standalone = False, True
+        self._open, self._standalone, self._prepares, self._is_void = False, True, False, False
         self._border()
         if self._draft and self._draft.border >= self.segment_bytes:
             self._finish("")
@@ -321,7 +370,7 @@ class Cutter:
             self._start()
         self._finish(file)
         self.location, self._position = following, following.position
-        self._waiting, self._open, self._tables = [], False, {}
+        self._waiting, self._open, self._tables, self._prepares = [], False, {}, False
 
     def _finish(self, next_file: str) -> None:
         draft, self._draft = self._draft, None
@@ -336,8 +385,11 @@ class Cutter:
     def _segment(self, draft: _Draft, next_file: str) -> Segment:
         first, last = draft.border_times
         name = f"{draft.file}.{draft.start}-{draft.end}.seg"
+        self._ledger.settle(name)
+        commits = tuple(replace(commit, prepared=named(commit.prepared, name)) for commit in draft.commits)
         return Segment(self.source, draft.file, draft.start, draft.end, name, draft.border_gtid, first, last,
-                       tuple(draft.ranges), draft.statement, next_file)  # fmt: skip
+                       tuple(draft.ranges), draft.statement, next_file, commits, tuple(self._ledger.open.values()),
+                       self._ledger.finished)  # fmt: skip
 
     @property
     def _tail(self) -> int:

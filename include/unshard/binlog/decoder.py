@@ -69,6 +69,8 @@ class Origin:
     file: str = ""
     position: int = 0
     """Of the first byte, in the binlog file; 0: events tell it themselves (up to 4 GiB)."""
+    committed: bool = False
+    """The bytes are an XA transaction that was prepared there and has been committed since."""
 
     def shard(self, table: TableId) -> str:
         """Return a table's name for messages."""
@@ -211,7 +213,7 @@ class _Decoder:
         self.data, self.wanted, self.origin = data, wanted, origin
         self.tail = CHECKSUM if checksum else 0
         self.events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))
-        self.survey: Survey = survey(self.opened(), origin.file)
+        self.survey: Survey = survey(self.opened(), origin.file, origin.committed)
         self.ids: dict[int, tuple[bytes, _Bound | None]] = {}
         self.bound: dict[tuple[TableId, bytes], _Bound] = {}
 

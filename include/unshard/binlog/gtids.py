@@ -9,6 +9,10 @@ from unshard.errors.relay import DamagedEvent
 
 E = EventType
 GTIDS = frozenset((E.GTID, E.GTID_MYSQL, E.ANONYMOUS_GTID_MYSQL))
+_STANDALONE, _COMMIT_ID, _PREPARED, _COMPLETED = 1, 2, 0x40, 0x80
+_XID = struct.Struct("<IBB")
+_VOID = 2 | 8
+"""START ALTER and ROLLBACK ALTER; COMMIT ALTER has the whole statement again."""
 _MYSQL = struct.Struct("<B16sq")
 
 
@@ -20,8 +24,10 @@ class Gtid:
     """MariaDB's `domain-server-sequence` or MySQL's `uuid:number`; empty if the transaction is anonymous."""
     standalone: bool
     """Whether a statement that follows is all of it; MySQL does not say, and rows behind one open it again."""
-    refused: str
-    """What cannot be followed about the transaction, empty if nothing."""
+    prepares: bool
+    """Whether it is the first part of an XA transaction; MySQL says so by a statement."""
+    is_void: bool
+    """Whether the statement that follows changes nothing: the start of an ALTER in two phases, or its rollback."""
 
 
 def read_gtid(body: Buffer, frame: Frame, place: str) -> Gtid:
@@ -33,20 +39,22 @@ def read_gtid(body: Buffer, frame: Frame, place: str) -> Gtid:
 
 
 def _mariadb(body: Buffer, frame: Frame) -> Gtid:
-    """Flags may follow a commit id."""
+    """More flags follow the numbers of a group commit and of an XA transaction."""
     sequence, domain, flags = struct.unpack_from("<QIB", body)
-    extra = bytes(body[21:22] if flags & 2 else body[13:14])
-    refused = "an XA transaction" if flags & 0xC0 else ""
-    if not refused and extra and extra[0] & 0x0E:
-        refused = "an ALTER in two phases (binlog_alter_two_phase)"
-    return Gtid(f"{domain}-{frame.server_id}-{sequence}", bool(flags & 1), refused)
+    offset = 21 if flags & _COMMIT_ID else 13
+    if flags & (_PREPARED | _COMPLETED):
+        _, size, other = _XID.unpack_from(body, offset)
+        offset += _XID.size + size + other
+    extra = body[offset] if offset < len(body) else 0
+    text = f"{domain}-{frame.server_id}-{sequence}"
+    return Gtid(text, bool(flags & _STANDALONE), bool(flags & _PREPARED), bool(extra & _VOID))
 
 
 def _mysql(body: Buffer, frame: Frame) -> Gtid:
     """What follows the number (commit order, times, versions) grew from 5.6 to 9 and is not needed."""
     _, uuid, number = _MYSQL.unpack_from(body)
     if frame.type == E.ANONYMOUS_GTID_MYSQL:
-        return Gtid("", True, "")
+        return Gtid("", True, False, False)
     if number <= 0:
         raise ValueError(f"transaction number {number}")
-    return Gtid(f"{uuid_text(uuid).decode()}:{number}", True, "")
+    return Gtid(f"{uuid_text(uuid).decode()}:{number}", True, False, False)

@@ -28,7 +28,7 @@ from unshard.binlog.events import (
 )
 from unshard.binlog.metadata import packed
 from unshard.binlog.tablemap import NO_TABLE, read_table, table_id_of
-from unshard.binlog.transactions import Kind, classify
+from unshard.binlog.transactions import Kind, classify, read_prepare
 from unshard.core.model import TableId
 from unshard.errors.relay import DamagedEvent, RowsWithoutTable, StatementDml, UnsupportedEvent
 
@@ -37,6 +37,7 @@ PIECE = 1 << 20
 SHOWN_STATEMENT = 200
 _END, _SIZE, _COMPRESSION, _PLAIN_SIZE = range(4)
 ZSTD, PLAIN = 0, 255
+CONTROL = QUERIES | {E.XID, E.XA_PREPARE}
 _HEAD_BYTES = 256
 """More than the fields before the data take."""
 
@@ -66,11 +67,19 @@ def nested(body: Buffer, place: str) -> Iterator[tuple[Frame, bytes]]:
         raise DamagedEvent(place, f"a payload cannot be opened: {error}") from error
 
 
-def rows_of(body: Buffer, place: str) -> Counter[TableId]:
+class Whole(NamedTuple):
+    """What a payload holds."""
+
+    rows: Counter[TableId]
+    prepared: str
+    """The XA transaction that it prepares; empty: it is committed or rolled back at its end."""
+
+
+def rows_of(body: Buffer, place: str) -> Whole:
     """Count the row events by table and make sure that it is one whole transaction that can be followed."""
     tables: dict[int, TableId] = {}
     found: Counter[TableId] = Counter()
-    ended = False
+    ended, prepared = False, ""
     for frame, inner in nested(body, place):
         if ended:
             raise DamagedEvent(place, "events behind the end of a transaction in its payload")
@@ -81,15 +90,21 @@ def rows_of(body: Buffer, place: str) -> Counter[TableId]:
             number = table_id_of(inner)
             if number != NO_TABLE:
                 found[_known(tables, number, place)] += 1
-        elif kind in QUERIES:
-            ended = _ends(read_query(inner, frame, place).text, place)
-        elif kind == E.XID:
-            ended = True
+        elif kind in CONTROL:
+            ended, prepared = _end(kind, frame, inner, place)
         elif kind not in COMMENTS and kind not in STATEMENT_CONTEXT:
             raise DamagedEvent(place, f"{kind.name} in a payload")
     if not ended:
         raise UnsupportedEvent(place, "a payload without the end of its transaction")
-    return found
+    return Whole(found, prepared)
+
+
+def _end(kind: EventType, frame: Frame, inner: bytes, place: str) -> tuple[bool, str]:
+    """Return whether an event ends the transaction, and which XA transaction it prepares thereby."""
+    if kind in QUERIES:
+        return _ends(read_query(inner, frame, place).text, place), ""
+    end, xid = (Kind.COMMIT, "") if kind == E.XID else read_prepare(inner, place)
+    return True, xid if end is Kind.XA_PREPARE else ""
 
 
 def _ends(text: bytes, place: str) -> bool:
@@ -97,13 +112,11 @@ def _ends(text: bytes, place: str) -> bool:
     match classify(text)[0]:
         case Kind.COMMIT | Kind.ROLLBACK:
             return True
-        case Kind.BEGIN | Kind.SAVEPOINT | Kind.ROLLBACK_TO:
+        case Kind.BEGIN | Kind.SAVEPOINT | Kind.ROLLBACK_TO | Kind.XA_BEGIN | Kind.XA_END:
             return False
-        case Kind.XA:
-            raise UnsupportedEvent(place, "an XA transaction")
         case Kind.DML:
             raise StatementDml(place, text[:SHOWN_STATEMENT].decode("utf-8", "replace"))
-        case Kind.STATEMENT:
+        case _:
             raise UnsupportedEvent(place, "a statement inside a compressed transaction")
 
 

@@ -98,7 +98,7 @@ def extract(data: Buffer, checksum: bool, table: TableId, start: int = -1,
     """
     events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))
     tail = CHECKSUM if checksum else 0
-    found = survey(opened(data, events, tail, origin), origin.file)
+    found = survey(opened(data, events, tail, origin), origin.file, origin.committed)
     gathered = _Extract(table, origin.file)
     for number, (frame, body, end) in enumerate(opened(data, events, tail, origin)):
         kind = admit(frame, f"{origin.file}:{end}")

@@ -41,7 +41,7 @@ from unshard.core.effects import Coordinated, Effect, Effects, Ignored, Joins, L
 from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.newcomers import likeness
 from unshard.core.renaming import name_aside
-from unshard.core.segment import Segment, Statement
+from unshard.core.segment import ByteRange, Segment, Statement
 from unshard.core.shardgroup import releasable
 from unshard.core.window import (
     Disposition,
@@ -163,8 +163,8 @@ def _walk(source: str, walk: _Walk, segments: Iterable[Segment], rules: PlanRule
 
 
 def _weight(segment: Segment, rules: PlanRules) -> int:
-    """Bytes of the segment that must be decoded."""
-    wanted = (r for r in segment.ranges if any(rules.target_of(table) for table, _ in r.tables))
+    """Bytes that must be decoded to pass the segment."""
+    wanted = (r for r in segment.pieces if any(rules.target_of(table) for table, _ in r.tables))
     return sum(r.end - r.start for r in wanted)
 
 
@@ -172,8 +172,7 @@ def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk
     walk = replace(walk, passed=(*walk.passed, segment))
     if segment.statement is None:
         walk = replace(walk, passed_rows=walk.passed_rows + _dropped_rows(walk, segment))
-        read = _read(source, walk, segment, rules)
-        return replace(walk, reads=(*walk.reads, read)) if read else walk
+        return replace(walk, reads=(*walk.reads, *_reads(source, walk, segment, rules)))
     present = {table: state.structure for table, state in walk.shards.items() if not state.has_left}
     for effect in rules.effects(segment.statement, present):
         target = rules.target_of(effect.table)
@@ -184,11 +183,25 @@ def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk
 
 def _dropped_rows(walk: _Walk, segment: Segment) -> int:
     dropped = {table for table, state in walk.shards.items() if state.is_dropped}
-    return sum(rows for r in segment.ranges for table, rows in r.tables if table in dropped) if dropped else 0
+    return sum(rows for r in segment.pieces for table, rows in r.tables if table in dropped) if dropped else 0
+
+
+def _reads(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Iterator[Read]:
+    """Say what happens to the rows of each routed table of the segment.
+
+    What was prepared before and is committed here comes first: until its COMMIT nothing else touches its rows.
+    """
+    for commit in segment.commits:
+        own = commit.prepared
+        whole = replace(segment, end=commit.end, next_file="", ranges=(ByteRange(own.start, own.end, own.tables),))
+        if read := _read(source, walk, whole, rules):
+            dispositions = tuple(replace(disposition, start=None) for disposition in read.dispositions)
+            yield Read(own.segment, own.file, read.ranges, dispositions, committed=True)
+    if read := _read(source, walk, segment, rules):
+        yield read
 
 
 def _read(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Read | None:
-    """Say what happens to the rows of each routed table of the segment."""
     found = {table: target for r in segment.ranges for table, _ in r.tables if (target := rules.target_of(table))}
     dispositions = []
     for table, target in sorted(found.items()):

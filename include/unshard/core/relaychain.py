@@ -37,3 +37,20 @@ def longest_run(segments: Iterable[Segment], start: Location) -> tuple[Segment, 
         run.append(best[at.order][1])
         at = run[-1].ends
     return tuple(run)
+
+
+def ending_at(segments: Iterable[Segment], end: Location) -> Segment | None:
+    """Return a segment that ends there: what it says about XA transactions holds for all that do."""
+    return next((segment for segment in segments if segment.ends == end), None)
+
+
+def unneeded(segments: Iterable[Segment], before: Location) -> tuple[Segment, ...]:
+    """Return the segments that end at or before a location and that nothing behind it refers to.
+
+    The last one stays while it knows of prepared XA transactions, whose segments it names.
+    """
+    stored = tuple(segments)
+    kept = [s for s in stored if s.ends > before or (s.ends == before and (s.open or s.finished))]
+    named = frozenset[str]().union(*(segment.needs for segment in kept))
+    gone = (segment for segment in stored if segment not in kept)
+    return tuple(segment for segment in gone if segment.name not in named)

@@ -57,6 +57,29 @@ class ByteRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """An XA transaction that was prepared: its rows count only if and when it is committed."""
+
+    xid: str
+    segment: str
+    """File name of the segment that holds it."""
+    file: str
+    start: int
+    end: int
+    """Byte offsets in that segment file, as those of a range."""
+    tables: tuple[tuple[TableId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The end of an XA transaction whose rows stand in an earlier range or segment."""
+
+    prepared: Prepared
+    end: int
+    """Position in the binlog file behind its COMMIT."""
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """One immutable relay file: binlog bytes [start, end) of `file`, whole transactions only."""
 
@@ -75,6 +98,12 @@ class Segment:
     statement: Statement | None = None
     next_file: str = ""
     """Set when a ROTATE event ends this segment: reading goes on at `next_file`:4."""
+    commits: tuple[Commit, ...] = ()
+    """In the order of their COMMITs; those whose rows are in one range with theirs are not among them."""
+    open: tuple[Prepared, ...] = ()
+    """XA transactions that are prepared and neither committed nor rolled back at the segment's end."""
+    finished: tuple[str, ...] = ()
+    """The last XA transactions that were committed or rolled back, so that a repeated one is known."""
 
     @property
     def begins(self) -> Location:
@@ -84,6 +113,16 @@ class Segment:
     def ends(self) -> Location:
         """Where the next segment begins."""
         return Location(self.next_file, 4) if self.next_file else Location(self.file, self.end)
+
+    @property
+    def pieces(self) -> "tuple[ByteRange | Prepared, ...]":
+        """All that is read when the segment is passed, also of earlier ones."""
+        return (*(commit.prepared for commit in self.commits), *self.ranges)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Names of the segments that rows are read from when this one is passed, or a later one may be."""
+        return frozenset(one.segment for one in (*self.open, *(commit.prepared for commit in self.commits)))
 
     @property
     def size(self) -> int:

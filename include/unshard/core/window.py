@@ -147,6 +147,8 @@ class Read:
     ranges: tuple[tuple[int, int], ...]
     """Byte ranges in the segment file; each is decoded alone, anywhere."""
     dispositions: tuple[Disposition, ...]
+    committed: bool = False
+    """The range is an XA transaction that was prepared there; its COMMIT is in this window."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,6 +275,18 @@ class RowsWithoutTable(RelayError):
 
 
 @dataclass(eq=False)
+class PreparedUnseen(RelayError):
+    """An XA transaction is committed whose rows stand before all that was pulled."""
+
+    source: str
+    xid: str
+    place: str
+    code = "US-3024"
+    template = "source {source} commits XA transaction {xid} at {place}, which was prepared before the relay began"
+    hint = "dump the source again at a moment when XA RECOVER lists nothing there"
+
+
+@dataclass(eq=False)
 class RelayUnwritable(RelayError):
     """The relay's folder takes no more bytes."""
 

@@ -363,3 +363,16 @@ class StructureChanged(SourceError):
     code = "US-2203"
     template = "the structure of shard {shard} changed while its rows were dumped"
     hint = "the dump starts anew by itself a few times; wait until no DDL runs on the source, then try again"
+
+
+@dataclass(eq=False)
+class TransactionsPrepared(SourceError):
+    """XA transactions are prepared whose rows the dump would not see and whose beginning the relay would not."""
+
+    source: str
+    count: int
+
+    code = "US-2204"
+    transient = True
+    template = "source {source} has {count} XA transactions that are prepared (XA RECOVER lists them)"
+    hint = "commit or roll them back, then try again; those that nobody finishes hold locks and must go anyway"

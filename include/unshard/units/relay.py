@@ -23,7 +23,7 @@ from unshard.adapters.relay import RelayStore
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import MAGIC
 from unshard.core.model import Location, Server
-from unshard.core.relaychain import longest_run
+from unshard.core.relaychain import ending_at, longest_run
 from unshard.core.segment import Segment
 from unshard.errors import UnshardError
 from unshard.errors.relay import (
@@ -78,14 +78,15 @@ def pull(source: str, server: Server, store: RelayStore, begins: Location,
     with contextlib.closing(mysql.connect(server, f"source {source}", read_timeout=READ_SECONDS)) as connection:
         found = upstream.inspect(connection, source)
         _check_source(source, found, options.get("identity"))
-        run = longest_run(store.segments(source), begins)
+        stored = store.segments(source)
+        run = longest_run(stored, begins)
         resumes = run[-1].ends if run else begins
         if resumes > found.end:
             raise PositionBeyondEnd(source, str(resumes), str(found.end))
         stop = min(options.get("until") or found.end, found.end)
         if resumes >= stop:
             return RelayReport(resumes, resumes, found.end, 0, 0)
-        return _Pull(source, store, run, stop, options).run(connection, resumes, found)
+        return _Pull(source, store, stored, stop, options).run(connection, resumes, found)
 
 
 def _check_source(source: str, found: upstream.Upstream, known: str | None) -> None:
@@ -113,7 +114,8 @@ class _Pull:
             raise BinlogPurged(self.source, str(resumes), next(iter(files), "none"))
         self.store.clean(self.source)
         writer = self.store.writer(self.source)
-        cutter = Cutter(self.source, resumes, writer, self.options.get("segment_bytes", SEGMENT_BYTES))
+        size = self.options.get("segment_bytes", SEGMENT_BYTES)
+        cutter = Cutter(self.source, resumes, writer, size, ending_at(self.stored, resumes))
         try:
             self._copy(connection, cutter, _Meter(self.options.get("progress"), files, resumes, self.stop))
         finally:
@@ -144,7 +146,7 @@ class _Pull:
 
     def _known_file(self, location: Location) -> str:
         """Return the fingerprint of the binlog file that is gone on with, if a part of it is stored."""
-        last = self.stored[-1] if self.stored else None
+        last = ending_at(self.stored, location)
         return self.store.described(last).fingerprint if last and last.file == location.file else ""
 
     def _compare_file(self, known: str, cutter: Cutter) -> str:

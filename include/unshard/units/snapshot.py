@@ -25,7 +25,7 @@ from unshard.core.alike import structure_differences, unfit_reasons
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.progress import ChunkState, Phase
 from unshard.core.segment import SchemaDefault
-from unshard.errors.source import NoShards, ShardsDiffer, StructuresUnsteady
+from unshard.errors.source import NoShards, ShardsDiffer, StructuresUnsteady, TransactionsPrepared
 from unshard.errors.target import TargetNotEmpty, TargetTableUnfit
 from unshard.units.conversion import conversion
 from unshard.units.discover import Found, find_shards
@@ -99,6 +99,8 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
         if not found.targets:
             ((account,),) = mysql.query(connection, "SELECT CURRENT_USER()")
             raise NoShards(source, account, found.seen)
+        if count := upstream.prepared(connection):
+            raise TransactionsPrepared(source, count)
         moment = begin_snapshot(connection, source)
         mysql.query(connection, "ROLLBACK")
         again, after = present_schemas(connection, instance)

@@ -41,6 +41,8 @@ class BinlogPart:
     start: int
     end: int
     dispositions: tuple[Disposition, ...]
+    committed: bool = False
+    """As in Read."""
 
 
 Part = HeldPart | BinlogPart
@@ -158,7 +160,7 @@ def parts_of(plan: Plan, dropped: Collection[Shard] = ()) -> tuple[Part, ...]:
     held = [HeldPart(number, target, file) for number, (target, file) in enumerate(released)]
     ranges = [(read, bounds) for read in reads if read.dispositions for bounds in read.ranges]
     read = [
-        BinlogPart(number, read.segment, read.file, start, end, read.dispositions)
+        BinlogPart(number, read.segment, read.file, start, end, read.dispositions, read.committed)
         for number, (read, (start, end)) in enumerate(ranges, len(held))
     ]
     return (*held, *read)

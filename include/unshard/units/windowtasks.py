@@ -164,17 +164,18 @@ class PartReader:
     def _decoded(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
         source = self._job.plan.source
         bytes_ = RelayStore(self._job.relay).read(source, part.segment, part.start, part.end)
+        origin = replace(bytes_.origin, committed=part.committed)
         for disposition in part.dispositions:
             if not disposition.structure:
                 start = -1 if disposition.start is None else _start(disposition, part.file)
-                pieces = list(extract(bytes_.data, bytes_.checksum, disposition.shard.table, start, bytes_.origin))
+                pieces = list(extract(bytes_.data, bytes_.checksum, disposition.shard.table, start, origin))
                 self._waiting |= {disposition: pieces} if pieces else {}
         by_table = {disposition.shard.table: disposition for disposition in part.dispositions if disposition.structure}
         if not by_table:
             return
         wanted = {table: self._job.structures[d.structure] for table, d in by_table.items()}
         starts = {table: _start(d, part.file) for table, d in by_table.items() if d.start is not None}
-        for table, batch in decode_range(bytes_.data, bytes_.checksum, wanted, starts, bytes_.origin):
+        for table, batch in decode_range(bytes_.data, bytes_.checksum, wanted, starts, origin):
             disposition = by_table[table]
             if disposition.hold is not None:
                 self._waiting[disposition].append(batch)
