@@ -26,7 +26,7 @@ from unshard.units.effects import UNKNOWABLE
 log = logging.getLogger(__name__)
 
 NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable)
-"""Answers to what an operator has given, which nobody has read before; all else is trouble with the one who was asked."""
+"""Answers to what an operator gave, which nobody has read before; all else is trouble with the one who was asked."""
 
 
 class Trial(Protocol):
