@@ -104,7 +104,10 @@ def event(kind: EventType, body: bytes, position: int = 0, *, server_id: int = 1
     """Make an event with a checksum; one with a position 0 stands in a payload and has none."""
     tail = CHECKSUM if position else 0
     size = HEADER + len(body) + tail
-    whole = struct.pack("<IBIIIH", 1700000000, kind, server_id, size, position + size if position else 0, 0) + body
+    whole = struct.pack(
+        "<IBIIIH", 1700000000, kind, server_id, size, (position + size) & 0xFFFFFFFF if position else 0, 0
+    )
+    whole += body
     return whole + zlib.crc32(whole).to_bytes(4, "little") if position else whole
 
 

@@ -14,7 +14,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters.mysql import query
 from unshard.core.model import Location
-from unshard.errors.relay import DumpBroken, DumpRefused, UnsupportedEvent
+from unshard.errors.relay import DumpBroken, DumpRefused
 
 REGISTER_REPLICA = 0x15
 BINLOG_DUMP = 0x12
@@ -23,7 +23,6 @@ SEND_ANNOTATE_ROWS = 2
 FULL_PACKET = 0xFFFFFF
 OK, EOF, ERROR = 0x00, 0xFE, 0xFF
 SHORT_EOF = 9
-POSITIONS = 1 << 32
 SETUP = (
     "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum",
     "SET @mariadb_slave_capability = 4",
@@ -35,11 +34,8 @@ SETUP = (
 def dump(connection: Connection, source: str, location: Location, replica_id: int) -> Iterator[bytes]:
     """Yield all events from `location` to the end of the binlog, also those that stand in no file.
 
-    The connection serves for nothing else afterwards and must be closed by the caller.
+    The position goes in four bytes. The connection serves for nothing else afterwards and must be closed by the caller.
     """
-    if location.position >= POSITIONS:
-        # The protocol would wrap the number and send other events, whose positions wrap alike.
-        raise UnsupportedEvent(str(location), "a binlog file that goes on behind 4 GiB")
     for statement in SETUP:
         query(connection, statement)
     try:

@@ -170,7 +170,13 @@ class Cutter:
             return
         self._check(frame, event, place)
         self._position += frame.size
+        if self._position <= self.location.position:
+            return
         self._take(admit(frame, place), frame, event, place)
+
+    def read_again_from(self, position: int) -> None:
+        """Expect events from before `location`; those up to it are only checked."""
+        self._position = position
 
     def end(self) -> None:
         """Store what has been read up to the last border."""

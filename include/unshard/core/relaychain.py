@@ -10,6 +10,9 @@ from unshard.core.model import Location
 from unshard.core.segment import Segment
 from unshard.errors.relay import RelayGap
 
+POSITIONS = 1 << 32
+FIRST_POSITION = 4
+
 
 def chain(segments: Iterable[Segment], start: Location) -> tuple[Segment, ...]:
     """Return the longest contiguous run from `start`; RelayGap if more is stored behind a hole."""
@@ -37,6 +40,17 @@ def longest_run(segments: Iterable[Segment], start: Location) -> tuple[Segment, 
         run.append(best[at.order][1])
         at = run[-1].ends
     return tuple(run)
+
+
+def dump_start(segments: Iterable[Segment], location: Location) -> Location:
+    """Return where a dump that shall come to a location must begin: its request has four bytes for the position.
+
+    A file is so long only because of a transaction that is, so little or nothing but that one is read again.
+    """
+    if location.position < POSITIONS:
+        return location
+    borders = (at for s in segments if s.file == location.file for at in (s.start, s.end) if at < POSITIONS)
+    return Location(location.file, max(borders, default=FIRST_POSITION))
 
 
 def ending_at(segments: Iterable[Segment], end: Location) -> Segment | None:

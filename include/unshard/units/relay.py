@@ -23,7 +23,7 @@ from unshard.adapters.relay import RelayStore
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import MAGIC
 from unshard.core.model import Location, Server
-from unshard.core.relaychain import ending_at, longest_run
+from unshard.core.relaychain import dump_start, ending_at, longest_run
 from unshard.core.segment import Segment
 from unshard.errors import UnshardError
 from unshard.errors.relay import (
@@ -128,7 +128,9 @@ class _Pull:
         replica = self.options.get("server_id") or random.randrange(*REPLICA_IDS)
         known = self._known_file(cutter.location)
         try:
-            for event in binlogstream.dump(connection, self.source, cutter.location, replica):
+            start = dump_start(self.stored, cutter.location)
+            cutter.read_again_from(start.position)
+            for event in binlogstream.dump(connection, self.source, start, replica):
                 cutter.feed(event)
                 if known and cutter.format:
                     known = self._compare_file(known, cutter)
