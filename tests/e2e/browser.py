@@ -155,7 +155,7 @@ def _quoted(text: str) -> str:
 def browsing(folder: Path) -> Iterator[Browser]:
     """Run a browser with a profile of its own for the block; a missing Chromium fails instead of skipping."""
     if shutil.which("chromium") is None:
-        pytest.fail("chromium is not installed: run `make setup`")
+        pytest.fail("chromium is not installed: run `make test` once")
     # A socket in the profile has a longest path, which a test's folder may exceed.
     with tempfile.TemporaryDirectory(prefix="unshard-", ignore_cleanup_errors=True) as profile:
         command = ["chromium", *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
