@@ -31,8 +31,8 @@ def standing(view: "LockView") -> "Iterable[str]":
         yield f"the target has refused it: {refusal(view.error)}"
     yield f"shards that have reached it: {listed(view.ready)}"
     yield f"shards that have not reached it: {listed(view.missing)}"
-    for shard, ddl in zip(view.conflicts, view.conflicting, strict=True):
-        yield f"in conflict: {shard} wants {statement(ddl)}"
+    for shard, ddl, words in zip(view.conflicts, view.conflicting, view.differences, strict=True):
+        yield f"in conflict: {shard} wants {statement(ddl)} ({'; '.join(words)})"
 
 
 def _for_one(view: "LockView", command: str) -> "Iterable[str]":

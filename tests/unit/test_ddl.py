@@ -163,6 +163,8 @@ AGREEING = [
     ("ADD COLUMN c DECIMAL(10,2)", "ADD COLUMN c DECIMAL ( 10 , 2 )"),
     ("ADD COLUMN c INT /*!50000 NOT NULL */", "ADD COLUMN c INT NOT NULL"),
     ("ADD COLUMN `naïve` INT", "ADD COLUMN NAÏVE INT"),
+    ("ADD COLUMN c INT, DROP d", "ADD c INT, DROP COLUMN d"),
+    ("ADD COLUMN (c INT, d INT)", "ADD (c INT, d INT)"),
 ]
 DIFFERING = [
     ("ADD COLUMN c INT", "ADD COLUMN c INT FIRST"),
@@ -170,6 +172,8 @@ DIFFERING = [
     ("ADD COLUMN c CHAR DEFAULT 'a'", "ADD COLUMN c CHAR DEFAULT a"),
     ("ADD COLUMN c CHAR DEFAULT ' a'", "ADD COLUMN c CHAR DEFAULT 'a'"),
     ("ADD COLUMN `c d` INT", "ADD COLUMN c d INT"),
+    ("ADD `column` INT", "ADD COLUMN INT"),
+    ("RENAME COLUMN c TO d", "RENAME c TO d"),
     ("ADD COLUMN `a``b` INT", "ADD COLUMN `ab` INT"),
     ("ADD `index` (a)", "ADD index (a)"),
     ("ADD COLUMN c BIT DEFAULT b'1'", "ADD COLUMN c BIT DEFAULT '1'"),

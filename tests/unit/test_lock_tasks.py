@@ -60,8 +60,13 @@ def test_commands_can_be_pasted_into_a_shell() -> None:
 def test_shard_in_conflict_is_the_one_to_go_without() -> None:
     from unshard_airflow.remedies import remedies
 
-    told = "\n".join(remedies(replace(VIEW, conflicts=(A1,), conflicting=("ALTER TABLE x",)), "m.yaml"))
-    assert "in conflict: s1 shop_1.orders_1 wants ALTER TABLE x" in told
+    told = "\n".join(
+        remedies(
+            replace(VIEW, conflicts=(A1,), conflicting=("ALTER TABLE x",), differences=(("`x` instead of `y`",),)),
+            "m.yaml",
+        )
+    )
+    assert "in conflict: s1 shop_1.orders_1 wants ALTER TABLE x (`x` instead of `y`)" in told
     assert "--shard s1/shop_1.orders_1" in told and "--shard s2" not in told
 
 

@@ -367,9 +367,11 @@ def test_only_the_case_of_literals_is_marked() -> None:
 
 def test_conflicts_stand_side_by_side(stage: Stage) -> None:
     stage.books.locks_ = [view(state=LockState.CONFLICT, conflicts=(B1,),
-                               conflicting=("ALTER TABLE `shop`.`orders` ADD COLUMN c BIGINT",))]  # fmt: skip
+                               conflicting=("ALTER TABLE `shop`.`orders` ADD COLUMN c BIGINT",),
+                               differences=(("it owes lock m-shop.orders-0 a skip",),))]  # fmt: skip
     page = stage.get(LOCK, "viewer").text
     assert "<mark>INT</mark>" in page and "<mark>BIGINT</mark>" in page
+    assert "it owes lock m-shop.orders-0 a skip" in page
 
 
 def test_undecided_lock_says_why(stage: Stage) -> None:
@@ -389,7 +391,7 @@ def test_every_text_is_escaped(stage: Stage) -> None:
     evil, name = Shard("s2", TableId(EVIL, EVIL)), EVIL.replace("/", "")
     evils = {"ddl": EVIL, "error": EVIL, "reason": EVIL, "owner": EVIL, "target": TableId(EVIL, EVIL)}
     stage.books.locks_ = [view(id=name, missing=(evil,), conflicts=(evil,), conflicting=(EVIL,),
-                               members={EVIL: MemberState.CONFLICT}, **evils)]  # fmt: skip
+                               differences=((EVIL,),), members={EVIL: MemberState.CONFLICT}, **evils)]  # fmt: skip
     for path in ("/unshard/", AT, "/unshard/task/<script>", f"{AT}/lock/{name}"):
         page = stage.get(path).text
         assert "&lt;script" in page or "404" in page

@@ -30,6 +30,7 @@ __all__ = ["MARIADB", "Ddl", "DdlKind", "Dialect", "Role", "TableRef", "agreemen
 
 NOTHING = "ALGORITHM=DEFAULT"
 """A specification of ALTER TABLE that every server takes and that changes nothing."""
+COLUMN_IS_OPTIONAL = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "MODIFY"})
 PLAIN_NAME = re.compile(r"[0-9A-Za-z$_\u0080-\uffff]*[A-Za-z$_\u0080-\uffff][0-9A-Za-z$_\u0080-\uffff]*")
 
 
@@ -59,9 +60,17 @@ def retarget(ddl: Ddl, mapping: Mapping[TableId, TableId]) -> str:
 
 
 def agreement(text: str, sql_mode: int = 0, dialect: Dialect = MARIADB) -> str:
-    """Return the statement's tokens in one form each: equal for statements that differ in spacing, case, quoting."""
+    """Return the statement's tokens in one form each.
+
+    Equal for statements that differ in spacing, case, quoting, and in the word COLUMN where the grammar has it as
+    `[COLUMN]` (MySQL manual, ALTER TABLE); RENAME COLUMN is not among these.
+    """
     _, tokens = tokenize(text, sql_mode, dialect)
-    return " ".join(map(_normal, tokens))
+    kept: list[Token] = []
+    for token in tokens:
+        if not (token.word == "COLUMN" and kept and kept[-1].word in COLUMN_IS_OPTIONAL):
+            kept.append(token)
+    return " ".join(map(_normal, kept))
 
 
 def _after_set_statement(tokens: tuple[Token, ...]) -> int:

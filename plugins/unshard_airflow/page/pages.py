@@ -170,6 +170,6 @@ def _frame(visit: Visit) -> dict[str, Any]:
 
 
 def _conflicts(view: "LockView") -> Sequence[Any]:
-    """Return each shard in conflict with the lock's statement and its own, the differences marked."""
-    pairs = zip(view.conflicts, view.conflicting, strict=True)
-    return [(shard, marked(statement(view.ddl), statement(ddl))) for shard, ddl in pairs]
+    """Return each shard in conflict with the lock's statement and its own, the differences marked and in words."""
+    shards = zip(view.conflicts, view.conflicting, view.differences, strict=True)
+    return [(shard, marked(statement(view.ddl), statement(ddl)), words) for shard, ddl, words in shards]
