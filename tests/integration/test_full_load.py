@@ -371,8 +371,8 @@ def test_steps_in_the_wrong_order_are_refused(full: Full) -> None:
 
 
 LATE = """CREATE TABLE {} (id BIGINT NOT NULL AUTO_INCREMENT, n INT, w VARCHAR(40), x INT,
-PRIMARY KEY (id), UNIQUE KEY one (x, id), KEY `b``y, n` (n), KEY w (w(7), n DESC) COMMENT 'so, (it) is', KEY own (id, n),
-FULLTEXT KEY words (w))"""
+PRIMARY KEY (id), UNIQUE KEY one (x, id), KEY `b``y, n` (n), KEY w (w(7), n DESC) COMMENT 'so, (it) is',
+KEY own (id, n), FULLTEXT KEY words (w))"""
 
 
 def test_late_indexes_come_back_as_they_were(full: Full, monkeypatch: pytest.MonkeyPatch) -> None:
