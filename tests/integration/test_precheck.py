@@ -269,3 +269,8 @@ def test_rules_that_match_nothing_are_named_once_for_all_sources(world: World) -
     found = [item for item in world.items() if item.code]
     assert [(item.code, item.severity, item.place) for item in found] == [("US-2312", "warning", "task")]
     assert "route 'lost' matches no table of s1, s2" in found[0].message
+
+
+def test_sequence_that_would_be_a_shard_is_left_out_with_a_warning(world: World) -> None:
+    world.s1.run(f"CREATE SEQUENCE {world.schema}_1.t_9", f"CREATE SEQUENCE {world.schema}_1.other")
+    assert world.problems() == [("US-2313", "warning", "source s1")]

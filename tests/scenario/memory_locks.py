@@ -42,7 +42,8 @@ class MemoryLocks:
             if state == "owed":
                 record = self._rows.locks[lock]
                 found.setdefault(shard, []).append(Owed(shard, lock, record.number, record.agreement,
-                                                            record.state is not LockState.RESOLVED))  # fmt: skip
+                                                            record.state is not LockState.RESOLVED,
+                                                            record.outcome is not Outcome.SKIPPED))  # fmt: skip
         return {shard: tuple(sorted(debts, key=lambda debt: debt.number)) for shard, debts in found.items()}
 
     def create(self, target: TableId, entry: QueueEntry) -> None:

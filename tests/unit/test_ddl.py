@@ -57,6 +57,7 @@ CASES = [
     ("system versioning", "ALTER TABLE db.t1 ADD c INT, ADD SYSTEM VERSIONING", 0, DdlKind.UNSUPPORTED, [SHARD]),
     ("unknown change", "ALTER TABLE db.t1 ADD c INT, FROBNICATE x", 0, DdlKind.UNSUPPORTED, [SHARD]),
     ("convert partition", "ALTER TABLE db.t1 CONVERT PARTITION p TO TABLE y", 0, DdlKind.UNSUPPORTED, [SHARD]),
+    ("name of signs", "CREATE TABLE db.€ (a INT)", 0, DdlKind.CREATE_TABLE, [TableId("db", "€")]),
     ("column named rename", "ALTER TABLE db.t1 ADD COLUMN `rename` INT, RENAME COLUMN a TO b", 0,
      DdlKind.ALTER, [SHARD]),
     ("rename in a list", "ALTER TABLE db.t1 ADD c INT, RENAME AS y.z", 0, DdlKind.ALTER, [SHARD]),

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
+from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, PassedOver, Renamed, Undecided
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.segment import Statement
-from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureUnknown
+from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.units.effects import DdlEffects
 
 T1, T2, T7, T9 = (TableId("shop_1", f"t_{number}") for number in (1, 2, 7, 9))
@@ -55,10 +55,11 @@ class Routes:
 BEFORE, LIKE, AFTER = structure("before").digest, structure("like").digest, structure("after").digest
 
 
-def ask(text: str, memory: Memory | None = None, present: dict[TableId, str] | None = None) -> tuple[Effect, ...]:
+def ask(text: str, memory: Memory | None = None, present: dict[TableId, str] | None = None,
+        schema: str = "shop_1") -> tuple[Effect | PassedOver, ...]:  # fmt: skip
     memory = memory or Memory()
     found = DdlEffects(memory, memory, Routes())
-    return found(Statement(text, "shop_1", 0, "utf8mb4", 1, "SYSTEM"), present or {T1: BEFORE, T2: LIKE})
+    return found(Statement(text, schema, 0, "utf8mb4", 1, "SYSTEM"), present or {T1: BEFORE, T2: LIKE})
 
 
 @pytest.mark.parametrize("text", ["alter table t_1 add c int", "ALTER TABLE `shop_1`.`t_1`  ADD `c` INT"])
@@ -176,6 +177,57 @@ def test_like_takes_the_structure_of_the_shard_that_is_named() -> None:
     assert memory.asked == [("like", TableId("shop_1", "t_3"))]
 
 
-def test_what_is_no_statement_is_an_error() -> None:
-    with pytest.raises(DdlUnreadable):
-        ask("florble the table t_7 and other.t_1")
+MAY_CONCERN = [
+    # (statement, default schema, shards that wait for an operator)
+    ("florble the table t_7", "shop_1", []),
+    ("florble the table `t_1", "elsewhere", []),
+    ("florble gizmo.x 'shop'", "shop_1", []),
+    ("florble other.t_1", "elsewhere", []),
+    ("florble other.t_1", "shop_1", [T1]),
+    ("florble t_17", "shop_1", [T1]),
+    ("florble gizmo_t_1_end", "shop_1", [T1]),
+    ("florble SHOP_1.T_1", "", [T1]),
+    ("florble `Shop_1`.`t_2`", "", [T2]),
+    ("florble `Shop_1`.`t_2", "", [T1, T2]),
+    ('florble "shop_1"', "", [T1, T2]),
+    ("florble shop_1.x", "", [T1, T2]),
+    ("florble 'the schema shop_1, or not'", "", [T1, T2]),
+    ("create gizmo g on #mysql50#x", "", [T1, T2]),
+    ("call p()", "", [T1, T2]),
+    ("/* a */ set statement max_statement_time=1 for do f(1)", "", [T1, T2]),
+]
+
+
+@pytest.mark.parametrize(("text", "schema", "want"), MAY_CONCERN, ids=[case[0] for case in MAY_CONCERN])
+def test_what_cannot_be_read_stops_the_shards_that_it_may_concern(text: str, schema: str, want: list[TableId]) -> None:
+    effects = ask(text, schema=schema)
+    waiting = [effect for effect in effects if isinstance(effect, Undecided) and effect.routed]
+    assert [effect.table for effect in waiting] == want
+    assert effects == (tuple(waiting) or (PassedOver(),))
+
+
+@pytest.mark.parametrize("name", ["a`b", 'a"b', "ä ö", "a.b"])
+@pytest.mark.parametrize("quote", ["`", '"'])
+def test_a_name_is_found_however_it_is_quoted(name: str, quote: str) -> None:
+    shard = TableId("x`y", f"t_{name}")
+    schema, table = (quote + part.replace(quote, quote * 2) + quote for part in (shard.schema, shard.name))
+    for text in (f"florble {schema}.{table}", f"florble {schema}.{table} 'never ended", f"florble {table.upper()}"):
+        (effect,) = ask(text, present={shard: BEFORE}, schema="X`Y")
+        assert isinstance(effect, Undecided) and effect.table == shard
+    assert ask(f"florble {table}", present={shard: BEFORE}, schema="other") == (PassedOver(),)
+
+
+def test_a_shard_that_an_unreadable_statement_makes_waits_for_an_operator() -> None:
+    for text in ("create table t_9 (a int) 'what", "CREATE OR REPLACE TABLE shop_1.t_9 (a int); drop table y"):
+        effects = ask(text)
+        assert [(effect.table, effect.is_new) for effect in effects if isinstance(effect, Undecided)][-1] == (T9, True)
+    assert ask("create table elsewhere.x (a int) 'what", schema="elsewhere") == (PassedOver(),)
+
+
+def test_statements_about_sequences_do_nothing_to_shards() -> None:
+    for text in ("create sequence t_9", "create table t_9 (a int) sequence = 1", "drop sequence if exists t_1",
+                 "alter sequence t_9 restart", "create sequence if not exists t_1"):  # fmt: skip
+        assert ask(text) == ()
+    assert ask("create or replace sequence t_1") == (Leaves(T1),)
+    (effect,) = ask("alter table t_1 sequence 1")
+    assert isinstance(effect, Undecided) and "[US-5001]" in effect.reason

@@ -13,12 +13,14 @@ import httpx
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 
+from unshard.adapters.meta.aside import PassedStatement
 from unshard.adapters.meta.locks import Execution, OperatorAction
 from unshard.config import Task, load_task
 from unshard.core.ddllock import LockState, Outcome
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.orders import DropShard, Force, Order, Replace, Skip
 from unshard.core.progress import Phase
+from unshard.core.window import Passed
 from unshard.errors.shardddl import UnknownLock
 from unshard.units.coordinate import LockView, MemberState
 from unshard.units.status import SourceStatus
@@ -89,6 +91,7 @@ class Books:
                 ),
             ),
             (Execution("l", "s1", "ALTER TABLE t COMMENT 'x'", "a", "b", NOW, None, None, None),),
+            (PassedStatement("s1", Passed(Location("b.7", 99), f"florble {EVIL}"), NOW),),
         )
 
     def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
+from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, PassedOver, Renamed, Undecided
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.planning import PlanRules, plan_window
 from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
@@ -53,6 +53,8 @@ def state(table: TableId, structure: str = "A", source: str = "s1", **parts: obj
 def effects(statement: Statement, present) -> Sequence[Effect]:
     """`alter t_1 B`, `create t_1 B`, `drop t_1`, … with the structure behind it."""
     verb, name, *rest = statement.text.split()
+    if name in ("table", "sequence"):
+        return []
     table = TableId("shop_1" if name.startswith("t_") else "other", name)
     others = [TableId("shop_1", one) for one in (name, *rest)]
     found: dict[str, Callable[[], Sequence[Effect]]] = {
@@ -66,6 +68,7 @@ def effects(statement: Statement, present) -> Sequence[Effect]:
         "rename": lambda: [Renamed(*pair) for pair in zip(others[::2], others[1::2], strict=True)],
         "move": lambda: [Leaves(table), Renamed(*others[2:])],
         "truncate": lambda: [Ignored(table)],
+        "nothing": lambda: [PassedOver()],
     }  # fmt: skip
     if verb not in found:
         raise DdlUnreadable(statement.text, "what?")
@@ -208,6 +211,21 @@ def test_half_of_a_statement_is_never_planned() -> None:
     made = plan([rows(0, T1), ddl(1, "drop t_1 t_2"), rows(2, T1)], [state(T1), state(T2)])
     assert (made.ends, [c.shard.table for c in made.structures]) == (at(2), [T1, T2])
     assert not holds(made)[1:]
+
+
+def test_what_concerns_no_shard_is_written_down_without_its_strings() -> None:
+    made = plan([rows(0, T1), ddl(1, "nothing 'to \\'do' with \"it\" 'or"), rows(2, T1)], [state(T1)])
+    assert [(passed.location, passed.text) for passed in made.unread] == [(at(2), "nothing '…' with '…' '…'")]
+    assert (holds(made), made.ends) == ([("seg-0", "t_1", "A", None), ("seg-2", "t_1", "A", None)], at(3))
+
+
+def test_rows_of_sequences_are_left_out_whatever_they_are_called() -> None:
+    segments = [rows(0, T1, T2), ddl(1, "rename table t_2 to x"), rows(2, T1), ddl(3, "create sequence t_2"),
+                rows(4, T2)]  # fmt: skip
+    made = plan(segments, [state(T1)], sequences=frozenset({T2}))
+    assert [hold[:2] for hold in holds(made)] == [("seg-0", "t_1"), ("seg-2", "t_1")]
+    assert (made.passed, made.sequences) == (2, (TableId("shop_1", "t_2"), TableId("shop_1", "x")))
+    assert plan(segments[:1], [state(T1)], sequences=frozenset({T2})).sequences is None
 
 
 def test_truncate_is_counted() -> None:

@@ -61,6 +61,12 @@ def read_defaults(connection: Connection) -> dict[str, SchemaDefault]:
     return {_name(row[0]): SchemaDefault(_name(row[1]), _name(row[2])) for row in query(connection, sql)}
 
 
+def read_sequences(connection: Connection) -> frozenset[TableId]:
+    """Read which of the tables that the account may see are sequences; MySQL has none."""
+    sql = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'SEQUENCE'"
+    return frozenset(TableId(_name(schema), _name(name)) for schema, name in query(connection, sql))
+
+
 def read_schema(connection: Connection, table: TableId) -> TableSchema:
     """Read one structure; raises TableMissing."""
     found = read_schemas(connection, [table])

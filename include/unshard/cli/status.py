@@ -5,9 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unshard.adapters.meta.aside import PassedStatement
 from unshard.cli.console import Answer, Console, amount, error_document, size, table
 from unshard.config import load_task
-from unshard.units.status import Progress, SourceStatus
+from unshard.units.orders import one_line
+from unshard.units.status import Progress, SourceStatus, remarks
 from unshard.units.status import status as read_status
 
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
@@ -17,10 +19,13 @@ def status(options: Namespace, console: Console) -> Answer:
     """Show where every source stands."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    sources = read_status(task)
-    document = {"task": task.name, "warnings": [*task.warnings], "sources": [_document(each) for each in sources]}
+    sources, told = read_status(task), remarks(task)
+    document = {"task": task.name, "warnings": [*task.warnings], "sources": [_document(each) for each in sources],
+                "passed_statements": [_passed(each) for each in told.passed]}  # fmt: skip
     lines = table(HEADER, map(_row, sources))
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
+    lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "
+              f"shard: {one_line(each.passed.text)}" for each in told.passed]  # fmt: skip
     return Answer(document, lines, 1 if any(each.error for each in sources) else 0)
 
 
@@ -40,6 +45,15 @@ def _document(each: SourceStatus) -> dict[str, Any]:
         "dump": asdict(each.dump),
         "load": asdict(each.load),
         "error": error_document(each.error) if each.error else None,
+    }
+
+
+def _passed(each: PassedStatement) -> dict[str, Any]:
+    return {
+        "source": each.source,
+        "location": str(each.passed.location),
+        "statement": each.passed.text,
+        "passed_at": each.at.isoformat(),
     }
 
 

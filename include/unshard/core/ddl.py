@@ -9,6 +9,7 @@ asked (adapters/shadow.py). So all that is decided here is whom it concerns and 
 | ALTER, INDEX | coordinated: the shard waits for its group |
 | CREATE_TABLE | a shard joins its group |
 | DROP_TABLE, DROP_DATABASE | shards leave their groups |
+| CREATE_SEQUENCE, DROP_SEQUENCE | passed over; what is a sequence is remembered (core.sequences) |
 | TRUNCATE, CREATE_DATABASE, ALTER_DATABASE, IGNORABLE | passed over, counted |
 | RENAME | a shard's name changes, or it leaves its group; what an ALTER does besides is coordinated |
 | UNSUPPORTED | an error with `reason` if it touches a shard, else passed over |

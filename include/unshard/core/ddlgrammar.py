@@ -226,6 +226,8 @@ def _create(words: Words) -> Ddl:
     if words.eat("TABLE"):
         ddl = _create_table(words)
         return replace(ddl, kind=DdlKind.IGNORABLE, tables=()) if temporary else replace(ddl, or_replace=or_replace)
+    if not temporary and words.eat("SEQUENCE"):
+        return _create_sequence(words, or_replace)
     words.eat("ONLINE")
     words.eat_any("UNIQUE", "FULLTEXT", "VECTOR") or (words.peek(1) == "INDEX" and words.eat("SPATIAL"))
     if words.eat("INDEX"):
@@ -242,10 +244,28 @@ def _create_table(words: Words) -> Ddl:
     if words.eat("LIKE") or words.eat("(", "LIKE"):
         ddl = _ddl(words, DdlKind.CREATE_TABLE, table, words.table(Role.LIKE))
     else:
-        ddl = replace(_ddl(words, DdlKind.CREATE_TABLE, table), cuts=_atomic(words))
-        if reason := _created_otherwise(words):
+        is_sequence = _is_sequence(words)
+        kind = DdlKind.CREATE_SEQUENCE if is_sequence else DdlKind.CREATE_TABLE
+        ddl = replace(_ddl(words, kind, table), cuts=_atomic(words))
+        if not is_sequence and (reason := _created_otherwise(words)):
             ddl = replace(ddl, kind=DdlKind.UNSUPPORTED, reason=reason)
     return replace(ddl, if_not_exists=if_not_exists)
+
+
+def _create_sequence(words: Words, or_replace: bool) -> Ddl:
+    if_not_exists = words.eat("IF", "NOT", "EXISTS")
+    table = words.table(Role.SUBJECT)
+    return Ddl(DdlKind.CREATE_SEQUENCE, words.text, (table,), if_not_exists=if_not_exists, or_replace=or_replace)
+
+
+def _is_sequence(words: Words) -> bool:
+    """Whether the option SEQUENCE=1 makes a sequence of what is written as a table."""
+    depth = 0
+    for place in range(len(words.tokens) - words.position):
+        depth += (words.peek(place) == "(") - (words.peek(place) == ")")
+        if depth == 0 and words.peek(place) == "SEQUENCE":
+            return words.peek(place + 1 + (words.peek(place + 1) == "=")) not in ("0", "NO")
+    return False
 
 
 def _created_otherwise(words: Words) -> str:
@@ -282,6 +302,9 @@ def _drop(words: Words) -> Ddl:
         words.eat("IF", "EXISTS")
         tables = tuple(words.tables(Role.SUBJECT))
         return Ddl(DdlKind.IGNORABLE, words.text) if temporary else Ddl(DdlKind.DROP_TABLE, words.text, tables)
+    if not temporary and words.eat("SEQUENCE"):
+        words.eat("IF", "EXISTS")
+        return Ddl(DdlKind.DROP_SEQUENCE, words.text, tuple(words.tables(Role.SUBJECT)))
     words.eat("ONLINE")
     if words.eat("INDEX"):
         return _index(words)

@@ -48,7 +48,8 @@ that has its DDL is withdrawn; who owes it a skip and has not come owes nothing 
 
 An operator's force resolves the lock with the shards that have come. Each other shard *owes a skip*:
 when the same DDL comes to its head it is resolved without executing. If another DDL comes to its
-head first, the next lock is in conflict and says so.
+head first, the next lock is in conflict and says so, unless the skip was an operator's: then the target has had nothing
+that the shard has not, and the shard may as well never bring that DDL.
 
 A lock executes one statement or, replaced, several in order; `done` says how many of them the target has. Dead
 between the steps of an order or of executing a lock:
@@ -162,6 +163,8 @@ class Owed:
     agreement: str
     is_open: bool = False
     """The shard was excused from a lock that is not resolved yet."""
+    is_binding: bool = True
+    """The target may have had that DDL, so the next one means something else on a shard that has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +268,7 @@ def _state(lock: DdlLock, group: _Group) -> tuple[LockState, bool]:
 
 def _has(state: ShardState, lock: DdlLock, owed: Debts) -> bool:
     """Whether the shard brings the lock's DDL, and not as the skip that it owes to an earlier lock."""
-    debts = owed.get(state.shard, ())
-    return agrees(state, lock.agreement) and not (debts and debts[0].agreement == lock.agreement)
+    return agrees(state, lock.agreement) and _due(state, owed) is None
 
 
 def _drains(state: ShardState) -> bool:
@@ -280,8 +282,19 @@ def _conflicts(state: ShardState, lock: DdlLock, owed: Debts) -> bool:
     first = head(state)
     if first is None:
         return False
-    debts = owed.get(state.shard, ())
-    return first.agreement != lock.agreement or (bool(debts) and debts[0].agreement != first.agreement)
+    is_bound = any(debt.is_binding for debt in owed.get(state.shard, ()))
+    return first.agreement != lock.agreement or (is_bound and _due(state, owed) is None)
+
+
+def _due(state: ShardState, owed: Debts) -> Owed | None:
+    """Return the debt that the shard's DDL settles: the oldest one, besides those of which the target had nothing."""
+    first = head(state)
+    for debt in owed.get(state.shard, ()) if first else ():
+        if first and debt.agreement == first.agreement:
+            return debt
+        if debt.is_binding:
+            return None
+    return None
 
 
 def _owner(members: Sequence[ShardState], lock: DdlLock, ready: Sequence[ShardState]) -> str | None:
@@ -333,12 +346,12 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
 
 
 def settlements(shards: Iterable[ShardState], owed: Debts) -> tuple[Settlement, ...]:
-    """Return the queue heads that are the skips which their shards owe, the oldest debt of each."""
+    """Return the queue heads that are the skips which their shards owe."""
     found = []
     for state in sorted(shards, key=lambda state: state.shard):
-        debts, first = owed.get(state.shard, ()), head(state)
-        if debts and first and first.agreement == debts[0].agreement and not debts[0].is_open:
-            found.append(Settlement(state.shard, first.seq, debts[0].lock, state.born))
+        due = _due(state, owed)
+        if due is not None and not due.is_open:
+            found.append(Settlement(state.shard, state.queue[0].seq, due.lock, state.born))
     return tuple(found)
 
 

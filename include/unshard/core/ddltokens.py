@@ -165,5 +165,6 @@ def _token(text: str, kind: TokenType, name: str, start: int, end: int) -> Token
         return Token(TokenKind.QUOTED, name, raw, start, end)
     if kind in LITERALS:
         return Token(TokenKind.STRING, name, raw, start, end)
-    is_word = any(character.isalpha() or character in "_$" for character in raw)
+    # Unquoted names take every character from U+0080 on, such as a currency sign.
+    is_word = any(character.isalpha() or character in "_$" or character > "\x7f" for character in raw)
     return Token(TokenKind.WORD if is_word else TokenKind.OTHER, raw, raw, start, end)

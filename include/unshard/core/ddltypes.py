@@ -13,6 +13,8 @@ class DdlKind(StrEnum):
     INDEX = "index"
     CREATE_TABLE = "create table"
     DROP_TABLE = "drop table"
+    CREATE_SEQUENCE = "create sequence"
+    DROP_SEQUENCE = "drop sequence"
     TRUNCATE = "truncate"
     RENAME = "rename"
     CREATE_DATABASE = "create database"
@@ -73,6 +75,11 @@ class Ddl:
     """Spans of what is no part of the change: RENAME TO among others, WAIT, START TRANSACTION."""
     or_replace: bool = False
     """CREATE OR REPLACE TABLE drops what was there, rows included."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether what it names is gone behind it, or is another one."""
+        return self.or_replace or self.kind in (DdlKind.DROP_TABLE, DdlKind.DROP_DATABASE, DdlKind.DROP_SEQUENCE)
 
     @property
     def subjects(self) -> tuple[TableId, ...]:

@@ -28,7 +28,7 @@ TABLE_OPTIONS = _words("""
     AUTOEXTEND_SIZE AUTO_ID_CACHE AUTO_INCREMENT AUTO_RANDOM_BASE AVG_ROW_LENGTH CHARACTER CHARSET CHECKSUM COLLATE
     COMMENT COMPRESSION CONNECTION DATA DEFAULT DELAY_KEY_WRITE ENCRYPTED ENCRYPTION ENCRYPTION_KEY_ID ENGINE
     ENGINE_ATTRIBUTE INDEX INSERT_METHOD KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS PACK_KEYS PAGE_CHECKSUM PAGE_COMPRESSED
-    PAGE_COMPRESSION_LEVEL PASSWORD ROW_FORMAT SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE SEQUENCE
+    PAGE_COMPRESSION_LEVEL PASSWORD ROW_FORMAT SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE
     SHARD_ROW_ID_BITS STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES STORAGE TABLE_CHECKSUM TABLESPACE
     TRANSACTIONAL TYPE
 """)
@@ -52,6 +52,8 @@ FOLLOWED = (
 )  # fmt: skip
 """First words of the specifications of an ALTER TABLE whose effect a shadow table shows."""
 
+BECOMES = "a table becomes a sequence, or a sequence a table"
+
 NOT_FOLLOWED: Mapping[tuple[str, ...], str] = {
     ("ADD", "SYSTEM", "VERSIONING"): "system versioning adds columns that information_schema does not show",
     ("DROP", "SYSTEM", "VERSIONING"): "system versioning has columns that information_schema does not show",
@@ -62,5 +64,6 @@ NOT_FOLLOWED: Mapping[tuple[str, ...], str] = {
     ("IMPORT", "TABLESPACE"): "rows come in without being in the binlog",
     ("DISCARD", "PARTITION"): "rows vanish without being in the binlog",
     ("IMPORT", "PARTITION"): "rows come in without being in the binlog",
+    ("SEQUENCE",): BECOMES,
 }
 """First words of those whose effect on rows or structure it does not show, and why."""

@@ -64,6 +64,11 @@ class Undecided:
     """The statement makes the shard."""
 
 
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """The statement could not be read and concerns no shard: it is written down and passed over."""
+
+
 Effect = Coordinated | Undecided | Joins | Leaves | Renamed | Ignored
-Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect]]
+Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect | PassedOver]]
 """What a statement does to routed tables, given the structures of the source's shards before it."""

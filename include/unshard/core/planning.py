@@ -28,8 +28,11 @@ structure behind it is unknown, so is that of the rows and the DDL that follow; 
 | creates a shard unlike any of its group, or an unknown one  | with a reason, as a DDL of this shard alone   |
 | replaces a shard that waits by one unlike it (OR REPLACE)   | the same, behind what waits                   |
 
-A statement that cannot be read and names no shard ends the window before it, so that everything before it is
-still applied; only when it stands first does its error come out. Nothing else of the source can go on then.
+A statement that cannot be read is put before an operator for the shards that it may concern; if it can concern none it
+is passed over and written down. An error that is left (rows of a table that nobody knows) ends the window before its
+place, so that everything before it is still applied; only when it stands first does it come out.
+
+A SEQUENCE writes rows like a table and is none: they are passed over and counted, whatever it is called later.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,16 +40,29 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import assert_never
 
-from unshard.core.effects import Coordinated, Effect, Effects, Ignored, Joins, Leaves, Renamed, Undecided
+from unshard.core.ddlnames import without_strings
+from unshard.core.effects import (
+    Coordinated,
+    Effect,
+    Effects,
+    Ignored,
+    Joins,
+    Leaves,
+    PassedOver,
+    Renamed,
+    Undecided,
+)
 from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.newcomers import likeness
 from unshard.core.renaming import name_aside
 from unshard.core.segment import ByteRange, Segment, Statement
+from unshard.core.sequences import followed, is_about_sequence
 from unshard.core.shardgroup import releasable
 from unshard.core.window import (
     Disposition,
     Drop,
     HeldFile,
+    Passed,
     Plan,
     QueueEntry,
     Read,
@@ -69,6 +85,8 @@ class PlanRules:
     safe_until: Location | None = None
     """Windows that begin before it are safe: the dump may have seen their rows."""
     force_safe: bool = False
+    sequences: frozenset[TableId] = frozenset()
+    """What is a sequence on the source at the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +102,10 @@ class _Walk:
     ignored: int = 0
     renames: tuple[Rename, ...] = ()
     passed_rows: int = 0
-    """Row events of dropped shards."""
+    """Row events of dropped shards and of sequences."""
     passed: tuple[Segment, ...] = ()
+    unread: tuple[Passed, ...] = ()
+    sequences: frozenset[TableId] = frozenset()
 
 
 def plan_window(source: str, number: int, checkpoint: Location, segments: Sequence[Segment],
@@ -100,7 +120,7 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
     releases = _releases(own, rules.window_bytes)
     released = frozenset(file for release in releases for file in release.files)
     peers = tuple(state for state in shards if state.shard.source != source and not state.is_dropped)
-    start = _Walk({state.shard.table: _without(state, released) for state in own}, peers)
+    start = _Walk({state.shard.table: _without(state, released) for state in own}, peers, sequences=rules.sequences)
     drops = tuple(Drop(state.shard, state.held) for state in own if state.is_dropped and (state.queue or state.held))
     walk = _walk(source, start, segments, rules, sum(file.bytes for file in released))
     safe = rules.force_safe or (rules.safe_until is not None and checkpoint < rules.safe_until)
@@ -109,7 +129,8 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
         safe or any(file.safe for file in released), releases, walk.reads, walk.queued, walk.structures,
         next((segment.gtid for segment in reversed(walk.passed) if segment.gtid), ""),
         max((segment.last_time for segment in walk.passed), default=0), walk.ignored, walk.renames,
-        drops, walk.passed_rows,
+        drops, walk.passed_rows, walk.unread,
+        tuple(sorted(walk.sequences)) if walk.sequences != rules.sequences else None,
     )  # fmt: skip
 
 
@@ -171,19 +192,28 @@ def _weight(segment: Segment, rules: PlanRules) -> int:
 def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk:
     walk = replace(walk, passed=(*walk.passed, segment))
     if segment.statement is None:
-        walk = replace(walk, passed_rows=walk.passed_rows + _dropped_rows(walk, segment))
+        walk = replace(walk, passed_rows=walk.passed_rows + _passed_rows(walk, segment, rules))
         return replace(walk, reads=(*walk.reads, *_reads(source, walk, segment, rules)))
     present = {table: state.structure for table, state in walk.shards.items() if not state.has_left}
+    before, after = walk.sequences, followed(walk.sequences, segment.statement, present)
+    walk = replace(walk, sequences=after)
     for effect in rules.effects(segment.statement, present):
+        if isinstance(effect, PassedOver):
+            unread = Passed(Location(segment.file, segment.end), without_strings(segment.statement.text))
+            walk = replace(walk, unread=(*walk.unread, unread))
+            continue
         target = rules.target_of(effect.table)
-        if target is not None:
+        if target is not None and not is_about_sequence(effect, before, after):
             walk = _apply(walk, effect, _Site(Shard(source, effect.table), target, segment, segment.statement))
     return walk
 
 
-def _dropped_rows(walk: _Walk, segment: Segment) -> int:
+def _passed_rows(walk: _Walk, segment: Segment, rules: PlanRules) -> int:
+    """Count the row events of dropped shards and of the sequences that lists and routes would take."""
     dropped = {table for table, state in walk.shards.items() if state.is_dropped}
-    return sum(rows for r in segment.pieces for table, rows in r.tables if table in dropped) if dropped else 0
+    counts = (count for piece in segment.pieces for count in piece.tables) if dropped or walk.sequences else ()
+    return sum(rows for table, rows in counts
+               if table in dropped or (table in walk.sequences and rules.target_of(table) is not None))  # fmt: skip
 
 
 def _reads(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Iterator[Read]:
@@ -202,7 +232,8 @@ def _reads(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Iter
 
 
 def _read(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Read | None:
-    found = {table: target for r in segment.ranges for table, _ in r.tables if (target := rules.target_of(table))}
+    found = {table: target for r in segment.ranges for table, _ in r.tables
+             if table not in walk.sequences and (target := rules.target_of(table))}  # fmt: skip
     dispositions = []
     for table, target in sorted(found.items()):
         state = walk.shards.get(table)

@@ -182,6 +182,16 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """A statement that could not be read and concerns no shard: it is passed over, and kept to be looked at."""
+
+    location: Location
+    """End of its event."""
+    text: str
+    """Without its strings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that one window of one source will do, in order: release, read, commit, rename."""
 
@@ -204,7 +214,10 @@ class Plan:
     """All at once, as a swap needs it; nothing of the binlog behind the statement is in this window."""
     drops: tuple[Drop, ...] = ()
     passed: int = 0
-    """Row events of dropped shards that are passed over."""
+    """Row events of dropped shards and of sequences that are passed over."""
+    unread: tuple[Passed, ...] = ()
+    sequences: tuple[TableId, ...] | None = None
+    """All sequences of the source behind the window; None: the same as before."""
 
     @property
     def is_empty(self) -> bool:

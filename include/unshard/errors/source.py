@@ -327,6 +327,18 @@ class RuleIdle(SourceError):
     hint = "correct its patterns, or leave it for tables that come later; the account must see a table to count it"
 
 
+@dataclass(eq=False)
+class SequenceLeftOut(SourceError):
+    """The lists and routes take a sequence, which writes rows into the binlog like a table and is none."""
+
+    scope = Scope.CONFIG
+    table: str
+
+    code = "US-2313"
+    template = "{table} is a sequence: its numbers are left out"
+    hint = "nothing has to be done; leave it off the lists so that its rows are not even looked at"
+
+
 # --- US-22xx snapshot and dump -------------------------------------------------------------------------
 
 

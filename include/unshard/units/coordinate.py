@@ -298,7 +298,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
 
 def _difference(entry: QueueEntry, lock: DdlLock, owed: Debts) -> tuple[str, ...]:
     found = differing_words(lock.agreement, entry.agreement)
-    first = next(iter(owed.get(entry.shard, ())), None)
+    first = next((debt for debt in owed.get(entry.shard, ()) if debt.is_binding), None)
     if first is not None:
         return (*found, f"it owes lock {first.lock} a skip of `{first.agreement}` first")
     return found

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, assert_never
 
 from unshard.core.ddl import Ddl, DdlKind, Role, agreement, read, retarget
-from unshard.core.ddlnames import loose_agreement, mentions, put_in
-from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
+from unshard.core.ddlnames import changes_rows, concerned, created, loose_agreement, mentions, put_in
+from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, PassedOver, Renamed, Undecided
 from unshard.core.model import TableId, TableSchema
 from unshard.core.renaming import net_renames
 from unshard.core.schemadefaults import with_default
@@ -58,25 +58,30 @@ class DdlEffects:
         self._shadow, self._structures, self._routing = shadow, structures, routing
         self._target_of = routing.target_of
 
-    def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect, ...]:
+    def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect | PassedOver, ...]:
         """Return what the statement does to routed tables; `present` has their structures before it."""
         try:
             ddl = read(statement.text, statement.sql_mode, statement.schema)
         except DdlUnreadable as error:
-            if effects := tuple(self._unreadable(statement, present, error)):
-                return effects
-            raise
+            return tuple(self._unreadable(statement, present, error))
         return tuple(self._effects(ddl, statement, present))
 
     def _unreadable(self, statement: Statement, present: Mapping[TableId, str],
-                    error: DdlUnreadable) -> Iterator[Effect]:  # fmt: skip
-        """Put the statement before an operator for each shard that it names."""
-        text, places = mentions(statement.text, statement.sql_mode, statement.schema)
-        for table in sorted({table for table, _, _ in places} & present.keys()):
+                    error: DdlUnreadable) -> Iterator[Effect | PassedOver]:  # fmt: skip
+        """Put the statement before an operator for each shard that it may concern; without one it is passed over."""
+        found = mentions(statement)
+        shards = frozenset(present) if changes_rows(statement) else concerned(statement, present)
+        for table in sorted(shards):
             target = self._target_of(table)
             assert target is not None
-            routed = put_in(text, [(start, end) for found, start, end in places if found == table], target)
+            routed = put_in(found.text, found.of(table), target)
             yield Undecided(table, str(error), routed, loose_agreement(routed, statement.sql_mode))
+        made = created(statement)
+        if made is not None and made not in present and (target := self._target_of(made)) is not None:
+            routed = put_in(found.text, found.of(made), target)
+            yield Undecided(made, str(error), routed, loose_agreement(routed, statement.sql_mode), is_new=True)
+        elif not shards:
+            yield PassedOver()
 
     def _effects(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
         subjects = self._routed(ddl.subjects)
@@ -86,9 +91,9 @@ class DdlEffects:
             case DdlKind.CREATE_TABLE:
                 for table in subjects:
                     yield from self._created(ddl, statement, table, present)
-            case DdlKind.DROP_TABLE:
+            case DdlKind.DROP_TABLE | DdlKind.CREATE_SEQUENCE if ddl.drops:
                 yield from map(Leaves, subjects)
-            case DdlKind.DROP_DATABASE | DdlKind.CREATE_DATABASE if ddl.or_replace or ddl.kind is DdlKind.DROP_DATABASE:
+            case DdlKind.DROP_DATABASE | DdlKind.CREATE_DATABASE if ddl.drops:
                 yield from (Leaves(table) for table in sorted(present) if table.schema == ddl.database)
             case DdlKind.TRUNCATE:
                 yield from map(Ignored, subjects)
@@ -97,7 +102,8 @@ class DdlEffects:
             case DdlKind.UNSUPPORTED:
                 touched = self._routed(ref.table for ref in ddl.tables if ref.role is not Role.REFERENCED)
                 yield from (self._unsupported(ddl, statement, table, present) for table in dict.fromkeys(touched))
-            case DdlKind.CREATE_DATABASE | DdlKind.ALTER_DATABASE | DdlKind.IGNORABLE:
+            case (DdlKind.CREATE_DATABASE | DdlKind.ALTER_DATABASE | DdlKind.DROP_DATABASE | DdlKind.DROP_TABLE
+                  | DdlKind.CREATE_SEQUENCE | DdlKind.DROP_SEQUENCE | DdlKind.IGNORABLE):  # fmt: skip
                 return
             case _:
                 assert_never(ddl.kind)

@@ -31,6 +31,7 @@ from unshard.errors.source import (
     PrecheckFailed,
     PrivilegesMissing,
     RuleIdle,
+    SequenceLeftOut,
     ServerIdZero,
     ShardsDiffer,
     StatementRefused,
@@ -148,6 +149,7 @@ def _ask_source(instance: Instance, connection: Connection) -> _Checked:
         *_verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
         *_verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
         *_table_items(place, schemas, found.engines),
+        *(_problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
     ]
     return _Checked(tuple(items), found, schemas)
 

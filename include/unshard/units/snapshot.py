@@ -53,6 +53,7 @@ class View:
     targets: Mapping[TableId, TableId]
     schemas: Mapping[TableId, TableSchema]
     defaults: Mapping[str, SchemaDefault]
+    sequences: frozenset[TableId]
 
 
 def take_snapshot(work: Work, source: str) -> SnapshotReport:
@@ -95,7 +96,7 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
     source = instance.source.id
     for _ in range(ATTEMPTS):
         found, before = present_schemas(connection, instance)
-        defaults = structures.read_defaults(connection)
+        around = structures.read_defaults(connection), structures.read_sequences(connection)
         if not found.targets:
             ((account,),) = mysql.query(connection, "SELECT CURRENT_USER()")
             raise NoShards(source, account, found.seen)
@@ -104,9 +105,11 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
         moment = begin_snapshot(connection, source)
         mysql.query(connection, "ROLLBACK")
         again, after = present_schemas(connection, instance)
-        is_steady = before == after and defaults == structures.read_defaults(connection)
+        is_steady = (before, *around) == (
+            after, structures.read_defaults(connection), structures.read_sequences(connection)
+        )  # fmt: skip
         if is_steady and found.targets == again.targets:
-            return View(moment, {table: found.targets[table] for table in before}, before, defaults)
+            return View(moment, {table: found.targets[table] for table in before}, before, *around)
     raise StructuresUnsteady(source, ATTEMPTS)
 
 
@@ -200,6 +203,7 @@ def _record(work: Work, source: str, location: Location, view: View) -> None:
     for digest, schema in {schema.digest: schema for schema in view.schemas.values()}.items():
         assert work.meta.structures.put(schema) == digest
     work.meta.defaults.begin(source, location, view.defaults)
+    work.meta.aside.begin(source, view.sequences)
     for table, schema in view.schemas.items():
         work.meta.structures.record(Shard(source, table), view.targets[table], location, schema.digest)
     work.meta.locks.owe_late(source)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from unshard.adapters import mysql, upstream
 from unshard.adapters.meta import Meta
+from unshard.adapters.meta.aside import PassedStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
 from unshard.core.model import Location
 from unshard.core.progress import Chunk, ChunkState, Phase
@@ -50,6 +51,14 @@ class SourceStatus:
     error: UnshardError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """What went on and should be looked at all the same."""
+
+    passed: tuple[PassedStatement, ...] = ()
+    """Statements that could not be read and concern no shard, the newest first."""
+
+
 @contextlib.contextmanager
 def existing_meta(task: Task, connections: Connections = environment_connections) -> Iterator[Meta | None]:
     """Open the task's meta store as it is; None when the task has never begun."""
@@ -81,6 +90,12 @@ def status(task: Task, connections: Connections = environment_connections) -> tu
         times = [_last_time(meta, instance.source.id) for instance in task.instances]
     with ThreadPoolExecutor(max_workers=len(each)) as pool:
         return tuple(pool.map(_asked, each, times, task.instances, [connections] * len(each)))
+
+
+def remarks(task: Task, connections: Connections = environment_connections) -> Remarks:
+    """Return what the meta store has written down to be looked at."""
+    with existing_meta(task, connections) as meta:
+        return Remarks(meta.aside.newest()) if meta else Remarks()
 
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:

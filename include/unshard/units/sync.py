@@ -60,7 +60,7 @@ class WindowReport:
     rows_skipped: int
     """Rows that were left out because another shard owns their key (on-duplicate: ignore)."""
     rows_passed: int
-    """Row events of shards that an operator has dropped."""
+    """Row events of shards that an operator has dropped, and of sequences."""
     ddls: tuple[QueueEntry, ...]
     seconds: float
     more: bool
@@ -113,6 +113,7 @@ def next_plan(work: Work, source: str) -> Plan:
         window_bytes=work.task.options.window_size,
         safe_until=state.dump_end,
         force_safe=instance.sync.safe_mode,
+        sequences=work.meta.aside.sequences(source),
     )
     settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
     found = chain(work.store.segments(source), checkpoint.location)

@@ -19,6 +19,7 @@ from unshard_airflow.files import DEFAULT, VARIABLE, invalid_dag_id
 from unshard_airflow.graph import DDL, FULL
 
 if TYPE_CHECKING:
+    from unshard.adapters.meta.aside import PassedStatement
     from unshard.adapters.meta.locks import Execution, OperatorAction
     from unshard.units.coordinate import LockView
     from unshard.units.status import SourceStatus
@@ -38,10 +39,12 @@ class TaskFile:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What has been ordered and executed, the newest first."""
+    """What has been ordered, executed and passed over, the newest first."""
 
     actions: "tuple[OperatorAction, ...]"
     executions: "tuple[Execution, ...]"
+    passed: "tuple[PassedStatement, ...]" = ()
+    """Statements that could not be read and concern no shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,8 @@ class TaskFolder:
             if meta is None:
                 return History((), ())
             actions, executions = meta.locks.actions(lock), meta.locks.executions(lock)
-        return History(actions[::-1], executions[::-1])
+            passed = meta.aside.newest() if lock is None else ()
+        return History(actions[::-1], executions[::-1], passed)
 
     def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:
         """Return the order, bound to the DDL that it means now, and its dry run."""

@@ -6,6 +6,7 @@ Everything conditional is conditional in SQL, so that a run that was taken over 
 from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
+from unshard.adapters.meta.aside import Aside
 from unshard.adapters.meta.chunks import Chunks
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.defaults import Defaults
@@ -31,6 +32,7 @@ class Meta:
         self.checkpoints = Checkpoints(self._database)
         self.structures = Structures(self._database)
         self.defaults = Defaults(self._database)
+        self.aside = Aside(self._database)
         self.chunks = Chunks(self._database)
         self.late_indexes = LateIndexes(self._database)
         self.windows = Windows(self._database)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import matches, read, shard_columns, shard_of, target_columns
-from unshard.core.ddllock import LockState, Owed
+from unshard.core.ddllock import LockState, Outcome, Owed
 from unshard.core.model import Shard
 from unshard.core.window import QueueEntry, StructureChange
 
@@ -25,14 +25,15 @@ FORGIVEN = "forgiven"
 def read_debts(connection: Connection, task: str) -> dict[Shard, tuple[Owed, ...]]:
     """Return what each shard owes, the oldest lock first."""
     both = (K.c.task == M.c.task) & (K.c.lock_id == M.c.lock_id)
-    lock = K.c.number, K.c.entry, K.c.state.label("lock_state")
+    lock = K.c.number, K.c.entry, K.c.outcome, K.c.state.label("lock_state")
     query = select(M, *lock).join(K, both).where(M.c.task == task, M.c.state == OWED)
     found: dict[Shard, list[Owed]] = defaultdict(list)
     for row in connection.execute(query.order_by(K.c.number)):
         entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
         shard = shard_of(row)
         found[shard].append(Owed(shard, row.lock_id, row.number, entry.agreement,
-                                 row.lock_state != LockState.RESOLVED.value))  # fmt: skip
+                                 row.lock_state != LockState.RESOLVED.value,
+                                 row.outcome != Outcome.SKIPPED.value))  # fmt: skip
     return {shard: tuple(owed) for shard, owed in found.items()}
 
 

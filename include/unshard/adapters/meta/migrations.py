@@ -108,7 +108,15 @@ _LATE_INDEXES = (
            "PRIMARY KEY (task, target_schema, target_table)"),
 )  # fmt: skip
 
+_ASIDE = (
+    _table("sequence", TASK, f"source {ID}", f"shard_schema {ID}", f"shard_table {ID}",
+           "PRIMARY KEY (task, source, shard_schema, shard_table)"),
+    _table("passed_statement", TASK, f"source {ID}", LOCATION, "statement LONGTEXT NOT NULL",
+           "`window` BIGINT NOT NULL", f"passed_at {MOMENT} NOT NULL", "PRIMARY KEY (task, source, file, position)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
+    Migration(3, "sequences, statements that were passed over", _ASIDE),
 )

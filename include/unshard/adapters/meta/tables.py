@@ -89,6 +89,13 @@ schema_default = Table(
     _number("position"), _text("charset"), _text("collation"), Column("added_at", Moment),
 )  # fmt: skip
 
+sequence = Table("sequence", metadata, _key("task"), _key("source"), _key("shard_schema"), _key("shard_table"))
+
+passed_statement = Table(
+    "passed_statement", metadata, _key("task"), _key("source"), _key("file", 255), _number("position"),
+    Column("statement", LONGTEXT), Column("window", BigInteger), Column("passed_at", Moment),
+)  # fmt: skip
+
 load_chunk = Table(
     "load_chunk", metadata, _key("task"), Column("id", BigInteger, primary_key=True, autoincrement=True),
     _text("source"), _text("shard_schema"), _text("shard_table", 128), *_target(), Column("number", Integer),

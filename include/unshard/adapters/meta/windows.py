@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from unshard.adapters.meta import tables
+from unshard.adapters.meta.aside import move_aside
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.debts import owe_as_newcomer
 from unshard.adapters.meta.orders import drop_waiting
@@ -74,6 +75,7 @@ class Windows:
             self._move_held(connection, plan, held)
             self._move_shards(connection, plan)
             move_shards(connection, self._task, plan.renames, plan.number)
+            move_aside(connection, self._task, plan)
             self._move_checkpoint(connection, plan)
             self._close(connection, plan, rows_applied, sum(file.rows for file in held))
 
