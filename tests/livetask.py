@@ -21,8 +21,9 @@ from unshard.adapters.structures import read_schemas
 from unshard.config import load_task
 from unshard.core.ddllock import LockState
 from unshard.core.model import Location, Shard, TableId
-from unshard.units import coordinate, relay
+from unshard.units import coordinate
 from unshard.units.execute import create_target
+from unshard.units.pulling import pull_source
 from unshard.units.sync import WindowReport, run_window
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
@@ -134,7 +135,7 @@ class LiveTask:
 
     def pull(self, source: str) -> None:
         work = self.work()
-        relay.pull(source, work.sources[source], work.store, self.checkpoint(source), segment_bytes=SEGMENT_BYTES)
+        pull_source(work, source, segment_bytes=SEGMENT_BYTES)
 
     def window(self, source: str) -> WindowReport:
         return run_window(self.work(), source)

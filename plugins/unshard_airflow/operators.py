@@ -97,16 +97,15 @@ class Relay(UnitOperator):
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.core.progress import Phase
-        from unshard.units.relay import pull
+        from unshard.units.pulling import pull_source
 
-        state, checkpoint = work.meta.sources.get(self.source), work.meta.checkpoints.get(self.source)
-        if state is None or state.phase is not Phase.SYNC or checkpoint is None:
+        state = work.meta.sources.get(self.source)
+        report = pull_source(work, self.source) if state is not None and state.phase is Phase.SYNC else None
+        if report is None:
             phase = state.phase if state else Phase.NEW
             dag = f"unshard_full__{work.task.name}"
             raise AirflowSkipException(NOT_HANDED_OVER.format(source=self.source, phase=phase, dag=dag))
-        server_id = work.task.instance(self.source).source.server_id
-        return pull(self.source, work.sources[self.source], work.store, checkpoint.location, server_id=server_id,
-                    identity=state.identity)  # fmt: skip
+        return report
 
 
 class Apply(UnitOperator):

@@ -1,5 +1,6 @@
 """XA transactions as MySQL writes them: which rows count, wherever the stream is cut."""
 
+import itertools
 import struct
 from dataclasses import dataclass, field
 
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.binlogfiles import Memory, events_of, head_of, with_events
-from tests.unit.test_binlog_mysql_events import TABLE, VC, XID, gtid, payload, query, rows
+from tests.unit.test_binlog_mysql_events import TABLE, VC, XID, payload, query, rows
+from tests.unit.test_binlog_mysql_events import gtid as gtid_of
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.decoder import Origin, decode_range
 from unshard.binlog.events import MAGIC, EventType
@@ -22,6 +24,11 @@ E = EventType
 HEAD = head_of("types_my97_FULL.binlog")
 VC_ID = TableId("ty", "vc")
 FILE = "binlog.000001"
+NUMBERS = itertools.count(1)
+
+
+def gtid() -> tuple[EventType, bytes]:
+    return gtid_of(next(NUMBERS))
 
 
 def xid(name: int) -> bytes:

@@ -6,6 +6,7 @@ the session asks for every event (GTIDs, ANNOTATE_ROWS): events that the server 
 """
 
 import struct
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +14,16 @@ import pymysql
 from pymysql.connections import Connection
 
 from unshard.adapters.mysql import query
+from unshard.binlog.events import CHECKSUM, is_whole
+from unshard.core.gtidset import read_set
 from unshard.core.model import Location
+from unshard.core.relaychain import FIRST_POSITION
 from unshard.errors.relay import DumpBroken, DumpRefused
 
 REGISTER_REPLICA = 0x15
 BINLOG_DUMP = 0x12
+BINLOG_DUMP_GTID = 0x1E
+THROUGH_GTID = 4
 NON_BLOCK = 1
 SEND_ANNOTATE_ROWS = 2
 FULL_PACKET = 0xFFFFFF
@@ -36,14 +42,48 @@ def dump(connection: Connection, source: str, location: Location, replica_id: in
 
     The position goes in four bytes. The connection serves for nothing else afterwards and must be closed by the caller.
     """
+    request = struct.pack("<BIHI", BINLOG_DUMP, location.position, NON_BLOCK | SEND_ANNOTATE_ROWS, replica_id)
+    yield from _dumped(connection, source, location, request + location.server_file.encode(), replica_id)
+
+
+def dump_behind(connection: Connection, source: str, history: str, replica_id: int) -> Iterator[bytes]:
+    """Yield the events of all transactions that are not in a GTID history."""
+    if ":" in history:
+        data = encoded_set(history)
+        flags = NON_BLOCK | THROUGH_GTID
+        request = struct.pack("<BHIIQI", BINLOG_DUMP_GTID, flags, replica_id, 0, FIRST_POSITION, len(data)) + data
+    else:
+        query(connection, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1", (history,))
+        request = struct.pack("<BIHI", BINLOG_DUMP, FIRST_POSITION, NON_BLOCK | SEND_ANNOTATE_ROWS, replica_id)
+    yield from _dumped(connection, source, Location("", FIRST_POSITION), request, replica_id)
+
+
+def encoded_set(history: str) -> bytes:
+    """Return MySQL's GTID set as COM_BINLOG_DUMP_GTID takes it; tags give it another form."""
+    sets = read_set(history)
+    tagged = any(":" in name for name in sets)
+    parts = [struct.pack("<Q", len(sets) << 8 | 1 << 56 | 1 if tagged else len(sets))]
+    for name, intervals in sets.items():
+        server, _, tag = name.partition(":")
+        parts.append(uuid.UUID(server).bytes + (bytes((len(tag) << 1,)) + tag.encode() if tagged else b""))
+        parts.append(struct.pack("<Q", len(intervals)))
+        parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]
+    return b"".join(parts)
+
+
+def checksum_of(event: bytes) -> int:
+    """Return how many bytes the checksum at the end of an event takes, if it has one: only its CRC tells."""
+    return CHECKSUM if is_whole(event) else 0
+
+
+def _dumped(connection: Connection, source: str, location: Location, request: bytes,
+            replica_id: int) -> Iterator[bytes]:  # fmt: skip
     for statement in SETUP:
         query(connection, statement)
     try:
         _command(connection, _registration(replica_id))
         connection._read_packet()
-        flags = NON_BLOCK | SEND_ANNOTATE_ROWS
-        request = struct.pack("<BIHI", BINLOG_DUMP, location.position, flags, replica_id)
-        _command(connection, request + location.file.encode())
+        _command(connection, request)
         while (packet := _packet(connection))[0] == OK:
             yield packet[1:]
     except pymysql.err.Error as error:

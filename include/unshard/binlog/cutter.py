@@ -39,11 +39,12 @@ from unshard.binlog.events import (
     read_rotate,
     verify,
 )
-from unshard.binlog.gtids import GTIDS, Gtid, read_gtid
+from unshard.binlog.gtids import GTIDS, HISTORIES, Gtid, read_gtid, read_history
 from unshard.binlog.payload import Whole, rows_of
 from unshard.binlog.prepared import Ledger, named
 from unshard.binlog.tablemap import NO_TABLE, read_table, table_id_of
 from unshard.binlog.transactions import Kind, classify, read_prepare
+from unshard.core.gtidset import History
 from unshard.core.model import Location, TableId
 from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
 from unshard.errors.relay import (
@@ -87,7 +88,6 @@ class _Draft:
         """Row events of the transaction that is not complete yet."""
         self.ranges: list[ByteRange] = []
         self.commits: list[Commit] = []
-        self.gtid = self.border_gtid = ""
         self.times = self.border_times = (0, 0)
         self.statement: Statement | None = None
 
@@ -98,7 +98,7 @@ class _Draft:
 
     def close_group(self) -> None:
         """Note that everything so far belongs to the segment."""
-        self.border, self.border_gtid, self.border_times = self.offset, self.gtid, self.times
+        self.border, self.border_times = self.offset, self.times
         self.tables += self.group
         self.group = Counter()
         if self.border - self.range_start >= RANGE_BYTES:
@@ -148,7 +148,10 @@ class Cutter:
         self._open = False
         """Whether a transaction has begun and does hold rows."""
         self._tables: dict[int, TableId] = {}
-        self._gtid = ""
+        self.history = History(before.gtid if before else "")
+        """All transactions up to `location`."""
+        self._gtid: str | None = None
+        """That of the transaction, until it is part of the history."""
         self._standalone = True
         self._ledger = Ledger(before)
         self._prepares = False
@@ -192,7 +195,7 @@ class Cutter:
             return
         # Whether such an event has a checksum depends on the server; only its CRC tells.
         has_checksum = crc32(event[:-CHECKSUM]) == int.from_bytes(event[-CHECKSUM:], "little")
-        file = _file_of(event[HEADER : len(event) - (CHECKSUM if has_checksum else 0)])
+        file = self._file_of(event[HEADER : len(event) - (CHECKSUM if has_checksum else 0)])
         if file != self.location.file:
             self._go_on_in(file)
 
@@ -237,9 +240,16 @@ class Cutter:
         if self._open or self._waiting:
             raise DamagedEvent(place, f"{kind.name} inside a transaction")
         self._put(frame, event)
+        body = event[HEADER : len(event) - self._tail]
+        if kind in HISTORIES:
+            self.history.reset(read_history(body, frame, place))
         self._border()
         if kind == E.ROTATE:
-            self._go_on_in(_file_of(event[HEADER : len(event) - self._tail]))
+            self._go_on_in(self._file_of(body))
+
+    def _file_of(self, body: bytes) -> str:
+        """Return the name that a ROTATE event names, in the present generation."""
+        return Location(read_rotate(body)[0], 0).in_generation(self.location.generation).file
 
     def _begin(self, gtid: Gtid, frame: Frame, event: bytes, place: str) -> None:
         if self._open or self._waiting:
@@ -348,7 +358,6 @@ class Cutter:
         draft = self._draft or self._start()
         self.sink.write(event)
         draft.add(frame)
-        draft.gtid = self._gtid
         return draft
 
     def _start(self) -> _Draft:
@@ -360,9 +369,18 @@ class Cutter:
         return self._draft
 
     def _border(self) -> None:
+        if self._gtid is not None:
+            gtid, self._gtid = self._gtid, None
+            self._remember(gtid)
         if self._draft:
             self._draft.close_group()
         self._advance_to(self._position)
+
+    def _remember(self, gtid: str) -> None:
+        try:
+            self.history.add(gtid)
+        except ValueError as error:
+            raise DamagedEvent(f"{self.source} {self.location.file}:{self._position}", f"{gtid}: {error}") from error
 
     def _advance_to(self, position: int) -> None:
         self.location = Location(self.location.file, position)
@@ -376,7 +394,7 @@ class Cutter:
             self._start()
         self._finish(file)
         self.location, self._position = following, following.position
-        self._waiting, self._open, self._tables, self._prepares = [], False, {}, False
+        self._waiting, self._open, self._tables, self._prepares, self._gtid = [], False, {}, False, None
 
     def _finish(self, next_file: str) -> None:
         draft, self._draft = self._draft, None
@@ -393,17 +411,13 @@ class Cutter:
         name = f"{draft.file}.{draft.start}-{draft.end}.seg"
         self._ledger.settle(name)
         commits = tuple(replace(commit, prepared=named(commit.prepared, name)) for commit in draft.commits)
-        return Segment(self.source, draft.file, draft.start, draft.end, name, draft.border_gtid, first, last,
+        return Segment(self.source, draft.file, draft.start, draft.end, name, self.history.text, first, last,
                        tuple(draft.ranges), draft.statement, next_file, commits, tuple(self._ledger.open.values()),
-                       self._ledger.finished)  # fmt: skip
+                       finished=self._ledger.finished)  # fmt: skip
 
     @property
     def _tail(self) -> int:
         return CHECKSUM if self.format and self.format.checksum else 0
-
-
-def _file_of(body: bytes) -> str:
-    return read_rotate(body)[0]
 
 
 def _table_of(body: bytes, place: str) -> TableId:

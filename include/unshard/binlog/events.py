@@ -97,7 +97,6 @@ REFUSED = {
     E.START_V3: "a binlog of MySQL before 5.0", E.APPEND_BLOCK: "LOAD DATA as a statement",
     E.DELETE_FILE: "LOAD DATA as a statement", E.BEGIN_LOAD_QUERY: "LOAD DATA as a statement",
     E.EXECUTE_LOAD_QUERY: "LOAD DATA as a statement", E.INCIDENT: "an incident (the source lost events)",
-    E.GTID_TAGGED_MYSQL: "a tagged GTID (MySQL 8.3)",
     E.START_ENCRYPTION: "encrypted events",
 }  # fmt: skip
 """Known types that cannot be followed yet, and what they are in a user's words."""

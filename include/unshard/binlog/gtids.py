@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from unshard.binlog.events import Buffer, EventType, Frame
 from unshard.binlog.values import uuid_text
+from unshard.core.gtidset import Interval
 from unshard.errors.relay import DamagedEvent
 
 E = EventType
-GTIDS = frozenset((E.GTID, E.GTID_MYSQL, E.ANONYMOUS_GTID_MYSQL))
+GTIDS = frozenset((E.GTID, E.GTID_MYSQL, E.ANONYMOUS_GTID_MYSQL, E.GTID_TAGGED_MYSQL))
+HISTORIES = frozenset((E.GTID_LIST, E.PREVIOUS_GTIDS_MYSQL))
 _STANDALONE, _COMMIT_ID, _PREPARED, _COMPLETED = 1, 2, 0x40, 0x80
 _XID = struct.Struct("<IBB")
 _VOID = 2 | 8
@@ -21,7 +23,7 @@ class Gtid:
     """A transaction's GTID, with what the event says about the transaction."""
 
     text: str
-    """MariaDB's `domain-server-sequence` or MySQL's `uuid:number`; empty if the transaction is anonymous."""
+    """MariaDB's `domain-server-sequence`, MySQL's `uuid:number` or `uuid:tag:number`; empty: it is anonymous."""
     standalone: bool
     """Whether a statement that follows is all of it; MySQL does not say, and rows behind one open it again."""
     prepares: bool
@@ -33,8 +35,14 @@ class Gtid:
 def read_gtid(body: Buffer, frame: Frame, place: str) -> Gtid:
     """Read the body of a GTID event, which must come without its checksum."""
     try:
-        return _mariadb(body, frame) if frame.type == E.GTID else _mysql(body, frame)
-    except (struct.error, ValueError) as error:
+        match frame.type:
+            case E.GTID:
+                return _mariadb(body, frame)
+            case E.GTID_TAGGED_MYSQL:
+                return _tagged(bytes(body))
+            case _:
+                return _mysql(body, frame)
+    except (struct.error, ValueError, IndexError) as error:
         raise DamagedEvent(place, f"unreadable GTID event: {error}") from error
 
 
@@ -58,3 +66,72 @@ def _mysql(body: Buffer, frame: Frame) -> Gtid:
     if number <= 0:
         raise ValueError(f"transaction number {number}")
     return Gtid(f"{uuid_text(uuid).decode()}:{number}", True, False, False)
+
+
+def _tagged(body: bytes) -> Gtid:
+    """Read what MySQL calls a serialized message: numbered fields, of which only the first ones are needed."""
+    offset = 0
+    for _ in range(3):  # version, size, last field that must be known
+        _, offset = _number(body, offset)
+    _, offset = _field(body, offset, 0)
+    server = bytearray()
+    _, offset = _field(body, offset, 1, value=False)
+    for _ in range(16):
+        byte, offset = _number(body, offset)
+        server.append(byte)
+    number, offset = _field(body, offset, 2)
+    size, offset = _field(body, offset, 3)
+    tag = body[offset : offset + size].decode("ascii")
+    # The lowest bit of a number that may be negative is its sign.
+    if number & 1 or not number or len(tag) != size:
+        raise ValueError(f"transaction number {number}, tag {tag!r}")
+    return Gtid(f"{uuid_text(bytes(server)).decode()}:{tag}{':' if tag else ''}{number >> 1}", True, False, False)
+
+
+def _field(body: bytes, offset: int, wanted: int, value: bool = True) -> tuple[int, int]:
+    found, offset = _number(body, offset)
+    if found != wanted:
+        raise ValueError(f"field {found} stands where {wanted} is expected")
+    return _number(body, offset) if value else (0, offset)
+
+
+def _number(body: bytes, offset: int) -> tuple[int, int]:
+    """Read an integer of variable length: as many bytes follow the first one as it has ones at its low end."""
+    first = body[offset]
+    more = (~first & (first + 1)).bit_length() - 1
+    whole = body[offset : offset + 1 + more]
+    if len(whole) != 1 + more:
+        raise ValueError("a number is cut off")
+    return int.from_bytes(whole, "little") >> min(more + 1, 8), offset + 1 + more
+
+
+def read_history(body: Buffer, frame: Frame, place: str) -> list[str] | dict[str, list[Interval]]:
+    """Read what the head of a file says of all transactions before it."""
+    try:
+        return _list(bytes(body)) if frame.type == E.GTID_LIST else _previous(bytes(body))
+    except (struct.error, ValueError, IndexError) as error:
+        raise DamagedEvent(place, f"unreadable {E(frame.type).name}: {error}") from error
+
+
+def _list(body: bytes) -> list[str]:
+    (count,) = struct.unpack_from("<I", body)
+    found = (struct.unpack_from("<IIQ", body, 4 + 16 * number) for number in range(count & 0x0FFFFFFF))
+    return [f"{domain}-{server}-{sequence}" for domain, server, sequence in found]
+
+
+def _previous(body: bytes) -> dict[str, list[Interval]]:
+    """The first number also tells whether there are tags: 1 in its highest byte and in its lowest."""
+    (count,) = struct.unpack_from("<Q", body)
+    has_tags, offset = count >> 56 == 1, 8
+    found: dict[str, list[Interval]] = {}
+    for _ in range(count >> 8 & (1 << 48) - 1 if has_tags else count):
+        name, offset = uuid_text(body[offset : offset + 16]).decode(), offset + 16
+        if has_tags:
+            size, offset = _number(body, offset)
+            name += f":{body[offset : offset + size].decode('ascii')}" if size else ""
+            offset += size
+        (intervals,) = struct.unpack_from("<Q", body, offset)
+        pairs = (struct.unpack_from("<QQ", body, offset + 8 + 16 * number) for number in range(intervals))
+        found[name] = [(first, behind - 1) for first, behind in pairs]
+        offset += 8 + 16 * intervals
+    return found

@@ -6,9 +6,10 @@ by its digest, so a window's plan, a held file and a queue entry can name one in
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 
@@ -34,17 +35,46 @@ class Shard:
         return f"{self.source} {self.table}"
 
 
+_GENERATION = re.compile(r"@(\d+)(?=\.\d+$)")
+
+
+@lru_cache(1 << 12)
+def file_order(file: str) -> tuple[int, int]:
+    """Return generation and number of a binlog file."""
+    found = _GENERATION.search(file)
+    return int(found[1]) if found else 0, int(file.rpartition(".")[2])
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A position in the binlog of one source; ordered by the number of the file, then the byte."""
+    """A position in the binlog of one source; ordered by the number of the file, then the byte.
+
+    After a change to another server of the same GTID history the files have a new generation, which comes after all
+    of the last one: `mysql-bin@1.000004` is the file `mysql-bin.000004` of the second server.
+    """
 
     file: str
     position: int
 
     @property
-    def order(self) -> tuple[int, int]:
+    def order(self) -> tuple[int, int, int]:
         """Sort key: `mysql-bin.1000000` comes after `mysql-bin.999999`."""
-        return int(self.file.rpartition(".")[2]), self.position
+        return (*file_order(self.file), self.position)
+
+    @property
+    def generation(self) -> int:
+        """How many servers were followed before the one whose file it is."""
+        return file_order(self.file)[0]
+
+    @property
+    def server_file(self) -> str:
+        """The file's name on its server."""
+        return _GENERATION.sub("", self.file)
+
+    def in_generation(self, generation: int) -> Self:
+        """Return the location in a file of that generation, from one with the server's own name."""
+        base, _, number = self.server_file.rpartition(".")
+        return replace(self, file=f"{base}@{generation}.{number}" if generation else f"{base}.{number}")
 
     def __lt__(self, other: "Location") -> bool:
         return self.order < other.order

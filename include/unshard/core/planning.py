@@ -127,7 +127,7 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
     return Plan(
         source, number, checkpoint, walk.passed[-1].ends if walk.passed else checkpoint,
         safe or any(file.safe for file in released), releases, walk.reads, walk.queued, walk.structures,
-        next((segment.gtid for segment in reversed(walk.passed) if segment.gtid), ""),
+        walk.passed[-1].gtid if walk.passed else "",
         max((segment.last_time for segment in walk.passed), default=0), walk.ignored, walk.renames,
         drops, walk.passed_rows, walk.unread,
         tuple(sorted(walk.sequences)) if walk.sequences != rules.sequences else None,

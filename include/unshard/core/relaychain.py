@@ -28,7 +28,7 @@ def chain(segments: Iterable[Segment], start: Location) -> tuple[Segment, ...]:
 
 def longest_run(segments: Iterable[Segment], start: Location) -> tuple[Segment, ...]:
     """Return the contiguous run from `start` that reaches furthest, empty if nothing begins there."""
-    best: dict[tuple[int, int], tuple[Location, Segment]] = {}
+    best: dict[tuple[int, int, int], tuple[Location, Segment]] = {}
     for segment in sorted(segments, key=lambda s: (s.begins.order, s.ends.order), reverse=True):
         reached = best[segment.ends.order][0] if segment.ends.order in best else segment.ends
         known = best.get(segment.begins.order)

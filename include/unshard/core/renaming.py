@@ -24,7 +24,8 @@ def net_renames(pairs: Iterable[tuple[TableId, TableId]]) -> dict[TableId, Table
 
 def name_aside(table: TableId, location: Location) -> TableId:
     """Return the name under which a shard that was dropped at `location` waits for the rest of its DDL and rows."""
-    return TableId(table.schema, f"{table.name}{ASIDE}{location.order[0]}:{location.position})")
+    number = ".".join(map(str, location.order[1 if location.generation == 0 else 0 : 2]))
+    return TableId(table.schema, f"{table.name}{ASIDE}{number}:{location.position})")
 
 
 def name_upstream(table: TableId) -> TableId:

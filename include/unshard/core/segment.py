@@ -90,7 +90,7 @@ class Segment:
     name: str
     """File name below the source's relay folder."""
     gtid: str
-    """Last GTID (MariaDB) or empty when unknown."""
+    """The history up to its end (core.gtidset), empty when unknown."""
     first_time: int
     last_time: int
     """Time stamps of the first and last event, seconds since the epoch; 0 when it has none."""
@@ -102,6 +102,8 @@ class Segment:
     """In the order of their COMMITs; those whose rows are in one range with theirs are not among them."""
     open: tuple[Prepared, ...] = ()
     """XA transactions that are prepared and neither committed nor rolled back at the segment's end."""
+    next_position: int = 4
+    """Where reading goes on there; another one only in a file of another server."""
     finished: tuple[str, ...] = ()
     """The last XA transactions that were committed or rolled back, so that a repeated one is known."""
 
@@ -112,7 +114,7 @@ class Segment:
     @property
     def ends(self) -> Location:
         """Where the next segment begins."""
-        return Location(self.next_file, 4) if self.next_file else Location(self.file, self.end)
+        return Location(self.next_file, self.next_position) if self.next_file else Location(self.file, self.end)
 
     @property
     def pieces(self) -> "tuple[ByteRange | Prepared, ...]":

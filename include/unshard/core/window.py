@@ -206,6 +206,7 @@ class Plan:
     queued: tuple[QueueEntry, ...]
     structures: tuple[StructureChange, ...]
     gtid: str
+    """The history up to `ends`; empty if it is not known."""
     last_time: int
     """Time stamp of the last event before `ends`; what lag is measured from."""
     ignored: int = 0

@@ -44,7 +44,7 @@ class SourceReplaced(RelayError):
     found: str
     code = "US-3003"
     template = "source {source} is now {found}, its binlog positions belong to {known}"
-    hint = "point the source file at the former server, or remove the task's state and dump the source again"
+    hint = "point the source file at the former server, or dump the source again; only GTIDs let another one go on"
 
 
 @dataclass(eq=False)
@@ -284,6 +284,20 @@ class PreparedUnseen(RelayError):
     code = "US-3024"
     template = "source {source} commits XA transaction {xid} at {place}, which was prepared before the relay began"
     hint = "dump the source again at a moment when XA RECOVER lists nothing there"
+
+
+@dataclass(eq=False)
+class GtidNotFound(RelayError):
+    """The binlog of a server does not have exactly the wanted transactions anywhere."""
+
+    source: str
+    identity: str
+    gtid: str
+    words: str
+    code = "US-3025"
+    transient = True
+    template = "source {source} is now {identity}, whose binlog has no place behind exactly {gtid}: {words}"
+    hint = "wait until it has replicated that far, or name a server that has; if histories differ dump the source again"
 
 
 @dataclass(eq=False)

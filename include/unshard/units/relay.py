@@ -22,6 +22,7 @@ from unshard.adapters import binlogstream, mysql, upstream
 from unshard.adapters.relay import RelayStore
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import MAGIC
+from unshard.core.gtidset import History
 from unshard.core.model import Location, Server
 from unshard.core.relaychain import dump_start, ending_at, longest_run
 from unshard.core.segment import Segment
@@ -35,6 +36,7 @@ from unshard.errors.relay import (
     PositionBeyondEnd,
     SourceReplaced,
 )
+from unshard.units.failover import locate
 
 SEGMENT_BYTES = 64 << 20
 READ_SECONDS = 60.0
@@ -53,7 +55,11 @@ class PullOptions(TypedDict, total=False):
     until: Location | None
     """Stop at the first transaction border at or behind it."""
     identity: str | None
-    """The identity that the source had when it was recorded; another one is refused."""
+    """The identity that the source had when it was recorded; another must prove by GTIDs that it goes on there."""
+    gtid: str
+    """The history up to `begins`, if it is known."""
+    dump_end: Location | None
+    """Up to there no other server can go on: what the dump has seen is known by the positions of the first one."""
     progress: Progress | None
     """Called with the bytes that are done and the bytes that there are."""
 
@@ -70,6 +76,8 @@ class RelayReport:
     """Where the source ended when the pull began."""
     segments: int
     bytes: int
+    identity: str = ""
+    """Of the server that has answered."""
 
 
 def pull(source: str, server: Server, store: RelayStore, begins: Location,
@@ -77,21 +85,57 @@ def pull(source: str, server: Server, store: RelayStore, begins: Location,
     """Store the binlog from `begins` (or the end of what is stored) to the source's present end."""
     with contextlib.closing(mysql.connect(server, f"source {source}", read_timeout=READ_SECONDS)) as connection:
         found = upstream.inspect(connection, source)
-        _check_source(source, found, options.get("identity"))
-        stored = store.segments(source)
-        run = longest_run(stored, begins)
-        resumes = run[-1].ends if run else begins
-        if resumes > found.end:
-            raise PositionBeyondEnd(source, str(resumes), str(found.end))
-        stop = min(options.get("until") or found.end, found.end)
+        _check_source(source, found)
+        resumes = stored_end(store, source, begins)
+        known = options.get("identity")
+        if known and known != found.identity:
+            _check_succession(source, resumes, found, options)
+            resumes = _switch(server, source, store, resumes, options)
+        end = found.end.in_generation(resumes.generation)
+        if resumes > end:
+            raise PositionBeyondEnd(source, str(resumes), str(end))
+        stop = min(options.get("until") or end, end)
         if resumes >= stop:
-            return RelayReport(resumes, resumes, found.end, 0, 0)
-        return _Pull(source, store, stored, stop, options).run(connection, resumes, found)
+            return RelayReport(resumes, resumes, end, 0, 0, found.identity)
+        return _Pull(source, store, store.segments(source), stop, options).run(connection, resumes, found)
 
 
-def _check_source(source: str, found: upstream.Upstream, known: str | None) -> None:
-    if known and known != found.identity:
+def stored_end(store: RelayStore, source: str, begins: Location) -> Location:
+    """Return how far what is stored goes on from a location without a gap."""
+    run = longest_run(store.segments(source), begins)
+    return run[-1].ends if run else begins
+
+
+def _check_succession(source: str, resumes: Location, found: upstream.Upstream, options: PullOptions) -> None:
+    """Refuse another server where GTIDs could not prove that it goes on where the last one ended."""
+    known, dump_end = options.get("identity") or "", options.get("dump_end")
+    same_make = known.partition(":")[0] == found.flavor
+    if not same_make or not found.gtid or (dump_end is not None and resumes < dump_end):
         raise SourceReplaced(source, known, found.identity)
+
+
+def _switch(server: Server, source: str, store: RelayStore, resumes: Location, options: PullOptions) -> Location:
+    """Store where the binlog goes on in another server's files, as an empty segment that leads there."""
+    before = ending_at(store.segments(source), resumes)
+    history = before.gtid if before else options.get("gtid", "")
+    if not history:
+        raise SourceReplaced(source, options.get("identity") or "", "a server that must prove its history by GTIDs")
+    following = locate(server, source, history, _replica_id(options)).in_generation(resumes.generation + 1)
+    link = Segment(source, resumes.file, resumes.position, resumes.position,
+                   f"{resumes.file}.{resumes.position}-{resumes.position}.seg", history, 0, 0, (),
+                   next_file=following.file, next_position=following.position,
+                   open=before.open if before else (), finished=before.finished if before else ())  # fmt: skip
+    writer = store.writer(source)
+    writer.begin(MAGIC)
+    writer.finish(link, len(MAGIC))
+    return following
+
+
+def _replica_id(options: PullOptions) -> int:
+    return options.get("server_id") or random.randrange(*REPLICA_IDS)
+
+
+def _check_source(source: str, found: upstream.Upstream) -> None:
     wanted = (("binlog_format", found.binlog_format, "ROW"), ("binlog_row_image", found.binlog_row_image, "FULL"))
     for variable, value, allowed in wanted:
         if value.upper() != allowed:
@@ -109,28 +153,33 @@ class _Pull:
     options: PullOptions
 
     def run(self, connection: Connection, resumes: Location, found: upstream.Upstream) -> RelayReport:
-        files = upstream.binlog_files(connection)
+        here = resumes.generation
+        files = {Location(file, 0).in_generation(here).file: size
+                 for file, size in upstream.binlog_files(connection).items()}  # fmt: skip
         if resumes.file not in files:
             raise BinlogPurged(self.source, str(resumes), next(iter(files), "none"))
         self.store.clean(self.source)
         writer = self.store.writer(self.source)
         size = self.options.get("segment_bytes", SEGMENT_BYTES)
-        cutter = Cutter(self.source, resumes, writer, size, ending_at(self.stored, resumes))
+        before = ending_at(self.stored, resumes)
+        cutter = Cutter(self.source, resumes, writer, size, before)
+        if before is None:
+            cutter.history = History(self.options.get("gtid", ""))
         try:
             self._copy(connection, cutter, _Meter(self.options.get("progress"), files, resumes, self.stop))
         finally:
             writer.abandon()
         size = sum(segment.size for segment in writer.stored)
-        return RelayReport(resumes, cutter.location, found.end, len(writer.stored), size)
+        end = found.end.in_generation(here)
+        return RelayReport(resumes, cutter.location, end, len(writer.stored), size, found.identity)
 
     def _copy(self, connection: Connection, cutter: Cutter, meter: "_Meter") -> None:
         """Feed events to the cutter until the stop; what the server ends too early is an error."""
-        replica = self.options.get("server_id") or random.randrange(*REPLICA_IDS)
         known = self._known_file(cutter.location)
         try:
             start = dump_start(self.stored, cutter.location)
             cutter.read_again_from(start.position)
-            for event in binlogstream.dump(connection, self.source, start, replica):
+            for event in binlogstream.dump(connection, self.source, start, _replica_id(self.options)):
                 cutter.feed(event)
                 if known and cutter.format:
                     known = self._compare_file(known, cutter)

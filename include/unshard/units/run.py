@@ -26,18 +26,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from unshard.adapters import mysql, upstream
+from unshard.adapters import mysql
 from unshard.config import Connections, environment_connections
 from unshard.core.ddllock import LockState
 from unshard.core.model import Location
 from unshard.core.progress import Phase
 from unshard.errors import UnshardError
 from unshard.errors.target import Collision, NoProgress
-from unshard.units import coordinate, relay
+from unshard.units import coordinate
 from unshard.units.coordinate import LockView
 from unshard.units.dump import dump
 from unshard.units.load import handover, load
 from unshard.units.precheck import precheck, raise_if_failed
+from unshard.units.pulling import end_of_source, pull_source
 from unshard.units.snapshot import take_snapshot
 from unshard.units.sync import WindowReport, run_window
 from unshard.units.work import Work
@@ -166,7 +167,7 @@ def _goals(work: Work, tally: _Tally, watch: Watch) -> dict[str, Location]:
             _pause(source, tally)
             with _collected(source, tally, watch):
                 with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
-                    found[source] = upstream.location(connection, source)
+                    found[source] = end_of_source(work, source, connection)
         waiting = [source for source, trouble in tally.errors.items() if trouble.again]
     return found
 
@@ -226,10 +227,7 @@ def _step(work: Work, source: str, goal: Location, tally: _Tally, watch: Watch) 
     """Pull what is missing up to the goal and run one window; whether anything moved."""
     _pause(source, tally)
     with _collected(source, tally, watch):
-        state, checkpoint = work.meta.sources.get(source), work.meta.checkpoints.get(source)
-        if state is not None and checkpoint is not None:
-            relay.pull(source, work.sources[source], work.store, checkpoint.location, until=goal,
-                       server_id=work.task.instance(source).source.server_id, identity=state.identity)  # fmt: skip
+        pull_source(work, source, until=goal)
         report = run_window(work, source)
         if report.window is not None:
             tally.windows.setdefault(source, []).append(report)

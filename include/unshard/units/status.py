@@ -109,8 +109,10 @@ def lag_bytes(logs: Mapping[str, int], position: Location, end: Location) -> int
         return 0
     if position.file == end.file:
         return end.position - position.position
-    sizes = {Location(name, 0).order[0]: size for name, size in logs.items()}
-    first, last = position.order[0], end.order[0]
+    if position.generation != end.generation:
+        return sum(logs.values())
+    sizes = {Location(name, 0).in_generation(end.generation).order[:2]: size for name, size in logs.items()}
+    first, last = position.order[:2], end.order[:2]
     between = sum(size for number, size in sizes.items() if first < number < last)
     return max(sizes.get(first, 0) - position.position, 0) + between + end.position
 
@@ -163,6 +165,7 @@ def _asked(known: SourceStatus, last_time: int | None, instance: Instance, conne
         return replace(known, error=error)
     if known.position is None:
         return replace(known, upstream=end)
+    end = end.in_generation(known.position.generation)
     return replace(
         known, upstream=end, lag_bytes=lag_bytes(logs, known.position, end),
         lag_seconds=0 if end <= known.position else max(0, int(now) - last_time) if last_time else None,

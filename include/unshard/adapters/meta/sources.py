@@ -41,6 +41,13 @@ class Sources:
             connection.execute(insert(S).prefix_with("IGNORE").values(values))
             return _state(connection.execute(self._one(source)).one())
 
+    def follow(self, source: str, identity: str) -> None:
+        """Record that another server has taken the source's place."""
+        with self._database.transaction() as connection:
+            lock_source(connection, self._database.task, source)
+            mine = (S.c.task == self._database.task, S.c.source == source)
+            connection.execute(update(S).where(*mine).values(identity=identity, updated_at=tables.NOW))
+
     def set_phase(self, source: str, phase: Phase, *, snapshot: Location | None = None,
                   snapshot_gtid: str | None = None, dump_end: Location | None = None) -> SourceState:  # fmt: skip
         """Move a source on, with the locations that the phase brings; the same phase again changes only those."""

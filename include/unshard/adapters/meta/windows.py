@@ -141,7 +141,7 @@ class Windows:
 
     def _move_checkpoint(self, connection: Connection, plan: Plan) -> None:
         values: dict[str, Any] = {**location_columns(plan.ends), "window": plan.number, "committed_at": tables.NOW}
-        values |= {"gtid": plan.gtid} if plan.gtid else {}
+        values |= {"gtid": plan.gtid} if plan.ends != plan.begins else {}
         values |= {"last_time": plan.last_time} if plan.last_time else {}
         mine = matches(C, {"task": self._task, "source": plan.source})
         connection.execute(update(C).where(mine).values(values))
