@@ -363,7 +363,28 @@ REFUSED = {
         "shop.yaml:5 routes.r: pattern 't_[0-63]': [0-63] stands for one character",
     ),
     "regular expression": (MINIMAL.replace("t_*", "'~t_('"), "US-1020", "routes.r: pattern '~t_('"),
-}
+    **{
+        f"column mapping {number}": (
+            instance("column-mapping-rules: [c]")
+            + "column-mappings: {c: {schema-pattern: '*', table-pattern: '*', target-column: id, " + rest + "}}\n",
+            "US-1007",
+            words,
+        )
+        for number, (rest, words) in enumerate([
+            ("expression: partition, arguments: []", "'partition' is not one of"),
+            ("expression: partition id, arguments: ['1', s]", "[1, s]' is not three texts or four"),
+            ("expression: partition id, arguments: ['16', s, t]", "'16' is not an instance from 0 to 15"),
+            ("expression: partition id, arguments: ['-1', s, t]", "'-1' is not an instance"),
+            ("expression: add prefix, arguments: []", "'[]' is not one text for 'add prefix'"),
+            ("expression: add suffix, arguments: [a, b]", "'[a, b]' is not one text for 'add suffix'"),
+        ])
+    },
+    "column mapping of nobody": (
+        MINIMAL + "column-mappings: {c: {schema-pattern: a, target-column: b, expression: add prefix, arguments: [x]}}",
+        "US-1010", "column-mapping-rules",
+    ),
+    "column mapping unknown": (instance("column-mapping-rules: [c]"), "US-1011", "column-mappings"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -389,8 +410,6 @@ LATER = {
     "filter rules": instance("filter-rules: [f]"),
     "expression filter": MINIMAL + "expression-filter: {e: {schema: a}}\n",
     "expression filters": instance("expression-filters: [e]"),
-    "column mappings": MINIMAL + "column-mappings: {c: {expression: partition id}}\n",
-    "column mapping rules": instance("column-mapping-rules: [c]"),
     "validators": MINIMAL + "validators: {global: {mode: full}}\n",
     "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
     "prechecks": MINIMAL + "ignore-checking-items: [all]\n",
@@ -446,7 +465,7 @@ def test_extractors_are_read_and_know_their_source(write: Write) -> None:
         " extract-source: {source-regexp: '([a-z])(\\d)', target-column: c_source}"
     )
     (part,) = load_task(write(text)).instances
-    found = part.routing.extracted(TableId("a_1", "T_Seven"))
+    found = part.routing.reshaping(TableId("a_1", "T_Seven")).extracted
     assert found == (Extracted("c_table", "Seven"), Extracted("c_source", "s1"))
 
 

@@ -8,6 +8,7 @@ import pytest
 from unshard.core.extract import Extracted
 from unshard.core.lineage import Ran
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
+from unshard.core.reshape import Reshaping
 from unshard.errors.target import (
     ColumnNotInTarget,
     ColumnTypesDiffer,
@@ -138,7 +139,7 @@ WIDER = schema(column("v", "int(11)"), column("number", "int(11)", nullable=Fals
 
 
 def test_extracted_columns_have_one_value_in_all_rows_in_the_key_too():
-    plan = conversion(SHARD, schema(column("v", "int(11)")), TARGET, WIDER, extracted=EXTRACTED)
+    plan = conversion(SHARD, schema(column("v", "int(11)")), TARGET, WIDER, reshaping=Reshaping(EXTRACTED))
     columns = [pa.array(values, pa.binary()) for values in ([b"4", b"5"], [None, b"6"])]
     assert [c.name for c in plan.destination.columns] == ["id", "v", "number", "c_table"]
     assert [array.to_pylist() for array in convert(plan, columns)] == [
@@ -151,7 +152,7 @@ def test_extracted_columns_have_one_value_in_all_rows_in_the_key_too():
 def test_a_refused_row_is_named_by_its_extracted_key_too():
     given = schema(column("v", "int(11)"))
     wanted = replace(WIDER, columns=(*WIDER.columns[:1], column("v", "int(11)", nullable=False), *WIDER.columns[2:]))
-    plan = conversion(SHARD, given, TARGET, wanted, extracted=EXTRACTED)
+    plan = conversion(SHARD, given, TARGET, wanted, reshaping=Reshaping(EXTRACTED))
     with pytest.raises(RowRefused) as raised:
         convert(plan, [pa.array(values, pa.binary()) for values in ([b"4", b"5"], [b"1", None])])
     assert (raised.value.column, raised.value.key.split(",")[0]) == ("v", "id = 5")
@@ -159,7 +160,9 @@ def test_a_refused_row_is_named_by_its_extracted_key_too():
 
 def test_a_shard_behind_keeps_its_extracted_columns():
     given = schema(column("old", "int(11)"), column("v", "int(11)"))
-    plan = conversion(SHARD, given, TARGET, WIDER, behind=(Ran("ALTER TABLE t DROP old", 0),), extracted=EXTRACTED)
+    plan = conversion(
+        SHARD, given, TARGET, WIDER, behind=(Ran("ALTER TABLE t DROP old", 0),), reshaping=Reshaping(EXTRACTED)
+    )
     assert [(field.column.name, field.place, field.constant) for field in plan.fields] == [
         ("id", 0, None), ("v", 2, None), ("number", -1, b"7"), ("c_table", -1, b"\x001"),
     ]  # fmt: skip
@@ -172,8 +175,9 @@ def test_a_shard_behind_keeps_its_extracted_columns():
      ("enum('a')", "utf8mb4", "a"), ("datetime", None, "2020"), ("varbinary(9)", None, "a")],
 )  # fmt: skip
 def test_a_value_that_its_column_cannot_hold_is_refused_before_any_row(kind, charset, value):
+    wanted, reshaping = schema(column("c", kind, charset)), Reshaping((Extracted("c", value),))
     with pytest.raises(ExtractedValueUnfit, match="column 'c'"):
-        conversion(SHARD, schema(), TARGET, schema(column("c", kind, charset)), extracted=(Extracted("c", value),))
+        conversion(SHARD, schema(), TARGET, wanted, reshaping=reshaping)
 
 
 @pytest.mark.parametrize(
@@ -183,15 +187,15 @@ def test_a_value_that_its_column_cannot_hold_is_refused_before_any_row(kind, cha
 )  # fmt: skip
 def test_a_value_that_its_column_holds(kind, charset, value, want):
     wanted = schema(column("c", kind, charset))
-    plan = conversion(SHARD, schema(), TARGET, wanted, extracted=(Extracted("c", value),))
+    plan = conversion(SHARD, schema(), TARGET, wanted, reshaping=Reshaping((Extracted("c", value),)))
     assert plan.fields[1].constant == want
 
 
 def test_an_extracted_column_must_be_the_targets_and_no_shards():
     with pytest.raises(ExtractedColumnMissing, match="'number'"):
-        conversion(SHARD, schema(), TARGET, schema(), extracted=EXTRACTED[1:])
+        conversion(SHARD, schema(), TARGET, schema(), reshaping=Reshaping(EXTRACTED[1:]))
     with pytest.raises(ExtractedColumnTaken, match="'number'"):
-        conversion(SHARD, WIDER, TARGET, WIDER, extracted=EXTRACTED[1:])
+        conversion(SHARD, WIDER, TARGET, WIDER, reshaping=Reshaping(EXTRACTED[1:]))
     computed = schema(column("number", "int(11)", extra="stored generated"))
     with pytest.raises(ExtractedValueUnfit):
-        conversion(SHARD, schema(), TARGET, computed, extracted=EXTRACTED[1:])
+        conversion(SHARD, schema(), TARGET, computed, reshaping=Reshaping(EXTRACTED[1:]))

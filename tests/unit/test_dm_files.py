@@ -30,10 +30,9 @@ LATER = {
     "validators": ("validators", "global", "mode"),
     "filters": ("filters",),
     "expression filters": ("expression-filter",),
-    "column mappings": ("column-mappings",),
 }
 """What a later version brings; whoever brings it takes the line away."""
-REFERENCES = ("filter-rules", "expression-filters", "column-mapping-rules")
+REFERENCES = ("filter-rules", "expression-filters")
 
 Write = Callable[[dict[str, Any]], Path]
 
@@ -83,7 +82,7 @@ def test_every_key_of_the_manual_is_known(write: Write) -> None:
     first, second = task.instances
     assert (first.start, second.start) == (Location("mysql-bin.000001", 4), Location("mysql-bin.000002", 4))
     assert (first.load.on_duplicate, second.load.on_duplicate) == (OnDuplicate.REPLACE, OnDuplicate.REPLACE)
-    found = first.routing.extracted(TableId("shop_1", "orders_7"))
+    found = first.routing.reshaping(TableId("shop_1", "orders_7")).extracted
     assert [(each.column, each.value) for each in found] == [
         ("c_table", "7"), ("c_schema", "1"), ("c_source", "replica01"),
     ]  # fmt: skip

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, PassedOver, Renamed, Undecided
+from unshard.core.extract import Extracted
 from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.core.segment import Statement
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.units.effects import DdlEffects
@@ -48,8 +50,8 @@ class Routes:
     def target_of(self, table: TableId) -> TableId | None:
         return TARGETS.get(table.name.split("_")[0]) if table.schema != "x" else None
 
-    def extracted(self, table: TableId) -> object:
-        return table.name.endswith("_named")
+    def reshaping(self, table: TableId) -> Reshaping:
+        return Reshaping((Extracted("c", "1"),)) if table.name.endswith("_named") else AS_IT_IS
 
 
 BEFORE, LIKE, AFTER = structure("before").digest, structure("like").digest, structure("after").digest

@@ -207,10 +207,10 @@ def test_what_names_say_is_extracted_group_by_group() -> None:
         extractor(Origin.TABLE, "(x)?orders", "c_none"),
     )  # fmt: skip
     routing = Routing((rules,), source="mysql-replica-01")
-    assert [(each.column, each.value) for each in routing.extracted(TableId("Shop_1", "Orders_7a"))] == [
+    assert [(each.column, each.value) for each in routing.reshaping(TableId("Shop_1", "Orders_7a")).extracted] == [
         ("c_table", "7a"), ("c_schema", "Shop_1"), ("c_source", "replica01"), ("c_none", ""),
     ]  # fmt: skip
-    assert routing.extracted(TableId("other", "t")) == ()
+    assert routing.reshaping(TableId("other", "t")).extracted == ()
 
 
 def test_an_expression_that_is_not_found_is_an_error_not_an_empty_text() -> None:

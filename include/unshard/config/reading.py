@@ -13,6 +13,7 @@ from typing import Any
 
 from unshard.config.declare import Block, Place, Values, read_block
 from unshard.config.kinds import choice
+from unshard.config.mappings import mapping_rule
 from unshard.config.model import (
     Consistency,
     DumpOptions,
@@ -31,6 +32,7 @@ from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LATER_CONSISTENCIES
 from unshard.config.yamltext import Scalar, read_file
 from unshard.core.extract import Extractor, Origin, compile_extractor
 from unshard.core.filters import BlockAllowList, compile_tables
+from unshard.core.mapping import MappingRule
 from unshard.core.model import Location
 from unshard.core.pattern import compile_pattern
 from unshard.core.routing import RouteRule, Routing, compile_rule
@@ -115,6 +117,7 @@ class _Library:
 
     def __init__(self, task: Values) -> None:
         self.routes = _NamedBlocks("routes", task["routes"])
+        self.mappings = _NamedBlocks("column-mappings", task["column-mappings"])
         self.lists = _NamedBlocks(LIST, _newer(task, LIST, OLD_LIST))
         self.mydumpers = _NamedBlocks("mydumpers", task["mydumpers"])
         self.loaders = _NamedBlocks("loaders", task["loaders"])
@@ -123,6 +126,7 @@ class _Library:
 
     def refuse_unused(self) -> None:
         self.routes.refuse_unused("route-rules")
+        self.mappings.refuse_unused("column-mapping-rules")
         self.lists.refuse_unused(LIST)
         self.mydumpers.refuse_unused("mydumper-config-name")
         self.loaders.refuse_unused("loader-config-name")
@@ -252,7 +256,14 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library) 
         if schema.lower() == task["meta-schema"].lower():
             raise BadValue(str(values.place_of("target-schema")), schema, "for merged tables: it is the meta-schema")
         rules.append(_rule(name, values, case_sensitive))
-    return Routing(tuple(rules), _allowed(instance, case_sensitive, library), task["meta-schema"], source.id)
+    allowed = _allowed(instance, case_sensitive, library)
+    return Routing(tuple(rules), allowed, task["meta-schema"], source.id, _mappings(instance, case_sensitive, library))
+
+
+def _mappings(instance: Values, case_sensitive: bool, library: _Library) -> tuple[MappingRule, ...]:
+    place = instance.place_of("column-mapping-rules")
+    names = _once(instance["column-mapping-rules"], place)
+    return tuple(mapping_rule(name, library.mappings.take(name, place), case_sensitive) for name in names)
 
 
 def _once(names: Iterable[str], place: Place) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from unshard.config.declare import Block, Ignored, Key, Later, Refused
 from unshard.config.sourcekeys import SECURITY, SERVER, SOURCE
-from unshard.config.taskkeys import ALLOW_LIST, EXTRACT, INSTANCE, META, OPTIONS, ROUTE, TABLE_PATTERN, TASK
+from unshard.config.taskkeys import ALLOW_LIST, EXTRACT, INSTANCE, MAPPING, META, OPTIONS, ROUTE, TABLE_PATTERN, TASK
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
 
-BLOCKS = (TASK, OPTIONS, INSTANCE, META, SERVER, SECURITY, ROUTE, *EXTRACT.values(), ALLOW_LIST, TABLE_PATTERN,
+BLOCKS = (TASK, OPTIONS, INSTANCE, META, SERVER, SECURITY, ROUTE, *EXTRACT.values(), MAPPING, ALLOW_LIST, TABLE_PATTERN,
           MYDUMPER, LOADER, SYNCER, VALIDATOR, SOURCE)  # fmt: skip
 TITLE = "# Task and source files: all keys"
 NOTICE = "<!-- Written by `python -m unshard.config.reference`; change the declarations instead. -->"
@@ -60,6 +60,27 @@ A route may write parts of a shard's names into columns of the target: `extract-
 these columns before the task starts, because nobody but you can say whether they belong to its key: they do if two
 shards can have the same key. `unshard check` names what is missing. An expression that is not found in a name is an
 error (DM writes an empty text), and so is a column that the shard has itself.
+
+## Column mapping
+
+Shards that all count from 1 get different keys in the target by `partition id`: from the top of the number one sign bit
+(0), 4 bits of the instance, 7 of the schema, 8 of the table, and the id in what is left. With the arguments
+`["1", "shop", "orders", "_"]` id 123 of `shop_2.orders_3` becomes `1<<59 | 2<<52 | 3<<44 | 123`. An empty argument
+takes no bits and the next ones move up: `["1", "", "orders", "_"]` leaves 51 bits for the id. A name that is the
+prefix alone counts as 0.
+
+* The target's column must hold the result: BIGINT, DECIMAL(19,0) or a text. Where the shards' is narrower, create the
+  target table before the task starts.
+* An id that does not fit into its bits is an error with its key; `unshard check` finds those that are there already.
+* Shards of a target whose bits meet (`t_1` and `t_01`, a shard that no rule matches beside others) are refused by
+  `unshard check`; one that is created later waits for an operator.
+* A column that is in no key is refused unless `referencing-columns` names it. For a child table write a rule of its
+  own with the child's names: `table-pattern: "items_*"`, `arguments: ["1", "shop", "items", "_"]`,
+  `target-column: order_id`, `referencing-columns: [order_id]`. NULL stays NULL.
+* A table may have several rules for different columns; of two for one column the one with `table-pattern` wins.
+* A DDL that renames or drops a mapped column, changes its type or takes it out of the key waits for an operator: when
+  all shards have run it, correct the rule and order `unshard replace` with what the target needs.
+* Load, windows, held rows and `unshard validate` map alike; files hold what the shard has.
 
 ## Secrets
 

@@ -9,9 +9,9 @@ from unshard.config.model import ShardMode, TaskMode
 from unshard.config.sourcekeys import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
 from unshard.core.extract import Origin
+from unshard.core.mapping import Expression
 
 ONLINE_DDL = "online DDL (gh-ost, pt-osc)"
-MAPPING = "column mapping"
 EVENT_FILTERS = "binlog event filters"
 ROW_FILTERS = "expression filters"
 GIVEN_UP = "DM itself has given it up"
@@ -70,6 +70,27 @@ ROUTE = Block(
     ),
 )  # fmt: skip
 
+MAPPING = Block(
+    "Column mapping: a block below `column-mappings`",
+    (
+        Key("schema-pattern", text("pattern", checks.not_empty), "Schemas that the rule is for.", required=True),
+        Key("table-pattern", text("pattern"), "Tables; without it the rule yields to rules that have one.", ""),
+        Key("expression", choice(words(Expression)), "What is done to the values: `partition id`, `add prefix` or "
+            "`add suffix`.", required=True),
+        Key("source-column", text("text", checks.column_name), "Column of the shards whose values are taken.",
+            shown="as `target-column`"),
+        Key("target-column", text("text", checks.column_name), "Column of the shards in whose place they go.",
+            required=True),
+        Key("arguments", texts(), "`partition id`: instance (0 to 15), what stands before the number in the schema's "
+            "name, the same of the table's name, and what stands between (empty if left out); an empty one takes no "
+            "bits. `add prefix`, `add suffix`: the text.", required=True),
+        Key("referencing-columns", texts(text("text", checks.column_name)), "Columns that are mapped alike and need "
+            "not be part of a key, such as one that refers to mapped ids; `source-column` may be one.", ()),
+        Key("shared-bits", boolean(), "Shards may have the same bits, because their ids are distinct without.", False),
+        Ignored("create-table-query", "rows go into the columns that the target has"),
+    ),
+)  # fmt: skip
+
 TABLE_PATTERN = Block(
     "Entry of `do-tables` and `ignore-tables`",
     (
@@ -103,6 +124,7 @@ INSTANCE = Block(
         Key("source-id", text("text", checks.source_id), "A source, by the id of its source file.", required=True),
         Key("meta", nested(META), "Where a task of mode `incremental` begins; without effect in the others."),
         Key("route-rules", texts(), "Names of routes.", ()),
+        Key("column-mapping-rules", texts(), "Names of column mappings.", ()),
         Key("block-allow-list", text(), "Name of a block-allow list."),
         Key("black-white-list", text(), "Old name of `block-allow-list`."),
         Key("mydumper-config-name", text(), "Name of a block in `mydumpers`."),
@@ -116,7 +138,6 @@ INSTANCE = Block(
         Key("validator-config-name", text(), "Name of a block in `validators`."),
         Later("filter-rules", EVENT_FILTERS),
         Later("expression-filters", ROW_FILTERS),
-        Later("column-mapping-rules", MAPPING),
         Ignored("syncer-thread", "rows are applied window by window"),
     ),
 )
@@ -139,6 +160,7 @@ TASK = Block(
         Key("target-database", nested(SERVER), "The target server, see below.", required=True),
         Key("mysql-instances", blocks(INSTANCE), "The sources of the task, see below.", required=True),
         Key("routes", named(ROUTE), "Routes by name, see below.", shown="none"),
+        Key("column-mappings", named(MAPPING), "Column mappings by name, see below.", shown="none"),
         Key("block-allow-list", named(ALLOW_LIST), "Lists by name, see below.", shown="none"),
         Key("black-white-list", named(ALLOW_LIST), "Old name of `block-allow-list`.", shown="none"),
         Key("mydumpers", named(MYDUMPER), "Settings of the dump by name, see below.", shown="none"),
@@ -153,7 +175,6 @@ TASK = Block(
         Later("trash-table-rules", ONLINE_DDL),
         Later("filters", EVENT_FILTERS),
         Later("expression-filter", ROW_FILTERS),
-        Later("column-mappings", MAPPING),
         Later("ignore-checking-items", "leaving out single prechecks"),
         Later("collation_compatible", "adding collations to CREATE TABLE", ("loose",)),
         Later("remove-meta", "forgetting the state of a task", ("false",)),

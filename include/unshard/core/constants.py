@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from unshard.core import charsets
 from unshard.core.extract import Extracted
-from unshard.core.literals import INTEGERS, TEXTS, literal
+from unshard.core.literals import INTEGERS, TEXTS
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.quoting import identifier, qualified
 from unshard.errors.target import ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit
 
 PRINTED_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -42,22 +41,6 @@ def with_constants(structure: TableSchema, schema: TableSchema, constants: dict[
     """Return a shard's structure as if it had the extracted columns, of the types that the target gives them."""
     added = tuple(replace(column, nullable=False) for column in schema.columns if column.name.lower() in constants)
     return replace(structure, columns=(*structure.columns, *added))
-
-
-def rows_with(table: TableId, structure: TableSchema, schema: TableSchema, constants: dict[str, bytes]) -> str:
-    """Return what stands behind FROM so that the rows of a shard have the extracted columns, too."""
-    name = qualified(table.schema, table.name)
-    if not constants:
-        return name
-    columns = [(schema.column(each), value) for each, value in constants.items()]
-    values = [f"{_expression(column, value)} AS {identifier(column.name)}" for column, value in columns]
-    # By name, because * leaves out the invisible ones.
-    return f"(SELECT {', '.join([*map(identifier, structure.names), *values])} FROM {name}) AS shard"  # noqa: S608
-
-
-def _expression(column: Column, value: bytes) -> str:
-    text = literal(column, value)
-    return f"{text} COLLATE {column.collation}" if column.collation else text
 
 
 def _bytes(column: Column, value: str) -> bytes | None:

@@ -19,12 +19,14 @@ def idle_rules(routing: Routing, tables: Iterable[TableId]) -> dict[str, bool]:
 
 
 def _judged(routing: Routing, tables: Mapping[str, list[TableId]]) -> Iterator[tuple[str, bool]]:
-    for rule in routing.rules:
-        named = [name for name in tables if rule.schema.matches(name)]
-        idle = not named or (
-            rule.table is not None and not any(rule.table.matches(t.name) for name in named for t in tables[name])
+    named_rules = [(f"route '{rule.name}'", rule.schema, rule.table) for rule in routing.rules]
+    named_rules += [(f"column mapping '{rule.name}'", rule.schema, rule.table) for rule in routing.mappings]
+    for name, schema, table in named_rules:
+        named = [found for found in tables if schema.matches(found)]
+        yield (
+            name,
+            not named or (table is not None and not any(table.matches(t.name) for s in named for t in tables[s])),
         )
-        yield f"route '{rule.name}'", idle
     allowed = routing.allowed
     for key, patterns in (("do-dbs", allowed.do_dbs), ("ignore-dbs", allowed.ignore_dbs)):
         for pattern in patterns:

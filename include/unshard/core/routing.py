@@ -10,10 +10,12 @@ that ten thousand tables cost little more than ten.
 
 from dataclasses import dataclass, field, replace
 
-from unshard.core.extract import Extracted, Extractor
+from unshard.core.extract import Extractor
 from unshard.core.filters import BlockAllowList
-from unshard.core.model import TableId
+from unshard.core.mapping import MappingRule, mapped_by
+from unshard.core.model import Shard, TableId
 from unshard.core.pattern import Pattern, compile_pattern
+from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.errors.config import RouteAmbiguous
 
 EVERYTHING = BlockAllowList()
@@ -54,7 +56,7 @@ class _Routed:
     """What the rules say about one table."""
 
     target: TableId | None
-    extracted: tuple[Extracted, ...] = ()
+    reshaping: Reshaping = AS_IT_IS
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Routing:
     """unshard's own schema, which is never migrated."""
     source: str = ""
     """The source whose tables are routed, for extractors that ask for it."""
+    mappings: tuple[MappingRule, ...] = ()
     _routed: dict[TableId, _Routed] = field(default_factory=dict, init=False, repr=False, compare=False)
     _passing: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_schema: dict[str, tuple[RouteRule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -75,9 +78,9 @@ class Routing:
         """Return the target table, None when the table is not migrated; two answers are an error."""
         return self._find(table).target
 
-    def extracted(self, table: TableId) -> tuple[Extracted, ...]:
-        """Return the columns of the target that the names of this shard fill, with their values."""
-        return self._find(table).extracted
+    def reshaping(self, table: TableId) -> Reshaping:
+        """Return what the names of this shard do to its rows."""
+        return self._find(table).reshaping
 
     def target_schema_of(self, schema: str) -> str | None:
         """Return where a CREATE or ALTER DATABASE goes; None when the schema is not migrated."""
@@ -98,9 +101,12 @@ class Routing:
         candidates = self._rules_of(table.schema)
         exact = tuple(rule for rule in candidates if rule.table is not None and rule.table.matches(table.name))
         rule = _only(str(table), table, exact or tuple(rule for rule in candidates if rule.table is None))
+        mappings = tuple(rule for rule in self.mappings if rule.schema.matches(table.schema))
+        mapped = mapped_by(mappings, str(Shard(self.source, table)), table) if mappings else ()
         if rule is None:
-            return _Routed(table)
-        return _Routed(rule.target(table), tuple(e.extract(self.source, table, rule.name) for e in rule.extractors))
+            return _Routed(table, Reshaping((), mapped))
+        extracted = tuple(e.extract(self.source, table, rule.name) for e in rule.extractors)
+        return _Routed(rule.target(table), Reshaping(extracted, mapped))
 
     def _passes_schema(self, schema: str) -> bool:
         if schema not in self._passing:

@@ -349,6 +349,37 @@ class CertificateInvalid(ConfigError):
     hint = "all three are PEM files, the key belongs to the certificate and has no password of its own"
 
 
+@dataclass(eq=False)
+class MappingNameUnfit(ConfigError):
+    """A column mapping cannot make a number of a shard's name."""
+
+    rule: str
+    shard: str
+    name: str
+    head: str
+    largest: int
+
+    code = "US-1027"
+    template = (
+        "column mapping '{rule}' finds no number from 0 to {largest} behind '{head}' in '{name}' of shard {shard}"
+    )
+    hint = "correct the arguments of the rule, or its patterns so that it does not match this table"
+
+
+@dataclass(eq=False)
+class MappingAmbiguous(ConfigError):
+    """Two column mappings of one level change the same column of a shard."""
+
+    shard: str
+    column: str
+    first: str
+    second: str
+
+    code = "US-1028"
+    template = "column '{column}' of shard {shard} is changed by column mapping '{first}' and by '{second}'"
+    hint = "make one of them match fewer tables, or give it a table-pattern: such a rule beats one without"
+
+
 # --- US-19xx command line ---------------------------------------------------------------------------
 
 

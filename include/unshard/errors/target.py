@@ -251,6 +251,84 @@ class ExtractionNeedsTable(TargetError):
     )
 
 
+@dataclass(eq=False)
+class MappedColumnMissing(TargetError):
+    """A column mapping names a column that a shard lacks."""
+
+    shard: str
+    column: str
+    rule: str
+
+    code = "US-6018"
+    template = "shard {shard} has no column '{column}', which column mapping '{rule}' names"
+    hint = "correct the rule, or its patterns so that it does not match this table"
+
+
+@dataclass(eq=False)
+class MappedColumnUnfit(TargetError):
+    """A column cannot hold what a column mapping makes of it, or take part in one at all."""
+
+    place: str
+    column: str
+    kind: str
+    rule: str
+    wanted: str
+
+    code = "US-6019"
+    template = "column '{column}' of {place} is {kind}, column mapping '{rule}' needs {wanted}"
+    hint = "create the target table by hand with a column that holds the mapped values, or correct the rule"
+
+
+@dataclass(eq=False)
+class MappedNotKey(TargetError):
+    """A column mapping changes a column that identifies nothing."""
+
+    shard: str
+    column: str
+    rule: str
+
+    code = "US-6020"
+    template = "column mapping '{rule}' changes '{column}' of shard {shard}, which is in no primary or unique key"
+    hint = "correct the rule; if the column refers to mapped ids, name it in the rule's referencing-columns"
+
+
+@dataclass(eq=False)
+class MappedIdsTooLarge(TargetError):
+    """Rows that are in a shard already have ids that a column mapping cannot map."""
+
+    shard: str
+    column: str
+    low: int
+    high: int
+    bits: int
+    rule: str
+
+    code = "US-6021"
+    template = (
+        "the ids in '{column}' of shard {shard} go from {low} to {high}, column mapping '{rule}' leaves {bits} bits,"
+        " from 0 on"
+    )
+    hint = "leave an argument of the rule empty that no shard needs, so that more bits are free"
+
+
+@dataclass(eq=False)
+class MappingOverlap(TargetError):
+    """Two shards of a target may get the same mapped ids."""
+
+    target: str
+    column: str
+    first: str
+    second: str
+    start: int
+
+    code = "US-6022"
+    template = "shards {first} and {second} may both have ids from {start} on in '{column}' of target {target}"
+    hint = (
+        "give each its own instance, schema or table number in column-mappings; if their ids are distinct by"
+        " themselves, say so with shared-bits: true"
+    )
+
+
 # --- US-68xx prechecks of the target, validation ---------------------------------------------------
 
 

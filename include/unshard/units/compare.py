@@ -20,11 +20,10 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.core import checksum
 from unshard.core.checksum import PLACE_TARGET, Comparison, KeyRange
-from unshard.core.constants import constants_of, rows_with, with_constants
 from unshard.core.differences import Difference, Kind, Rows, explain
-from unshard.core.extract import Extracted
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.quoting import identifier
+from unshard.core.reshape import Reshaping, seen
 from unshard.errors.target import PacketTooSmall
 
 LEAF_ROWS = 4_000
@@ -44,13 +43,13 @@ class Place:
     server: Server
     table: TableId
     schema: TableSchema
-    extracted: str = ""
-    """What stands behind FROM when the route of the shard adds columns."""
+    reshaped: str = ""
+    """What stands behind FROM when the names of the shard do something to its rows."""
 
     @property
     def rows(self) -> str:
-        """What stands behind FROM: the table, or its rows with the columns that its route adds."""
-        return self.extracted or mysql.table_name(self.table)
+        """What stands behind FROM: the table, or its rows as its names make them."""
+        return self.reshaped or mysql.table_name(self.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +117,12 @@ class Sessions:
         return mine[place.server]
 
 
-def extracted_place(shard: Place, target: Place, extracted: Sequence[Extracted]) -> Place:
-    """Return the place as if the shard had the columns that its route adds, of the types that the target gives them."""
-    if not extracted:
+def reshaped_place(shard: Place, target: Place, reshaping: Reshaping) -> Place:
+    """Return the place as if the shard's rows were as its names make them for the target."""
+    if not reshaping:
         return shard
-    constants = constants_of(shard.name, shard.schema, target.table, target.schema, extracted)
-    rows = rows_with(shard.table, shard.schema, target.schema, constants)
-    return replace(shard, schema=with_constants(shard.schema, target.schema, constants), extracted=rows)
+    found = seen(shard.name, shard.table, shard.schema, target.table, target.schema, reshaping)
+    return replace(shard, schema=found.structure, reshaped=found.rows)
 
 
 def _where(place: Place) -> str:

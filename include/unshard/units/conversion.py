@@ -5,6 +5,7 @@
 * A column of the shard that the target lacks is an error, unless the shard is known to be behind DDL that
   a forced unlock has executed on the target: then its values go where that DDL takes them (core.lineage).
 * A column that a route extracts from the shard's names has one value in all its rows; the target must have it.
+* A column that a column mapping changes gets its values as the last thing, in the target's character set.
 * A column of the target that the shard lacks gets the target's default. Generated columns are never
   written. What the server would change without a warning (fractions of a second, DOUBLE to FLOAT, BIT
   to a number) is refused here.
@@ -14,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,10 +24,11 @@ from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import key_of, refuse_nulls
 from unshard.core import charsets
 from unshard.core.constants import constants_of
-from unshard.core.extract import Extracted
 from unshard.core.lineage import Ran, names_behind
+from unshard.core.mapping import Affix, Mapped, PartitionId, fitted
 from unshard.core.missing import constant_default, implicit_value
 from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.errors.target import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
 
 FAMILIES = {
@@ -46,6 +49,8 @@ SUPERSETS = frozenset({("utf8mb3", "utf8mb4"), ("utf8", "utf8mb4"), ("utf8", "ut
 
 
 NO_PLACE = -1
+PLAIN_NUMBER = r"\A(?:0|[1-9][0-9]{0,18})\z"
+"""As MySQL prints it, and so that no two texts are the same number."""
 Behind = Mapping[tuple[Shard, int | None], tuple[Ran, ...]]
 """What the target has had and the rows of a shard have not, held ones by the number of the DDL they stand behind."""
 
@@ -64,6 +69,8 @@ class Field:
     """How many digits of the fraction of a second the target lacks; they must be zero."""
     constant: bytes | None = None
     """The value of every row, when the column is extracted and has no place."""
+    mapped: Mapped | None = None
+    """How the values change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class Conversion:
 
 
 def conversion(shard: Shard, structure: TableSchema, target: TableId, schema: TableSchema,
-               behind: Sequence[Ran] = (), extracted: Sequence[Extracted] = ()) -> Conversion:  # fmt: skip
+               behind: Sequence[Ran] = (), reshaping: Reshaping = AS_IT_IS) -> Conversion:  # fmt: skip
     """Match the columns of a shard's structure with those of the target; raises coded errors.
 
     `behind` is the DDL that the target has had and the rows have not.
@@ -86,13 +93,21 @@ def conversion(shard: Shard, structure: TableSchema, target: TableId, schema: Ta
     _refuse_unknown(shard, structure, names_there, target, schema)
     places = {column.name.lower(): place for place, column in enumerate(structure.written)}
     known = {names_there[c.name.lower()]: c for c in structure.columns if c.name.lower() in names_there}
-    constants = constants_of(str(shard), structure, target, schema, extracted)
+    constants = constants_of(str(shard), structure, target, schema, reshaping.extracted)
+    mapped = _mapped(shard, structure, target, schema, names_there, reshaping)
     if behind:
         constants = {**_made_up(schema, known), **constants}
     fields = tuple(
         Field(column, NO_PLACE, constant=constants[column.name.lower()])
         if column.name.lower() in constants
-        else _field(shard, known[column.name.lower()], target, column, places)
+        else _field(
+            shard,
+            _source(structure, known[column.name.lower()], mapped),
+            target,
+            column,
+            places,
+            mapped.get(known[column.name.lower()].name.lower()),
+        )
         for column in schema.written
         if column.name.lower() in known or column.name.lower() in constants
     )
@@ -134,13 +149,30 @@ def _refuse_unknown(shard: Shard, structure: TableSchema, names_there: Mapping[s
             raise ColumnNotInTarget(str(shard), column.name, str(target))
 
 
-def _field(shard: Shard, given: Column, target: TableId, wanted: Column, places: dict[str, int]) -> Field:
+def _mapped(shard: Shard, structure: TableSchema, target: TableId, schema: TableSchema, names_there: Mapping[str, str],
+            reshaping: Reshaping) -> dict[str, Mapped]:  # fmt: skip
+    """Return the mappings by the shard's name of the column that they change."""
+    if not reshaping.mapped:
+        return {}
+    there = {column.name.lower(): column for column in schema.columns}
+    wanted = {name: there[new] for name, new in names_there.items() if new in there}
+    return fitted(str(shard), structure, target, wanted, reshaping.mapped)
+
+
+def _source(structure: TableSchema, column: Column, mapped: Mapping[str, Mapped]) -> Column:
+    """Return the shard's column whose values go where this one's would."""
+    found = mapped.get(column.name.lower())
+    return structure.column(found.source) if found else column
+
+
+def _field(shard: Shard, given: Column, target: TableId, wanted: Column, places: dict[str, int],
+           mapped: Mapped | None) -> Field:  # fmt: skip
     if given.is_generated or not _mixes(given, wanted):
         kind = given.column_type + (" (generated)" if given.is_generated else "")
         raise ColumnTypesDiffer(str(shard), wanted.name, kind, str(target), wanted.column_type)
     place = places[given.name.lower()]
     charset = None if _same_bytes(given.charset, wanted.charset) else given.charset
-    return Field(wanted, place, charset, max(0, _fraction(given) - _fraction(wanted)))
+    return Field(wanted, place, charset, max(0, _fraction(given) - _fraction(wanted)), mapped=mapped)
 
 
 def _mixes(given: Column, wanted: Column) -> bool:
@@ -168,7 +200,41 @@ def _converted(plan: Conversion, number: int, given: Sequence[pa.Array]) -> pa.A
         array = _transcoded(plan, number, given, field.charset)
     if field.cut:
         _refuse_fractions(plan, number, given, field.cut)
-    return array
+    return array if field.mapped is None else _changed(plan, number, given, array, field.mapped)
+
+
+def _changed(plan: Conversion, number: int, given: Sequence[pa.Array], array: pa.Array, mapped: Mapped) -> pa.Array:
+    """Return the values as a column mapping makes them; raises RowRefused for the first that it cannot change."""
+    charset = plan.fields[number].column.charset
+    match mapped.change:
+        case PartitionId() as change:
+            changed, bad = with_bits(array if charset else _without_padding(array), change)
+        case Affix(before=before, after=after):
+            around = [pa.scalar(charsets.encode(part, str(charset)), pa.binary()) for part in (before, after)]
+            return pc.binary_join_element_wise(around[0], array, around[1], pa.scalar(b"", pa.binary()))
+    if bad is not None:
+        words = f"column mapping '{mapped.rule}' takes whole numbers from 0 to {(1 << change.free) - 1} only"
+        raise _refused(plan, number, given, bad, words)
+    return changed
+
+
+def _without_padding(array: pa.Array) -> pa.Array:
+    """Take away the zeros that ZEROFILL prints."""
+    return pc.replace_substring_regex(array.cast(pa.string()), r"\A0+(\d)", r"\1")
+
+
+def with_bits(array: pa.Array, change: PartitionId) -> tuple[pa.Array, int | None]:
+    """Return the ids with a shard's bits, or the number of the first row whose value is no id that fits."""
+    texts = array.cast(pa.string())
+    fits = pc.fill_null(pc.match_substring_regex(texts, PLAIN_NUMBER), True)
+    if (bad := pc.index(fits, False).as_py()) >= 0:
+        return array, int(bad)
+    ids = pc.fill_null(texts, "0").cast(pa.uint64()).to_numpy()
+    too_large = np.flatnonzero(ids >> np.uint64(change.free))
+    if len(too_large):
+        return array, int(too_large[0])
+    mapped = pa.array(ids | np.uint64(change.high)).cast(pa.string()).cast(pa.binary())
+    return pc.if_else(pc.is_null(array), pa.scalar(None, pa.binary()), mapped), None
 
 
 def _transcoded(plan: Conversion, number: int, given: Sequence[pa.Array], charset: str) -> pa.Array:

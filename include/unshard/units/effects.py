@@ -10,16 +10,23 @@ from typing import Protocol, assert_never
 from unshard.core.ddl import Ddl, DdlKind, Role, agreement, read, retarget
 from unshard.core.ddlnames import changes_rows, concerned, created, loose_agreement, mentions, put_in
 from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, PassedOver, Renamed, Undecided
+from unshard.core.mapping import overlaps, touched_mapping
 from unshard.core.model import TableId, TableSchema
 from unshard.core.renaming import net_renames
+from unshard.core.reshape import Reshaping
 from unshard.core.schemadefaults import with_default
 from unshard.core.segment import Statement
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureUnknown
 from unshard.errors.shardddl import ShardDdlRefused
 from unshard.errors.source import TableUnsupported
+from unshard.errors.target import MappingOverlap
 
 RENAMED_STEP = "skip it to let the rows that it gets from now on follow, or drop the shard; or load it as a new task"
 OTHER_STEP = "see docs/limits.md for what it does: skip it, or replace it by what should happen on the target"
+MAPPED_STEP = (
+    "see docs/config.md, column mapping: when all shards have it, correct the rule and replace the DDL by what the"
+    " target needs; or skip it"
+)
 UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported)
 """What the target says when it cannot tell what a statement does; all else is trouble with the target itself."""
 
@@ -47,8 +54,8 @@ class Routes(Protocol):
     def target_of(self, table: TableId) -> TableId | None:
         """Return the target table, None when the table is not migrated."""
 
-    def extracted(self, table: TableId) -> object:
-        """Return what the name of a shard fills columns of the target with."""
+    def reshaping(self, table: TableId) -> Reshaping:
+        """Return what the names of a shard do to its rows."""
 
 
 class DdlEffects:
@@ -121,7 +128,11 @@ class DdlEffects:
             found = self._shadow.effect(self._schema(before), statement, table)
         except UNKNOWABLE as error:
             return Undecided(table, str(error), routed, agreed)
-        return Coordinated(table, routed, agreed, self._structures.put(found))
+        after = self._structures.put(found)
+        if touched := touched_mapping(self._routing.reshaping(table).mapped, self._schema(before), found):
+            reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
+            return Undecided(table, reason, routed, agreed, after)
+        return Coordinated(table, routed, agreed, after)
 
     def _unsupported(self, ddl: Ddl, statement: Statement, table: TableId, present: Mapping[TableId, str]) -> Effect:
         """Nothing is tried out: such a statement may move rows between tables that exist."""
@@ -170,8 +181,8 @@ class DdlEffects:
             return "a table that was no shard gets the name of one"
         if target != new_target:
             return f"a shard of {target} gets the name of one of {new_target}"
-        if self._routing.extracted(table) != self._routing.extracted(new):
-            return f"its name fills columns of {target}, and the new one fills others"
+        if self._routing.reshaping(table) != self._routing.reshaping(new):
+            return f"its name says what columns of {target} hold, and the new one says otherwise"
         return ""
 
     def _created(self, ddl: Ddl, statement: Statement, table: TableId,
@@ -185,11 +196,29 @@ class DdlEffects:
         try:
             like = present.get(ddl.like) if ddl.like else None
             before = self._schema(like) if like else None
-            after = self._structures.put(self._shadow.effect(before, statement, table))
+            found = self._shadow.effect(before, statement, table)
         except UNKNOWABLE as error:
             yield Undecided(table, str(error), routed, agreement(routed, statement.sql_mode), is_new=True)
+            return
+        if clash := self._clash(table, found, present):
+            # Without a structure: one that is like its group's would let it in by itself.
+            yield Undecided(table, clash, routed, agreement(routed, statement.sql_mode), is_new=True)
         else:
-            yield Joins(table, after, routed)
+            yield Joins(table, self._structures.put(found), routed)
+
+    def _clash(self, table: TableId, created: TableSchema, present: Mapping[TableId, str]) -> str:
+        """Return why a new shard's mapped ids may meet those of a shard that is there."""
+        target = self._target_of(table)
+        own = self._routing.reshaping(table).mapped
+        if not own or target is None:
+            return ""
+        group = [other for other in present if other != table and self._target_of(other) == target]
+        schemas = self._structures.get({present[other] for other in group if present[other]})
+        shards = {str(other): (schemas[present[other]], self._routing.reshaping(other).mapped)
+                  for other in group if present[other]}  # fmt: skip
+        for column, found in overlaps({**shards, str(table): (created, own)}).items():
+            return str(MappingOverlap(str(target), column, found.first, found.second, found.start))
+        return ""
 
     def _schema(self, digest: str) -> TableSchema:
         return self._structures.get({digest})[digest]

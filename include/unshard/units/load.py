@@ -26,7 +26,7 @@ from unshard.units.lateindexes import MAKING_SECONDS, make_late_indexes, postpon
 from unshard.units.loading import LoadJob, Parcel, in_order, load_parcel
 from unshard.units.owners import name_owner
 from unshard.units.snapshot import check_recorded_alike
-from unshard.units.targets import extracted_by
+from unshard.units.targets import reshaped_by
 from unshard.units.work import Work
 
 
@@ -110,6 +110,6 @@ def _job(work: Work, source: str) -> LoadJob:
         on_duplicate=work.task.instance(source).load.on_duplicate,
         schemas=work.structures({state.structure for state in shards}),
         targets=work.target_schemas({state.target for state in shards}),
-        extracted=extracted_by(work, source, (state.shard for state in shards)),
+        reshapings=reshaped_by(work, source, (state.shard for state in shards)),
         behind=work.meta.locks.behind({state.shard for state in shards}),
     )

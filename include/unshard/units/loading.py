@@ -27,9 +27,9 @@ from unshard.adapters.target import Loaded, Mode, lines_of, load_text, open_sess
 from unshard.adapters.target.collisions import taken_row
 from unshard.adapters.target.load import blank_rows, key_of
 from unshard.config import OnDuplicate
-from unshard.core.extract import Extracted
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.progress import Chunk, ChunkState
+from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.errors import UnshardError
 from unshard.errors.target import ChunkGone, LoadCollision
 from unshard.units.conversion import Behind, Conversion, conversion, convert
@@ -52,8 +52,8 @@ class LoadJob:
     on_duplicate: OnDuplicate
     schemas: Mapping[str, TableSchema]
     targets: Mapping[TableId, TableSchema]
-    extracted: Mapping[TableId, tuple[Extracted, ...]] = field(default_factory=dict)
-    """Columns that the route of a shard fills, with their values."""
+    reshapings: Mapping[TableId, Reshaping] = field(default_factory=dict)
+    """What the names of a shard do to its rows."""
     behind: Behind = field(default_factory=dict)
     """DDL that the target has had and shards of a source that comes late have not."""
 
@@ -115,10 +115,10 @@ def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
     if not _is_waiting(connection, job, parcel):
         connection.rollback()
         return
-    extracted = job.extracted.get(parcel.shard.table, ())
+    reshaping = job.reshapings.get(parcel.shard.table, AS_IT_IS)
     structure, present = job.schemas[parcel.structure], job.targets[parcel.target]
     behind = job.behind.get((parcel.shard, None), ())
-    plan = conversion(parcel.shard, structure, parcel.target, present, behind, extracted)
+    plan = conversion(parcel.shard, structure, parcel.target, present, behind, reshaping)
     loaded = Loaded()
     for batch in job.storage.read_batches(parcel.path):
         loaded += _write(connection, job, parcel, plan, batch)

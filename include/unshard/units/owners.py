@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from unshard.adapters import mysql
-from unshard.core.constants import constants_of, rows_with
+from unshard.core.reshape import seen
 from unshard.core.window import ShardState
 from unshard.errors import UnshardError
 from unshard.errors.target import Collision
@@ -38,10 +38,9 @@ def _has(work: Work, state: ShardState, condition: str) -> bool:
 
 
 def _rows(work: Work, state: ShardState) -> str:
-    """Return the shard's rows with the columns that its route adds: the key may have one of them."""
-    extracted = work.task.instance(state.shard.source).routing.extracted(state.shard.table)
-    if not extracted:
+    """Return the shard's rows as its names make them: the key may have a column that they fill or change."""
+    reshaping = work.task.instance(state.shard.source).routing.reshaping(state.shard.table)
+    if not reshaping:
         return mysql.table_name(state.shard.table)
     structure, schema = work.structures({state.structure})[state.structure], work.target_schema(state.target)
-    constants = constants_of(str(state.shard), structure, state.target, schema, extracted)
-    return rows_with(state.shard.table, structure, schema, constants)
+    return seen(str(state.shard), state.shard.table, structure, state.target, schema, reshaping).rows

@@ -18,6 +18,8 @@ from unshard.config import Connections, Instance, Task, environment_connections,
 from unshard.core import grants
 from unshard.core.alike import structure_differences, unfit_reasons
 from unshard.core.constants import constants_of
+from unshard.core.literals import INTEGERS
+from unshard.core.mapping import Mapped, PartitionId, fitted, overlaps
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.errors import UnshardError
 from unshard.errors.source import (
@@ -42,6 +44,11 @@ from unshard.errors.target import (
     ExtractedValueUnfit,
     ExtractionNeedsTable,
     LocalInfileOff,
+    MappedColumnMissing,
+    MappedColumnUnfit,
+    MappedIdsTooLarge,
+    MappedNotKey,
+    MappingOverlap,
     TargetTableUnfit,
 )
 from unshard.units.discover import Found, find_shards
@@ -49,6 +56,11 @@ from unshard.units.discover import Found, find_shards
 SOURCE_PRIVILEGES = ("REPLICATION SLAVE", "REPLICATION CLIENT")
 TARGET_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")
 TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb"})
+NAMES_UNFIT = (
+    ExtractionNeedsTable, ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit,
+    MappedColumnMissing, MappedColumnUnfit, MappedNotKey,
+)  # fmt: skip
+"""What a shard's names do to its rows, and structures that do not take it."""
 
 
 class Severity(StrEnum):
@@ -94,6 +106,7 @@ def precheck(
         items = [item for each in checked.values() for item in each.items]
         shards = _shards({source: each for source, each in checked.items() if source not in loaded})
         items += _structures_alike(shards)
+        items += _mapped_apart(task, shards)
         items += _rules_idle(checked)
         items += target.result()
     if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
@@ -150,6 +163,7 @@ def _ask_source(instance: Instance, connection: Connection) -> _Checked:
         *_verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
         *_table_items(place, schemas, found.engines),
         *(_problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
+        *_mapping_items(instance, connection, schemas),
     ]
     return _Checked(tuple(items), found, schemas)
 
@@ -263,6 +277,47 @@ def _structures_alike(groups: Shards) -> list[Item]:
     return items
 
 
+def _mapping_items(instance: Instance, connection: Connection, schemas: Mapping[TableId, TableSchema]) -> list[Item]:
+    if not instance.routing.mappings:
+        return []
+    errors = list(_ids_too_large(connection, instance, schemas))
+    return _verdict("column_mapping", f"source {instance.source.id}", errors, "all ids fit into their bits")
+
+
+def _mapped_apart(task: Task, groups: Shards) -> list[Item]:
+    """See that column mappings keep the ids of all shards of a target apart."""
+    items: list[Item] = []
+    for target, shards in sorted(groups.items()):
+        mapped = {shard: task.instance(shard.source).routing.reshaping(shard.table).mapped for shard in shards}
+        if any(mapped.values()):
+            found = overlaps({str(shard): (schema, mapped[shard]) for shard, schema in shards.items()})
+            errors = [MappingOverlap(str(target), name, o.first, o.second, o.start) for name, o in found.items()]
+            items += _verdict("column_mapping", f"target {target}", errors, f"{len(shards)} shards are kept apart")
+    return items
+
+
+def _ids_too_large(
+    connection: Connection, instance: Instance, schemas: Mapping[TableId, TableSchema]
+) -> Iterator[UnshardError]:
+    """Ask the shards whose mapped column an index begins with for their ids: others would be read in full."""
+    for table, schema in schemas.items():
+        for each in instance.routing.reshaping(table).mapped:
+            if not isinstance(each.change, PartitionId) or not _is_asked(schema, each):
+                continue
+            name = mysql.identifier(each.source)
+            sql = f"SELECT MIN({name}) + 0, MAX({name}) + 0 FROM {mysql.table_name(table)}"  # noqa: S608
+            ((low, high),) = mysql.query(connection, sql)
+            if low is not None and (int(low) < 0 or int(high) >> each.change.free):
+                shard = str(Shard(instance.source.id, table))
+                yield MappedIdsTooLarge(shard, each.source, int(low), int(high), each.change.free, each.rule)
+
+
+def _is_asked(schema: TableSchema, mapped: Mapped) -> bool:
+    column = next((c for c in schema.columns if c.name.lower() == mapped.source.lower()), None)
+    firsts = {index.columns[0].lower() for index in schema.indexes}
+    return column is not None and column.data_type in INTEGERS and mapped.source.lower() in firsts
+
+
 def _rules_idle(checked: Mapping[str, _Checked]) -> list[Item]:
     """Name rules that match no table of any source that has them; a source that is silent leaves it open."""
     found = {source: each.found for source, each in checked.items() if each.found is not None}
@@ -318,7 +373,8 @@ def _unfit(
     reasons: set[str] = set()
     refused: dict[str, UnshardError] = {}
     for shard, structure in shards.items():
-        extracted = task.instance(shard.source).routing.extracted(shard.table)
+        reshaping = task.instance(shard.source).routing.reshaping(shard.table)
+        extracted = reshaping.extracted
         columns = [each.column for each in extracted]
         try:
             if present is not None:
@@ -326,7 +382,9 @@ def _unfit(
                 constants_of(str(shard), structure, target, present, extracted)
             elif columns:
                 raise ExtractionNeedsTable(str(target), str(shard), ", ".join(columns))
-        except (ExtractionNeedsTable, ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit) as error:
+            there = {column.name.lower(): column for column in (present or structure).columns}
+            fitted(str(shard), structure, target, there, reshaping.mapped)
+        except NAMES_UNFIT as error:
             refused.setdefault(f"{error.code} {columns}", error)
     if reasons:
         yield TargetTableUnfit(str(target), "; ".join(sorted(reasons)))

@@ -168,12 +168,12 @@ def _check_fit(work: Work, instance: Instance, names: tuple[TableId, TableId], s
                present: TableSchema) -> None:  # fmt: skip
     """See that the target can take the rows of a shard; DDL that it has had since the shard was like it may differ."""
     table, target = names
-    extracted = instance.routing.extracted(table)
+    reshaping = instance.routing.reshaping(table)
     behind = work.meta.locks.behind_at(target, schema.digest)
-    reasons = unfit_reasons(present, schema, {each.column.lower() for each in extracted})
+    reasons = unfit_reasons(present, schema, {each.column.lower() for each in reshaping.extracted})
     if reasons and not behind:
         raise TargetTableUnfit(str(target), "; ".join(reasons))
-    conversion(Shard(instance.source.id, table), schema, target, present, behind, extracted)
+    conversion(Shard(instance.source.id, table), schema, target, present, behind, reshaping)
 
 
 def _refuse_rows(work: Work, connection: Connection, target: TableId) -> None:

@@ -33,7 +33,7 @@ from unshard.units.context import in_context
 from unshard.units.effects import DdlEffects
 from unshard.units.owners import name_owner
 from unshard.units.settle import settle
-from unshard.units.targets import create_joined, extracted_by, present_schemas
+from unshard.units.targets import create_joined, present_schemas, reshaped_by
 from unshard.units.trial import ShadowTrial
 from unshard.units.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.windowspark import run_job
@@ -142,7 +142,7 @@ def window_job(work: Work, begun: BegunWindow) -> WindowJob:
         structures=work.structures(_digests(plan)),
         behind=work.meta.locks.behind(shards),
         parts=parts_of(plan, dropped_since(work.meta.structures.shards(plan.source), plan)),
-        extracted=extracted_by(work, plan.source, shards),
+        reshapings=reshaped_by(work, plan.source, shards),
     )
     job.check()
     return job

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
-from unshard.core.extract import Extracted
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.renaming import name_upstream
+from unshard.core.reshape import Reshaping
 from unshard.core.routing import Routing
 from unshard.core.window import Plan
 from unshard.errors.target import ExtractionNeedsTable
@@ -21,16 +21,16 @@ def present_schemas(work: Work, targets: Iterable[TableId]) -> dict[TableId, Tab
     return work.target_schemas(set(targets))
 
 
-def extracted_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableId, tuple[Extracted, ...]]:
-    """Return the columns that the routes of a source fill, by shard; those without any are left out."""
+def reshaped_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableId, Reshaping]:
+    """Return what the names of the shards of a source do to their rows; those without any effect are left out."""
     routing = work.task.instance(source).routing
-    found = {shard.table: routing.extracted(name_upstream(shard.table)) for shard in shards}
-    return {table: extracted for table, extracted in found.items() if extracted}
+    found = {shard.table: routing.reshaping(name_upstream(shard.table)) for shard in shards}
+    return {table: reshaping for table, reshaping in found.items() if reshaping}
 
 
 def make_target(connection: Connection, routing: Routing, shard: Shard, target: TableId, like: TableSchema) -> None:
     """Make the target table of a shard unless there is one; one that gets extracted columns must be there."""
-    extracted = routing.extracted(shard.table)
+    extracted = routing.reshaping(shard.table).extracted
     if extracted and not structures.read_schemas(connection, [target]):
         raise ExtractionNeedsTable(str(target), str(shard), ", ".join(each.column for each in extracted))
     create_target(connection, target, like)

@@ -24,9 +24,9 @@ from unshard.units.compare import (
     TableCheck,
     agree,
     checksums,
-    extracted_place,
     narrow,
     ranges,
+    reshaped_place,
     union,
 )
 from unshard.units.discover import find_shards
@@ -158,7 +158,7 @@ def _check(work: Work, target: TableId, schemas: dict[TableId, TableSchema], sha
 
 def _place(work: Work, shard: Shard, structure: TableSchema, target: Place) -> Place:
     place = Place(str(shard), work.sources[shard.source], shard.table, structure)
-    return extracted_place(place, target, work.task.instance(shard.source).routing.extracted(shard.table))
+    return reshaped_place(place, target, work.task.instance(shard.source).routing.reshaping(shard.table))
 
 
 def _waiting(work: Work) -> dict[TableId, Waiting]:

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 
 from unshard.adapters.parquet import Storage
-from unshard.core.extract import Extracted
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
+from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.core.window import Disposition, HeldFile, Plan, ShardState
 from unshard.errors.target import EngineNotTransactional
 from unshard.units.conversion import Behind, Conversion, conversion
@@ -81,8 +81,8 @@ class WindowJob:
     behind: Behind
     """DDL that a forced unlock has executed on the target before the rows of some shards had it."""
     parts: tuple[Part, ...]
-    extracted: Mapping[TableId, tuple[Extracted, ...]] = field(default_factory=dict)
-    """Columns that the route of a shard fills, with their values."""
+    reshapings: Mapping[TableId, Reshaping] = field(default_factory=dict)
+    """What the names of a shard do to its rows."""
 
     @property
     def plan(self) -> Plan:
@@ -110,7 +110,7 @@ class WindowJob:
                 rows.target,
                 schemas[rows.target],
                 self.behind.get((rows.shard, rows.seq), ()),
-                self.extracted.get(rows.shard.table, ()),
+                self.reshapings.get(rows.shard.table, AS_IT_IS),
             )
             for rows in applied(self.parts)
         }

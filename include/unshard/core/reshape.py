@@ -1,0 +1,64 @@
+"""What the names of a shard do to its rows: columns that they fill, columns whose values they change.
+
+Rows are kept as the source has them, in dumped and held files; they are reshaped where they get the target's
+columns (units.conversion), and by the same rule in SQL where shards and target are compared.
+"""
+
+from dataclasses import dataclass, replace
+
+from unshard.core.constants import constants_of, with_constants
+from unshard.core.extract import Extracted
+from unshard.core.literals import literal
+from unshard.core.mapping import Mapped, expression, fitted
+from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.quoting import identifier, qualified
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaping:
+    """What is done to all rows of one shard."""
+
+    extracted: tuple[Extracted, ...] = ()
+    mapped: tuple[Mapped, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.extracted or self.mapped)
+
+
+AS_IT_IS = Reshaping()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A shard as statements see it that compare it with the target."""
+
+    structure: TableSchema
+    rows: str
+    """What stands behind FROM."""
+
+
+def seen(shard: str, table: TableId, structure: TableSchema, target: TableId, schema: TableSchema,
+         reshaping: Reshaping) -> Seen:  # fmt: skip
+    """Return the structure and the rows that a shard has once they are reshaped."""
+    if not reshaping:
+        return Seen(structure, qualified(table.schema, table.name))
+    constants = constants_of(shard, structure, target, schema, reshaping.extracted)
+    there = {column.name.lower(): column for column in schema.columns}
+    mapped = fitted(shard, structure, target, there, reshaping.mapped)
+    columns, values = list(structure.columns), [identifier(column.name) for column in structure.columns]
+    for place, column in enumerate(structure.columns):
+        name, wanted = column.name.lower(), there.get(column.name.lower())
+        if name in mapped and wanted is not None:
+            value = expression(mapped[name], structure.column(mapped[name].source), wanted)
+            columns[place] = replace(wanted, name=column.name, nullable=column.nullable)
+            values[place] = f"{value} AS {identifier(column.name)}"
+    added = [(schema.column(name), value) for name, value in constants.items()]
+    values += [f"{_constant(column, value)} AS {identifier(column.name)}" for column, value in added]
+    # By name, because * leaves out the invisible ones.
+    rows = f"(SELECT {', '.join(values)} FROM {qualified(table.schema, table.name)}) AS shard"  # noqa: S608
+    return Seen(with_constants(replace(structure, columns=tuple(columns)), schema, constants), rows)
+
+
+def _constant(column: Column, value: bytes) -> str:
+    text = literal(column, value)
+    return f"{text} COLLATE {column.collation}" if column.collation else text
