@@ -18,11 +18,13 @@ MODULES = {"e": "tests.bench.fullload", "m": "tests.bench.memory"}
 
 def parts() -> dict[str, Part]:
     """Return all parts by letter, in the order of the run."""
+    from tests.bench import decode
+
     replays: dict[str, Part] = {
         letter: lambda stand, rounds, rows, letter=letter: replay.measure_replay(stand, letter, rounds, rows)
         for letter in replay.NAMES
     }
-    return replays
+    return replays | {"f": decode.measure}
 
 
 def main(given: list[str] | None = None) -> list[Figure]:

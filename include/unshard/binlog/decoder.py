@@ -12,9 +12,9 @@ odd there, one event after the other by a generated function (rowcode.py).
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,12 +38,13 @@ from unshard.binlog.events import (
     inflate,
     walk,
 )
-from unshard.binlog.lockstep import Numbers, compile_lockstep, is_worth
+from unshard.binlog.lockstep import Lockstep, Numbers, compile_lockstep, is_worth
 from unshard.binlog.metadata import packed
 from unshard.binlog.payload import nested
 from unshard.binlog.rowcode import Reader, RowReader, compile_partial
+from unshard.binlog.skim import RowEvents, Skimmed, gathered, image_begins, pieces, skim
 from unshard.binlog.tablemap import NO_TABLE, Field, read_table, read_table_map, table_id_of
-from unshard.binlog.transactions import Survey, survey
+from unshard.binlog.transactions import survey
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.errors.relay import (
     ColumnCountDiffers,
@@ -107,24 +108,57 @@ class _Bound:
     def batches(self) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         """Yield the waiting rows and forget them."""
         events, self.events, self.bytes = self.events, [], 0
-        columns, counts = self._together(events) or self._one_by_one(events)
-        arrays = [_operations(events, counts), _order(events, counts), *columns]
-        whole = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        kinds = np.fromiter((event.kind for event in events), np.int64, len(events))
+        numbers = np.fromiter((event.number for event in events), np.int64, len(events))
+        yield from self._sliced(kinds, numbers, self._together(events) or self._one_by_one(events))
+
+    def _sliced(self, kinds: Numbers, numbers: Numbers, read: _Read) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+        columns, counts = read
+        inside = _numbered(counts)
+        arrays = [_operations(kinds, counts, inside), pa.array(np.repeat(numbers << ROW_BITS, counts) + inside)]
+        whole = pa.RecordBatch.from_arrays([*arrays, *columns], schema=self.schema)
         for start in range(0, whole.num_rows, BATCH_ROWS):
             yield self.table, whole.slice(start, BATCH_ROWS)
+
+    def skimmed(self, data: Buffer, rows: RowEvents) -> Iterator[tuple[TableId, pa.RecordBatch]] | None:
+        """Return the batches of rows whose events were found by the skim; None if anything about those is odd."""
+        begins = image_begins(data, rows, len(self.columns))
+        return None if begins is None else self._pieces(data, rows, begins)
+
+    def _pieces(self, data: Buffer, rows: RowEvents, begins: Numbers) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+        for piece in pieces(rows.stop - begins, BATCH_BYTES):
+            some, starts = rows.only(piece), begins[piece]
+            read = partial(Lockstep.read_at, places=gathered(data, starts, some.stop))
+            found = self._lockstep(read, some.stop - starts, some.kind)
+            if found is None:
+                yield from self._waiting(data, some, starts)
+                continue
+            yield from self._sliced(some.kind, some.number, found)
+
+    def _waiting(self, data: Buffer, rows: RowEvents, begins: Numbers) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+        """Read such rows one event after the other."""
+        places = zip(rows.kind.tolist(), begins.tolist(), rows.stop.tolist(), rows.end.tolist(), rows.number.tolist(),
+                     strict=True)  # fmt: skip
+        self.events = [_Images(kind, bytes(data[begin:stop]), end, number) for kind, begin, stop, end, number in places]
+        return self.batches()
 
     def _together(self, events: Sequence[_Images]) -> _Read | None:
         """Read all events in lockstep; None if they are few or anything about them is odd."""
         if any(event.kind == EventType.PARTIAL_UPDATE_ROWS for event in events):
             return None
-        if not is_worth([len(event.data) for event in events]):
+        kinds = np.fromiter((event.kind for event in events), np.int64, len(events))
+        sizes = np.fromiter((len(event.data) for event in events), np.int64, len(events))
+        return self._lockstep(lambda reader: reader.read([event.data for event in events]), sizes, kinds)
+
+    def _lockstep(self, read: Callable[[Lockstep], _Read], sizes: Numbers, kinds: Numbers) -> _Read | None:
+        if not is_worth(sizes):
             return None
         try:
-            columns, counts = compile_lockstep(self.fields, self.columns, self.shard).read(
-                [event.data for event in events])  # fmt: skip
+            columns, counts = read(compile_lockstep(self.fields, self.columns, self.shard))
         except _UNREADABLE:
             return None
-        return None if _is_odd(events, counts) else (columns, counts)
+        lacks_image = (counts[_OPERATIONS[kinds] == BEFORE] % 2).any()
+        return None if lacks_image else (columns, counts)
 
     def _one_by_one(self, events: Sequence[_Images]) -> _Read:
         rows: list[tuple[Any, ...]] = []
@@ -148,22 +182,15 @@ class _Bound:
         return self.reader.read
 
 
-def _is_odd(events: Sequence[_Images], counts: Numbers) -> bool:
-    """Whether an UPDATE lacks an image."""
-    updates = np.fromiter((event.kind in UPDATES for event in events), bool, len(events))
-    return bool((counts[updates] % 2).any())
+_OPERATIONS = np.array([BEFORE if kind in UPDATES else DELETE if kind in DELETES else INSERT for kind in range(256)],
+                       np.int8)  # fmt: skip
+"""The operation of the first image of an event, by the event's type."""
 
 
-def _operations(events: Sequence[_Images], counts: Numbers) -> pa.Array:
+def _operations(kinds: Numbers, counts: Numbers, inside: Numbers) -> pa.Array:
     """Return the operation of each row; images of an UPDATE come in pairs."""
-    each = [BEFORE if event.kind in UPDATES else DELETE if event.kind in DELETES else INSERT for event in events]
-    found = np.repeat(np.array(each, np.int8), counts)
-    return pa.array(found + (found == BEFORE) * (_numbered(counts) % 2).astype(np.int8))
-
-
-def _order(events: Sequence[_Images], counts: Numbers) -> pa.Array:
-    numbers = np.fromiter((event.number for event in events), np.int64, len(events))
-    return pa.array(np.repeat(numbers << ROW_BITS, counts) + _numbered(counts))
+    found = np.repeat(_OPERATIONS[kinds], counts)
+    return pa.array(found + (found == BEFORE) * (inside % 2).astype(np.int8))
 
 
 def _numbered(counts: Numbers) -> Numbers:
@@ -181,18 +208,12 @@ def decode_range(data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSch
     the binlog file. Memory is bounded by a batch and the largest event.
     """
     decoder = _Decoder(data, checksum, wanted, origin)
-    undone, ends = decoder.survey.undone, decoder.survey.ends
-    for number, (frame, body, end) in enumerate(decoder.opened()):
-        if frame.type not in ADMITTED:
-            admit(frame, decoder.place(end))
-        if frame.type == EventType.TABLE_MAP:
-            decoder.bind(bytes(body), end)
-        elif frame.type in ROWS and number not in undone:
-            bound = decoder.read(number, frame, body, (end, ends[number]), starts)
-            if bound and bound.bytes >= BATCH_BYTES:
-                yield from bound.batches()
-    for bound in decoder.waiting():
-        yield from bound.batches()
+    found = skim(data, checksum, decoder.where, origin.position)
+    parts = decoder.skimmed(found, starts) if found else None
+    if parts is None:
+        parts = [decoder.in_order(starts)]
+    for part in parts:
+        yield from part
 
 
 def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: Origin) -> Iterator[Opened]:
@@ -211,27 +232,61 @@ class _Decoder:
 
     def __init__(self, data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema], origin: Origin) -> None:
         self.data, self.wanted, self.origin = data, wanted, origin
-        self.tail = CHECKSUM if checksum else 0
-        self.events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))
-        self.survey: Survey = survey(self.opened(), origin.file, origin.committed)
+        self.checksum = checksum
+        self.where = f"{origin.source} {origin.file}".strip()
         self.ids: dict[int, tuple[bytes, _Bound | None]] = {}
         self.bound: dict[tuple[TableId, bytes], _Bound] = {}
 
-    def opened(self) -> Iterator[Opened]:
-        return opened(self.data, self.events, self.tail, self.origin)
+    def skimmed(self, found: Skimmed,
+                starts: Mapping[TableId, int]) -> list[Iterator[tuple[TableId, pa.RecordBatch]]] | None:  # fmt: skip
+        """Return the batches of each table of a skimmed range; None if one is odd."""
+        bounds = [self._readable(body, end) for body, end in found.maps]
+        parts = []
+        for bound in self.bound.values():
+            mine = np.array([other is bound for other in bounds])[found.rows.map]
+            rows = found.rows.only(mine & (found.rows.commit > starts.get(bound.table, -1)))
+            parts.append(bound.skimmed(self.data, rows))
+        is_whole = len({table for table, _ in self.bound}) == len(self.bound)
+        return [part for part in parts if part is not None] if is_whole and None not in parts else None
+
+    def in_order(self, starts: Mapping[TableId, int]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+        """Read one event after the other."""
+        latest: dict[TableId, _Bound] = {}
+        events = tuple(walk(self.data, self.checksum, self.where))
+        tail = CHECKSUM if self.checksum else 0
+        found = survey(opened(self.data, events, tail, self.origin), self.origin.file, self.origin.committed)
+        for number, (frame, body, end) in enumerate(opened(self.data, events, tail, self.origin)):
+            if frame.type not in ADMITTED:
+                admit(frame, self.place(end))
+            if frame.type == EventType.TABLE_MAP:
+                self.bind(bytes(body), end)
+            elif frame.type in ROWS and number not in found.undone:
+                bound = self.read(number, frame, body, (end, found.ends[number]), starts)
+                if bound is None:
+                    continue
+                before = latest.get(bound.table, bound)
+                if before is not bound:
+                    # The same structure described otherwise: rows of a table come in their order.
+                    yield from before.batches()
+                latest[bound.table] = bound
+                if bound.bytes >= BATCH_BYTES:
+                    yield from bound.batches()
+        for bound in self.bound.values():
+            if bound.events:
+                yield from bound.batches()
 
     def place(self, end: int) -> str:
         return f"{self.origin.file}:{end}"
 
-    def waiting(self) -> Iterator[_Bound]:
-        return (bound for bound in self.bound.values() if bound.events)
-
     def bind(self, body: bytes, end: int) -> None:
         """Note what a table id means from here on."""
+        known = self.ids.get(table_id_of(body))
+        if known is None or known[0] != body[8:]:
+            self.ids[table_id_of(body)] = (body[8:], self._readable(body, end))
+
+    def _readable(self, body: bytes, end: int) -> _Bound | None:
         try:
-            known = self.ids.get(table_id_of(body))
-            if known is None or known[0] != body[8:]:
-                self.ids[table_id_of(body)] = (body[8:], self._bound(body, end))
+            return self._bound(body, end)
         except _UNREADABLE as error:
             raise DamagedEvent(self.place(end), f"unreadable TABLE_MAP: {error}") from error
 

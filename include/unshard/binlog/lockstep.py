@@ -5,6 +5,7 @@ bytes mean is the same as for the generated reader (rowcode.py), which is the au
 raises, and that reader then says what is wrong, or reads what can be read.
 """
 
+import contextlib
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from unshard.binlog.columns import padded_column
 from unshard.binlog.rowcode import Code, codes_of
 from unshard.binlog.tablemap import Field
 from unshard.core.model import Column
@@ -22,10 +24,13 @@ from unshard.core.model import Column
 Numbers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.bool_]
 FEWEST_EVENTS = 24
-UNEVEN = 6
-"""How much larger than the mean the largest event may be, before its images are many steps for itself."""
-_BEHIND = bytes(8)
+"""How many events as large as the largest one there must be: its images are that many steps."""
+BEHIND = bytes(8)
 """Bytes behind the last image, so that the widest number can be read at every offset."""
+
+
+Places = tuple[bytes, Numbers, Numbers]
+"""Bytes that end with `BEHIND`, where events begin in them and where they end."""
 
 
 class Cells(NamedTuple):
@@ -56,19 +61,24 @@ class Lockstep:
 
     def read(self, events: Sequence[bytes]) -> tuple[list[pa.Array], Numbers]:
         """Return the columns and the number of images in each event; ValueError or IndexError if anything is odd."""
-        data = b"".join((*events, _BEHIND))
         sizes = np.fromiter(map(len, events), np.int64, len(events))
         ends = np.cumsum(sizes)
+        return self.read_at((b"".join((*events, BEHIND)), ends - sizes, ends))
+
+    def read_at(self, places: Places) -> tuple[list[pa.Array], Numbers]:
+        """Do the same for events that lie at some places of one piece of bytes."""
+        data, starts, ends = places
         walk = _Walk(np.frombuffer(data, np.uint8), self.places)
-        counts = walk.run(ends - sizes, ends)
+        counts = walk.run(starts, ends)
         order = walk.order(counts)
         found = zip(self.places, walk.cells, strict=True)
         return [_column(place.code, data, _ordered(parts, order)) for place, parts in found if place.kept], counts
 
 
-def is_worth(sizes: Sequence[int]) -> bool:
+def is_worth(sizes: Sequence[int] | Numbers) -> bool:
     """Whether events of these sizes are read faster together than one by one."""
-    return len(sizes) >= FEWEST_EVENTS and max(sizes) * len(sizes) <= UNEVEN * sum(sizes)
+    found = np.asarray(sizes)
+    return bool(len(found) and found.sum() >= FEWEST_EVENTS * found.max())
 
 
 @lru_cache(1024)
@@ -121,8 +131,10 @@ class _Walk:
     def _image(self, at: Numbers) -> Numbers:
         """Locate one image of each event; return where the next ones begin."""
         begins, at = at, at + self._bitmap
+        bits = [self._data[begins + byte] for byte in range(self._bitmap)]
+        some = [bool(eight.any()) for eight in bits]
         for number, place in enumerate(self._places):
-            null = self._nulls(begins, number, place)
+            null = _nulls(bits[number >> 3], number, place) if some[number >> 3] else None
             start, size = at, None
             if place.width:
                 at = at + (place.width if null is None else np.where(null, 0, place.width))
@@ -133,19 +145,20 @@ class _Walk:
             self.cells[number].append(Cells(start, size, null))
         return at
 
-    def _nulls(self, begins: Numbers, number: int, place: _Place) -> Bits | None:
-        found: Bits = (self._data[begins + (number >> 3)] >> (number & 7) & 1).astype(bool)
-        if not found.any():
-            return None
-        if not place.nullable:
-            raise ValueError("NULL in a column that has none")
-        return found
-
     def _length(self, at: Numbers, prefix: int, null: Bits | None) -> Numbers:
         size = self._data[at].astype(np.int64)
         for byte in range(1, prefix):
             size |= self._data[at + byte].astype(np.int64) << 8 * byte
         return size if null is None else np.where(null, 0, size)
+
+
+def _nulls(bits: npt.NDArray[np.uint8], number: int, place: _Place) -> Bits | None:
+    found: Bits = (bits >> (number & 7) & 1).astype(bool)
+    if not found.any():
+        return None
+    if not place.nullable:
+        raise ValueError("NULL in a column that has none")
+    return found
 
 
 def _ordered(parts: list[Cells], order: Numbers) -> Cells:
@@ -167,6 +180,11 @@ def _column(code: Code, data: bytes, cells: Cells) -> pa.Array:
         return _integers(code.integer, data, cells)
     if cells.size is not None and code.then is None:
         return _texts(data, cells, cells.size)
+    with contextlib.suppress(ValueError, IndexError):
+        if code.together is not None:
+            return _together(code.together, data, cells)
+        if cells.size is not None and code.padded and cells.null is None:
+            return padded_column(np.frombuffer(data, np.uint8), cells.start, cells.size, code.padded)
     values = _values(code, data, cells)
     return code.finish(values) if code.finish else pa.array(values, pa.binary())
 
@@ -185,6 +203,15 @@ def _texts(data: bytes, cells: Cells, sizes: Numbers) -> pa.Array:
         return pa.array([], pa.binary())
     whole = pa.Array.from_buffers(pa.binary(), len(borders) - 1, [None, pa.py_buffer(borders), pa.py_buffer(data)])
     return whole.take(pa.array(np.arange(0, len(borders) - 1, 2), mask=cells.null))
+
+
+def _together(show: Callable[..., pa.Array], data: bytes, cells: Cells) -> pa.Array:
+    """Convert the values that are there, and put a NULL in the place of the others."""
+    seen = np.frombuffer(data, np.uint8)
+    if cells.null is None:
+        return show(seen, cells.start)
+    there = ~cells.null
+    return show(seen, cells.start[there]).take(pa.array(np.cumsum(there) - 1, mask=cells.null))
 
 
 def _values(code: Code, data: bytes, cells: Cells) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from unshard.binlog import columns as wholes
 from unshard.binlog import values
 from unshard.binlog.jsonvalue import json_text, patched_text
 from unshard.binlog.labels import encoded_labels
@@ -55,6 +56,10 @@ class Code:
     """Whether `finish` prints integers and does nothing else."""
     json: int = NO_JSON
     """Number of the column among those of MySQL's JSON type, which partial updates are about."""
+    together: wholes.Column | None = None
+    """What does for many rows at once what `convert` and `finish` do for each."""
+    padded: int = 0
+    """Bytes to which `then` fills a value up with zeros, if it does nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +229,10 @@ def _number(field: Field, column: Column) -> Code:
 def _integer(field: Field, column: Column) -> Code:
     unsigned = column.is_unsigned
     finish = _padded_integers(column) if "zerofill" in column.column_type else _integers_text(unsigned)
-    if field.type == F.INT24:
-        return Code(convert=_unsigned24 if unsigned else _signed24, width=3, finish=finish)
     plain = "zerofill" not in column.column_type
+    if field.type == F.INT24:
+        together = wholes.int24_column(unsigned) if plain else None
+        return Code(convert=_unsigned24 if unsigned else _signed24, width=3, finish=finish, together=together)
     return Code(integer=INTEGER_CODES[F(field.type)][unsigned], finish=finish, plain=plain)
 
 
@@ -241,16 +247,18 @@ def _unsigned24(data: bytes, offset: int) -> int:
 def _decimal(field: Field, column: Column) -> Code:
     width = values.decimal_bytes(field.a, field.b)
     finish: Finish | None = None
+    together = wholes.decimal_column(field.a, field.b)
     if "zerofill" in column.column_type:
-        finish = _padded_texts(field.a + (field.b > 0))
-    return Code(convert=values.decimal_text(field.a, field.b), width=width, finish=finish)
+        finish, together = _padded_texts(field.a + (field.b > 0)), None
+    return Code(convert=values.decimal_text(field.a, field.b), width=width, finish=finish, together=together)
 
 
 def _labelled(field: Field, column: Column, shard: str) -> Code:
     labels = encoded_labels(column, shard)
     charset = column.charset or "utf8mb4"
     if column.data_type == "enum":
-        return Code(convert=values.enum_text(labels, field.a), width=field.a)
+        together = wholes.enum_column(labels, field.a)
+        return Code(convert=values.enum_text(labels, field.a), width=field.a, together=together)
     return Code(convert=values.set_text(labels, field.a, encode(",", charset)), width=field.a)
 
 
@@ -265,22 +273,24 @@ def _padded(field: Field, column: Column) -> Code:
         whole = value.ljust(width, b"\0")
         return show(whole) if show else whole
 
-    return Code(prefix=2 if field.a > 255 else 1, then=pad)
+    return Code(prefix=2 if field.a > 255 else 1, then=pad, padded=0 if show else width)
 
 
 def _temporal(field: Field, column: Column, shard: str) -> Code:
     fraction = values.fraction_bytes(field.a)
     match field.type:
         case F.DATE | F.NEWDATE:
-            return Code(convert=values.date_text, width=3)
+            return Code(convert=values.date_text, width=3, together=wholes.date_column)
         case F.DATETIME:
-            return Code(convert=values.datetime_text(field.a), width=5 + fraction)
+            together = wholes.datetime_column(field.a)
+            return Code(convert=values.datetime_text(field.a), width=5 + fraction, together=together)
         case F.TIMESTAMP:
-            return Code(convert=values.timestamp_text(field.a), width=4 + fraction)
+            together = wholes.timestamp_column(field.a)
+            return Code(convert=values.timestamp_text(field.a), width=4 + fraction, together=together)
         case F.TIME:
             return Code(convert=values.time_text(field.a), width=3 + fraction)
         case F.YEAR if column.column_type != "year(2)":
-            return Code(convert=values.year_text, width=1)
+            return Code(convert=values.year_text, width=1, together=wholes.year_column)
         case F.TIME_OLD | F.DATETIME_OLD | F.TIMESTAMP_OLD if "(" not in column.column_type:
             return _old_temporal(F(field.type))
         case _:
@@ -300,7 +310,8 @@ def _double(column: Column) -> Code:
     found = re.match(r"double\((\d+),(\d+)\)", column.column_type)
     width, digits = (int(found[1]), int(found[2])) if found else (DOUBLE_WIDTH, None)
     finish = _padded_texts(width) if "zerofill" in column.column_type else None
-    return Code(convert=values.float_text("<d", digits), width=8, finish=finish)
+    together = wholes.double_column if digits is None and finish is None else None
+    return Code(convert=values.float_text("<d", digits), width=8, finish=finish, together=together)
 
 
 def _binary(cells: Sequence[bytes | None]) -> pa.Array:

@@ -1,0 +1,255 @@
+"""All events of a range at once: where they are, which transactions they end with, whose rows they hold.
+
+OLTP writes a transaction of a few events for a few rows, so what is done for each event in Python is most of what
+decoding costs. Here only the chain of sizes is followed event by event; everything else is a vector. It knows the
+events that nearly all ranges consist of: for a range with any other, or with anything odd, there is no answer
+(None), and the readers that take one event after the other say what it is.
+"""
+
+import contextlib
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from unshard.binlog.checksums import are_whole
+from unshard.binlog.events import (
+    CHECKSUM,
+    COMMENTS,
+    COMPRESSED_ROWS,
+    EXTRA_ROWS,
+    HEADER,
+    ROWS,
+    UPDATES,
+    Buffer,
+    EventType,
+    walk,
+)
+from unshard.binlog.gtids import GTIDS
+from unshard.binlog.lockstep import BEHIND, Places
+from unshard.binlog.tablemap import NO_TABLE
+
+E = EventType
+Numbers = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.bool_]
+SINGLE_ROWS = ROWS - COMPRESSED_ROWS - {E.PARTIAL_UPDATE_ROWS}
+KNOWN = SINGLE_ROWS | GTIDS | COMMENTS | {E.TABLE_MAP, E.XID, E.QUERY, E.FORMAT_DESCRIPTION, E.GTID_LIST,
+                                          E.PREVIOUS_GTIDS_MYSQL, E.BINLOG_CHECKPOINT, E.ROTATE, E.STOP}  # fmt: skip
+MOST_MAPS = 256
+MOST_COLUMNS = 250
+"""Their number takes more than one byte beyond."""
+POST_HEADER = 8
+SPARSE = 4
+"""How much may lie between parts that are copied in one piece."""
+_SIZE_AT, _TYPE_AT, _END_AT = 9, 4, 13
+_QUERY = struct.Struct("<8xB2xH")
+
+
+@dataclass(frozen=True, slots=True)
+class RowEvents:
+    """Row events in their order: vectors of one length."""
+
+    number: Numbers
+    """Of the event in the range."""
+    kind: Numbers
+    begin: Numbers
+    """Where the body begins."""
+    stop: Numbers
+    """Where it ends, without checksum."""
+    end: Numbers
+    """Position in the binlog file behind the event."""
+    commit: Numbers
+    """Position behind its transaction."""
+    map: Numbers
+    """Number of the TABLE_MAP body that it belongs to."""
+
+    def only(self, which: Bits | slice) -> "RowEvents":
+        """Return some of the events."""
+        return RowEvents(*(getattr(self, name)[which] for name in self.__slots__))
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Skimmed:
+    """The rows of a range, and the different TABLE_MAP bodies that they need with the position behind each."""
+
+    rows: RowEvents
+    maps: Sequence[tuple[bytes, int]]
+
+
+def skim(data: Buffer, checksum: bool, place: str, position: int) -> Skimmed | None:
+    """Find the rows of a range; raises for damaged events. `position` is that of the first byte, 0 if unknown."""
+    offsets = _offsets(data, checksum, place)
+    seen = np.frombuffer(data, np.uint8)
+    kinds = seen[offsets + _TYPE_AT].astype(np.int64)
+    if not len(offsets) or not _IS_KNOWN[kinds].all():
+        return None
+    behind = np.append(offsets[1:], len(data))
+    ends = position + behind if position else _read(seen, offsets + _END_AT, 4)
+    begins, stops = offsets + HEADER, behind - (CHECKSUM if checksum else 0)
+    commits = _commits(data, kinds, (begins, stops, ends))
+    if commits is None:
+        return None
+    return _matched(data, seen, RowEvents(np.arange(len(offsets)), kinds, begins, stops, ends, commits, offsets))
+
+
+_IS_KNOWN = np.isin(np.arange(256), [int(kind) for kind in KNOWN])
+_IS_ROWS = np.isin(np.arange(256), [int(kind) for kind in SINGLE_ROWS])
+
+
+def _offsets(data: Buffer, checksum: bool, place: str) -> Numbers:
+    """Return where the events begin, all of them being whole; `walk` is the authority and says what is wrong."""
+    found, offset = list[int](), 0
+    size_at, add = struct.Struct("<I").unpack_from, found.append
+    with contextlib.suppress(struct.error):  # that is where the bytes end, or the chain is broken
+        for _ in range(len(data) // HEADER):
+            add(offset)
+            offset += size_at(data, offset + _SIZE_AT)[0]
+            if offset == len(data):
+                break
+    offsets = np.array(found, np.int64)
+    if offset == len(data) and _are_whole(data, offsets, HEADER + (CHECKSUM if checksum else 0), checksum):
+        return offsets
+    return np.array([offset for offset, _ in walk(data, checksum, place)], np.int64)
+
+
+def _are_whole(data: Buffer, offsets: Numbers, shortest: int, checksum: bool) -> bool:
+    ends = np.append(offsets[1:], len(data))
+    fits = len(offsets) and (ends - offsets >= shortest).all()
+    return bool(fits) and (not checksum or are_whole(data, ends))
+
+
+def _read(seen: npt.NDArray[np.uint8], at: Numbers, size: int) -> Numbers:
+    """Read numbers of some bytes."""
+    value = seen[at].astype(np.int64)
+    for byte in range(1, size):
+        value |= seen[at + byte].astype(np.int64) << 8 * byte
+    return value
+
+
+def _commits(data: Buffer, kinds: Numbers, places: tuple[Numbers, Numbers, Numbers]) -> Numbers | None:
+    """Return the position behind the transaction of each event; None if anything may have been rolled back."""
+    begins, stops, ends = places
+    closing = kinds == E.XID
+    for number in np.flatnonzero(kinds == E.QUERY).tolist():
+        match _text(data, int(begins[number]), int(stops[number])):
+            case b"COMMIT":
+                closing[number] = True
+            case b"BEGIN":
+                pass
+            case _:
+                return None
+    closing[-1] = True
+    closes = np.flatnonzero(closing)
+    commits: Numbers = ends[closes[np.searchsorted(closes, np.arange(len(kinds)))]]
+    return commits
+
+
+def _text(data: Buffer, begin: int, stop: int) -> bytes:
+    """Return the statement of a QUERY event, empty if it cannot be found."""
+    if stop - begin < _QUERY.size:
+        return b""
+    schema, variables = _QUERY.unpack_from(data, begin)
+    return bytes(data[begin + _QUERY.size + variables + schema + 1 : stop])
+
+
+def _matched(data: Buffer, seen: npt.NDArray[np.uint8], events: RowEvents) -> Skimmed | None:
+    """Tie the row events to the TABLE_MAP before them that has their table id."""
+    is_map, is_rows = events.kind == E.TABLE_MAP, _IS_ROWS[events.kind]
+    both = events.only(is_map | is_rows)
+    if ((both.stop - both.begin) < 8).any():
+        return None
+    table = _read(seen, both.begin, 6)
+    maps = _different(data, seen, both.only(both.kind == E.TABLE_MAP))
+    if maps is None:
+        return None
+    bodies, numbers = maps
+    known = np.full(len(both), -1)
+    known[both.kind == E.TABLE_MAP] = numbers
+    # By table id, and in their order inside: the last map that was seen is the greatest place of one so far.
+    order = np.argsort(table, kind="stable")
+    places = np.maximum.accumulate(np.where(known[order] >= 0, np.arange(len(both)), -1))
+    same = (places >= 0) & (table[order] == table[order][places])
+    found = np.full(len(both), -1)
+    found[order] = np.where(same, known[order][places], -1)
+    chosen = _IS_ROWS[both.kind] & (table != NO_TABLE)
+    if (found[chosen] < 0).any():
+        return None
+    rows = both.only(chosen)
+    rows.map[:] = found[chosen]
+    return Skimmed(rows, bodies)
+
+
+def _different(data: Buffer, seen: npt.NDArray[np.uint8],
+               maps: RowEvents) -> tuple[list[tuple[bytes, int]], Numbers] | None:  # fmt: skip
+    """Return the different bodies with the position behind the first of each, and which of them each event has."""
+    numbers, bodies = np.full(len(maps), -1), list[tuple[bytes, int]]()
+    sizes = maps.stop - maps.begin
+    while len(left := np.flatnonzero(numbers < 0)):
+        if len(bodies) == MOST_MAPS:
+            return None
+        first = int(left[0])
+        begin, stop = int(maps.begin[first]), int(maps.stop[first])
+        left = left[sizes[left] == stop - begin]
+        same = left[(seen[maps.begin[left][:, None] + np.arange(stop - begin)] == seen[begin:stop]).all(1)]
+        numbers[same] = len(bodies)
+        bodies.append((bytes(data[begin:stop]), int(maps.end[first])))
+    return bodies, numbers
+
+
+def image_begins(data: Buffer, rows: RowEvents, columns: int) -> Numbers | None:
+    """Return where the row images begin; None if what stands before them is not the same as nearly always."""
+    if columns > MOST_COLUMNS:
+        return None
+    seen = np.frombuffer(data, np.uint8)
+    begins = rows.begin.copy()
+    for kind in np.unique(rows.kind).tolist():
+        chosen = rows.kind == kind
+        head = _head(kind, columns)
+        places = rows.begin[chosen][:, None] + POST_HEADER + np.arange(len(head))
+        if (rows.stop[chosen] < places[:, -1] + 1).any() or (seen[places] & _mask(kind, columns) != head).any():
+            return None
+        begins[chosen] = places[:, -1] + 1
+    return begins
+
+
+def _head(kind: int, columns: int) -> npt.NDArray[np.uint8]:
+    """Return the bytes between table id with flags and images: no extra data, all columns present in all images."""
+    present = ((1 << columns) - 1).to_bytes((columns + 7) // 8, "little") * (2 if kind in UPDATES else 1)
+    extra = b"\2\0" if kind in EXTRA_ROWS else b""
+    return np.frombuffer(extra + bytes([columns]) + present, np.uint8)
+
+
+def _mask(kind: int, columns: int) -> npt.NDArray[np.uint8]:
+    """Return which bits of the head matter: those of a bitmap behind the last column do not."""
+    head = _head(kind, columns)
+    mask, size = np.full(len(head), 255, np.uint8), (columns + 7) // 8
+    ends = [len(head) - 1, len(head) - 1 - size] if kind in UPDATES else [len(head) - 1]
+    mask[ends] = head[ends]
+    return mask
+
+
+def pieces(sizes: Numbers, limit: int) -> Iterator[slice]:
+    """Cut events into runs of about so many bytes."""
+    total = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(total[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(total, before + limit, "right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def gathered(data: Buffer, starts: Numbers, stops: Numbers) -> Places:
+    """Return bytes that hold these parts, and the parts' places in them; parts that lie far apart are joined."""
+    first, last = int(starts[0]), int(stops[-1])
+    sizes = stops - starts
+    if last - first <= SPARSE * int(sizes.sum()):
+        return b"".join((data[first:last], BEHIND)), starts - first, stops - first
+    parts = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    ends = np.cumsum(sizes)
+    return b"".join((*parts, BEHIND)), ends - sizes, ends
