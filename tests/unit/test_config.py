@@ -416,8 +416,6 @@ LATER = {
     "collation": MINIMAL + "collation_compatible: strict\n",
     "physical import": instance("loader: {import-mode: physical}"),
     "import into": instance("loader: {import-mode: import-into}"),
-    "GTID": instance("syncer: {enable-gtid: true}"),
-    "start by GTID": instance("meta: {binlog-gtid: 0-1-2}").replace("task-mode: all", "task-mode: incremental"),
     "where": instance("mydumper: {where: id > 1}"),
     "dumpling's options": instance("mydumper: {extra-args: --where x}"),
     "consistency": instance("mydumper: {consistency: flush}"),
@@ -430,6 +428,12 @@ def test_what_a_later_version_brings_is_refused_and_says_so(case: str, write: Wr
     message = refusal(write(LATER[case]))
     assert message.startswith("[US-1009] ")
     assert "which this version of unshard does not have yet" in message
+
+
+def test_a_start_by_gtid(write: Write) -> None:
+    text = instance("meta: {binlog-gtid: '0-1-2,5-1-7'}").replace("task-mode: all", "task-mode: incremental")
+    (found,) = load_task(write(text)).instances
+    assert (found.start, found.start_gtid) == (None, "0-1-2,5-1-7")
 
 
 def test_empty_texts_are_no_keys(write: Write) -> None:

@@ -73,6 +73,9 @@ class Later:
     """Values that ask for nothing; null, "" and empty lists and mappings never do."""
 
 
+BY_GTID = "a source is followed by file and byte, and by GTID to another server that takes its place"
+
+
 @dataclass(frozen=True, slots=True)
 class Ignored:
     """A key of DM without a meaning here."""

@@ -145,6 +145,8 @@ class Instance:
     routing: Routing
     start: Location | None
     """From `meta`; only in task-mode incremental."""
+    start_gtid: str
+    """The same as GTIDs, of which the source itself knows the place."""
     dump: DumpOptions
     load: LoadOptions
     sync: SyncOptions

@@ -169,28 +169,28 @@ def _instance(task: Values, values: Values, source: Source, library: _Library) -
     return Instance(
         source,
         _routing(task, values, source, library),
-        _start(task["task-mode"], values),
+        *_start(task["task-mode"], values),
         _dump(values, _settings(values, "mydumper", MYDUMPER, library.mydumpers)),
         _load(values, _settings(values, "loader", LOADER, library.loaders)),
         SyncOptions(_settings(values, "syncer", SYNCER, library.syncers)["safe-mode"]),
     )
 
 
-def _start(mode: TaskMode, instance: Values) -> Location | None:
+def _start(mode: TaskMode, instance: Values) -> tuple[Location | None, str]:
     meta = instance["meta"]
     if meta is None:
-        return None
+        return None, ""
     if mode is not TaskMode.INCREMENTAL:
         place = instance.place_of("meta")
         place.warn(f"'meta' has no effect in task-mode {mode}: the dump decides where windows begin")
-        return None
+        return None, ""
     if not meta["binlog-name"]:
         if meta["binlog-gtid"]:
-            raise LaterKey(str(meta.place_of("binlog-gtid")), "binlog-gtid", "a start by GTID alone")
+            return None, meta["binlog-gtid"]
         raise MissingKey(str(meta.place), "binlog-name", "it says where windows begin")
     if meta["binlog-gtid"]:
         meta.place_of("binlog-gtid").warn("'binlog-gtid' has no effect here: binlog-name and binlog-pos say the place")
-    return Location(meta["binlog-name"], max(meta["binlog-pos"], FIRST_POSITION))
+    return Location(meta["binlog-name"], max(meta["binlog-pos"], FIRST_POSITION)), ""
 
 
 def _settings(instance: Values, unit: str, block: Block, blocks: _NamedBlocks) -> Values:

@@ -1,7 +1,7 @@
 """Declared keys of a server and of a source file."""
 
 from unshard.config import checks
-from unshard.config.declare import Block, Ignored, Key, Later, Refused
+from unshard.config.declare import BY_GTID, Block, Ignored, Key, Later, Refused
 from unshard.config.kinds import boolean, choice, integer, nested, secret, text, texts, variables, words
 from unshard.config.model import Flavor
 from unshard.core.model import Verify
@@ -77,7 +77,7 @@ SOURCE = Block(
             f"{PURGE}."),
         Key("checker", nested(Block("Automatic resuming", tuple(Ignored(name, RETRY) for name in CHECKER_NAMES))),
             f"DM's automatic resuming: no effect, {RETRY}."),
-        Later("enable-gtid", "replication by GTID", ("false",)),
+        Ignored("enable-gtid", BY_GTID, ("false",)),
         Later("filters", "binlog event filters"),
         Later("online-ddl", "online DDL (gh-ost, pt-osc)", ("false",)),
         Later("online-ddl-scheme", "online DDL (gh-ost, pt-osc)"),

@@ -112,9 +112,17 @@ ALLOW_LIST = Block(
 META = Block(
     "Start: `meta` of an instance",
     (
-        Key("binlog-name", text("text", checks.binlog_file), "Binlog file; required in task-mode `incremental`."),
+        Key(
+            "binlog-name",
+            text("text", checks.binlog_file),
+            "Binlog file; it or `binlog-gtid` is required in task-mode `incremental`.",
+        ),
         Key("binlog-pos", integer(0), "Byte in it, at the border of two transactions; below 4 means 4.", 4),
-        Key("binlog-gtid", text(), "GTIDs of the same place: accepted beside `binlog-name`, without effect."),
+        Key(
+            "binlog-gtid",
+            text(),
+            "GTIDs of all transactions before the start, instead of `binlog-name`; without effect beside it.",
+        ),
     ),
 )
 

@@ -1,6 +1,6 @@
 """Declared keys of dump, load and sync: DM's `mydumpers`, `loaders`, `syncers`, `validators`."""
 
-from unshard.config.declare import Block, Ignored, Key, Later
+from unshard.config.declare import BY_GTID, Block, Ignored, Key, Later
 from unshard.config.kinds import boolean, choice, integer, text, words
 from unshard.config.model import Consistency, ImportMode, OnDuplicate, Validation
 
@@ -80,7 +80,7 @@ SYNCER = Block(
     (
         Key("safe-mode", boolean(), "Write every row so that repeating it does no harm, always. Where it is off, "
             "safe mode holds only while rows of the dump come again. It hides keys that collide.", False),
-        Later("enable-gtid", "replication by GTID", ("false",)),
+        Ignored("enable-gtid", BY_GTID, ("false",)),
         Ignored("safe-mode-duration", SAFE),
         Ignored("meta-file", "positions are kept in the meta schema of the target"),
         Ignored("worker-count", BY_WINDOW),

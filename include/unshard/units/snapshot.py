@@ -29,6 +29,7 @@ from unshard.errors.source import NoShards, ShardsDiffer, StructuresUnsteady, Tr
 from unshard.errors.target import TargetNotEmpty, TargetTableUnfit
 from unshard.units.conversion import conversion
 from unshard.units.discover import Found, find_shards
+from unshard.units.failover import locate
 from unshard.units.targets import make_target
 from unshard.units.work import Work
 
@@ -76,11 +77,20 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     _drop_outdated(work, source, view)
     _prepare_targets(work, instance, view)
     work.meta.sources.add(source, about.identity, about.flavor)
-    location = instance.start or view.moment.location
+    location, gtid = _start(work, instance, view)
     _record(work, source, location, view)
-    gtid = "" if instance.start else view.moment.gtid
     work.meta.sources.set_phase(source, Phase.SNAPSHOT, snapshot=location, snapshot_gtid=gtid)
     return _report(source, location, view.targets)
+
+
+def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:
+    """Return P0 and the history before it: what the task file says, or the moment of the view."""
+    if instance.start:
+        return instance.start, ""
+    if instance.start_gtid:
+        source = instance.source
+        return locate(work.sources[source.id], source.id, instance.start_gtid, source.server_id), instance.start_gtid
+    return view.moment.location, view.moment.gtid
 
 
 def present_schemas(connection: Connection, instance: Instance) -> tuple[Found, dict[TableId, TableSchema]]:
