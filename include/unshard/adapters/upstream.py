@@ -15,7 +15,7 @@ from unshard.adapters.mysql import Row, query
 from unshard.core.model import Location
 from unshard.errors import UnshardError
 from unshard.errors.relay import BinlogOff
-from unshard.errors.source import StatementRefused
+from unshard.errors.source import MissingPrivilege, StatementRefused
 
 VARIABLES = ("version", "log_bin", "binlog_format", "binlog_row_image", "server_id", "datadir", "server_uuid")
 
@@ -63,7 +63,7 @@ def prepared(connection: Connection) -> int:
     """Return how many XA transactions are prepared, 0 if the account may not know (MySQL: XA_RECOVER_ADMIN)."""
     try:
         return len(query(connection, "XA RECOVER"))
-    except StatementRefused:
+    except (StatementRefused, MissingPrivilege):
         # The relay refuses the COMMIT of one that it has not seen, whoever may look here.
         return 0
 
