@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pymysql
 from pyarrow import RecordBatch
 
 from unshard.adapters import mysql, structures, upstream
@@ -16,10 +17,13 @@ from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.relaychain import chain
 from unshard.core.segment import Segment
 from unshard.units.relay import pull
+from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
 SOURCE = "s1"
 FIRST = Location("mysql-bin.000001", 4)
+UNKNOWN_XID = 1397
+SECONDS = 120.0
 Row = tuple[bytes | None, ...]
 
 
@@ -108,6 +112,21 @@ def assert_equal_to_server(server: MariaDb, store: RelayStore, begins: Location 
         if file != run[-1].file:
             assert start + len(data) == len(own)
     return run
+
+
+def end_xa(server: MariaDb, word: str, xid: str) -> None:
+    """COMMIT or ROLLBACK what another session has prepared; the server may notice only later that it is gone."""
+
+    def is_ended() -> bool:
+        try:
+            server.run(f"XA {word} {xid}")
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != UNKNOWN_XID:
+                raise
+            return False
+        return True
+
+    await_true(is_ended, SECONDS, [server.program], f"XA {word}")
 
 
 def fill(server: MariaDb, count: int, size: int = 50) -> None:

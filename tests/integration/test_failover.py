@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.binlogs import end_of
+from tests.binlogs import end_of, end_xa
 from tests.fulltask import endpoint
 from tests.livetask import LiveTask, living
 from unshard.core.progress import Phase
@@ -88,8 +88,9 @@ def test_there_and_back(task: LiveTask, pair: tuple[MariaDb, MariaDb]) -> None:
     write(task, first, 20)
     await_replica(second, first)
     second.run("STOP SLAVE")
-    first.run("XA ROLLBACK 'x'", f"INSERT INTO {task.name}.t_2 VALUES (-1, 'lost with the first server')")
-    second.run("XA COMMIT 'x'")
+    end_xa(first, "ROLLBACK", "'x'")
+    first.run(f"INSERT INTO {task.name}.t_2 VALUES (-1, 'lost with the first server')")
+    end_xa(second, "COMMIT", "'x'")
     write(task, second, 30)
     move(task, second)
     task.run()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.binlogs import SOURCE, end_of
+from tests.binlogs import SOURCE, end_of, end_xa
 from tests.livetask import LiveTask, living
 from unshard.adapters.relay import RelayStore
 from unshard.errors.relay import PreparedUnseen
@@ -70,7 +70,7 @@ class XaSource:
         if self.prepared:
             xid = xid or self.chance.choice(sorted(self.prepared))
             word = "COMMIT" if self.chance.random() < 0.6 else "ROLLBACK"
-            self.server.run(f"XA {word} {xid}")
+            end_xa(self.server, word, xid)
             self.free |= self.prepared.pop(xid)
 
     def statement(self) -> None:
@@ -138,7 +138,8 @@ def test_a_prepared_transaction_keeps_its_segment_through_windows(task: LiveTask
         assert task.assert_union("t") == number - 1
     held = task.work().store.segments("s1")[0]
     assert any(one.tables for one in held.open)
-    source.run("XA COMMIT 'a'", f"UPDATE {name}.t_1 SET v = 'later' WHERE id = 1")
+    end_xa(source, "COMMIT", "'a'")
+    source.run(f"UPDATE {name}.t_1 SET v = 'later' WHERE id = 1")
     task.run()
     assert task.assert_union("t") == 7
     source.run(f"INSERT INTO {name}.t_1 VALUES (8, 'x')")
@@ -152,9 +153,10 @@ def test_what_was_prepared_before_the_relay_began(upstream_server: MariaDb, tmp_
     upstream_server.run("XA START 'a'", "INSERT INTO d.t(v) VALUES ('a')", "XA END 'a'", "XA PREPARE 'a'")
     upstream_server.run("XA START 'b'", "INSERT INTO d.t(v) VALUES ('b')", "XA END 'b'", "XA PREPARE 'b'")
     begins = end_of(upstream_server)
-    upstream_server.run("XA ROLLBACK 'b'", "INSERT INTO d.t(v) VALUES ('c')")
+    end_xa(upstream_server, "ROLLBACK", "'b'")
+    upstream_server.run("INSERT INTO d.t(v) VALUES ('c')")
     behind = end_of(upstream_server)
-    upstream_server.run("XA COMMIT 'a'")
+    end_xa(upstream_server, "COMMIT", "'a'")
     store = RelayStore(tmp_path)
     with pytest.raises(PreparedUnseen, match="X'61',X'',1"):
         pull(SOURCE, upstream_server.server, store, begins)
@@ -168,5 +170,5 @@ def test_a_snapshot_waits_for_what_is_prepared(task: LiveTask) -> None:
     task.restart()
     with pytest.raises(TransactionsPrepared, match="1 XA"):
         take_snapshot(task.work(), "s1")
-    task.sources["s1"].run("XA ROLLBACK 'a'")
+    end_xa(task.sources["s1"], "ROLLBACK", "'a'")
     take_snapshot(task.work(), "s1")
