@@ -12,7 +12,7 @@ from tests.fulltask import DEFAULT, Settings, write_task
 from tests.oracle import assert_union
 from unshard.adapters import spark as sparks
 from unshard.config import load_task
-from unshard.core.model import Location
+from unshard.core.model import Location, TableId
 from unshard.core.progress import ChunkState, Phase
 from unshard.errors.source import NoShards, NoSnapshot, ShardsDiffer, StructureChanged
 from unshard.errors.target import LoadCollision, NotDumped, NotLoaded, TargetNotEmpty, TargetTableUnfit
@@ -152,9 +152,11 @@ def test_a_task_without_windows_reads_each_table_at_one_moment(full: Full) -> No
 
 
 def test_an_incremental_task_begins_where_the_source_is(full: Full) -> None:
-    full.sources["s1"].run(SKEWED.format(f"{full.schema}.t_1"), f"INSERT INTO {full.schema}.t_1 VALUES (1, 'v')")
+    full.sources["s1"].run(SKEWED.format(f"{full.schema}.t_1"), f"INSERT INTO {full.schema}.t_1 VALUES (1, 'v')",
+                             f"CREATE SEQUENCE {full.schema}.t_2")  # fmt: skip
     with full.work({"t": "t_*"}, Settings(mode="incremental"), sources=("s1",)) as work:
         location = take_snapshot(work, "s1").location
+        assert TableId(full.schema, "t_2") in work.meta.aside.sequences("s1")
         run_all(work)
         assert handover(work).checkpoints == (("s1", location),)
         assert not work.meta.chunks.of("s1")

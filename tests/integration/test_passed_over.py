@@ -14,6 +14,7 @@ from unshard.core.model import TableId
 from unshard.core.orders import Skip
 from unshard.units import coordinate
 from unshard.units.orders import give
+from unshard.units.status import remarks
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -112,3 +113,19 @@ def test_rows_of_sequences_are_left_out_under_every_name(task: LiveTask) -> None
     task.run()
     task.assert_settled()
     assert task.assert_union("t") == 3 and task.work().meta.aside.sequences("s1") == frozenset()
+
+
+def test_a_column_that_each_server_fills_by_itself_is_told_and_mended_as_it_is_told(task: LiveTask) -> None:
+    for number, (source, name) in enumerate(task.shards["t"]):
+        task.sources[source].run(f"INSERT INTO {name} VALUES ({number}, 1)",
+                                 f"ALTER TABLE {name} ADD c CHAR(36) DEFAULT UUID()")  # fmt: skip
+        task.run()
+    with pytest.raises(AssertionError, match="rows missing"):
+        task.assert_union("t")
+    (lock,) = coordinate.views(task.work().meta, resolved=True)
+    assert lock.state is LockState.RESOLVED and lock.filled == ("c",) and "UPDATE on every shard" in lock.warning
+    assert remarks(task.work().task).warned == (lock,)
+    for source, name in task.shards["t"]:
+        task.sources[source].run(f"UPDATE {name} SET c = CONCAT('n', id)")
+    task.run()
+    task.assert_settled()

@@ -205,6 +205,15 @@ def test_viewer_sees_a_lock_and_has_no_button(stage: Stage) -> None:
     assert "<form" in stage.get(LOCK).text
 
 
+def test_what_a_ddl_does_to_the_union_is_told_before_and_after_it(stage: Stage) -> None:
+    for state in (LockState.WAITING, LockState.RESOLVED):
+        stage.books.locks_ = [view(state=state, resolved_at=NOW, filled=("c", EVIL))]
+        for page in (stage.get(LOCK).text, stage.get(AT, "viewer").text):
+            assert "own value of c, &lt;script&gt;" in page
+    stage.books.locks_ = [view()]
+    assert "own value" not in stage.get(LOCK).text + stage.get(AT).text
+
+
 def test_resolved_lock_has_no_button(stage: Stage) -> None:
     stage.books.locks_ = [view(state=LockState.RESOLVED, resolved_at=NOW)]
     assert "<form" not in stage.get(LOCK).text

@@ -56,6 +56,7 @@ def lock_document(view: LockView) -> dict[str, Any]:
         "held_bytes": view.held_bytes,
         "error": view.error,
         "reason": view.reason,
+        "warning": view.warning,
     }
 
 
@@ -63,12 +64,14 @@ def lock_lines(task: Task, view: LockView) -> list[str]:
     """Tell a person what a lock waits for and which commands help."""
     if not view.is_open:
         at = f"{view.resolved_at:%Y-%m-%d %H:%M:%S} UTC" if view.resolved_at else "this moment"
-        return [f"lock {view.id}: resolved at {at}, {view.outcome or 'withdrawn'}", f"  ddl      {one_line(view.ddl)}"]
+        return [f"lock {view.id}: resolved at {at}, {view.outcome or 'withdrawn'}", f"  ddl      {one_line(view.ddl)}",
+                *_warning_lines(view)]  # fmt: skip
     absent = [source for source, state in view.members.items() if state is MemberState.ABSENT]
     lines = [
         f"lock {view.id}: {view.state}, open for {_age(view.opened_at)}",
         f"  ddl      {one_line(view.ddl)}",
         *(f"  instead  {_step(view, number)}{one_line(text)}" for number, text in enumerate(view.statements)),
+        *_warning_lines(view),
         f"  owner    {view.owner or '-'}",
         f"  ready    {listed(view.ready)}",
         f"  missing  {listed(view.missing)}",
@@ -113,6 +116,10 @@ def helping(task: str, view: LockView) -> list[str]:
 
 def _step(view: LockView, number: int) -> str:
     return "(done) " if number < view.done else ""
+
+
+def _warning_lines(view: LockView) -> list[str]:
+    return [f"  warning  {view.warning}"] if view.warning else []
 
 
 def _conflict_lines(view: LockView) -> list[str]:

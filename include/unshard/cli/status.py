@@ -21,11 +21,13 @@ def status(options: Namespace, console: Console) -> Answer:
     console.warn(task.warnings)
     sources, told = read_status(task), remarks(task)
     document = {"task": task.name, "warnings": [*task.warnings], "sources": [_document(each) for each in sources],
-                "passed_statements": [_passed(each) for each in told.passed]}  # fmt: skip
+                "passed_statements": [_passed(each) for each in told.passed],
+                "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned]}  # fmt: skip
     lines = table(HEADER, map(_row, sources))
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
     lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "
               f"shard: {one_line(each.passed.text)}" for each in told.passed]  # fmt: skip
+    lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
     return Answer(document, lines, 1 if any(each.error for each in sources) else 0)
 
 

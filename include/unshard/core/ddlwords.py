@@ -43,6 +43,19 @@ RESERVED = _words("""
 """)
 """Words that cannot be names unless they are quoted, and that begin or part the pieces of a DDL."""
 
+OWN_VALUES = _words("""
+    CONNECTION_ID CURDATE CURRENT_DATE CURRENT_ROLE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER CURTIME DATABASE
+    LASTVAL LAST_INSERT_ID LOCALTIME LOCALTIMESTAMP NEXT NEXTVAL NOW PREVIOUS RAND RANDOM_BYTES SCHEMA SESSION_USER
+    SYSDATE SYSTEM_USER SYS_GUID UNIX_TIMESTAMP USER UTC_DATE UTC_TIME UTC_TIMESTAMP UUID UUID_SHORT UUID_V4 UUID_V7
+    VERSION
+""")
+"""Words of expressions that have another value at another moment or on another server."""
+
+ADDS_NO_COLUMN = _words("""
+    CHECK CONSTRAINT FOREIGN FULLTEXT INDEX KEY PARTITION PERIOD PRIMARY SPATIAL SYSTEM UNIQUE VECTOR
+""")
+"""What may follow ADD instead of a column's name; the names of columns that are such words are quoted."""
+
 FOLLOWED = (
     ("ADD",), ("DROP",), ("MODIFY",), ("CHANGE",), ("RENAME",), ("ALTER",), ("CONVERT", "TO"), ("ORDER", "BY"),
     ("ALGORITHM",), ("LOCK",), ("FORCE",), ("ENABLE", "KEYS"), ("DISABLE", "KEYS"), ("PARTITION", "BY"),

@@ -15,7 +15,7 @@ old columns; what they must be in the target is what the shard's own DDL will ma
 | a column leaves the key          | are let go if it is dropped; rows that are one key then collide                 |
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from unshard.core.ddlgrammar import Words, specs_of
@@ -43,18 +43,23 @@ def names_behind(names: Iterable[str], ran: Sequence[Ran]) -> dict[str, str]:
 
 def _moves(ran: Ran) -> dict[str, str | None]:
     """Return the columns that a statement renames or drops: all names are those of before it."""
+    return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))
+
+
+def specs_of_alter(ran: Ran) -> Iterator[Words]:
+    """Yield the specifications of an ALTER TABLE; of another statement there are none."""
     plain, tokens = tokenize(ran.text, ran.sql_mode, MARIADB)
     words = Words(plain, tokens, "")
     if not words.eat("ALTER"):
-        return {}
+        return
     words.eat_any("ONLINE", "OFFLINE")
     words.eat("IGNORE")
     if not words.eat("TABLE"):
-        return {}
+        return
     words.eat("IF", "EXISTS")
     words.table(Role.SUBJECT)
     words.eat_patience()
-    return dict(move for spec in specs_of(words) if (move := _move(spec)))
+    yield from specs_of(words)
 
 
 def _move(spec: Words) -> tuple[str, str | None] | None:

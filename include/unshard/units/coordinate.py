@@ -12,6 +12,7 @@ What an operator orders instead is in units.orders.
 """
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -43,6 +44,14 @@ if TYPE_CHECKING:
     from unshard.units.execute import Intents
 
 log = logging.getLogger(__name__)
+
+
+MAY_FILL = re.compile(r"\bADD\b.*\b(DEFAULT|AUTO_INCREMENT|SERIAL|TIMESTAMP)\b", re.IGNORECASE | re.DOTALL)
+FILLED = (
+    "fills old rows with each server's own value of {columns}: the target's differ from the shards', as validate tells,"
+    " until an UPDATE on every shard, behind this DDL, sets {columns} to something else; if it is in the table's key,"
+    " or the table has none, load the target anew"
+)
 
 
 class MemberState(StrEnum):
@@ -95,11 +104,18 @@ class LockView:
     """Shards that an order has let pass."""
     differences: tuple[tuple[str, ...], ...] = ()
     """In which words the DDL of each shard in conflict differs from this one, in the same order."""
+    filled: tuple[str, ...] = ()
+    """Columns that the DDL adds and whose old rows get each server's own value."""
 
     @property
     def is_open(self) -> bool:
         """Whether anything waits for it."""
         return self.state is not LockState.RESOLVED
+
+    @property
+    def warning(self) -> str:
+        """What the DDL does to the union of the shards, and what to do; empty for nothing."""
+        return FILLED.format(columns=", ".join(self.filled)) if self.filled else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +308,22 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         sum(file.rows for file in held), sum(file.bytes for file in held), lock.error,
         next((heads[shard].reason for shard in (*decision.ready, *decision.conflicts) if heads[shard].reason), ""),
         lock.outcome, lock.verdict, lock.replacement, lock.done, tuple(sorted(lock.excused)),
-        tuple(_difference(heads[shard], lock, scene.owed) for shard in decision.conflicts),
+        tuple(_difference(heads[shard], lock, scene.owed) for shard in decision.conflicts), _filled(lock),
     )  # fmt: skip
+
+
+def _filled(lock: DdlLock) -> tuple[str, ...]:
+    """Return the columns whose old rows differ from server to server once the target has the lock's DDL."""
+    texts = lock.replacement or lock.entry.replacement or (lock.entry.routed,)
+    is_none = lock.verdict is Verdict.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
+    if is_none or not any(map(MAY_FILL.search, texts)):
+        return ()
+    from unshard.core.lineage import Ran  # these bring the tokenizer
+    from unshard.core.moments import filled_by_each
+
+    statement = lock.entry.statement
+    explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))
+    return tuple(name for text in texts for name in filled_by_each(Ran(text, statement.sql_mode), explicit))
 
 
 def _difference(entry: QueueEntry, lock: DdlLock, owed: Debts) -> tuple[str, ...]:

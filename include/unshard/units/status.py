@@ -18,6 +18,7 @@ from unshard.core.progress import Chunk, ChunkState, Phase
 from unshard.core.window import ShardState
 from unshard.errors import UnshardError
 from unshard.errors.source import ServerError
+from unshard.units.coordinate import LockView, views
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Remarks:
 
     passed: tuple[PassedStatement, ...] = ()
     """Statements that could not be read and concern no shard, the newest first."""
+    warned: tuple[LockView, ...] = ()
+    """Locks, open or resolved of late, behind whose DDL the target is not the union of the shards."""
 
 
 @contextlib.contextmanager
@@ -95,7 +98,9 @@ def status(task: Task, connections: Connections = environment_connections) -> tu
 def remarks(task: Task, connections: Connections = environment_connections) -> Remarks:
     """Return what the meta store has written down to be looked at."""
     with existing_meta(task, connections) as meta:
-        return Remarks(meta.aside.newest()) if meta else Remarks()
+        if meta is None:
+            return Remarks()
+        return Remarks(meta.aside.newest(), tuple(lock for lock in views(meta, resolved=True) if lock.warning))
 
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:
