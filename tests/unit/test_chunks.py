@@ -10,10 +10,8 @@ from unshard.core.checksum import KeyRange, condition
 from unshard.core.chunks import (
     is_chunked,
     next_bound,
-    pack_bounds,
     pack_key,
     ranges,
-    unpack_bounds,
     unpack_key,
     walked_columns,
 )
@@ -76,7 +74,6 @@ def test_every_row_is_in_exactly_one_chunk(rows: set[tuple[int, int]], cuts: set
 
 @given(st.lists(st.tuples(st.binary(), st.binary())))
 def test_bounds_survive_their_way(bounds: list[tuple[bytes, bytes]]) -> None:
-    assert unpack_bounds(pack_bounds(bounds)) == tuple(bounds)
     assert [unpack_key(pack_key(bound)) for bound in bounds] == bounds
 
 

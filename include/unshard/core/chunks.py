@@ -9,8 +9,7 @@ compares them in the column's own collation. ENUM and SET sort by number but com
 text, so the walk uses only the columns of the key before the first of these.
 """
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import takewhile
 
 from unshard.core.checksum import KeyRange, condition
@@ -62,13 +61,3 @@ def pack_key(key: Key | None) -> list[str] | None:
 def unpack_key(packed: list[str] | None) -> Key | None:
     """Return the bound that `pack_key` packed."""
     return None if packed is None else tuple(map(bytes.fromhex, packed))
-
-
-def pack_bounds(bounds: Sequence[Key]) -> str:
-    """Return bounds as one string, for the way from an executor."""
-    return json.dumps([pack_key(bound) for bound in bounds])
-
-
-def unpack_bounds(text: str) -> tuple[Key, ...]:
-    """Return the bounds that `pack_bounds` packed."""
-    return tuple(tuple(map(bytes.fromhex, bound)) for bound in json.loads(text))

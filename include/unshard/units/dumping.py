@@ -1,10 +1,11 @@
-"""The part of the dump that runs on executors: walk a table's key, read one chunk into a file."""
+"""The parts of the dump that speak to a source: walk a table's key; on executors, read one chunk into a file."""
 
 import contextlib
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.snapshot import begin_snapshot
 from unshard.adapters.textrows import expression, prepare, read_rows, schema_of
 from unshard.core.checksum import KeyRange, condition
-from unshard.core.chunks import key_index, next_bound, pack_bounds, unpack_key, walked_columns
+from unshard.core.chunks import Key, key_index, next_bound, unpack_key, walked_columns
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.quoting import identifier
 from unshard.errors.source import StatementRefused, StructureChanged, TableMissing
@@ -63,32 +64,36 @@ class Piece:
         return cls(chunk, TableId(schema, name), structure, lower, upper, whole)
 
 
-def plan_bounds(job: DumpJob, item: str) -> Iterable[str]:
-    """Walk the key of a table; yield the item with the bounds between its chunks."""
-    piece = Piece.from_json(item)
-    schema = job.schemas[piece.structure]
-    bounds: list[tuple[bytes, ...]] = []
-    with _connected(job, piece) as connection:
+def plan_bounds(job: DumpJob, table: TableId, structure: str) -> tuple[Key, ...]:
+    """Walk the key of a table; return the bounds between its chunks."""
+    schema = job.schemas[structure]
+    bounds: list[Key] = []
+    with _connected(job, table) as connection:
         while rows := mysql.query(
-            connection, next_bound(piece.table, schema, bounds[-1] if bounds else None, job.chunk_rows)
+            connection, next_bound(table, schema, bounds[-1] if bounds else None, job.chunk_rows)
         ):
             bounds.append(tuple(rows[0]))
-    yield json.dumps([item, pack_bounds(bounds)])
+    return tuple(bounds)
 
 
 def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
     """Read one chunk into a file of its own and mark it as dumped; yields nothing."""
     piece = Piece.from_json(item)
     path = f"{job.folder}/{piece.chunk:08d}-{uuid.uuid4().hex[:8]}.parquet"
-    with _connected(job, piece) as connection:
+    with _connected(job, piece.table) as connection:
         start = begin_snapshot(connection, job.source).location if piece.whole else None
         schema = job.schemas[piece.structure]
         arrow = schema_of(schema.written).with_metadata(_metadata(start))
         written = job.storage.write_batches(path, arrow, _rows(connection, piece, schema))
-    meta = Meta(job.target, job.meta_schema, job.task)
-    if not meta.chunks.dumped(piece.chunk, path, written.rows, written.bytes):
+    if not _meta(job.target, job.meta_schema, job.task).chunks.dumped(piece.chunk, path, written.rows, written.bytes):
         job.storage.delete(path)
     return ()
+
+
+@cache
+def _meta(target: Server, schema: str, task: str) -> Meta:
+    """Return the meta tables: what is read of their server is read once in the life of an executor."""
+    return Meta(target, schema, task)
 
 
 def start_of(storage: Storage, path: str) -> Location | None:
@@ -118,9 +123,9 @@ def _rows(connection: Connection, piece: Piece, schema: TableSchema) -> Iterator
 
 
 @contextlib.contextmanager
-def _connected(job: DumpJob, piece: Piece) -> Iterator[Connection]:
+def _connected(job: DumpJob, table: TableId) -> Iterator[Connection]:
     """Connect to the source; what a DDL in between leads to is one coded error."""
-    shard = Shard(job.source, piece.table)
+    shard = Shard(job.source, table)
     connection = mysql.connect_raw(job.server, f"source {job.source}")
     try:
         prepare(connection)

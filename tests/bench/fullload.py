@@ -1,0 +1,194 @@
+"""Part e: eight shards in two sources into one table, beside `mydumper` + `myloader` and `mariadb-dump | mariadb`.
+
+Two tables: the demo's orders with one index beside its key, and the same with four, because a loader that keeps
+indexes while it inserts pays for each of them. The peers get the merged table's name by a `sed` over what they
+dumped; for mydumper that is not measured. Each load ends with the comparison of the target with all shards.
+"""
+
+import contextlib
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.bench import cpu
+from tests.bench.cpu import Spent
+from tests.bench.figures import Figure, ratio
+from tests.bench.stand import ROOMY, endpoint, login, password
+from tests.oracle import assert_union
+from unshard.adapters.spark import map_items, open_session
+from unshard.config import load_task
+from unshard.units.run import Until, run
+from unshard.units.work import open_work
+from unshard_demo import servers, shop, spark
+from unshard_demo.processes import Program
+from unshard_demo.servers import MariaDb
+from unshard_demo.stage import TASK_FILE
+
+TARGET = "shop.orders"
+SHARDS = {source: [s.table for s in shop.SHARDS if s.source == source] for source in shop.SOURCES}
+MORE_INDEXES = (
+    "ALTER TABLE {} ADD KEY by_time (created_at), ADD KEY by_amount (amount), ADD KEY by_status (status, customer)"
+)
+THREADS = 2
+OURS, MYDUMPER, PIPE = "unshard", "mydumper, myloader", "mariadb-dump | mariadb"
+
+
+@dataclass
+class FullLoad:
+    """Two filled sources, an empty target, a warm Spark session."""
+
+    folder: Path
+    sources: Mapping[str, MariaDb]
+    target: MariaDb
+    spark: spark.SparkConnect
+    session: Any
+    indexes: str = "one index"
+    spent: dict[str, list[Spent]] = field(default_factory=dict)
+
+    def contest(self) -> None:
+        """Let everybody load once, each into an empty target."""
+        for name, load in ((PIPE, self._pipe), (MYDUMPER, self._mydumper), (OURS, self._ours)):
+            spent = load()
+            assert_union(self.sources, SHARDS, self.target, TARGET)
+            self.spent.setdefault(f"{self.indexes}: {name}", []).append(spent)
+
+    def rows(self) -> int:
+        return int(str(self.target.run(f"SELECT COUNT(*) FROM {TARGET}")[0][0]))
+
+    def _ours(self) -> Spent:
+        self.target.run("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS unshard_meta")
+        list(map_items(self.session, _import_all, ["1", "2"], 2))
+        return self._measured(self._run)
+
+    def _run(self) -> None:
+        with open_work(load_task(self.folder / "orders.yaml")) as work:
+            outcome = run(work, Until.FULL)
+        if outcome.exit_code:
+            raise SystemExit(f"the full load ended with {[str(trouble.error) for trouble in outcome.errors]}")
+
+    def _mydumper(self) -> Spent:
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
+            folders = {source: Path(name) / source for source in self.sources}
+            dumped = self._measured(lambda: self._dump(folders))
+            for path in Path(name).glob("*/shop_*.sql"):
+                table = path.name.split(".")[1]
+                subprocess.run(["sed", "-i", f"s/^INSERT INTO `{table}`/INSERT INTO `orders`/", str(path)], check=True)
+            self._empty_target()
+            loaded = self._measured(lambda: self._load(folders))
+        both = {place: seconds + loaded.cpu[place] for place, seconds in dumped.cpu.items()}
+        return Spent(dumped.wall + loaded.wall, both)
+
+    def _dump(self, folders: Mapping[str, Path]) -> None:
+        commands = [
+            ["mydumper", *_login(self.sources[source]), "--regex=^shop_", "--no-schemas", f"--threads={THREADS}",
+             "--rows=50000", f"--outputdir={folder}"]
+            for source, folder in folders.items()
+        ]  # fmt: skip
+        running = [subprocess.Popen(command) for command in commands]
+        if sum(process.wait() for process in running):
+            raise SystemExit("mydumper failed")
+
+    def _load(self, folders: Mapping[str, Path]) -> None:
+        for folder in folders.values():
+            subprocess.run(["myloader", *_login(self.target), "--database=shop", f"--threads={THREADS}",
+                            f"--directory={folder}"], check=True)  # fmt: skip
+
+    def _pipe(self) -> Spent:
+        self._empty_target()
+        return self._measured(lambda: [self._pipe_one(s, table) for s, tables in SHARDS.items() for table in tables])
+
+    def _pipe_one(self, source: str, table: str) -> None:
+        schema, _, name = table.partition(".")
+        dump = ["mariadb-dump", *login(self.sources[source]), "--no-create-info", "--single-transaction",
+                "--skip-add-locks", "--skip-disable-keys", schema, name]  # fmt: skip
+        rename, load = (
+            ["sed", f"s/^INSERT INTO `{name}`/INSERT INTO `orders`/"],
+            ["mariadb", *login(self.target), "shop"],
+        )
+        with (
+            subprocess.Popen(dump, stdout=subprocess.PIPE, env=password(self.sources[source])) as reading,
+            subprocess.Popen(rename, stdin=reading.stdout, stdout=subprocess.PIPE) as renaming,
+            subprocess.Popen(load, stdin=renaming.stdout, env=password(self.target)) as loading,
+        ):
+            for stage in (reading, renaming):
+                stage.stdout.close()  # ours: a stage whose reader has ended must hear of it
+        if reading.returncode or renaming.returncode or loading.returncode:
+            raise SystemExit(f"mariadb-dump | mariadb failed for {table}")
+
+    def _empty_target(self) -> None:
+        self.target.run("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop")
+        source, first = next((source, tables[0]) for source, tables in SHARDS.items())
+        ((_, text),) = self.sources[source].run(f"SHOW CREATE TABLE {first}")
+        self.target.run("USE shop", str(text).replace("`orders_1`", "`orders`", 1))
+
+    def _measured(self, work: Callable[[], object]) -> Spent:
+        programs: dict[str, Program] = {"spark": self.spark.program, "target": self.target.program}
+        return cpu.measure(work, programs | {source: server.program for source, server in self.sources.items()})
+
+
+def measure(rounds: int, rows: int) -> list[Figure]:
+    """Measure with shards of half of `rows` each."""
+    with _standing(rows // 2) as load:
+        for _ in range(rounds):
+            load.contest()
+        count = load.rows()
+        load.indexes = "four indexes"
+        for source, tables in SHARDS.items():
+            load.sources[source].run(*map(MORE_INDEXES.format, tables))
+        for _ in range(rounds):
+            load.contest()
+    figures = {name: _figure(name, count, spent) for name, spent in load.spent.items()}
+    ratios = [
+        ratio("e", f"{indexes}: unshard to {peer}", figures[f"{indexes}: {OURS}"], figures[f"{indexes}: {peer}"], goal)
+        for indexes in ("one index", "four indexes")
+        for peer, goal in ((MYDUMPER, ">= 2"), (PIPE, ""))
+    ]
+    return [*figures.values(), *ratios]
+
+
+def _figure(name: str, rows: int, spent: list[Spent]) -> Figure:
+    seconds = {place: statistics.median(one.cpu[place] for one in spent) for place in spent[0].cpu}
+    return Figure("e", f"full load, {name}", "rows/s", tuple(rows / one.wall for one in spent), seconds)
+
+
+@contextlib.contextmanager
+def _standing(rows: int) -> Iterator[FullLoad]:
+    with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        sources = {
+            source: stack.enter_context(servers.running(folder / source, *ROOMY, server_id=number))
+            for number, source in enumerate(shop.SOURCES, 1)
+        }
+        target = stack.enter_context(servers.running(folder / "target", *ROOMY))
+        shop.create_shards(sources, rows)
+        connect = stack.enter_context(spark.running_spark(folder / "spark"))
+        _write_task(folder, sources, target, connect.url)
+        yield FullLoad(folder, sources, target, connect, open_session(connect.url))
+
+
+def _write_task(folder: Path, sources: Mapping[str, MariaDb], target: MariaDb, url: str) -> None:
+    options = {"storage-path": str(folder / "storage"), "spark-connection": url}
+    body = {**TASK_FILE, "target-database": endpoint(target), "unshard": options}
+    (folder / "orders.yaml").write_text(yaml.safe_dump(body))
+    (folder / "sources").mkdir()
+    for source, server in sources.items():
+        (folder / "sources" / f"{source}.yaml").write_text(
+            yaml.safe_dump({"source-id": source, "from": endpoint(server)})
+        )
+
+
+def _login(server: MariaDb) -> list[str]:
+    return ["--host=127.0.0.1", f"--port={server.port}", f"--user={servers.ADMIN}", f"--password={server.password}"]
+
+
+def _import_all(_: str) -> tuple[str, ...]:
+    import unshard.units.dumping
+    import unshard.units.loading
+
+    return (unshard.units.dumping.__name__, unshard.units.loading.__name__)
