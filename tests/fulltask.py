@@ -23,6 +23,7 @@ class Settings:
     threads: int = 2
     on_duplicate: str = "error"
     spark: str = "local[2]"
+    consistency: str = "auto"
 
 
 DEFAULT = Settings()
@@ -46,7 +47,8 @@ def write_task(folder: Path, schema: str, sources: Mapping[str, MariaDb], target
              "mydumper-config-name": "d", "loader-config-name": "l"}
             for source in sources
         ],
-        "mydumpers": {"d": {"threads": settings.threads, "rows": settings.chunk_rows}},
+        "mydumpers": {"d": {"threads": settings.threads, "rows": settings.chunk_rows,
+                            "consistency": settings.consistency}},
         "loaders": {"l": {"pool-size": settings.threads, "on-duplicate": settings.on_duplicate}},
         "routes": {
             name: {"schema-pattern": schema, "table-pattern": pattern, "target-schema": f"{schema}_to",

@@ -151,6 +151,22 @@ def test_a_task_without_windows_reads_each_table_at_one_moment(full: Full) -> No
     full.compare("t", s1=["t_1"])
 
 
+@pytest.mark.parametrize("consistency", ["snapshot", "flush"])
+def test_consistency_asks_for_one_moment_per_table(full: Full, monkeypatch: pytest.MonkeyPatch,
+                                                   consistency: str) -> None:  # fmt: skip
+    """Every table is one chunk, read at the location from which its binlog counts."""
+    monkeypatch.setattr(dumps, "map_items", items_here)
+    full.sources["s1"].run(SKEWED.format(f"{full.schema}.t_1"),
+                           f"INSERT INTO {full.schema}.t_1 SELECT seq, 'v' FROM mysql.seq_1_to_2500")  # fmt: skip
+    with full.work({"t": "t_*"}, Settings(consistency=consistency), sources=("s1",)) as work:
+        before = take_snapshot(work, "s1").location
+        full.sources["s1"].run(f"INSERT INTO {full.schema}.t_1 VALUES (-1, 'later')")
+        dump(work, "s1")
+        (shard,) = work.meta.structures.shards("s1")
+        assert [chunk.rows for chunk in work.meta.chunks.of("s1")] == [2501]
+        assert shard.start is not None and before < shard.start
+
+
 def test_an_incremental_task_begins_where_the_source_is(full: Full) -> None:
     full.sources["s1"].run(SKEWED.format(f"{full.schema}.t_1"), f"INSERT INTO {full.schema}.t_1 VALUES (1, 'v')",
                              f"CREATE SEQUENCE {full.schema}.t_2")  # fmt: skip

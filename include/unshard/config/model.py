@@ -51,6 +51,8 @@ class Consistency(StrEnum):
 
     AUTO = "auto"
     """Keyed tables in chunks without a lock, repaired by the binlog; others in one snapshot."""
+    SNAPSHOT = "snapshot"
+    """Every table in one piece and one consistent snapshot of its own."""
 
 
 class ImportMode(StrEnum):

@@ -9,8 +9,9 @@ OF_PHYSICAL = "it belongs to the physical import; rows are always loaded by LOAD
 BY_WINDOW = "rows are applied window by window; unshard.window-size bounds them"
 SAFE = "safe mode lasts exactly until the position at which the dump ended"
 
-CONSISTENCIES = {"auto": Consistency.AUTO, "none": Consistency.AUTO}
-LATER_CONSISTENCIES = dict.fromkeys(("flush", "lock", "snapshot"), "a dump at one moment of the whole source")
+CONSISTENCIES = {"auto": Consistency.AUTO, "none": Consistency.AUTO, "snapshot": Consistency.SNAPSHOT,
+                 "flush": Consistency.SNAPSHOT}  # fmt: skip
+LATER_CONSISTENCIES = {"lock": "a dump under locks on all tables"}
 IMPORT_MODES = {"logical": ImportMode.LOGICAL}
 OLD_IMPORT_MODES = {"sql": "logical", "loader": "logical"}
 CONTINUOUS = "continuous validation"
@@ -38,7 +39,9 @@ MYDUMPER = Block(
         Key("rows", integer(0), "Rows of a chunk, cut along the key; 0: a table is one chunk.", 200_000),
         Key("consistency", choice(CONSISTENCIES, LATER_CONSISTENCIES),
             "How a dump sees one moment. `auto` and `none` are the same here: tables with a usable key are read in "
-            "chunks without a lock and repaired from the binlog, the others in one consistent snapshot.",
+            "chunks without a lock and repaired from the binlog, the others in one consistent snapshot. `snapshot` and "
+            "`flush` are the same here: every table is read in one piece, in a consistent snapshot of its own, from "
+            "which its binlog counts; it is not resumable inside a table.",
             Consistency.AUTO),
         Key("extra-args", text(), "Only `--consistency` with a value of the key above.", ""),
         Later("where", "a dump of some rows only"),

@@ -5,9 +5,9 @@ killed job loses the chunks that it was reading and no more. Files carry a name 
 of two executors that read one chunk, only the one that marks it keeps its file.
 
 Keyed tables are read in chunks at different moments, which the binlog repairs from P0 on. A table that
-cannot be repaired by a key (`core.chunks.is_chunked`), and every table of a task that ends with the load, is
-one chunk in one snapshot. The location of that snapshot travels inside the file and becomes the shard's
-`start` before the source is called dumped.
+cannot be repaired by a key (`core.chunks.is_chunked`), and every table of a task that ends with the load or asks
+for snapshots, is one chunk in one snapshot. The location of that snapshot travels inside the file and becomes
+the shard's `start` before the source is called dumped.
 
 | died                              | what happens                                                         |
 |-----------------------------------|----------------------------------------------------------------------|
@@ -28,6 +28,7 @@ from functools import partial
 
 from unshard.adapters import mysql, upstream
 from unshard.adapters.spark import map_items
+from unshard.config import Consistency
 from unshard.core.chunks import Key, is_chunked, pack_key, ranges, walked_columns
 from unshard.core.model import Location, Shard, TableSchema, shape_of
 from unshard.core.progress import Chunk, ChunkState, Phase
@@ -120,7 +121,12 @@ def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Ch
 
 
 def _is_walked(work: Work, job: DumpJob, schema: TableSchema) -> bool:
-    return job.chunk_rows > 0 and work.task.task_mode.syncs and bool(walked_columns(schema))
+    return job.chunk_rows > 0 and _is_repaired(work, job.source) and bool(walked_columns(schema))
+
+
+def _is_repaired(work: Work, source: str) -> bool:
+    """Whether what chunks see at different moments is made one by the binlog."""
+    return work.task.task_mode.syncs and work.task.instance(source).dump.consistency is Consistency.AUTO
 
 
 def _walk(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> Iterator[tuple[Shard, tuple[Key, ...]]]:
@@ -137,7 +143,7 @@ def _chunks(state: ShardState, bounds: Sequence[Key]) -> Iterable[Chunk]:
 
 def _piece(chunk: Chunk, shards: Sequence[ShardState], schemas: dict[str, TableSchema], work: Work) -> Piece:
     digest = next(state.structure for state in shards if state.shard == chunk.shard)
-    whole = not (is_chunked(schemas[digest]) and work.task.task_mode.syncs)
+    whole = not (is_chunked(schemas[digest]) and _is_repaired(work, chunk.shard.source))
     return Piece(chunk.id, chunk.shard.table, digest, chunk.lower, chunk.upper, whole)
 
 
