@@ -47,8 +47,8 @@ fast: $(READY) ## the unmarked tests
 format: $(READY) ## rewrite the layout of the code
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
 
-bench: $(READY) ## measure and print figures with their spread
-	@$(PYTHON) -m tests.bench
+bench: $(READY) ## measure against peers, print figures with their spread, write docs/figures.md
+	@$(PYTHON) -m tests.bench --page docs/figures.md
 
 docs: $(READY) ## rewrite the generated pages of docs/
 	@$(PYTHON) -m unshard.config.reference > docs/config.md

@@ -1,30 +1,40 @@
 """`python -m tests.bench [parts] [--rounds n] [--rows n]`: measure, print the table, write build/bench.json."""
 
 import argparse
+import importlib
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from tests.bench import replay
+from tests.bench import decode, fence, fetch, replay, windows
 from tests.bench.figures import Figure, lines, machine, page, write_json
 from tests.bench.stand import Stand, standing
 
 ROUNDS, ROWS = 3, 200_000
 Part = Callable[[Stand, int, int], list[Figure]]
-MODULES = {"e": "tests.bench.fullload", "m": "tests.bench.memory"}
+ALONE = {"e": "tests.bench.fullload", "m": "tests.bench.memory"}
 """Parts that bring servers of their own: `measure(rounds, rows)`."""
 
 
 def parts() -> dict[str, Part]:
     """Return all parts by letter, in the order of the run."""
-    from tests.bench import decode
+    found: dict[str, Part] = {letter: partial(_replayed, letter) for letter in replay.NAMES}
+    found |= {"f": decode.measure, "g": fetch.measure_fetch, "h": windows.measure_overhead}
+    found |= {"i": windows.measure_freshness, "j": fence.measure_fence}
+    there = {letter: name for letter, name in ALONE.items() if importlib.util.find_spec(name)}
+    return found | {letter: partial(_alone, name) for letter, name in there.items()}
 
-    replays: dict[str, Part] = {
-        letter: lambda stand, rounds, rows, letter=letter: replay.measure_replay(stand, letter, rounds, rows)
-        for letter in replay.NAMES
-    }
-    return replays | {"f": decode.measure}
+
+def _replayed(letter: str, stand: Stand, rounds: int, rows: int) -> list[Figure]:
+    return replay.measure_replay(stand, letter, rounds, rows)
+
+
+def _alone(name: str, _: Stand, rounds: int, rows: int) -> list[Figure]:
+    found: list[Figure] = importlib.import_module(name).measure(rounds, rows)
+    return found
 
 
 def main(given: list[str] | None = None) -> list[Figure]:
@@ -32,7 +42,7 @@ def main(given: list[str] | None = None) -> list[Figure]:
     options = arguments(given)
     began = time.monotonic()
     found: list[Figure] = []
-    with standing() as stand:
+    with standing(not options.without_spark) as stand:
         for letter, part in parts().items():
             if letter in (options.parts or parts()):
                 found += shown(part(stand, options.rounds, options.rows))
@@ -55,6 +65,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", help="letters of the parts to measure; none: all")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of a table, and about so many changes")
+    parser.add_argument("--without-spark", action="store_true", help="try the bench out: windows in this process")
     parser.add_argument("--out", default="build", help="folder of bench.json")
     parser.add_argument("--page", help="also write the figures as Markdown to this file")
     return parser.parse_args(given)

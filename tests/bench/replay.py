@@ -69,7 +69,7 @@ def unshard(stand: Stand, backlog: Backlog) -> Spent:
             while run_window(work, SOURCE).moved:
                 pass
 
-        spent = measure(windows, {"spark": stand.spark_program, "server": target.program})
+        spent = measure(windows, {**stand.programs, "server": target.program})
         stand.check(backlog, target)
     return spent
 

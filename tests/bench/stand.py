@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from tests.bench.workloads import SCHEMA, Workload
+from tests.localspark import LocalSpark
 from unshard.adapters import mysql, upstream
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.spark import map_items, open_session
@@ -60,6 +61,8 @@ class Stand:
     source: MariaDb
     stack: contextlib.ExitStack
     backlogs: dict[Workload, Backlog]
+    with_spark: bool = True
+    """Without it windows run in this process, which tries the bench out but compares nothing."""
     copies: int = 0
 
     @cached_property
@@ -68,16 +71,18 @@ class Stand:
         return server, open_session(server.url)
 
     @property
-    def spark_program(self) -> Program:
-        return self._connect[0].program
+    def programs(self) -> Mapping[str, Program]:
+        """What windows take CPU seconds of, besides the target."""
+        return {"spark": self._connect[0].program} if self.with_spark else {}
 
     @property
     def session(self) -> Any:
-        return self._connect[1]
+        return self._connect[1] if self.with_spark else LocalSpark()
 
     def warm(self) -> None:
         """Let Spark's Python workers be there with their imports: idle ones go after a minute."""
-        list(map_items(self.session, _import_all, ["1", "2"], 2))
+        if self.with_spark:
+            list(map_items(self.session, _import_all, ["1", "2"], 2))
 
     def backlog(self, workload: Workload) -> Backlog:
         """Return the changes of a workload, which are written once."""
@@ -87,14 +92,16 @@ class Stand:
 
     def _write(self, workload: Workload) -> Backlog:
         self.source.run(*workload.prepare(), "FLUSH BINARY LOGS")
-        base = self.folder / "bases" / workload.name
+        self.copies += 1
+        base = self.folder / f"base-{self.copies}"
         with servers.running(base, *ROOMY) as server:
             server.run(f"CREATE DATABASE {SCHEMA}")
             copy_table(self.source, server, workload)
         begins, gtid = self._end()
-        self.source.run(*workload.write())
+        self.source.run("DO 0", *workload.write())
         ends, _ = self._end()
-        folder = self.folder / "relays" / workload.name
+        folder = self.folder / f"relay-{self.copies}"
+        folder.mkdir()
         relay.pull(SOURCE, self.source.server, RelayStore(folder), begins, until=ends)
         return Backlog(workload, begins, gtid, ends, base / "data", folder, checksum(self.source, workload))
 
@@ -138,13 +145,13 @@ class Stand:
 
 
 @contextlib.contextmanager
-def standing() -> Iterator[Stand]:
+def standing(with_spark: bool = True) -> Iterator[Stand]:
     """Start the source; Spark starts with the first part that needs it."""
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         source = stack.enter_context(servers.running(folder / "source", *ROOMY, server_id=1))
         source.run(f"CREATE DATABASE {SCHEMA}")
-        yield Stand(folder, source, stack, {})
+        yield Stand(folder, source, stack, {}, with_spark)
 
 
 def write_task(folder: Path, workload: Workload, source: MariaDb, target: MariaDb,
