@@ -11,7 +11,10 @@ import yaml
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from unshard.config import load_task
-from unshard.units.precheck import SOURCE_PRIVILEGES, TARGET_PRIVILEGES, Severity, precheck
+from unshard.core.prechecks import Severity
+from unshard.units.checksource import REPLICATION
+from unshard.units.checktarget import PRIVILEGES
+from unshard.units.precheck import precheck
 from unshard.units.run import Outcome, run
 from unshard.units.validate import validate
 from unshard.units.work import open_work
@@ -118,7 +121,7 @@ def test_a_whole_run_needs_no_more_than_the_documented_grants(world: World) -> N
 def test_every_documented_grant_of_the_target_is_asked_for(world: World) -> None:
     scope, account = world.names["`shop`"], f"t{world.schema}"
     task = load_task(world.path)
-    for privilege in TARGET_PRIVILEGES:
+    for privilege in PRIVILEGES:
         world.target.run(f"REVOKE {privilege} ON {scope}.* FROM {account}")
         found = [item for item in precheck(task) if item.code]
         assert [(item.code, item.name) for item in found] == [("US-2306", "target_privilege")]
@@ -132,4 +135,4 @@ def test_the_page_grants_what_is_asked_for_and_no_more() -> None:
                   for name in line.removeprefix("GRANT").partition(" ON ")[0].split(",")}
         for account in ("unshard_source", "unshard_target")
     }  # fmt: skip
-    assert granted == {"unshard_source": {"SELECT", *SOURCE_PRIVILEGES}, "unshard_target": set(TARGET_PRIVILEGES)}
+    assert granted == {"unshard_source": {"SELECT", *REPLICATION}, "unshard_target": set(PRIVILEGES)}

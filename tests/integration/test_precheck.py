@@ -1,29 +1,36 @@
 """Prechecks on real servers: each thing that would stop a task is found, named and coded."""
 
+import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
 
+from unshard.adapters import mysql
 from unshard.config import load_task
+from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.prechecks import Item, Severity
 from unshard.errors import UnshardError
-from unshard.units.precheck import Item, Severity, precheck, raise_if_failed
+from unshard.units.checktarget import _unknown_collations
+from unshard.units.precheck import precheck, raise_if_failed
 from unshard_demo import servers
 
 pytestmark = pytest.mark.integration
 
 TASK = """
 name: {schema}
-task-mode: all
+task-mode: {mode}
 shard-mode: pessimistic
 meta-schema: {schema}_meta
 target-database: {{host: 127.0.0.1, port: {target}, user: {target_user}, password-env: TARGET_PASSWORD}}
 mysql-instances:
-  - {{source-id: s1, route-rules: {rules}, block-allow-list: all}}
-  - {{source-id: s2, route-rules: {rules}, block-allow-list: all}}
+  - {{source-id: s1, route-rules: {rules}, block-allow-list: all{instance}}}
+  - {{source-id: s2, route-rules: {rules}, block-allow-list: all{instance}}}
 routes:
 {routes}
 block-allow-list:
   all: {{do-dbs: ["{schema}_*"]}}
+{extra}
 """
 ROUTE = (
     '  {name}: {{schema-pattern: "{schema}_*", table-pattern: "{pattern}", target-schema: {target}, target-table: t}}\n'
@@ -38,6 +45,7 @@ class World:
         self.s1, self.s2, self.target, self.schema, self.folder = source_1, source_2, target, schema, folder
         self.routes = ROUTE.format(name="all", schema=schema, pattern="t_*", target=schema)
         self.rules = "[all]"
+        self.mode, self.instance, self.extra = "all", "", ""
         self.target_user = "admin"
         self.sources = {"s1": (source_1.port, "admin"), "s2": (source_2.port, "admin")}
         for source in (source_1, source_2):
@@ -52,7 +60,8 @@ class World:
             )
         path = self.folder / "task.yaml"
         path.write_text(TASK.format(schema=self.schema, target=self.target.port, target_user=self.target_user,
-                                    rules=self.rules, routes=self.routes))  # fmt: skip
+                                    rules=self.rules, routes=self.routes, mode=self.mode, instance=self.instance,
+                                    extra=self.extra))  # fmt: skip
         return precheck(load_task(path))
 
     def problems(self) -> list[tuple[str, str, str]]:
@@ -274,3 +283,69 @@ def test_rules_that_match_nothing_are_named_once_for_all_sources(world: World) -
 def test_sequence_that_would_be_a_shard_is_left_out_with_a_warning(world: World) -> None:
     world.s1.run(f"CREATE SEQUENCE {world.schema}_1.t_9")
     assert world.problems() == [("US-2313", "warning", "source s1")]
+
+
+def found(world: World) -> list[tuple[str, str, str]]:
+    return [(item.name, item.severity, item.code) for item in world.items() if item.code]
+
+
+def test_a_key_that_two_shards_have_is_found_before_the_load(world: World) -> None:
+    world.s1.run(f"INSERT INTO {world.schema}_1.t_1 VALUES (1, 'a'), (7, 'b')")
+    world.s2.run(f"INSERT INTO {world.schema}_1.t_2 SELECT seq, seq FROM mysql.seq_7_to_90")
+    assert found(world) == [("key_overlap", "error", "US-2326")]
+    (item,) = [item for item in world.items() if item.code]
+    assert f"s1 {world.schema}_1.t_1 and s2 {world.schema}_1.t_2" in item.message and "the key 7" in item.message
+    world.extra = "ignore-checking-items: [key_overlap]"
+    assert found(world) == [("key_overlap", "ignored", "US-2326")]
+    raise_if_failed(world.items())
+
+
+def test_shards_that_number_their_rows_are_a_warning(world: World) -> None:
+    for source in (world.s1, world.s2):
+        for table in ("t_1", "t_2"):
+            source.run(f"ALTER TABLE {world.schema}_1.{table} MODIFY id int AUTO_INCREMENT")
+    assert found(world) == [("auto_increment_ID", "warning", "US-2325")]
+
+
+def test_an_online_ddl_under_way_and_foreign_keys_are_warnings(world: World) -> None:
+    world.s1.run(
+        TABLE.format(f"{world.schema}_1._t_1_gho"),
+        f"ALTER TABLE {world.schema}_1.t_2 ADD FOREIGN KEY (id) REFERENCES {world.schema}_1.t_1 (id)",
+    )
+    assert found(world) == [("online_ddl", "warning", "US-2322"), ("table_schema", "warning", "US-2327")]
+
+
+def test_more_connections_than_the_server_gives(world: World) -> None:
+    world.extra = "mydumpers: {global: {threads: 100000}}\nloaders: {global: {pool-size: 100000}}"
+    world.instance = ", mydumper-config-name: global, loader-config-name: global"
+    assert found(world) == [("conn_number", "warning", "US-2328")] * 3
+
+
+def test_a_start_whose_binlog_is_gone(world: World) -> None:
+    world.mode, world.instance = "incremental", ", meta: {binlog-name: mysql-bin.999999, binlog-pos: 4}"
+    assert found(world) == [("meta_position", "error", "US-2329")] * 2
+
+
+def test_a_disk_that_is_too_small(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
+    assert found(world) == [("free_space", "warning", "US-2331")]
+
+
+def test_a_short_retention_and_a_server_id_that_is_there_twice(world: World, server_folder: Path) -> None:
+    options = ("--expire-logs-days=0.5", "--log-bin=mysql-bin")
+    ((own,),) = world.s1.run("SELECT @@server_id")
+    with servers.running(server_folder / world.schema, *options, server_id=int(own)) as other:
+        other.run(f"CREATE DATABASE {world.schema}_1", TABLE.format(f"{world.schema}_1.t_1"))
+        world.sources["s2"] = (other.port, "admin")
+        assert found(world) == [("binlog_retention", "warning", "US-2321"), ("server_id", "warning", "US-2323")]
+
+
+def test_a_collation_that_the_target_does_not_know(target) -> None:
+    with contextlib.closing(mysql.connect(target.server)) as connection:
+        known = TableSchema((column("latin1", "latin1_bin"), column("utf8mb4", "utf8mb4_0900_xx_ci")), (), "")
+        (error,) = _unknown_collations(connection, {TableId("a", "b"): {Shard("s", TableId("c", "d")): known}})
+    assert error.code == "US-2330" and "utf8mb4_0900_xx_ci" in error.message
+
+
+def column(charset: str, collation: str) -> Column:
+    return Column("c", "varchar", "varchar(9)", True, charset, collation, None, "")

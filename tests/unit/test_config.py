@@ -412,7 +412,6 @@ LATER = {
     "expression filters": instance("expression-filters: [e]"),
     "validators": MINIMAL + "validators: {global: {mode: full}}\n",
     "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
-    "prechecks": MINIMAL + "ignore-checking-items: [all]\n",
     "collation": MINIMAL + "collation_compatible: strict\n",
     "physical import": instance("loader: {import-mode: physical}"),
     "import into": instance("loader: {import-mode: import-into}"),

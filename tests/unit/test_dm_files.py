@@ -23,7 +23,6 @@ LATER = {
     "online-ddl-scheme": ("online-ddl-scheme",),
     "shadow tables": ("shadow-table-rules",),
     "trash tables": ("trash-table-rules",),
-    "prechecks": ("ignore-checking-items",),
     "collations": ("collation_compatible",),
     "remove-meta": ("remove-meta",),
     "where": ("mydumpers", "global", "where"),

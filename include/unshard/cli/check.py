@@ -8,7 +8,8 @@ from pathlib import Path
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
-from unshard.units.precheck import Item, Severity, precheck
+from unshard.core.prechecks import Item, Severity
+from unshard.units.precheck import precheck
 from unshard.units.status import loaded_sources
 
 
@@ -47,4 +48,5 @@ def _told(item: Item) -> str:
 def _summary(task: str, counts: Counter[Severity]) -> str:
     errors, warnings = counts[Severity.ERROR], counts[Severity.WARNING]
     verdict = "can run" if not errors else "cannot run yet"
-    return f"task {task} {verdict}: {errors} error(s), {warnings} warning(s), {counts[Severity.OK]} ok"
+    ignored = f", {counts[Severity.IGNORED]} ignored" if counts[Severity.IGNORED] else ""
+    return f"task {task} {verdict}: {errors} error(s), {warnings} warning(s), {counts[Severity.OK]} ok{ignored}"

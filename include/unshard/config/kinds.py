@@ -78,12 +78,12 @@ def boolean() -> Kind:
     return Kind("boolean", read)
 
 
-def choice(values: Mapping[str, StrEnum], later: Mapping[str, str] | None = None,
+def choice(values: Mapping[str, str], later: Mapping[str, str] | None = None,
            old: Mapping[str, str] | None = None) -> Kind:  # fmt: skip
     """One of a few words; `later` are words of DM that a later version brings, `old` ones have newer names."""
     shown = ", ".join(f"`{value}`" for value in values if value)
 
-    def read(node: Node, place: Place) -> StrEnum:
+    def read(node: Node, place: Place) -> str:
         value = scalar(node, place, f"one of {', '.join(values)}")
         if later and value in later:
             raise LaterKey(str(place), f"{place.path.rpartition('.')[2]}: {value}", later[value])

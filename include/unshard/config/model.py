@@ -180,6 +180,8 @@ class Task:
     target: Endpoint
     instances: tuple[Instance, ...]
     options: Options
+    ignored_checks: tuple[str, ...] = ()
+    """Prechecks that stop nothing."""
     warnings: tuple[str, ...] = ()
     """What was accepted but should be changed; for a human, on every start."""
 

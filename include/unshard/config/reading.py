@@ -70,6 +70,7 @@ def load_task(path: Path) -> Task:
         target=endpoint(values["target-database"]),
         instances=instances,
         options=_options(options, folder),
+        ignored_checks=values["ignore-checking-items"],
         warnings=tuple(values.place.notes),
     )
 

@@ -10,6 +10,7 @@ from unshard.config.sourcekeys import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
 from unshard.core.extract import Origin
 from unshard.core.mapping import Expression
+from unshard.core.prechecks import IGNORABLE
 
 ONLINE_DDL = "online DDL (gh-ost, pt-osc)"
 EVENT_FILTERS = "binlog event filters"
@@ -175,6 +176,8 @@ TASK = Block(
         Key("loaders", named(LOADER), "Settings of the load by name, see below.", shown="none"),
         Key("syncers", named(SYNCER), "Settings of windows by name, see below.", shown="none"),
         Key("validators", named(VALIDATOR), "DM's continuous validation by name, see below.", shown="none"),
+        Key("ignore-checking-items", texts(choice({name: name for name in IGNORABLE})), "Prechecks whose problems are "
+            "shown and stop nothing, by name; `all` for every one.", (), shown="none"),
         Key("unshard", nested(OPTIONS), "What DM has no key for, see below."),
         Later("strict-optimistic-shard-mode", "the optimistic shard mode", ("false",)),
         Later("online-ddl", ONLINE_DDL, ("false",)),
@@ -183,7 +186,6 @@ TASK = Block(
         Later("trash-table-rules", ONLINE_DDL),
         Later("filters", EVENT_FILTERS),
         Later("expression-filter", ROW_FILTERS),
-        Later("ignore-checking-items", "leaving out single prechecks"),
         Later("collation_compatible", "adding collations to CREATE TABLE", ("loose",)),
         Later("remove-meta", "forgetting the state of a task", ("false",)),
         Ignored("clean-dump-file", "the storage path is cleaned by unshard's own rules", ("true",)),

@@ -1,0 +1,177 @@
+"""Prechecks as values: what an item is, which items there are, and what the answers of servers mean.
+
+The names are DM's where DM has the item (`ignore-checking-items` of a DM task file goes on to work); DM's items
+for its physical import are known and check nothing, because rows are loaded by SQL.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.errors import UnshardError
+from unshard.errors.prechecks import (
+    CaseRulesDiffer,
+    KeysCountUp,
+    OnlineDdlUnderWay,
+    RetentionShort,
+    ServerIdTwice,
+    VersionUntested,
+)
+
+ITEMS = {
+    "version": "the make and version of the server",
+    "server_id": "`server_id` is not 0, and no two sources have the same",
+    "binlog_enable": "`log_bin` is on",
+    "binlog_format": "`binlog_format` is ROW",
+    "binlog_row_image": "`binlog_row_image` is FULL",
+    "binlog_row_metadata": "what the binlog says about columns",
+    "binlog_retention": "the source keeps its binlog for a day at least",
+    "binlog_db": "the server's own filters hide no shard",
+    "replication_privilege": "the account may read the binlog",
+    "dump_privilege": "the account may read every shard and take a snapshot",
+    "conn_number": "the server has room for the connections of the task",
+    "shards": "the source has shards",
+    "routes": "the routes send every table to one place",
+    "table_schema": "foreign keys, keys, engines",
+    "online_ddl": "no gh-ost or pt-online-schema-change is under way",
+    "meta_position": "the source still has the binlog that `meta` names",
+    "schema_of_shard_tables": "the shards of a target are alike",
+    "auto_increment_ID": "the shards of a target do not number their rows each by itself",
+    "sequence": "no SEQUENCE is taken for a table",
+    "column_mapping": "ids fit into the bits of column mappings, which keep the shards apart",
+    "key_overlap": "sampled keys of a shard are in no other shard",
+    "server_settings": "the servers compare names of tables alike",
+    "rules": "every route and every entry of a list matches something",
+    "local_infile": "the target takes LOAD DATA LOCAL",
+    "meta_schema": "privileges on the meta schema",
+    "target_privilege": "privileges on the target schemas",
+    "target_tables": "target tables that exist fit",
+    "collation": "the target knows the collations of the shards",
+    "free_space": "the storage path has room for the dump",
+}
+"""What is checked, by the names that `ignore-checking-items` takes; `reachable` cannot be left out."""
+
+PHYSICAL_ONLY = ("empty_region", "region_distribution", "downstream_version", "downstream_mutex_features",
+                 "downstream_table_empty", "primary_key")  # fmt: skip
+"""DM's items that have nothing to check here."""
+EVERYTHING = "all"
+IGNORABLE = (EVERYTHING, *ITEMS, *PHYSICAL_ONLY)
+
+TESTED = {"mariadb": ((10, 5), (12, 0)), "mysql": ((5, 6), (10, 0))}
+"""Versions that are read, the first and the first that is not, by the make of the server."""
+KEPT_AT_LEAST = timedelta(days=1)
+GHOST = re.compile(r"_(?P<table>.+)_(gho|ghc|new)\Z")
+"""Tables of gh-ost and of pt-online-schema-change, by what their names are made of."""
+
+
+class Severity(StrEnum):
+    """What an item means for the task."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+    IGNORED = "ignored"
+    """A problem that the task file wants to be left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that was checked in one place."""
+
+    name: str
+    severity: Severity
+    place: str
+    message: str
+    code: str = ""
+    remedy: str = ""
+
+
+def problem(name: str, place: str, error: UnshardError, severity: Severity = Severity.ERROR) -> Item:
+    """Return the item of a problem, with the error's code and next step."""
+    return Item(name, severity, place, error.message, error.code, error.hint.format_map(vars(error)))
+
+
+def verdict(
+    name: str, place: str, errors: Iterable[UnshardError], fine: str, severity: Severity = Severity.ERROR
+) -> list[Item]:
+    """Return one item per problem, or the one that says that it is fine."""
+    return [problem(name, place, error, severity) for error in errors] or [Item(name, Severity.OK, place, fine)]
+
+
+def ignoring(items: Iterable[Item], names: Collection[str]) -> tuple[Item, ...]:
+    """Return the items, the problems of those names marked as ignored instead of being problems."""
+
+    def is_left_out(item: Item) -> bool:
+        return bool(item.code) and item.name in ITEMS and (EVERYTHING in names or item.name in names)
+
+    return tuple(replace(item, severity=Severity.IGNORED) if is_left_out(item) else item for item in items)
+
+
+def version_problems(place: str, version: str) -> list[UnshardError]:
+    """Return the warning that nobody has tried this version."""
+    make = "mariadb" if "mariadb" in version.lower() else "mysql"
+    first, beyond = TESTED[make]
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and first <= (int(numbers[1]), int(numbers[2])) < beyond:
+        return []
+    shown = [".".join(map(str, each)) for each in (first, beyond)]
+    return [VersionUntested(place, version, shown[0], shown[1])]
+
+
+def kept_for(values: Mapping[str, str]) -> timedelta | None:
+    """Return how long the server keeps its binlog; None for ever (both variables of MariaDB and MySQL)."""
+    seconds = float(values.get("binlog_expire_logs_seconds") or 0)
+    days = float(values.get("expire_logs_days") or 0)
+    return timedelta(seconds=seconds or days * 86400) if seconds or days else None
+
+
+def retention_problems(source: str, kept: timedelta | None) -> list[UnshardError]:
+    """Return the warning that the binlog may be gone before it is read."""
+    return [RetentionShort(source, str(kept))] if kept is not None and kept < KEPT_AT_LEAST else []
+
+
+def under_way(source: str, tables: Iterable[TableId]) -> list[UnshardError]:
+    """Return a warning for each table that looks like the ghost of another one of the same source."""
+    known = set(tables)
+    pairs = ((table, found["table"]) for table in sorted(known) if (found := GHOST.fullmatch(table.name)))
+    return [
+        OnlineDdlUnderWay(source, str(ghost), str(TableId(ghost.schema, name)))
+        for ghost, name in pairs
+        if TableId(ghost.schema, name) in known
+    ]
+
+
+def same_server_ids(ids: Mapping[str, str]) -> list[UnshardError]:
+    """Return a warning for each server id that several sources have."""
+    by_id: dict[str, list[str]] = {}
+    for source, number in ids.items():
+        by_id.setdefault(number, []).append(source)
+    return [ServerIdTwice(", ".join(sources), number) for number, sources in by_id.items() if len(sources) > 1]
+
+
+def case_rules(settings: Mapping[str, str]) -> list[UnshardError]:
+    """Return the warning that `lower_case_table_names` is not the same everywhere; by server."""
+    told = ", ".join(f"{place}: {value}" for place, value in settings.items())
+    return [CaseRulesDiffer(told)] if len(set(settings.values())) > 1 else []
+
+
+def counting_up(target: TableId, shards: Mapping[Shard, TableSchema], apart: Collection[str]) -> list[UnshardError]:
+    """Return the warning that several shards number their rows, with no other column in the key to tell them apart."""
+    counting = sorted(shard for shard, schema in shards.items() if _counts_up(schema))
+    if len(counting) < 2 or apart:
+        return []
+    return [KeysCountUp(str(target), len(counting), str(counting[0]), str(counting[1]))]
+
+
+def _counts_up(schema: TableSchema) -> bool:
+    key = {name.lower() for name in schema.key}
+    return any("auto_increment" in column.extra and column.name.lower() in key for column in schema.columns)
+
+
+def shortened(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

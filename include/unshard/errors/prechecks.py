@@ -1,0 +1,165 @@
+"""US-232x: what the prechecks find that is no error of a server."""
+
+from dataclasses import dataclass
+
+from unshard.errors.base import Scope
+from unshard.errors.source import SourceError
+
+
+@dataclass(eq=False)
+class VersionUntested(SourceError):
+    """Nobody has tried this version of the server."""
+
+    place: str
+    version: str
+    first: str
+    beyond: str
+
+    code = "US-2320"
+    template = "{place} is {version}, tested are versions from {first} to below {beyond}"
+    hint = "try it with `unshard run` and `unshard validate` on a copy first"
+
+
+@dataclass(eq=False)
+class RetentionShort(SourceError):
+    """The source may delete its binlog before it has been read."""
+
+    source: str
+    kept: str
+
+    code = "US-2321"
+    template = "source {source} keeps its binlog for {kept} only"
+    hint = "set binlog_expire_logs_seconds (or expire_logs_days) to more than the full load and any pause takes"
+
+
+@dataclass(eq=False)
+class OnlineDdlUnderWay(SourceError):
+    """A table is there that gh-ost or pt-online-schema-change makes while it changes another."""
+
+    source: str
+    ghost: str
+    table: str
+
+    code = "US-2322"
+    template = "source {source} has {ghost}, as a tool has that changes {table} online"
+    hint = "let the tool end first, or drop what it left; its tables must not be on the block-allow list"
+
+
+@dataclass(eq=False)
+class ServerIdTwice(SourceError):
+    """Two sources say that they are the same server."""
+
+    sources: str
+    number: str
+
+    code = "US-2323"
+    template = "the sources {sources} have the same server_id {number}"
+    hint = "give each server an id of its own, or check that the addresses are not the same server"
+
+
+@dataclass(eq=False)
+class CaseRulesDiffer(SourceError):
+    """Names of tables are compared in different ways."""
+
+    told: str
+
+    code = "US-2324"
+    template = "lower_case_table_names differs: {told}"
+    hint = "tables whose names differ in case only would be one elsewhere; rename such tables"
+
+
+@dataclass(eq=False)
+class KeysCountUp(SourceError):
+    """Several shards of a target number their rows, each from 1."""
+
+    target: str
+    count: int
+    first: str
+    other: str
+
+    code = "US-2325"
+    template = "{count} shards of {target} number their rows by AUTO_INCREMENT, {first} and {other} among them"
+    hint = "unless their numbers are kept apart, add a column that a route extracts to the target's key"
+
+
+@dataclass(eq=False)
+class KeysOverlap(SourceError):
+    """Two shards of a target have a row with the same key."""
+
+    target: str
+    key: str
+    first: str
+    other: str
+
+    code = "US-2326"
+    template = "shards {first} and {other} of {target} both have a row with the key {key}"
+    hint = (
+        "remove one, or add a column that a route extracts to the target's key, or set `on-duplicate` of the "
+        "loader to `replace` or `ignore`"
+    )
+
+
+@dataclass(eq=False)
+class ForeignKeysLeft(SourceError):
+    """Shards have foreign keys, which the target does not get."""
+
+    source: str
+    tables: str
+
+    code = "US-2327"
+    template = "source {source} has foreign keys at {tables}"
+    hint = "the target does not enforce them, and rows that ON DELETE or ON UPDATE changes are in no binlog"
+
+
+@dataclass(eq=False)
+class ConnectionsScarce(SourceError):
+    """The server has not room for the connections of the task."""
+
+    place: str
+    needed: int
+    free: int
+
+    code = "US-2328"
+    template = "{place} has {free} free connections, the task opens up to {needed}"
+    hint = "raise max_connections there, or lower `threads` of the mydumper or loader block"
+
+
+@dataclass(eq=False)
+class StartGone(SourceError):
+    """The binlog file that a task should begin with is not there."""
+
+    source: str
+    file: str
+    first: str
+
+    code = "US-2329"
+    template = "source {source} has no binlog file {file}, its first is {first}"
+    hint = "take a position that exists (SHOW BINARY LOGS), or let the task load everything anew (task-mode all)"
+
+
+@dataclass(eq=False)
+class CollationUnknown(SourceError):
+    """The target does not know a collation of the shards."""
+
+    scope = Scope.CONFIG
+    target: str
+    collation: str
+    column: str
+
+    code = "US-2330"
+    template = "the target does not know the collation {collation}, which column {column} of {target} has"
+    hint = "create the target table beforehand with a collation that compares keys alike, or another target version"
+
+
+@dataclass(eq=False)
+class StorageShort(SourceError):
+    """The storage path has not the room that the dump may take."""
+
+    scope = Scope.CONFIG
+    path: str
+    free: int
+    needed: int
+
+    code = "US-2331"
+    template = "{path} has {free} bytes free, the shards have about {needed} bytes"
+    hint = "free some space or set `storage-path` to a larger disk"

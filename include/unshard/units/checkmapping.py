@@ -1,0 +1,56 @@
+"""Whether column mappings fit the ids that the shards have, and keep the shards of a target apart."""
+
+from collections.abc import Iterator, Mapping
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.config import Instance, Task
+from unshard.core.literals import INTEGERS
+from unshard.core.mapping import Mapped, PartitionId, overlaps
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.prechecks import Item, verdict
+from unshard.errors import UnshardError
+from unshard.errors.target import MappedIdsTooLarge, MappingOverlap
+
+
+def mapped_ids(instance: Instance, connection: Connection, schemas: Mapping[TableId, TableSchema]) -> list[Item]:
+    """Check that the ids of a source's shards leave the bits free that its mappings need."""
+    if not instance.routing.mappings:
+        return []
+    errors = list(_ids_too_large(connection, instance, schemas))
+    return verdict("column_mapping", f"source {instance.source.id}", errors, "all ids fit into their bits")
+
+
+def mapped_apart(task: Task, groups: Mapping[TableId, Mapping[Shard, TableSchema]]) -> list[Item]:
+    """See that column mappings keep the ids of all shards of a target apart."""
+    items: list[Item] = []
+    for target, shards in sorted(groups.items()):
+        mapped = {shard: task.instance(shard.source).routing.reshaping(shard.table).mapped for shard in shards}
+        if any(mapped.values()):
+            found = overlaps({str(shard): (schema, mapped[shard]) for shard, schema in shards.items()})
+            errors = [MappingOverlap(str(target), name, o.first, o.second, o.start) for name, o in found.items()]
+            items += verdict("column_mapping", f"target {target}", errors, f"{len(shards)} shards are kept apart")
+    return items
+
+
+def _ids_too_large(
+    connection: Connection, instance: Instance, schemas: Mapping[TableId, TableSchema]
+) -> Iterator[UnshardError]:
+    """Ask the shards whose mapped column an index begins with for their ids: others would be read in full."""
+    for table, schema in schemas.items():
+        for each in instance.routing.reshaping(table).mapped:
+            if not isinstance(each.change, PartitionId) or not _is_asked(schema, each):
+                continue
+            name = mysql.identifier(each.source)
+            sql = f"SELECT MIN({name}) + 0, MAX({name}) + 0 FROM {mysql.table_name(table)}"  # noqa: S608
+            ((low, high),) = mysql.query(connection, sql)
+            if low is not None and (int(low) < 0 or int(high) >> each.change.free):
+                shard = str(Shard(instance.source.id, table))
+                yield MappedIdsTooLarge(shard, each.source, int(low), int(high), each.change.free, each.rule)
+
+
+def _is_asked(schema: TableSchema, mapped: Mapped) -> bool:
+    column = next((c for c in schema.columns if c.name.lower() == mapped.source.lower()), None)
+    firsts = {index.columns[0].lower() for index in schema.indexes}
+    return column is not None and column.data_type in INTEGERS and mapped.source.lower() in firsts

@@ -1,0 +1,238 @@
+"""What a source is asked before a task begins: its settings, the account's privileges, its shards."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, structures
+from unshard.config import Connections, Instance, resolve
+from unshard.core import grants
+from unshard.core.model import TableId, TableSchema
+from unshard.core.prechecks import (
+    Item,
+    Severity,
+    kept_for,
+    problem,
+    retention_problems,
+    shortened,
+    under_way,
+    verdict,
+    version_problems,
+)
+from unshard.errors import UnshardError
+from unshard.errors.prechecks import ConnectionsScarce, ForeignKeysLeft, StartGone
+from unshard.errors.source import (
+    BinlogDisabled,
+    BinlogHidesSchemas,
+    BinlogSettingWrong,
+    FlavorWrong,
+    KeylessTable,
+    NoShards,
+    NotTransactional,
+    PrivilegesMissing,
+    SequenceLeftOut,
+    ServerIdZero,
+    StatementRefused,
+)
+from unshard.units.checkmapping import mapped_ids
+from unshard.units.discover import Found, find_shards
+
+REPLICATION = ("REPLICATION SLAVE", "REPLICATION CLIENT")
+TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb"})
+EXTRA_CONNECTIONS = 3
+"""Relay, snapshot and status, beside the threads of the dump."""
+VARIABLES = ("version", "server_id", "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata",
+             "local_infile", "max_connections", "lower_case_table_names", "expire_logs_days",
+             "binlog_expire_logs_seconds", "sql_mode")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What one source told: its items, shards and their structures."""
+
+    items: tuple[Item, ...]
+    found: Found | None = None
+    schemas: Mapping[TableId, TableSchema] | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
+    """What the rows of its shards take there, as the server estimates it."""
+
+
+def check_source(instance: Instance, connections: Connections, is_loaded: bool) -> Checked:
+    """Ask one source everything; one that does not answer is an item like the others."""
+    place = f"source {instance.source.id}"
+    try:
+        with closing(mysql.connect(resolve(instance.source.endpoint, connections), place)) as connection:
+            return _ask(instance, connection, is_loaded)
+    except UnshardError as error:
+        return Checked((problem("reachable", place, error),))
+
+
+def _ask(instance: Instance, connection: Connection, is_loaded: bool) -> Checked:
+    source, place = instance.source.id, f"source {instance.source.id}"
+    values = variables(connection)
+    known = granted(connection)
+    found = find_shards(connection, instance)
+    readable, refused = _readable(connection, found.targets, known)
+    schemas = structures.read_schemas(connection, readable)
+    zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
+    no_shards = [] if found.targets or found.problems else [NoShards(source, account(connection), found.seen)]
+    refused += [] if "mariadb" in values["version"].lower() else lacking(connection, place, ("RELOAD",), known)
+    needed = instance.dump.threads + EXTRA_CONNECTIONS
+    items = [
+        Item("reachable", Severity.OK, place, "answers"),
+        *(verdict("version", place, _flavor(instance, values["version"]), "")
+          if _flavor(instance, values["version"])
+          else verdict("version", place, version_problems(place, values["version"]), values["version"],
+                       Severity.WARNING)),
+        *verdict("server_id", place, zero, values["server_id"]),
+        *_binlog_items(source, place, values),
+        *verdict("replication_privilege", place, lacking(connection, place, REPLICATION, known), "granted"),
+        *verdict("dump_privilege", place, refused, f"SELECT on {len(readable)} shards"),
+        *verdict("conn_number", place, scarce(connection, place, values, needed), f"room for {needed}",
+                 Severity.WARNING),
+        *verdict("shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards"),
+        *verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
+        *verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
+        *verdict("online_ddl", place, under_way(source, found.targets), "no tool changes a shard", Severity.WARNING),
+        *_table_items(source, place, schemas, found.engines, _referring(connection, found.targets)),
+        *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
+        *mapped_ids(instance, connection, schemas),
+    ]  # fmt: skip
+    if instance.start is not None and not is_loaded:
+        gone = _start_gone(connection, source, instance.start.file)
+        items += verdict("meta_position", place, gone, str(instance.start))
+    return Checked(tuple(items), found, schemas, values, _bytes(connection, found.targets))
+
+
+def variables(connection: Connection) -> dict[str, str]:
+    """Return the server's settings that anything here depends on."""
+    marks = ", ".join(["%s"] * len(VARIABLES))
+    rows = mysql.query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", VARIABLES)
+    return {name: str(value) for name, value in rows}
+
+
+def granted(connection: Connection) -> tuple[grants.Grant, ...]:
+    """Return what the account may do."""
+    return grants.parse(line for (line,) in mysql.query(connection, "SHOW GRANTS"))
+
+
+def lacking(
+    connection: Connection, where: str, privileges: Sequence[str], known: Sequence[grants.Grant], schema: str = "*"
+) -> list[UnshardError]:
+    """Return the error that names the privileges which the account lacks on that scope."""
+    missing = grants.missing(known, privileges, schema)
+    scope = "*.*" if schema == "*" else f"{mysql.identifier(schema)}.*"
+    return [PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
+
+
+def account(connection: Connection) -> str:
+    """Return the account that the connection has, as it is named in GRANT."""
+    ((name,),) = mysql.query(connection, "SELECT CURRENT_USER()")
+    return str(name)
+
+
+def scarce(connection: Connection, place: str, values: Mapping[str, str], needed: int) -> list[UnshardError]:
+    """Return the warning that the server has not room for so many connections now."""
+    ((_, connected),) = mysql.query(connection, "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
+    free = int(values["max_connections"]) - int(connected)
+    return [ConnectionsScarce(place, needed, free)] if free < needed else []
+
+
+def _flavor(instance: Instance, version: str) -> list[UnshardError]:
+    declared = str(instance.source.flavor)
+    actual = "mariadb" if "mariadb" in version.lower() else "mysql"
+    return [FlavorWrong(instance.source.id, declared, version)] if declared not in ("", actual) else []
+
+
+def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[Item]:
+    if values["log_bin"] != "ON":
+        return [problem("binlog_enable", place, BinlogDisabled(source))]
+    items = [Item("binlog_enable", Severity.OK, place, "ON")]
+    for variable, wanted in (("binlog_format", "ROW"), ("binlog_row_image", "FULL")):
+        value = values.get(variable, wanted)
+        wrong = [BinlogSettingWrong(source, variable, value, wanted)] if value.upper() != wanted else []
+        items += verdict(variable, place, wrong, value)
+    metadata, kept = values.get("binlog_row_metadata", "not there"), kept_for(values)
+    told = f"{metadata}: rows tell their own columns" if metadata == "FULL" else f"{metadata}: columns are tracked"
+    shown = "for ever" if kept is None else f"for {kept}"
+    return [*items, Item("binlog_row_metadata", Severity.OK, place, told),
+            *verdict("binlog_retention", place, retention_problems(source, kept), shown, Severity.WARNING)]  # fmt: skip
+
+
+def _readable(
+    connection: Connection, tables: Mapping[TableId, TableId], known: Sequence[grants.Grant]
+) -> tuple[list[TableId], list[UnshardError]]:
+    """Try a SELECT on every shard that no grant is known to open: exact whatever the account's roles are."""
+    open_schemas = {table.schema: not grants.missing(known, ("SELECT",), table.schema) for table in tables}
+    readable: list[TableId] = []
+    refused: list[UnshardError] = []
+    for table in tables:
+        try:
+            if not open_schemas[table.schema]:
+                mysql.query(connection, f"SELECT * FROM {mysql.table_name(table)} LIMIT 0")  # noqa: S608
+        except UnshardError as error:
+            refused.append(error)
+            continue
+        readable.append(table)
+    return readable, refused
+
+
+def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableId]) -> list[UnshardError]:
+    """Compare the server's own binlog filters with the schemas of the shards."""
+    try:
+        rows = mysql.query(connection, "SHOW MASTER STATUS")
+    except StatementRefused:
+        rows = mysql.query(connection, "SHOW BINARY LOG STATUS")  # MySQL 8.4 dropped the old words
+    except UnshardError:
+        return []  # lacks the privilege, which is an item of its own
+    schemas = {table.schema for table in tables}
+    errors: list[UnshardError] = []
+    for row in rows:
+        only, ignored = (set(filter(None, str(value or "").split(","))) for value in row[2:4])
+        for option, value, lost in (("binlog-do-db", only, schemas - only if only else set()),
+                                    ("binlog-ignore-db", ignored, schemas & ignored)):  # fmt: skip
+            if lost:
+                errors.append(BinlogHidesSchemas(source, option, ",".join(sorted(value)), ", ".join(sorted(lost))))
+    return errors
+
+
+def _start_gone(connection: Connection, source: str, file: str) -> list[UnshardError]:
+    try:
+        files = [str(row[0]) for row in mysql.query(connection, "SHOW BINARY LOGS")]
+    except UnshardError:
+        return []  # lacks the privilege, or the binlog is off: items of their own
+    return [] if not files or file in files else [StartGone(source, file, files[0])]
+
+
+def _referring(connection: Connection, tables: Mapping[TableId, TableId]) -> list[TableId]:
+    """Return the shards that have foreign keys."""
+    rows = mysql.query(connection, (
+        "SELECT DISTINCT CONSTRAINT_SCHEMA, TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS ORDER BY 1, 2"
+    ))  # fmt: skip
+    return [table for schema, name in rows if (table := TableId(schema, name)) in tables]
+
+
+def _bytes(connection: Connection, tables: Mapping[TableId, TableId]) -> int:
+    total = 0
+    for schema in {table.schema for table in tables}:
+        rows = mysql.query(connection, (
+            "SELECT TABLE_NAME, COALESCE(DATA_LENGTH, 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
+        ), (schema,))  # fmt: skip
+        total += sum(int(size) for name, size in rows if TableId(schema, name) in tables)
+    return total
+
+
+def _table_items(
+    source: str, place: str, schemas: Mapping[TableId, TableSchema], engines: Mapping[TableId, str],
+    referring: Sequence[TableId],
+) -> list[Item]:  # fmt: skip
+    keyless = [table for table, schema in schemas.items() if not schema.key]
+    problems: list[UnshardError] = [KeylessTable(str(table)) for table in keyless]
+    problems += [NotTransactional(str(table), engines[table]) for table in keyless
+                 if engines[table].lower() not in TRANSACTIONAL]  # fmt: skip
+    if referring:
+        problems.append(ForeignKeysLeft(source, shortened([str(table) for table in referring])))
+    return verdict("table_schema", place, problems, "every shard has a key, none a foreign key", Severity.WARNING)

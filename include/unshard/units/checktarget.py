@@ -1,0 +1,131 @@
+"""What the target is asked before a task begins: settings, privileges, tables that exist already, collations."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, structures
+from unshard.config import Connections, Task, resolve
+from unshard.core.alike import unfit_reasons
+from unshard.core.constants import constants_of
+from unshard.core.mapping import fitted
+from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.prechecks import Item, Severity, problem, verdict, version_problems
+from unshard.errors import UnshardError
+from unshard.errors.prechecks import CollationUnknown
+from unshard.errors.source import StatementRefused
+from unshard.errors.target import (
+    ExtractedColumnMissing,
+    ExtractedColumnTaken,
+    ExtractedValueUnfit,
+    ExtractionNeedsTable,
+    LocalInfileOff,
+    MappedColumnMissing,
+    MappedColumnUnfit,
+    MappedNotKey,
+    TargetTableUnfit,
+)
+from unshard.units.checksource import Checked, account, granted, lacking, scarce, variables
+
+PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")
+NAMES_UNFIT = (
+    ExtractionNeedsTable, ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit,
+    MappedColumnMissing, MappedColumnUnfit, MappedNotKey,
+)  # fmt: skip
+"""What a shard's names do to its rows, and structures that do not take it."""
+EXTRA_CONNECTIONS = 3
+"""Meta store, DDL and shadow tables, beside those that load."""
+PLACE = "target"
+
+Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
+
+
+def check_target(task: Task, connections: Connections) -> Checked:
+    """Ask the target what does not depend on the sources."""
+    try:
+        with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
+            values, known = variables(connection), granted(connection)
+            infile = [LocalInfileOff(account(connection))] if values.get("local_infile") == "OFF" else []
+            needed = sum(instance.load.threads for instance in task.instances) + EXTRA_CONNECTIONS
+            version = values["version"]
+            meta = lacking(connection, PLACE, PRIVILEGES, known, task.meta_schema)
+            return Checked((
+                Item("reachable", Severity.OK, PLACE, f"answers, version {version}"),
+                *([] if "tidb" in version.lower() else verdict(
+                    "version", PLACE, version_problems(PLACE, version), version, Severity.WARNING)),
+                *verdict("local_infile", PLACE, infile, "ON", Severity.WARNING),
+                *verdict("conn_number", PLACE, scarce(connection, PLACE, values, needed), f"room for {needed}",
+                         Severity.WARNING),
+                *verdict("meta_schema", PLACE, meta, f"privileges on {task.meta_schema}"),
+            ), values=values)  # fmt: skip
+    except UnshardError as error:
+        return Checked((problem("reachable", PLACE, error),))
+
+
+def check_tables(task: Task, connections: Connections, groups: Shards) -> list[Item]:
+    """Check privileges on the target schemas, target tables that exist already, collations of those that do not."""
+    items: list[Item] = []
+    with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
+        known = granted(connection)
+        for schema in sorted({target.schema for target in groups}):
+            refused = lacking(connection, PLACE, PRIVILEGES, known, schema)
+            items += verdict("target_privilege", PLACE, refused, f"privileges on {schema}")
+        existing = structures.read_schemas(connection, sorted(groups))
+        fresh = {target: shards for target, shards in groups.items() if target not in existing}
+        items += verdict("collation", PLACE, _unknown_collations(connection, fresh), "all of the shards are known")
+    for target, shards in sorted(groups.items()):
+        unfit = list(_unfit(task, target, existing.get(target), shards))
+        fine = "exists and fits" if target in existing else "will be created"
+        items += verdict("target_tables", f"target {target}", unfit, fine)
+    return items
+
+
+def _unknown_collations(connection: Connection, groups: Shards) -> list[UnshardError]:
+    wanted: dict[tuple[str, str], tuple[TableId, Column]] = {}
+    for target, shards in sorted(groups.items()):
+        for schema in shards.values():
+            for column in schema.columns:
+                if column.charset and column.collation:
+                    wanted.setdefault((column.charset, column.collation), (target, column))
+    return [
+        CollationUnknown(str(target), collation, column.name)
+        for (charset, collation), (target, column) in wanted.items()
+        if not _knows(connection, charset, collation)
+    ]
+
+
+def _knows(connection: Connection, charset: str, collation: str) -> bool:
+    """Let the server use it: lists of collations differ between makes and versions."""
+    if not (charset + collation).replace("_", "").isalnum():
+        return False
+    try:
+        mysql.query(connection, f"SELECT CONVERT('' USING {charset}) COLLATE {collation}")
+    except StatementRefused:
+        return False
+    return True
+
+
+def _unfit(
+    task: Task, target: TableId, present: TableSchema | None, shards: Mapping[Shard, TableSchema]
+) -> Iterator[UnshardError]:
+    """Say why the target table cannot take the rows; of shards that lack a place for the same reason, the first."""
+    reasons: set[str] = set()
+    refused: dict[str, UnshardError] = {}
+    for shard, structure in shards.items():
+        reshaping = task.instance(shard.source).routing.reshaping(shard.table)
+        extracted = reshaping.extracted
+        columns = [each.column for each in extracted]
+        try:
+            if present is not None:
+                reasons.update(unfit_reasons(present, structure, {column.lower() for column in columns}))
+                constants_of(str(shard), structure, target, present, extracted)
+            elif columns:
+                raise ExtractionNeedsTable(str(target), str(shard), ", ".join(columns))
+            there = {column.name.lower(): column for column in (present or structure).columns}
+            fitted(str(shard), structure, target, there, reshaping.mapped)
+        except NAMES_UNFIT as error:
+            refused.setdefault(f"{error.code} {columns}", error)
+    if reasons:
+        yield TargetTableUnfit(str(target), "; ".join(sorted(reasons)))
+    yield from refused.values()

@@ -1,0 +1,84 @@
+"""Prechecks as values: which answers of servers are problems, and what ignoring one means."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from unshard.core.model import TableId
+from unshard.core.prechecks import (
+    ITEMS,
+    Item,
+    Severity,
+    case_rules,
+    ignoring,
+    kept_for,
+    retention_problems,
+    shortened,
+    under_way,
+    version_problems,
+)
+
+BAD = Item("version", Severity.WARNING, "source s1", "is old", "US-2320", "upgrade")
+FINE = Item("shards", Severity.OK, "source s1", "2 of 2")
+DEAD = Item("reachable", Severity.ERROR, "source s1", "nothing answers", "US-2001", "start it")
+
+
+@pytest.mark.parametrize("names", [("version",), ("all",), ("rules", "version")])
+def test_only_problems_of_these_names_are_ignored(names: tuple[str, ...]) -> None:
+    bad, fine, dead = ignoring((BAD, FINE, DEAD), names)
+    assert bad.severity is Severity.IGNORED and bad.message == BAD.message
+    assert (fine, dead) == (FINE, DEAD), "a server that does not answer cannot be left out"
+
+
+def test_nothing_is_ignored_unless_asked() -> None:
+    assert ignoring((BAD, FINE, DEAD), ()) == (BAD, FINE, DEAD)
+    assert ignoring((BAD,), ("rules",)) == (BAD,)
+
+
+@pytest.mark.parametrize(("version", "is_tested"), [
+    ("10.11.6-MariaDB-log", True), ("11.4.2-MariaDB", True), ("10.4.30-MariaDB", False), ("12.1.1-MariaDB", False),
+    ("5.6.51", True), ("8.4.3", True), ("9.7.0", True), ("5.5.62", False), ("10.0.1", False),
+])  # fmt: skip
+def test_versions(version: str, is_tested: bool) -> None:
+    assert (version_problems("source s1", version) == []) == is_tested
+
+
+@pytest.mark.parametrize(("values", "kept", "is_short"), [
+    ({}, None, False),
+    ({"expire_logs_days": "0.000000", "binlog_expire_logs_seconds": "0"}, None, False),
+    ({"expire_logs_days": "10"}, timedelta(days=10), False),
+    ({"expire_logs_days": "0.041667", "binlog_expire_logs_seconds": "3600"}, timedelta(hours=1), True),
+    ({"binlog_expire_logs_seconds": "86400"}, timedelta(days=1), False),
+])  # fmt: skip
+def test_how_long_a_binlog_is_kept(values: dict[str, str], kept: timedelta | None, is_short: bool) -> None:
+    assert kept_for(values) == kept
+    assert bool(retention_problems("s1", kept)) == is_short
+
+
+def test_ghosts_are_known_by_the_table_beside_them() -> None:
+    names = ("t_1", "_t_1_gho", "_t_1_ghc", "_t_2_new", "_x_old", "_t_1_del")
+    found = under_way("s1", [TableId("a", name) for name in names] + [TableId("b", "t_2")])
+    assert [error.message for error in found] == [
+        f"source s1 has a._t_1_{kind}, as a tool has that changes a.t_1 online" for kind in ("ghc", "gho")
+    ]
+
+
+def test_case_rules_are_compared_over_all_servers() -> None:
+    assert case_rules({"target": "0", "s1": "0"}) == []
+    (error,) = case_rules({"target": "1", "s1": "0"})
+    assert "target: 1, s1: 0" in error.message
+
+
+def test_long_lists_are_shortened() -> None:
+    assert shortened(["a", "b"]) == "a, b"
+    assert shortened(list("abcdefg"), 2) == "a, b and 5 more"
+
+
+def test_every_item_says_what_it_is() -> None:
+    assert all(ITEMS.values())
+
+
+def test_the_manual_lists_every_item() -> None:
+    manual = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+    assert [name for name, words in ITEMS.items() if f"| `{name}` | {words} |" not in manual] == []
