@@ -5,7 +5,7 @@ It is checked against the real one: tests/integration/test_scenarios_on_meta.py 
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.scenario.memory_locks import NOW, MemoryLocks
@@ -17,6 +17,7 @@ from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.orders import Given
 from unshard.core.progress import BegunWindow, Checkpoint, Phase, SourceState
 from unshard.core.settling import Finding, Record, Unsettled, structures_of
+from unshard.core.shardgroup import releasable
 from unshard.core.window import EntryState, HeldFile, Plan, QueueEntry, ShardState, StructureChange, Verdict
 from unshard.errors.meta import FencedOut, WindowMismatch
 
@@ -128,6 +129,16 @@ class _Structures:
                 queues[shard].append(entry.entry)
         states = [self._state(shard, row, queues[shard]) for shard, row in rows]
         return tuple(state for state in states if not state.has_left or state.queue or state.held)
+
+    def is_pending(self) -> bool:
+        return any(row.lock is None for row in self._rows.entries.values())
+
+    def nearby(self, source: str, named: Collection[TableId] | None) -> tuple[ShardState, ...]:
+        return tuple(
+            state for state in self.shards()
+            if named is None or state.shard.table in named or releasable(state) or state.is_dropped
+            if named is None or state.shard.source == source
+        )  # fmt: skip
 
     def unsettled(self, source: str) -> tuple[Unsettled, ...]:
         found = [

@@ -18,7 +18,7 @@ from unshard.core.ddl import agreement
 from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
 from unshard.core.orders import Order
-from unshard.core.planning import PlanRules, plan_window
+from unshard.core.planning import PlanRules, named_by, plan_window, within_window
 from unshard.core.renaming import net_renames
 from unshard.core.segment import ByteRange, Segment, Statement
 from unshard.core.settling import Record
@@ -248,8 +248,14 @@ class World:
         assert checkpoint is not None
         segments = tuple(self.sources[source].segments(source, checkpoint.location))
         rules = PlanRules(self.target_of, self._effects, self.window_bytes)
+        segments = within_window(segments, rules)
+        near = self.meta.structures.nearby(source, named_by(segments))
+        plan = plan_window(source, checkpoint.window + 1, checkpoint.location, segments, near, rules)
         shards = self.meta.structures.shards()
-        return plan_window(source, checkpoint.window + 1, checkpoint.location, segments, shards, rules)
+        assert plan == plan_window(source, plan.number, plan.begins, segments, shards, rules), (
+            "what was left out counts"
+        )
+        return plan
 
     def _effects(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect, ...]:
         verb, name, ddl = statement.text.split(" ", 2)
@@ -308,7 +314,7 @@ class World:
         """Read what the plan says: rows to apply per target, in order, and rows to hold per shard."""
         applied: dict[TableId, Rows] = defaultdict(list)
         held: dict[tuple[Shard, int], Rows] = defaultdict(list)
-        dropped = dropped_since(self.meta.structures.shards(), plan)
+        dropped = dropped_since({s.shard for s in self.meta.structures.shards() if s.is_dropped}, plan)
         for release in plan.releases:
             for file in release.files if release.shard not in dropped else ():
                 rows = self.files[file.path]

@@ -217,8 +217,10 @@ def decide(members: Sequence[ShardState], lock: DdlLock, owed: Debts, absent: It
     members, absent = _concerned(members, lock), () if lock.entry.is_alone else absent
     ready = [state for state in members if _has(state, lock, owed)]
     conflicts = [state for state in members if _conflicts(state, lock, owed)]
-    behind = [state for state in members if not state.has_left and state not in ready and state not in conflicts]
-    draining = [state for state in members if (state in ready or state.has_left) and _drains(state)]
+    has = {state.shard for state in ready}
+    reached = has | {state.shard for state in conflicts}
+    behind = [state for state in members if not state.has_left and state.shard not in reached]
+    draining = [state for state in members if (state.shard in has or state.has_left) and _drains(state)]
     waiting = tuple(sorted(set(absent)))
     group = _Group(bool(ready), bool(conflicts), bool(behind or waiting), bool(draining), _is_undecided(lock, ready))
     state, executable = _state(lock, group)

@@ -134,6 +134,26 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
     )  # fmt: skip
 
 
+def within_window(segments: Iterable[Segment], rules: PlanRules) -> tuple[Segment, ...]:
+    """Return the segments, from the first on, that one window can pass at most: all that planning looks at."""
+    taken: list[Segment] = []
+    size = 0
+    for segment in segments:
+        weight = _weight(segment, rules)
+        if taken and weight and size + weight > rules.window_bytes:
+            break
+        taken.append(segment)
+        size += weight
+    return tuple(taken)
+
+
+def named_by(segments: Sequence[Segment]) -> frozenset[TableId] | None:
+    """Return the tables whose shards a plan is made of; None: any, because a statement may concern each of them."""
+    if any(segment.statement for segment in segments):
+        return None
+    return frozenset[TableId]().union(*(segment.tables for segment in segments))
+
+
 def _require_chain(source: str, checkpoint: Location, segments: Sequence[Segment]) -> None:
     expected = checkpoint
     for segment in segments:

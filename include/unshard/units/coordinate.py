@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from unshard.core.ddllock import (
@@ -118,7 +119,7 @@ class LockView:
         return FILLED.format(columns=", ".join(self.filled)) if self.filled else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scene:
     """Everything that decisions are made from, read once."""
 
@@ -126,8 +127,13 @@ class Scene:
     owed: Debts
     absent: tuple[str, ...]
 
+    @cached_property
+    def groups(self) -> Mapping[TableId, tuple[ShardState, ...]]:
+        """The shards by target."""
+        return groups(self.shards)
+
     def members(self, target: TableId) -> tuple[ShardState, ...]:
-        return groups(self.shards).get(target, ())
+        return self.groups.get(target, ())
 
     def decide(self, lock: DdlLock) -> Decision:
         return decide(self.members(lock.target), lock, self.owed, self.absent)
@@ -135,13 +141,15 @@ class Scene:
 
 def observe(meta: Store) -> tuple[LockView, ...]:
     """Do what is due to all locks but executing; return the open ones. Idempotent."""
-    while _advance(meta):
-        pass
+    if not meta.structures.is_pending() and not meta.locks.open():
+        return ()
     scene = read_scene(meta)
+    while _advance(meta, scene):
+        scene = read_scene(meta)
     for lock in meta.locks.open():
         decision = scene.decide(lock)
         meta.locks.note(lock, decision.state, decision.owner)
-    return views(meta)
+    return tuple(_view(lock, scene) for lock in meta.locks.open())
 
 
 def views(meta: Store, resolved: bool = False) -> tuple[LockView, ...]:
@@ -175,16 +183,15 @@ def execute(meta: Store, target: Server, lock_id: str, as_source: str | None = N
     return view(meta, lock_id)
 
 
-def _advance(meta: Store) -> bool:
+def _advance(meta: Store, scene: Scene) -> bool:
     """Settle debts, resolve skipped locks, open and withdraw locks; whether anything was done."""
-    scene = read_scene(meta)
     settled = settlements(scene.shards, scene.owed)
     for settlement in settled:
         log.info("skip settled lock=%s shard=%s seq=%s", settlement.lock, settlement.shard, settlement.seq)
         meta.locks.settle(settlement)
     if settled:
         return True
-    admitted = [found for members in groups(scene.shards).values() for found in admissions(members)]
+    admitted = [found for members in scene.groups.values() for found in admissions(members)]
     for admission in admitted:
         log.info("shard admitted shard=%s seq=%s peer=%s", admission.shard, admission.seq, admission.peer)
         meta.locks.admit(admission)
@@ -207,7 +214,7 @@ def _advance(meta: Store) -> bool:
 
 def _open_locks(meta: Store, scene: Scene, locks: Mapping[TableId, DdlLock]) -> bool:
     found = False
-    for target, members in groups(scene.shards).items():
+    for target, members in scene.groups.items():
         entry = opening(members, scene.owed) if target not in locks else None
         if entry is not None:
             log.info("lock opens target=%s shard=%s seq=%s", target, entry.shard, entry.seq)

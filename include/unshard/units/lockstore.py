@@ -54,6 +54,9 @@ class Structures(Protocol):
     def shards(self) -> tuple[ShardState, ...]:
         """Return the shards of all sources, with queues and held files."""
 
+    def is_pending(self) -> bool:
+        """Whether any shard has a DDL that is not resolved."""
+
     def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
         """Return the structures of those digests."""
 

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 
 from unshard.core.model import Location
 from unshard.core.netting import Collisions
-from unshard.core.planning import PlanRules, plan_window
+from unshard.core.planning import PlanRules, named_by, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase
 from unshard.core.relaychain import chain
-from unshard.core.shardgroup import releasable
 from unshard.core.window import HeldFile, Plan, QueueEntry
 from unshard.errors import UnshardError
 from unshard.errors.target import Collision, NotInSync
@@ -43,6 +42,9 @@ from unshard.units.work import Work
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
+
+SWEPT_WINDOWS = 100
+"""How often files of dead attempts are looked for even if nothing points to any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     """Run the open window of a source or, if there is none, the next one; idempotent at every point."""
     began = time.monotonic()
     say = _steps(source, progress)
-    plan = work.meta.windows.open(source) or next_plan(work, source)
+    begun_before = work.meta.windows.open(source)
+    plan = begun_before or next_plan(work, source)
     if plan.is_empty:
         return _report(work, plan, None, _Moved(), began)
     say(1, "plan", plan)
@@ -97,7 +100,7 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     say(3, "move", begun.plan)
     work.meta.windows.commit(begun, moved.held, moved.applied)
     say(4, "commit", begun.plan)
-    _sweep(work, begun.plan)
+    _sweep(work, begun.plan, again=begun_before is not None)
     return _report(work, begun.plan, begun.plan.number, moved, began)
 
 
@@ -117,8 +120,8 @@ def next_plan(work: Work, source: str) -> Plan:
     )
     settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
     found = chain(work.store.segments(source), checkpoint.location)
-    segments = in_context(work, source, checkpoint.location, found)
-    shards = work.meta.structures.shards()
+    segments = in_context(work, source, checkpoint.location, within_window(found, rules))
+    shards = work.meta.structures.nearby(source, named_by(segments))
     return plan_window(source, checkpoint.window + 1, checkpoint.location, segments, shards, rules)
 
 
@@ -141,7 +144,7 @@ def window_job(work: Work, begun: BegunWindow) -> WindowJob:
         shards=tuple(sorted(shards)),
         structures=work.structures(_digests(plan)),
         behind=work.meta.locks.behind(shards),
-        parts=parts_of(plan, dropped_since(work.meta.structures.shards(plan.source), plan)),
+        parts=parts_of(plan, dropped_since(work.meta.structures.dropped(shards), plan)),
         reshapings=reshaped_by(work, plan.source, shards),
     )
     job.check()
@@ -173,19 +176,30 @@ def _raise_first(work: Work, results: Iterable[Result]) -> None:
             raise result
 
 
-def _sweep(work: Work, plan: Plan) -> None:
-    """Remove what nothing names any more: held files of windows up to this one, segments before it.
+def _sweep(work: Work, plan: Plan, again: bool) -> None:
+    """Remove what nothing names any more: released and dropped files, and segments before the window.
 
-    The files that a death left behind are among them. The window's own segments stay for the next pull to go on from.
+    The window's own segments stay for the next pull to go on from. Files that a death left behind are looked for
+    where there may be some, because that reads all that is held: after a window that was run again, when the first rows
+    are held and the last are released, and now and then.
     """
+    gone = [file for release in plan.releases for file in release.files]
+    gone += [file for drop in plan.drops for file in drop.files]
+    for file in gone:
+        work.storage.delete(file.path)
     holds = any(d.hold is not None for read in plan.reads for d in read.dispositions)
-    if holds or plan.releases or plan.drops:
-        named = {file.path for state in work.meta.structures.shards(plan.source) for file in state.held}
-        for path in work.storage.list(held_folder(plan.source)):
-            # Another process may be at a later window already, whose files nothing names yet.
-            if path not in named and held_window(path) <= plan.number:
-                work.storage.delete(path)
+    is_first_or_last = (holds or bool(gone)) and not work.meta.structures.holds(plan.source, plan.number)
+    if again or is_first_or_last or plan.number % SWEPT_WINDOWS == 0:
+        _sweep_orphans(work, plan)
     work.store.purge(plan.source, plan.begins)
+
+
+def _sweep_orphans(work: Work, plan: Plan) -> None:
+    named = {file.path for state in work.meta.structures.shards(plan.source) for file in state.held}
+    for path in work.storage.list(held_folder(plan.source)):
+        # Another process may be at a later window already, whose files nothing names yet.
+        if path not in named and held_window(path) <= plan.number:
+            work.storage.delete(path)
 
 
 def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: float) -> WindowReport:
@@ -208,8 +222,7 @@ def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: fl
 def _more(work: Work, source: str, ends: Location) -> bool:
     if chain(work.store.segments(source), ends):
         return True
-    shards = work.meta.structures.shards(source)
-    return any(releasable(state) or (state.is_dropped and (state.queue or state.held)) for state in shards)
+    return bool(work.meta.structures.waiting(source))
 
 
 def _steps(source: str, progress: Progress | None) -> Callable[[int, str, Plan], None]:

@@ -5,7 +5,7 @@ place, keys that do not come, engines without transactions.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
 from unshard.core.reshape import AS_IT_IS, Reshaping
-from unshard.core.window import Disposition, HeldFile, Plan, ShardState
+from unshard.core.window import Disposition, HeldFile, Plan
 from unshard.errors.target import EngineNotTransactional
 from unshard.units.conversion import Behind, Conversion, conversion
 
@@ -143,10 +143,9 @@ def applied(parts: tuple[Part, ...]) -> Iterator[Rows]:
                 yield from (Rows(d.shard, d.structure, d.target) for d in dispositions if d.hold is None)
 
 
-def dropped_since(shards: Iterable[ShardState], plan: Plan) -> frozenset[Shard]:
+def dropped_since(dropped: Collection[Shard], plan: Plan) -> frozenset[Shard]:
     """Return the shards that an operator has dropped, but for those that are made again in this very window."""
-    again = {change.shard for change in plan.structures if change.joins}
-    return frozenset(state.shard for state in shards if state.is_dropped) - again
+    return frozenset(dropped) - {change.shard for change in plan.structures if change.joins}
 
 
 def parts_of(plan: Plan, dropped: Collection[Shard] = ()) -> tuple[Part, ...]:

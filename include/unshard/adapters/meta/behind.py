@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, select
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.debts import OWED, owe
-from unshard.adapters.meta.rows import read, shard_of
+from unshard.adapters.meta.rows import AT_ONCE, is_one_of, read, shard_of
 from unshard.adapters.meta.structures import read_shards
 from unshard.core.lineage import Ran
 from unshard.core.model import Shard, TableId
@@ -34,11 +34,11 @@ def read_behind(connection: Connection, task: str, shards: Collection[Shard]) ->
         return {}
     ran = _ran(connection, task)
     found: dict[tuple[Shard, int | None], tuple[Ran, ...]] = {}
+    numbers = _held_numbers(connection, task, owed.keys() | passed.keys())
     for shard in owed.keys() | passed.keys():
         mine = owed.get(shard, frozenset())
-        seqs = _held_numbers(connection, task, shard)
         found[shard, None] = _of(ran, mine)
-        for seq in seqs:
+        for seq in numbers.get(shard, ()):
             found[shard, seq] = _of(ran, mine | {lock for number, lock in passed.get(shard, ()) if number > seq})
     return {rows: statements for rows, statements in found.items() if statements}
 
@@ -66,7 +66,7 @@ def owe_late(connection: Connection, task: str, source: str) -> None:
     """Let the shards of a source that has just been snapshot owe what its group has had without them."""
     connection.execute(delete(M).where(M.c.task == task, M.c.source == source, M.c.state == OWED))
     for state in read_shards(connection, task, source):
-        owe(connection, task, state.shard, locks_behind(connection, task, state.target, state.structure))
+        owe(connection, task, (state.shard,), locks_behind(connection, task, state.target, state.structure))
 
 
 def _is(table: Any, target: TableId) -> tuple[Any, Any]:
@@ -79,7 +79,7 @@ def _of(ran: list[tuple[str, Ran]], locks: Collection[str]) -> tuple[Ran, ...]:
 
 def _owed(connection: Connection, task: str, shards: Collection[Shard]) -> dict[Shard, frozenset[str]]:
     found: dict[Shard, set[str]] = {}
-    for row in connection.execute(select(M).where(M.c.task == task, M.c.state == OWED)):
+    for row in connection.execute(select(M).where(M.c.task == task, M.c.state == OWED, _are(M, shards))):
         found.setdefault(shard_of(row), set()).add(row.lock_id)
     return {shard: frozenset(locks) for shard, locks in found.items() if shard in shards}
 
@@ -88,18 +88,26 @@ def _passed(connection: Connection, task: str, shards: Collection[Shard]) -> dic
     """Return resolved DDL that held rows stand before: a skip may be settled while older rows still wait."""
     both = (F.c.task == Q.c.task, F.c.source == Q.c.source, F.c.shard_schema == Q.c.shard_schema,
             F.c.shard_table == Q.c.shard_table, F.c.seq < Q.c.seq)  # fmt: skip
-    query = select(Q).where(Q.c.task == task, Q.c.state == EntryState.RESOLVED.value, Q.c.lock_id.is_not(None),
-                            select(F.c.seq).where(*both).exists())  # fmt: skip
+    mine = Q.c.task == task, Q.c.state == EntryState.RESOLVED.value, Q.c.lock_id.is_not(None), _are(Q, shards)
+    query = select(Q).where(*mine, select(F.c.seq).where(*both).exists())
     found: dict[Shard, list[tuple[int, str]]] = {}
     for row in connection.execute(query):
         found.setdefault(shard_of(row), []).append((row.seq, row.lock_id))
     return {shard: passed for shard, passed in found.items() if shard in shards}
 
 
-def _held_numbers(connection: Connection, task: str, shard: Shard) -> set[int]:
-    where = (F.c.task == task, F.c.source == shard.source, F.c.shard_schema == shard.table.schema,
-             F.c.shard_table == shard.table.name)  # fmt: skip
-    return set(connection.scalars(select(F.c.seq).where(*where).distinct()))
+def _held_numbers(connection: Connection, task: str, shards: Collection[Shard]) -> dict[Shard, set[int]]:
+    key = F.c.source, F.c.shard_schema, F.c.shard_table, F.c.seq
+    found: dict[Shard, set[int]] = {}
+    query: Any = select(*key).where(F.c.task == task, _are(F, shards)).distinct()
+    for row in connection.execute(query):
+        found.setdefault(shard_of(row), set()).add(row.seq)
+    return found
+
+
+def _are(table: Any, shards: Collection[Shard]) -> Any:
+    """Leave other shards to the server while they can be named in one statement."""
+    return is_one_of(table, shards) if len(shards) <= AT_ONCE else table.c.source.in_({s.source for s in shards})
 
 
 def _ran(connection: Connection, task: str) -> list[tuple[str, Ran]]:

@@ -6,12 +6,12 @@ The open locks of the target are locked by row meanwhile, so a lock cannot be re
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, delete, insert, select
 
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.rows import matches, read, shard_columns, shard_of, target_columns
+from unshard.adapters.meta.rows import in_portions, matches, read, shard_columns, shard_of, target_columns
 from unshard.core.ddllock import LockState, Outcome, Owed
 from unshard.core.model import Shard
 from unshard.core.window import QueueEntry, StructureChange
@@ -47,11 +47,12 @@ def read_excused(connection: Connection, task: str) -> dict[str, frozenset[Shard
     return {lock: frozenset(shards) for lock, shards in found.items()}
 
 
-def owe(connection: Connection, task: str, shard: Shard, locks: Iterable[str]) -> None:
-    """Let a shard owe these locks a skip; one that has met a lock already is left as it is."""
-    for lock in locks:
-        row = {"task": task, "lock_id": lock, **shard_columns(shard), "state": OWED, "updated_at": tables.NOW}
-        connection.execute(insert(M).prefix_with("IGNORE").values(row))
+def owe(connection: Connection, task: str, shards: Iterable[Shard], locks: Sequence[str]) -> None:
+    """Let shards owe these locks a skip; one that has met a lock already is left as it is."""
+    values = {"task": task, "state": OWED, "updated_at": tables.NOW}
+    rows = [{**values, "lock_id": lock, **shard_columns(shard)} for shard in shards for lock in locks]
+    for some in in_portions(rows):
+        connection.execute(insert(M).prefix_with("IGNORE").values(list(some)))
 
 
 def owe_as_newcomer(connection: Connection, task: str, change: StructureChange) -> None:
@@ -67,7 +68,7 @@ def owe_as_newcomer(connection: Connection, task: str, change: StructureChange) 
     connection.execute(select(K.c.lock_id).where(group, unresolved).with_for_update()).all()
     peer = {"task": task, **shard_columns(_present_name(connection, task, change.peer, change.peer_born))}
     resolved = select(Q.c.lock_id).where(matches(Q, peer), Q.c.seq.in_(change.expects), Q.c.lock_id.is_not(None))
-    owe(connection, task, change.shard, connection.scalars(resolved.order_by(Q.c.seq)).all())
+    owe(connection, task, (change.shard,), connection.scalars(resolved.order_by(Q.c.seq)).all())
     inherit(connection, task, change.shard, _present_name(connection, task, change.peer, change.peer_born))
 
 
@@ -75,7 +76,7 @@ def inherit(connection: Connection, task: str, shard: Shard, peer: Shard) -> Non
     """Let a shard owe what another one owes."""
     mine = matches(M, {"task": task, **shard_columns(peer)})
     owed = select(M.c.lock_id).where(mine, M.c.state.in_((OWED, FORGIVEN)))
-    owe(connection, task, shard, connection.scalars(owed).all())
+    owe(connection, task, (shard,), connection.scalars(owed).all())
 
 
 def _present_name(connection: Connection, task: str, shard: Shard, born: str) -> Shard:

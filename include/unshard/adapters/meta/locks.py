@@ -7,13 +7,13 @@ that looking at the locks never waits for a long DDL.
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pymysql
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql import ColumnElement
 
@@ -23,6 +23,7 @@ from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.debts import RESOLVED, SETTLED, inherit, owe, read_debts, read_excused
 from unshard.adapters.meta.rows import (
     AnyRow,
+    in_portions,
     matches,
     read,
     replacement_of,
@@ -156,7 +157,9 @@ class Locks:
                 return
             done = {"state": SETTLED, "seq": settlement.seq, "updated_at": tables.NOW}
             if connection.execute(update(M).where(matches(M, debt)).values(done)).rowcount:
-                self._resolve_entry(connection, settlement.shard, settlement.seq, settlement.lock, Outcome.SKIPPED)
+                self._resolve_entries(
+                    connection, [(settlement.shard, settlement.seq)], settlement.lock, Outcome.SKIPPED
+                )
                 self._say(connection, settlement)
 
     def admit(self, admission: Admission) -> None:
@@ -245,12 +248,12 @@ class Locks:
             lock = _lock(row, read_excused(connection, self._task).get(lock.id, frozenset()))
             what = resolution(members, lock, read_debts(connection, self._task))
             done = Outcome.SKIPPED if outcome is Outcome.SKIPPED else Outcome.EXECUTED
-            for shard, seq in what.resolved:
-                self._resolve_entry(connection, shard, seq, lock.id, done)
-                member = {"task": self._task, "lock_id": lock.id, **shard_columns(shard), "state": RESOLVED, "seq": seq}
-                connection.execute(insert(M).values(**member, updated_at=tables.NOW))
-            for shard in what.owing:
-                owe(connection, self._task, shard, (lock.id,))
+            for heads in in_portions(what.resolved):
+                self._resolve_entries(connection, heads, lock.id, done)
+                member = {"task": self._task, "lock_id": lock.id, "state": RESOLVED, "updated_at": tables.NOW}
+                rows = [{**member, **shard_columns(shard), "seq": seq} for shard, seq in heads]
+                connection.execute(insert(M).values(rows))
+            owe(connection, self._task, what.owing, (lock.id,))
             self._finish(connection, lock.id, outcome.value, None)
             values = {"state": LockState.RESOLVED.value, "resolved_at": tables.NOW, "error": None}
             connection.execute(update(K).where(*self._is(lock.id)).values(**values, outcome=outcome.value))
@@ -303,10 +306,13 @@ class Locks:
         said = {"decision": row.decision or Verdict.SKIP.value, "replacement": row.replacement}
         connection.execute(update(Q).where(matches(Q, key)).values(said))
 
-    def _resolve_entry(self, connection: Connection, shard: Shard, seq: int, lock: str, outcome: Outcome) -> None:
-        key = {"task": self._task, **shard_columns(shard), "seq": seq, "state": EntryState.PENDING.value}
+    def _resolve_entries(self, connection: Connection, heads: Iterable[tuple[Shard, int]], lock: str,
+                         outcome: Outcome) -> None:  # fmt: skip
+        mine = {"task": self._task, "state": EntryState.PENDING.value}
+        named = (matches(Q, {**shard_columns(shard), "seq": seq}) for shard, seq in heads)
         values = {"state": EntryState.RESOLVED.value, "outcome": outcome.value, "lock_id": lock}
-        connection.execute(update(Q).where(matches(Q, key)).values(**values, resolved_at=tables.NOW))
+        where = matches(Q, mine), or_(false(), *named)
+        connection.execute(update(Q).where(*where).values(**values, resolved_at=tables.NOW))
 
     def _finish(self, connection: Connection, lock: str, outcome: str, error: str | None) -> None:
         where = H.c.task == self._task, H.c.lock_id == lock, H.c.done_at.is_(None)

@@ -1,15 +1,15 @@
 """Between rows of the meta tables and the values of core."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Row, Table, and_
+from sqlalchemy import Row, Table, and_, false, or_
 from sqlalchemy.sql import ColumnElement
 
 from unshard.core import codec
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.segment import Statement
-from unshard.core.window import EntryState, HeldFile, QueueEntry, Verdict
+from unshard.core.window import EntryState, HeldFile, QueueEntry, ShardState, Verdict
 from unshard.errors.meta import MetaUnreadable
 
 T = TypeVar("T")
@@ -51,6 +51,26 @@ def location_columns(location: Location | None, prefix: str = "") -> dict[str, A
 def matches(table: Table, columns: Mapping[str, Any]) -> ColumnElement[bool]:
     """Return the condition that each named column has that value."""
     return and_(*(table.c[name] == value for name, value in columns.items()))
+
+
+AT_ONCE = 500
+"""Rows that one statement writes or names."""
+
+
+def in_portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield the items in runs of as many as one statement takes, so that statements do not grow with shards."""
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
+
+
+def is_one_of(table: Table, shards: Collection[Shard]) -> ColumnElement[bool]:
+    """Return the condition that a row is about one of these shards, in a form that uses the primary key."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for shard in sorted(shards):
+        named.setdefault((shard.source, shard.table.schema), []).append(shard.table.name)
+    each = (and_(table.c.source == source, table.c.shard_schema == schema, table.c.shard_table.in_(names))
+            for (source, schema), names in named.items())  # fmt: skip
+    return or_(false(), *each)
 
 
 def read(kind: type[T], text: str, what: str) -> T:
@@ -106,3 +126,9 @@ def held_of(row: AnyRow) -> HeldFile:
     """Return the file of a row of `held_rows`."""
     return HeldFile(shard_of(row), row.seq, row.window, row.part, row.path, row.row_count, row.bytes, row.structure,
                     bool(row.safe), bool(row.raw))  # fmt: skip
+
+
+def state_of(row: AnyRow, queue: Iterable[QueueEntry], held: Iterable[HeldFile]) -> ShardState:
+    """Return the state of a row of `shard` with what waits of it."""
+    return ShardState(shard_of(row), target_of(row), row.digest, location_of(row, "start_"), tuple(queue), row.last_seq,
+                      tuple(held), bool(row.has_left), row.born, bool(row.dropped))  # fmt: skip

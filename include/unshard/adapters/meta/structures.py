@@ -3,22 +3,23 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
+from unshard.adapters.meta.nearby import read_dropped, read_nearby, read_waiting
 from unshard.adapters.meta.rows import (
     AnyRow,
     entry_of,
     held_of,
     location_columns,
-    location_of,
     matches,
     shard_columns,
     shard_of,
+    state_of,
     target_columns,
     target_of,
 )
@@ -73,6 +74,34 @@ class Structures:
         with self._database.snapshot() as connection:
             return read_shards(connection, self._database.task, source)
 
+    def nearby(self, source: str, named: Collection[TableId] | None) -> tuple[ShardState, ...]:
+        """Return the shards that a window is planned from: named ones and those that can go on; None: all."""
+        with self._database.snapshot() as connection:
+            return read_nearby(connection, self._database.task, source, named)
+
+    def waiting(self, source: str) -> frozenset[Shard]:
+        """Return the shards of a source that have something to be released or dropped."""
+        with self._database.transaction() as connection:
+            return read_waiting(connection, self._database.task, source)
+
+    def is_pending(self) -> bool:
+        """Whether any shard has a DDL that is not resolved."""
+        where = Q.c.task == self._database.task, Q.c.state == EntryState.PENDING.value
+        with self._database.transaction() as connection:
+            return connection.execute(select(Q.c.seq).where(*where).limit(1)).first() is not None
+
+    def holds(self, source: str, before: int) -> bool:
+        """Whether any rows of a source are held since before a window."""
+        where = F.c.task == self._database.task, F.c.source == source, F.c.window < before
+        query = select(F.c.seq).where(*where).limit(1)
+        with self._database.transaction() as connection:
+            return connection.execute(query).first() is not None
+
+    def dropped(self, shards: Collection[Shard]) -> frozenset[Shard]:
+        """Return those of the shards that an operator has dropped."""
+        with self._database.transaction() as connection:
+            return read_dropped(connection, self._database.task, shards)
+
     def unsettled(self, source: str) -> tuple[Unsettled, ...]:
         """Return the shards of a source of which something is unknown."""
         with self._database.transaction() as connection:
@@ -100,7 +129,7 @@ def read_shards(connection: Connection, task: str, source: str | None = None,
     query = select(S).where(S.c.task == task).order_by(S.c.source, S.c.shard_schema, S.c.shard_table)
     query = query.where(S.c.source == source) if source else query
     query = query.where(matches(S, target_columns(target))) if target else query
-    states = [_state(row, queues[shard_of(row)], held[shard_of(row)]) for row in connection.execute(query)]
+    states = [state_of(row, queues[shard_of(row)], held[shard_of(row)]) for row in connection.execute(query)]
     return tuple(state for state in states if not state.has_left or state.queue or state.held)
 
 
@@ -157,8 +186,3 @@ def _held(connection: Connection, task: str, source: str | None) -> dict[Shard, 
 
 def _of(query: Any, table: Any, source: str | None) -> Any:
     return query.where(table.c.source == source) if source else query
-
-
-def _state(row: AnyRow, queue: list[QueueEntry], held: list[HeldFile]) -> ShardState:
-    return ShardState(shard_of(row), target_of(row), row.digest, location_of(row, "start_"), tuple(queue), row.last_seq,
-                      tuple(held), bool(row.has_left), row.born, bool(row.dropped))  # fmt: skip

@@ -14,7 +14,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, false, func, insert, or_, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.aside import move_aside
@@ -22,7 +22,15 @@ from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.debts import owe_as_newcomer
 from unshard.adapters.meta.orders import drop_waiting
 from unshard.adapters.meta.renames import move_shards
-from unshard.adapters.meta.rows import entry_columns, held_columns, location_columns, matches, read, shard_columns
+from unshard.adapters.meta.rows import (
+    entry_columns,
+    held_columns,
+    in_portions,
+    location_columns,
+    matches,
+    read,
+    shard_columns,
+)
 from unshard.adapters.meta.rows import target_columns as target_key
 from unshard.adapters.meta.sources import lock_source
 from unshard.adapters.meta.structures import record_change
@@ -114,15 +122,16 @@ class Windows:
 
     def _move_held(self, connection: Connection, plan: Plan, held: Sequence[HeldFile]) -> None:
         table = tables.held_rows
-        for file in (file for release in plan.releases for file in release.files):
-            number = {"seq": file.seq, "window": file.window, "part": file.part}
-            key = {"task": self._task, **shard_columns(file.shard), **number}
-            connection.execute(delete(table).where(matches(table, key)))
+        released = [file for release in plan.releases for file in release.files]
+        for files in in_portions(released):
+            named = (matches(table, {**shard_columns(f.shard), "seq": f.seq, "window": f.window, "part": f.part})
+                     for f in files)  # fmt: skip
+            connection.execute(delete(table).where(table.c.task == self._task, or_(false(), *named)))
         for drop in plan.drops:
             drop_waiting(connection, self._task, drop.shard)
-        for file in held:
-            row = {"task": self._task, **held_columns(file), "safe": plan.safe, "held_at": tables.NOW}
-            connection.execute(insert(table).values(row))
+        rows = [{"task": self._task, **held_columns(file), "safe": plan.safe, "held_at": tables.NOW} for file in held]
+        for some_rows in in_portions(rows):
+            connection.execute(insert(table).values(list(some_rows)))
 
     def _move_shards(self, connection: Connection, plan: Plan) -> None:
         for change in plan.structures:
