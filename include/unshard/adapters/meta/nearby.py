@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, func, or_, select
+from sqlalchemy import Connection, and_, func, select
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import AT_ONCE, entry_of, held_of, is_one_of, shard_of, state_of
@@ -18,7 +18,6 @@ from unshard.core.model import Shard, TableId
 from unshard.core.window import EntryState, HeldFile, QueueEntry, ShardState
 
 S, Q, F = tables.shard, tables.shard_ddl, tables.held_rows
-KEY = ("source", "shard_schema", "shard_table")
 PENDING = EntryState.PENDING.value
 
 
@@ -34,21 +33,34 @@ def read_nearby(connection: Connection, task: str, source: str,
     held = _held(connection, task, source, waiting)
     query = select(S).where(S.c.task == task, _is_near(S, source, shards))
     states = (state_of(row, queues[shard_of(row)], held[shard_of(row)])
-              for row in connection.execute(query.order_by(*(S.c[name] for name in KEY))))  # fmt: skip
+              for row in connection.execute(query.order_by(*_key(S))))  # fmt: skip
     left = _left(connection, task) if named is None else ()
     return tuple(s for s in states if not s.has_left or s.queue or s.held or s.shard in left)
 
 
 def read_waiting(connection: Connection, task: str, source: str) -> frozenset[Shard]:
     """Return the shards with held rows that can be released, and the dropped ones of which something waits."""
-    first = _first(F, task, source)
-    head = _first(Q, task, source, Q.c.state == PENDING)
-    same = and_(*(first.c[name] == head.c[name] for name in KEY))
-    free = select(*(first.c[name] for name in KEY)).outerjoin(head, same)
-    free = free.where(or_(head.c.seq.is_(None), first.c.seq < head.c.seq))
-    left = or_(_has(F), _has(Q, Q.c.state == PENDING))
-    dropped = select(*(S.c[name] for name in KEY)).where(S.c.task == task, S.c.source == source, S.c.dropped != 0, left)
-    return frozenset(shard_of(row) for query in (free, dropped) for row in connection.execute(query))
+    free = connection.execute(_releasable(task, source))
+    found = {Shard(source, TableId(row.shard_schema, row.shard_table)) for row in free}
+    query = select(S).where(S.c.task == task, S.c.source == source, S.c.dropped != 0)
+    dropped = frozenset(map(shard_of, connection.execute(query)))
+    for table, where in ((F, ()), (Q, (Q.c.state == PENDING,))) if dropped else ():
+        left = select(*_key(table)).where(table.c.task == task, is_one_of(table, dropped), *where).distinct()
+        found |= set(map(shard_of, connection.execute(left)))
+    return frozenset(found)
+
+
+def _releasable(task: str, source: str) -> Any:
+    """Select the shards whose first held rows stand before every pending DDL.
+
+    The primary key gives the first number of each shard without its other rows; `by_state` says what is pending.
+    """
+    name = F.c.shard_schema, F.c.shard_table
+    lowest = select(*name, func.min(F.c.seq).label("seq")).where(F.c.task == task, F.c.source == source)
+    first = lowest.group_by(*name).subquery()
+    same = and_(Q.c.task == task, Q.c.state == PENDING, Q.c.source == source, Q.c.shard_schema == first.c.shard_schema,
+                Q.c.shard_table == first.c.shard_table, Q.c.seq <= first.c.seq)  # fmt: skip
+    return select(first.c.shard_schema, first.c.shard_table).outerjoin(Q, same).where(Q.c.task.is_(None))
 
 
 def read_dropped(connection: Connection, task: str, shards: Collection[Shard]) -> frozenset[Shard]:
@@ -74,17 +86,10 @@ def _held(connection: Connection, task: str, source: str, shards: Collection[Sha
 
 def _left(connection: Connection, task: str) -> frozenset[Shard]:
     """Return the shards that were dropped upstream and still hold rows: a newcomer may be like one of them."""
-    query = select(S).where(S.c.task == task, S.c.has_left != 0, _has(F))
-    return frozenset(map(shard_of, connection.execute(query)))
+    left = frozenset(map(shard_of, connection.execute(select(S).where(S.c.task == task, S.c.has_left != 0))))
+    holding = select(*_key(F)).where(F.c.task == task, is_one_of(F, left)).distinct()
+    return frozenset(map(shard_of, connection.execute(holding))) if left else left
 
 
-def _first(table: Any, task: str, source: str, *where: Any) -> Any:
-    """Return the lowest number of each shard, which the primary key gives without reading its other rows."""
-    key = [table.c[name] for name in KEY]
-    query = select(*key, func.min(table.c.seq).label("seq")).where(table.c.task == task, table.c.source == source)
-    return query.where(*where).group_by(*key).subquery()
-
-
-def _has(table: Any, *where: Any) -> Any:
-    same = and_(table.c.task == S.c.task, *(table.c[name] == S.c[name] for name in KEY))
-    return exists().where(same, *where)
+def _key(table: Any) -> tuple[Any, ...]:
+    return table.c.source, table.c.shard_schema, table.c.shard_table
