@@ -125,6 +125,8 @@ class Segment:
     def needs(self) -> frozenset[str]:
         """Names of the segments that rows are read from when this one is passed, or a later one may be."""
         return frozenset(one.segment for one in (*self.open, *(commit.prepared for commit in self.commits)))
+
+    @property
     def tables(self) -> frozenset[TableId]:
         """The tables whose rows are read when the segment is passed."""
         return frozenset(table for piece in self.pieces for table, _ in piece.tables)
