@@ -11,6 +11,7 @@ import pytest
 from unshard.config import Consistency, OnDuplicate, ShardMode, TaskMode, load_task, reference
 from unshard.core.extract import Extracted
 from unshard.core.model import Location, TableId
+from unshard.core.pace import WindowLimits
 from unshard.errors import UnshardError
 from unshard.errors.config import PatternInvalid, RouteAmbiguous, SourceNotInTask
 
@@ -61,7 +62,7 @@ def test_minimal_task_has_the_documented_defaults(write: Write) -> None:
     options = task.options
     assert (options.schedule, options.lock_timeout) == ("* * * * *", timedelta(hours=1))
     assert options.spark_connection == options.bulk_connection == "local[*]"
-    assert options.window_size == 64 * 1024 * 1024
+    assert options.window == WindowLimits(64 * 1024 * 1024, 1_000_000, 30_000)
     assert task.storage == str(path.parent / "unshard-storage" / "shop")
     part = task.instance("s1")
     assert (part.dump.threads, part.dump.chunk_rows, part.dump.consistency) == (4, 200_000, Consistency.AUTO)
@@ -520,7 +521,7 @@ def test_durations(write: Write, text: str, seconds: int) -> None:
     [("64MiB", 2**26), ("1 GiB", 2**30), ("1.5KiB", 1536), ("2MB", 2_000_000), ("4096", 4096), ("7B", 7)],
 )
 def test_sizes(write: Write, text: str, size: int) -> None:
-    assert load_task(write(f"{MINIMAL}unshard: {{window-size: {text}}}\n")).options.window_size == size
+    assert load_task(write(f"{MINIMAL}unshard: {{window-size: {text}}}\n")).options.window.bytes == size
 
 
 @pytest.mark.parametrize("zone", ["Asia/Shanghai", "UTC", "+08:00", "+10:00", "-13:59", "'+14:00'", "+0:00"])

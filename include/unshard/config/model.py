@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from unshard.core.model import Location, Verify
+from unshard.core.pace import WindowLimits
 from unshard.core.routing import Routing
 from unshard.errors.config import SourceNotInTask
 
@@ -164,7 +165,7 @@ class Options:
     """Absolute path or URI, without the task's name: `Task.storage` has it."""
     spark_connection: str
     bulk_connection: str
-    window_size: int
+    window: WindowLimits
 
 
 @dataclass(frozen=True, slots=True)

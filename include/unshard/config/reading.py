@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from unshard.core.extract import Extractor, Origin, compile_extractor
 from unshard.core.filters import BlockAllowList, compile_tables
 from unshard.core.mapping import MappingRule
 from unshard.core.model import Location
+from unshard.core.pace import WindowLimits
 from unshard.core.pattern import compile_pattern
 from unshard.core.routing import RouteRule, Routing, compile_rule
 from unshard.errors.config import (
@@ -82,7 +84,9 @@ def _options(values: Values, folder: Path) -> Options:
         storage_path(values["storage-path"], folder),
         values["spark-connection"],
         values["bulk-connection"] or values["spark-connection"],
-        values["window-size"],
+        WindowLimits(
+            values["window-size"], values["window-rows"], int(values["window-time"] / timedelta(milliseconds=1))
+        ),
     )
 
 

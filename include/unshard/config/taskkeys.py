@@ -37,8 +37,14 @@ OPTIONS = Block(
             "local[*]"),
         Key("bulk-connection", text("text", checks.spark_connection), "The same for dump, load and validation.",
             shown="as `spark-connection`"),
-        Key("window-size", size(), "Bytes of binlog that one window takes at most, but for a single larger "
-            "transaction.", 64 * 1024 * 1024, shown="64MiB"),
+        Key("window-size", size(), "Bytes of binlog and of held files that one window takes at most, but for a single "
+            "larger transaction: a backlog of any size becomes windows. They end where a segment of the relay ends "
+            "(8 MiB) and adapt to the measured speed, from a sixteenth of this up to all of it; the first one takes a "
+            "quarter. The plan of a window that has begun never changes.", 64 * 1024 * 1024, shown="64MiB"),
+        Key("window-time", duration(), "How long a window should take, by the bytes per second of the last five.",
+            timedelta(seconds=30), shown="30s"),
+        Key("window-rows", integer(1), "Row changes that a window should have at most, by the rows per byte of the "
+            "last five; it bounds the memory of Spark's workers where the binlog is compressed.", 1_000_000),
         Key("sources", texts(text("path", checks.not_empty)), "Source files; relative paths begin at the folder of the "
             "task file.", shown="`sources/*.yaml` beside the task file"),
     ),

@@ -226,6 +226,12 @@ class Plan:
         return self.begins == self.ends and not self.releases and not self.drops
 
     @property
+    def bytes(self) -> int:
+        """How much is read: binlog, and files by their size."""
+        ranges = (end - start for read in self.reads for start, end in read.ranges)
+        return sum(ranges) + sum(file.bytes for release in self.releases for file in release.files)
+
+    @property
     def targets(self) -> frozenset[TableId]:
         """The target tables that the window may write."""
         applied = (d.target for read in self.reads for d in read.dispositions if d.hold is None)

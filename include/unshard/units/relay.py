@@ -38,7 +38,8 @@ from unshard.errors.relay import (
 )
 from unshard.units.failover import locate
 
-SEGMENT_BYTES = 64 << 20
+SEGMENT_BYTES = 8 << 20
+"""A window takes whole segments, so this is how finely windows are sized; an eighth of `window-size`."""
 READ_SECONDS = 60.0
 REPLICA_IDS = (1 << 31, (1 << 32) - 1)
 PROGRESS_BYTES = 1 << 20

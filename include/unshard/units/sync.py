@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from unshard.core.model import Location
 from unshard.core.netting import Collisions
+from unshard.core.pace import Pace, next_bytes, remembered
 from unshard.core.planning import PlanRules, named_by, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase
 from unshard.core.relaychain import chain
@@ -98,10 +99,18 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     create_joined(work, begun.plan)
     moved = _move(work, begun) if begun.plan.moves_rows else _Moved()
     say(3, "move", begun.plan)
-    work.meta.windows.commit(begun, moved.held, moved.applied)
+    # How long a window took that an earlier run has begun, nobody knows.
+    paces = () if begun_before else _paces(work, begun.plan, moved, began)
+    work.meta.windows.commit(begun, moved.held, moved.applied, paces)
     say(4, "commit", begun.plan)
     _sweep(work, begun.plan, again=begun_before is not None)
     return _report(work, begun.plan, begun.plan.number, moved, began)
+
+
+def _paces(work: Work, plan: Plan, moved: _Moved, began: float) -> tuple[Pace, ...]:
+    rows = moved.applied + sum(file.rows for file in moved.held)
+    pace = Pace(plan.bytes, rows, int(1000 * (time.monotonic() - began)))
+    return remembered(work.meta.windows.paces(plan.source), pace, work.task.options.window)
 
 
 def next_plan(work: Work, source: str) -> Plan:
@@ -113,7 +122,7 @@ def next_plan(work: Work, source: str) -> Plan:
     rules = PlanRules(
         target_of=instance.routing.target_of,
         effects=DdlEffects(work.shadow, work.meta.structures, instance.routing),
-        window_bytes=work.task.options.window_size,
+        window_bytes=next_bytes(work.meta.windows.paces(source), work.task.options.window),
         safe_until=state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.aside.sequences(source),

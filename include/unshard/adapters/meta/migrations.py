@@ -115,8 +115,11 @@ _ASIDE = (
            "`window` BIGINT NOT NULL", f"passed_at {MOMENT} NOT NULL", "PRIMARY KEY (task, source, file, position)"),
 )  # fmt: skip
 
+_PACE = (_table("pace", TASK, f"source {ID}", "windows LONGTEXT NOT NULL", "PRIMARY KEY (task, source)"),)
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
     Migration(3, "sequences, statements that were passed over", _ASIDE),
+    Migration(4, "what the last windows took", _PACE),
 )

@@ -113,6 +113,8 @@ window = Table(
     Column("committed_at", Moment),
 )  # fmt: skip
 
+pace = Table("pace", metadata, _key("task"), _key("source"), Column("windows", LONGTEXT))
+
 fence = Table("fence", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
               Column("window", BigInteger), Column("epoch", BigInteger))  # fmt: skip
 

@@ -14,7 +14,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, false, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, false, func, or_, select, update
+from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.aside import move_aside
@@ -36,11 +37,12 @@ from unshard.adapters.meta.sources import lock_source
 from unshard.adapters.meta.structures import record_change
 from unshard.core import codec
 from unshard.core.model import Location
+from unshard.core.pace import Pace
 from unshard.core.progress import BegunWindow, WindowTotals
 from unshard.core.window import HeldFile, Plan, QueueEntry
 from unshard.errors.meta import FencedOut, NotBegun, WindowMismatch
 
-W, C, F, S = tables.window, tables.checkpoint, tables.fence, tables.source
+W, C, F, S, P = tables.window, tables.checkpoint, tables.fence, tables.source, tables.pace
 PLANNED, COMMITTED = "planned", "committed"
 KEPT_PLANS = 100
 """Plans of older windows are emptied, so that the table stays small."""
@@ -71,8 +73,12 @@ class Windows:
                 connection.execute(insert(F).prefix_with("IGNORE").values(row))
         return BegunWindow(begun, epoch)
 
-    def commit(self, begun: BegunWindow, held: Sequence[HeldFile], rows_applied: int) -> None:
-        """Make the window's effects exist: held files, queue entries, structures, checkpoint; idempotent."""
+    def commit(self, begun: BegunWindow, held: Sequence[HeldFile], rows_applied: int,
+               paces: Sequence[Pace] = ()) -> None:  # fmt: skip
+        """Make the window's effects exist: held files, queue entries, structures, checkpoint; idempotent.
+
+        `paces` are what is remembered of the last windows from now on; empty: what was.
+        """
         plan = begun.plan
         with self._database.transaction() as connection:
             found = lock_source(connection, self._task, plan.source).epoch
@@ -86,6 +92,14 @@ class Windows:
             move_aside(connection, self._task, plan)
             self._move_checkpoint(connection, plan)
             self._close(connection, plan, rows_applied, sum(file.rows for file in held))
+            self._remember(connection, plan.source, paces)
+
+    def paces(self, source: str) -> tuple[Pace, ...]:
+        """Return what is remembered of the last windows of a source, the oldest first."""
+        query = select(P.c.windows).where(P.c.task == self._task, P.c.source == source)
+        with self._database.transaction() as connection:
+            text = connection.scalar(query)
+        return read(tuple[Pace, ...], text, f"what the last windows of {source} took") if text else ()
 
     def totals(self, source: str) -> WindowTotals:
         """Return sums over all committed windows of a source."""
@@ -160,6 +174,11 @@ class Windows:
         connection.execute(update(W).where(matches(W, self._key(plan))).values(values))
         old = {**self._key(plan), "number": plan.number - KEPT_PLANS}
         connection.execute(update(W).where(matches(W, old)).values(plan=""))
+
+    def _remember(self, connection: Connection, source: str, paces: Sequence[Pace]) -> None:
+        if paces:
+            row = {"task": self._task, "source": source, "windows": codec.dumps(tuple(paces))}
+            connection.execute(insert(P).values(row).on_duplicate_key_update(windows=row["windows"]))
 
     def _key(self, plan: Plan) -> dict[str, Any]:
         return {"task": self._task, "source": plan.source, "number": plan.number}
