@@ -73,15 +73,15 @@ def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={folder} -Djava.io.tmpdir={_scratch(folder)}",
+        "spark.driver.extraJavaOptions": f"{JVM} -Dderby.system.home={folder} -Djava.io.tmpdir={scratch(folder)}",
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(_scratch(folder)),
+        "spark.local.dir": str(scratch(folder)),
     }
     options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    return [str(_spark_home() / "bin" / "spark-submit"), "--class",
+    return [str(spark_home() / "bin" / "spark-submit"), "--class",
             "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "unshard-connect", "--master", master,
             "--driver-memory", memory, *options, "spark-internal"]  # fmt: skip
 
@@ -91,7 +91,7 @@ def _environment(folder: Path) -> dict[str, str]:
     path = list(dict.fromkeys([str(INCLUDE), *inherited]))
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(path),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -100,13 +100,15 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _scratch(folder: Path) -> Path:
+def scratch(folder: Path) -> Path:
+    """Return the folder of temporary files, which is made."""
     scratch = folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     return scratch
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
+    """Return where the pyspark wheel has Spark."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise RuntimeError("pyspark is not installed: run `make setup`")

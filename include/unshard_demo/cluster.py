@@ -1,0 +1,84 @@
+"""A standalone Spark cluster from the pyspark wheel: a master and workers on free loopback ports.
+
+Its executors know nothing of our package but what a session ships to them, as on machines of a real cluster.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from unshard_demo import processes
+from unshard_demo.servers import free_port
+from unshard_demo.spark import START_SECONDS, scratch, spark_home
+
+REGISTERED = "Registering worker"
+DAEMON = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCluster:
+    """A running cluster."""
+
+    port: int
+    folder: Path
+    master: processes.Program
+    workers: tuple[processes.Program, ...]
+
+    @property
+    def url(self) -> str:
+        """The address of its master."""
+        return f"spark://127.0.0.1:{self.port}"
+
+    def executors(self) -> tuple[int, ...]:
+        """Return how many executors each worker has started."""
+        return tuple(len(list((self.folder / worker.name).glob("app-*/*"))) for worker in self.workers)
+
+    def stop(self) -> None:
+        """End the workers with their executors, then the master."""
+        for program in (*self.workers, self.master):
+            processes.stop(program)
+
+
+@contextlib.contextmanager
+def running_cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[SparkCluster]:
+    """Run a master and workers of one core each for the block; their files stay below `folder`."""
+    cluster = _start(folder, workers, memory)
+    try:
+        programs = [cluster.master, *cluster.workers]
+        processes.await_true(lambda: _registered(cluster) >= workers, START_SECONDS, programs, "workers are registered")
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _start(folder: Path, workers: int, memory: str) -> SparkCluster:
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    master = _daemon(folder, "master", "org.apache.spark.deploy.master.Master", "--port", str(port))
+    started = tuple(
+        _daemon(folder, name, "org.apache.spark.deploy.worker.Worker", "--port", "0", "--cores", "1", "--memory",
+                memory, "--work-dir", str(folder / name), f"spark://127.0.0.1:{port}")
+        for name in (f"worker-{number}" for number in range(1, workers + 1))
+    )  # fmt: skip
+    return SparkCluster(port, folder, master, started)
+
+
+def _daemon(folder: Path, name: str, kind: str, *options: str) -> processes.Program:
+    command = [str(spark_home() / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0", *options]
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment = kept | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": f"{DAEMON} -Djava.io.tmpdir={scratch(folder)}",
+        "SPARK_LOCAL_DIRS": str(scratch(folder)),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return processes.start(name, command, environment, folder / f"{name}.log", folder)
+
+
+def _registered(cluster: SparkCluster) -> int:
+    return Path(cluster.master.log).read_text(errors="replace").count(REGISTERED)
