@@ -25,6 +25,7 @@ def status(options: Namespace, console: Console) -> Answer:
                 "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned]}  # fmt: skip
     lines = table(HEADER, map(_row, sources))
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
+    lines += map(_held, (each for each in sources if each.held_since))
     lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "
               f"shard: {one_line(each.passed.text)}" for each in told.passed]  # fmt: skip
     lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
@@ -42,6 +43,8 @@ def _document(each: SourceStatus) -> dict[str, Any]:
         "windows": each.windows,
         "rows_applied": each.rows_applied,
         "rows_held": each.rows_held,
+        "bytes_held": each.bytes_held,
+        "held_since": each.held_since.isoformat() if each.held_since else None,
         "shards": each.shards,
         "shards_held": each.shards_held,
         "dump": asdict(each.dump),
@@ -72,6 +75,12 @@ def _row(each: SourceStatus) -> tuple[object, ...]:
         _done(each.dump),
         _done(each.load),
     )
+
+
+def _held(each: SourceStatus) -> str:
+    """`source s1: 120 rows (4.1 kB) are held, the oldest since 2026-01-01 00:00:00 UTC`."""
+    what = f"{amount(each.rows_held)} rows ({size(each.bytes_held)})"
+    return f"source {each.source}: {what} are held, the oldest since {each.held_since:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _done(progress: Progress) -> str | None:

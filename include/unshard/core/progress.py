@@ -107,3 +107,17 @@ class WindowTotals:
     rows_applied: int
     rows_held: int
     """Rows that were ever held, whether released since or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTotals:
+    """What waits of a source now."""
+
+    shards: int
+    """All that are in their groups."""
+    waiting: int
+    """Those with a DDL that is not resolved, or with held rows."""
+    rows: int
+    bytes: int
+    since: datetime | None
+    """When the oldest of these rows were stored."""

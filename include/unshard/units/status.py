@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from unshard.adapters import mysql, upstream
 from unshard.adapters.meta import Meta
@@ -15,7 +16,6 @@ from unshard.adapters.meta.aside import PassedStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
 from unshard.core.model import Location
 from unshard.core.progress import Chunk, ChunkState, Phase
-from unshard.core.window import ShardState
 from unshard.errors import UnshardError
 from unshard.errors.source import ServerError
 from unshard.units.coordinate import LockView, views
@@ -45,6 +45,9 @@ class SourceStatus:
     rows_applied: int = 0
     rows_held: int = 0
     """Rows that wait behind a DDL now."""
+    bytes_held: int = 0
+    held_since: datetime | None = None
+    """When the oldest of them were stored."""
     shards: int = 0
     shards_held: int = 0
     dump: Progress = Progress()
@@ -129,20 +132,16 @@ def known(meta: Meta | None, source: str) -> SourceStatus:
         return SourceStatus(source)
     checkpoint = meta.checkpoints.get(source)
     totals = meta.windows.totals(source)
-    shards = meta.structures.shards(source)
+    held = meta.structures.totals(source)
     dump, load = _progress(meta.chunks.of(source))
     return SourceStatus(
         source, state.phase,
         position=checkpoint.location if checkpoint else state.snapshot,
         windows=totals.windows, rows_applied=totals.rows_applied,
-        rows_held=sum(file.rows for shard in shards for file in shard.held),
-        shards=len(shards), shards_held=sum(map(_is_held, shards)),
+        rows_held=held.rows, bytes_held=held.bytes, held_since=held.since,
+        shards=held.shards, shards_held=held.waiting,
         dump=dump, load=load,
     )  # fmt: skip
-
-
-def _is_held(shard: ShardState) -> bool:
-    return bool(shard.queue or shard.held)
 
 
 def _progress(chunks: Sequence[Chunk]) -> tuple[Progress, Progress]:

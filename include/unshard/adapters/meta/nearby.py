@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, func, select, union
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import AT_ONCE, entry_of, held_of, is_one_of, shard_of, state_of
 from unshard.core.model import Shard, TableId
+from unshard.core.progress import HeldTotals
 from unshard.core.window import EntryState, HeldFile, QueueEntry, ShardState
 
 S, Q, F = tables.shard, tables.shard_ddl, tables.held_rows
@@ -61,6 +62,18 @@ def _releasable(task: str, source: str) -> Any:
     same = and_(Q.c.task == task, Q.c.state == PENDING, Q.c.source == source, Q.c.shard_schema == first.c.shard_schema,
                 Q.c.shard_table == first.c.shard_table, Q.c.seq <= first.c.seq)  # fmt: skip
     return select(first.c.shard_schema, first.c.shard_table).outerjoin(Q, same).where(Q.c.task.is_(None))
+
+
+def read_totals(connection: Connection, task: str, source: str) -> HeldTotals:
+    """Sum up the shards of a source and what waits of them, without reading them one by one."""
+    mine = F.c.task == task, F.c.source == source
+    query = select(func.sum(F.c.row_count), func.sum(F.c.bytes), func.min(F.c.held_at)).where(*mine)
+    rows, size, since = connection.execute(query).one()
+    present = select(func.count()).where(S.c.task == task, S.c.source == source, S.c.has_left == 0)
+    pending = select(*_key(Q)).where(Q.c.task == task, Q.c.state == PENDING, Q.c.source == source)
+    waits = union(pending, select(*_key(F)).where(*mine)).subquery()
+    waiting = connection.scalar(select(func.count()).select_from(waits))
+    return HeldTotals(connection.scalar(present) or 0, waiting or 0, int(rows or 0), int(size or 0), since)
 
 
 def read_dropped(connection: Connection, task: str, shards: Collection[Shard]) -> frozenset[Shard]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
-from unshard.adapters.meta.nearby import read_dropped, read_nearby, read_waiting
+from unshard.adapters.meta.nearby import read_dropped, read_nearby, read_totals, read_waiting
 from unshard.adapters.meta.rows import (
     AnyRow,
     entry_of,
@@ -25,6 +25,7 @@ from unshard.adapters.meta.rows import (
 )
 from unshard.adapters.meta.unknowns import read_unsettled, write_findings
 from unshard.core.model import Location, Shard, TableId, TableSchema
+from unshard.core.progress import HeldTotals
 from unshard.core.settling import Finding, Unsettled
 from unshard.core.window import EntryState, HeldFile, QueueEntry, ShardState, StructureChange
 from unshard.errors.meta import StructureMissing
@@ -83,6 +84,11 @@ class Structures:
         """Return the shards of a source that have something to be released or dropped."""
         with self._database.transaction() as connection:
             return read_waiting(connection, self._database.task, source)
+
+    def totals(self, source: str) -> HeldTotals:
+        """Return how many shards a source has and what waits of them."""
+        with self._database.transaction() as connection:
+            return read_totals(connection, self._database.task, source)
 
     def is_pending(self) -> bool:
         """Whether any shard has a DDL that is not resolved."""

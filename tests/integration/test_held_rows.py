@@ -1,0 +1,72 @@
+"""Held rows: shown with size and age, whatever the source purges, released in order, removed after use."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.livetask import LiveTask, living
+from unshard.units import coordinate
+from unshard.units.status import known
+from unshard_demo.processes import await_true
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+ROUNDS = 6
+
+
+def follow(task: LiveTask) -> None:
+    task.pull("s1")
+    while task.window("s1").moved:
+        pass
+
+
+def purge(server: MariaDb) -> None:
+    """Leave nothing of the binlog but its last file; a dump that has just ended may still hold the others."""
+    last = str(server.run("SHOW BINARY LOGS")[-1][0])
+
+    def is_alone() -> bool:
+        server.run(f"PURGE BINARY LOGS TO '{last}'")
+        return len(server.run("SHOW BINARY LOGS")) == 1
+
+    await_true(is_alone, 120, [server.program], "the binlog is purged")
+
+
+def test_held_rows_live_without_the_binlog_and_go_in_order(upstream_server: MariaDb, target: MariaDb, unique: str,
+                                                           tmp_path: Path) -> None:  # fmt: skip
+    columns, numbers = {"g": "id INT PRIMARY KEY, v INT"}, {("s1", "g"): (1, 2)}
+    made = {"columns": columns, "numbers": numbers, "window_bytes": 4000}
+    with living(unique, tmp_path, (upstream_server, target), "g", **made) as task:
+        ahead = f"{unique}.g_1"
+        upstream_server.run(f"INSERT INTO {ahead} (id, v) VALUES (1, 0)")
+        follow(task)
+        assert known(task.work().meta, "s1").held_since is None
+        for column in "ab":
+            upstream_server.run(f"ALTER TABLE {ahead} ADD {column} INT")
+            # One row that changes again and again: released in another order it would contradict itself.
+            for _ in range(ROUNDS):
+                upstream_server.run(f"DELETE FROM {ahead}", f"INSERT INTO {ahead} (id, v) VALUES (1, {ROUNDS})",
+                                    f"UPDATE {ahead} SET v = v + 1, {column} = v")  # fmt: skip
+                follow(task)
+        told = known(task.work().meta, "s1")
+        stored = [tmp_path / "storage" / "live" / path for path in task.work().storage.list("held")]
+        assert (told.rows_held, told.shards, told.shards_held) == (6 * ROUNDS, 2, 1)
+        assert told.bytes_held == sum(path.stat().st_size for path in stored)
+        assert told.held_since is not None
+        assert told.held_since <= datetime.now(UTC)
+
+        upstream_server.run("FLUSH BINARY LOGS")
+        follow(task)
+        purge(upstream_server)
+        task.restart()
+        upstream_server.run(f"ALTER TABLE {unique}.g_2 ADD a INT")
+        task.run()
+        told = known(task.work().meta, "s1")
+        assert (told.rows_held, told.shards_held) == (3 * ROUNDS, 1), "those behind the second DDL wait"
+        upstream_server.run(f"ALTER TABLE {unique}.g_2 ADD b INT")
+        task.run()
+        task.assert_settled()
+        assert task.executed("g")[-1].endswith("ADD b INT")
+        assert coordinate.observe(task.work().meta) == ()
+        assert known(task.work().meta, "s1").bytes_held == 0
