@@ -45,14 +45,14 @@ class SourceStatus:
     rows_applied: int = 0
     rows_held: int = 0
     """Rows that wait behind a DDL now."""
-    bytes_held: int = 0
-    held_since: datetime | None = None
-    """When the oldest of them were stored."""
     shards: int = 0
     shards_held: int = 0
     dump: Progress = Progress()
     load: Progress = Progress()
     error: UnshardError | None = None
+    bytes_held: int = 0
+    held_since: datetime | None = None
+    """When the oldest rows that wait were stored."""
 
 
 @dataclass(frozen=True, slots=True)
