@@ -69,7 +69,7 @@ def _sample(backlog: Backlog) -> list[RangeBytes]:
 def _timed(decode: Callable[[], Sequence[bytes]], speeds: list[float]) -> Sequence[bytes]:
     began = time.process_time()
     keys = decode()
-    speeds.append(len(keys) / (time.process_time() - began))
+    speeds.append(len(keys) / max(time.process_time() - began, 1e-6))
     return keys
 
 

@@ -9,7 +9,7 @@ import contextlib
 import pyarrow as pa
 
 from tests.bench.cpu import Spent, measure
-from tests.bench.figures import Figure
+from tests.bench.figures import TICK, Figure
 from tests.bench.replay import cpu_of
 from tests.bench.stand import SOURCE, Backlog, Stand
 from tests.bench.workloads import Workload
@@ -37,7 +37,7 @@ def measure_fence(stand: Stand, rounds: int, rows: int) -> list[Figure]:
             spent[guarded].append(_replay(stand, backlog, guarded))
     pairs = list(zip(spent[True], spent[False], strict=True))
     dearer = tuple(100 * (one.wall / other.wall - 1) for one, other in pairs)
-    total = tuple(100 * (sum(one.cpu.values()) / sum(other.cpu.values()) - 1) for one, other in pairs)
+    total = tuple(100 * (sum(one.cpu.values()) / max(sum(other.cpu.values()), TICK) - 1) for one, other in pairs)
     return [
         Figure("j", "windows of 4 MiB, exactly once", "s", tuple(run.wall for run in spent[True]), cpu_of(spent[True])),
         Figure("j", "the same changes, nothing guarded", "s", tuple(run.wall for run in spent[False]),

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+TICK = 0.01
+"""What CPU seconds are counted in: less of them is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -39,7 +42,7 @@ class Figure:
 def ratio(part: str, name: str, above: Figure, below: Figure, goal: str = "") -> Figure:
     """Divide two figures round by round: what both met in a round cancels out."""
     pairs = zip(above.values, below.values, strict=True)
-    return Figure(part, name, "x", tuple(one / other for one, other in pairs), goal=goal)
+    return Figure(part, name, "x", tuple(one / max(other, TICK) for one, other in pairs), goal=goal)
 
 
 def machine() -> str:
