@@ -23,6 +23,7 @@ from unshard.adapters.structures import read_schemas
 from unshard.core.difference import differences
 from unshard.core.effects import Coordinated, Joins, Leaves
 from unshard.core.model import TableId, TableSchema
+from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.units import relay
 from unshard.units.effects import DdlEffects
 from unshard_demo.servers import MariaDb
@@ -176,8 +177,8 @@ class Everything:
     def target_of(self, table: TableId) -> TableId | None:
         return table if table.schema == self.schema else None
 
-    def extracted(self, table: TableId) -> object:
-        return None
+    def reshaping(self, table: TableId) -> Reshaping:
+        return AS_IT_IS
 
 
 @pytest.fixture
