@@ -2,7 +2,7 @@
 
 | cleared or died | what happens |
 |---|---|
-| `unlock` cleared | the lock is forced with the shards that have come; who did it stands in `operator_action` |
+| `unlock` cleared | the lock is forced with the shards that have come; `page.audit` finds out who did it |
 | `unlock` died in its first try | the retry does nothing either: only a clear raises `max_tries` |
 | `replace` cleared | it asks for other statements; `unshard_airflow.replace` has its cases |
 | `unlock` or `replace` failed | they are red; the wait goes on all the same |
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from unshard.units.coordinate import LockView
 
-ACTOR = "airflow"
 STAY_SECONDS = 20.0
 LOOK_SECONDS = 1.0
 
@@ -48,15 +47,16 @@ class Unlock(BaseOperator):
     def execute(self, context: "Context") -> Any:
         if not was_cleared(context):
             return "clear this task to force the lock with the shards that have come"
-        from unshard.core.orders import Force
+        from unshard.core.orders import Cleared, Force
         from unshard.units import coordinate, orders
 
         with opened(self.task_file) as work:
             view = coordinate.view(work.meta, lock_of(context))
             if not view.is_open:
                 return "the lock is resolved already"
-            reason = f"task unlock of run {context['dag_run'].run_id} was cleared"
-            return as_json(orders.give(work.meta, Force(view.id), by=ACTOR, via="clear", reason=reason))
+            run = context["dag_run"].run_id
+            by, reason = Cleared(run, str(context["ti"].id)), f"task unlock of run {run} was cleared"
+            return as_json(orders.give(work.meta, Force(view.id), by=by, via="clear", reason=reason))
 
 
 def was_cleared(context: "Context") -> bool:

@@ -121,6 +121,11 @@ class Browser:
         )
         return told[0], told[1]
 
+    def send_json(self, path: str, body: str) -> int:
+        """Send a request to Airflow's REST API as the user who is logged in; return the status."""
+        sent = f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: {_quoted(body)}}}"
+        return int(self.js(f"fetch({_quoted(path)}, {sent}).then(answer => answer.status)"))
+
     def colours(self, scheme: str) -> None:
         """Let the page believe that the user prefers light or dark."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

@@ -4,6 +4,7 @@ Bulk work and windows share one Spark Connect server here; `test_airflow_dag.py`
 """
 
 import contextlib
+import json
 import os
 import signal
 from collections import Counter
@@ -125,8 +126,10 @@ def test_clearing_unlock_forces_the_lock(airflow: Airflow, merge: Merge) -> None
     assert states["unlock"] == states["wait_for_shards"] == states[f"execute_ddl[{first[0]}]"] == "success"
     assert states["execute_ddl[south-1]"] == "skipped"
     assert merge.target.run(f"SHOW COLUMNS FROM {merge.table} LIKE 'extra'") != []
-    ((via,),) = merge.target.run(f"SELECT DISTINCT via FROM {merge.name}_meta.operator_action")
-    assert via == "clear"
+    assert orders_to(merge, lock) == [("unlock", "", "clear")], "no worker is told who it was"
+    airflow.clear(dag, lock, "unlock")
+    succeed(airflow, dag, lock)
+    assert orders_to(merge, lock) == [("unlock", "", "clear")], "it is resolved, so this was no order"
 
     for source, table in others:  # they owe the skip: no other lock is opened for it
         merge.sources[source].run(ADD.format(table))
@@ -275,12 +278,20 @@ def orders_to(merge: Merge, lock: str) -> list[Any]:
     return merge.target.run(f"SELECT action, who, via FROM {merge.name}_meta.operator_action WHERE lock_id = '{lock}'")
 
 
-def test_red_lock_is_unlocked_by_a_clear_in_the_browser(airflow: Airflow, impatient: Merge, browser: Browser) -> None:
+def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
+    airflow: Airflow, merge: Merge, impatient: Merge, browser: Browser
+) -> None:
     dag, task = f"unshard_ddl__{impatient.name}", f"{impatient.tasks}/impatient.yaml"
     lock = red_lock(airflow, impatient, RESIZE)
     told = (impatient.folder / "alerts").read_text().partition(f"DDL lock {lock}: wait_for_shards failed")[2]
     for help_ in ("shards that have not reached it: north-1 impatient_a.orders_2", f"unshard unlock {task} {lock}"):
         assert help_ in told, "the notifier was told"
+
+    log_in(browser, airflow, "viewer")
+    browser.go(f"{airflow.url}/unshard/task/{merge.name}")
+    assert "\tadmin\tclear\t" in browser.text("#orders"), "who cleared is found out afterwards"
+    clear = json.dumps({"dag_run_id": lock, "task_ids": ["unlock"], "only_failed": False, "dry_run": False})
+    assert browser.send_json(f"/api/v2/dags/{dag}/clearTaskInstances", clear) == 403, "noted, but refused"
 
     log_in(browser, airflow, "operator")
     browser.go(f"{airflow.url}/dags/{dag}/runs/{lock}/tasks/unlock")
@@ -288,7 +299,9 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(airflow: Airflow, impati
     browser.click("[role=dialog] button", "Confirm")
     browser.until("!find_('[role=dialog]')", "the clear is done")
     succeed(airflow, dag, lock)
-    assert orders_to(impatient, lock) == [("unlock", "airflow", "clear")]
+    browser.go(f"{airflow.url}/unshard/task/{impatient.name}/lock/{lock}")
+    assert "\toperator\tclear\t" in browser.text("#orders")
+    assert orders_to(impatient, lock) == [("unlock", "operator", "clear")]
     let_the_others_come(airflow, impatient, RESIZE, 2)
     assert airflow.runs(dag)[-1]["dag_run_id"] == lock, "the late shards have skipped the DDL"
 

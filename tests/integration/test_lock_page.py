@@ -5,7 +5,7 @@ import contextlib
 import re
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -20,7 +20,7 @@ from fastapi import Request
 from tests.integration.test_intent import lock_for
 from unshard.adapters.meta import Meta
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.orders import Force, Skip
+from unshard.core.orders import Cleared, Force, Skip
 from unshard.core.progress import Phase
 from unshard.units import orders
 from unshard_demo.servers import MariaDb
@@ -62,7 +62,7 @@ class Stage:
         """Where the page shows the task."""
         return f"/task/{self.meta.task}"
 
-    def actions(self) -> list[tuple[str, str, str]]:
+    def actions(self) -> list[tuple[str, Any, str]]:
         return [(one.action, one.who, one.via) for one in self.meta.locks.actions()]
 
     def context(self, cleared: bool = False) -> Any:
@@ -108,7 +108,9 @@ def stage(
         yield made
 
 
-def browse(*steps: tuple[str, str, dict[str, str]]) -> list[str]:
+def browse(
+    *steps: tuple[str, str, dict[str, str]], who_cleared: Callable[[str, Cleared], str | None] = lambda *_: None
+) -> list[str]:
     """Go through pages as an operator; each form is sent with the hidden fields of the page before."""
     from unshard_airflow.page.app import application
     from unshard_airflow.page.desk import TaskFolder
@@ -122,7 +124,8 @@ def browse(*steps: tuple[str, str, dict[str, str]]) -> list[str]:
 
     async def go() -> list[str]:
         pages: list[str] = []
-        transport = httpx.ASGITransport(app=application(Site(user, lambda *_: True, wake, b"key"), TaskFolder()))
+        site = Site(user, lambda *_: True, wake, b"key")
+        transport = httpx.ASGITransport(app=application(site, TaskFolder(who_cleared)))
         headers = {"Origin": HOST}
         async with httpx.AsyncClient(
             transport=transport, base_url=HOST, headers=headers, follow_redirects=True
@@ -184,6 +187,34 @@ def test_every_order_goes_from_its_form_to_the_record(
     done = browse(*steps)[-1]
     assert stage.actions() == [(action, "olga", "page")]
     assert "because" in done and "The order is given" in done
+
+
+def unlock(stage: Stage, cleared: bool) -> Any:
+    from unshard_airflow.locks import Unlock
+
+    return Unlock(task_id="unlock", task_file=str(stage.file)).execute(stage.context(cleared))
+
+
+def test_first_run_of_unlock_is_nobodys_order(stage: Stage) -> None:
+    assert "clear this task" in unlock(stage, cleared=False)
+    assert stage.actions() == []
+
+
+def test_clear_is_named_when_airflow_tells_who_it_was(stage: Stage) -> None:
+    unlock(stage, cleared=True)
+    unlock(stage, cleared=True)  # the same again, as by a retry
+    someone = Cleared(stage.lock, "ti")
+    assert stage.actions() == [("unlock", someone, "clear")]
+    at = f"{stage.at}/lock/{stage.lock}"
+    assert f"someone in Airflow (run {stage.lock})" in browse(("GET", at, {}))[0], "Airflow does not know"
+
+    asked: list[tuple[str, Cleared]] = []
+    told = browse(("GET", stage.at, {}), who_cleared=lambda *given: asked.append(given) or "<olga>")[0]
+    assert asked == [(f"unshard_ddl__{stage.meta.task}", someone)]
+    assert "<td>&lt;olga&gt;</td>" in told and "someone in Airflow" not in told
+    browse(("GET", at, {}), who_cleared=lambda *_: "somebody else")
+    assert stage.actions() == [("unlock", "<olga>", "clear")], "the first name stays"
+    assert stage.meta.locks.actions()[0].details == {}
 
 
 def asking(stage: Stage) -> Any:

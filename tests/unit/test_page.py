@@ -14,7 +14,8 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request
 
 from unshard.adapters.meta.aside import PassedStatement
-from unshard.adapters.meta.locks import Execution, OperatorAction
+from unshard.adapters.meta.locks import Execution
+from unshard.adapters.meta.orders import OperatorAction
 from unshard.config import Task, load_task
 from unshard.core.ddllock import LockState, Outcome
 from unshard.core.model import Location, Shard, TableId
@@ -87,7 +88,7 @@ class Books:
         return History(
             (
                 OperatorAction(
-                    "l", "unlock", EVIL, "page", f"because {EVIL}", NOW, {"statements": [EVIL, "B"], "shard": EVIL}
+                    1, "l", "unlock", EVIL, "page", f"because {EVIL}", NOW, {"statements": [EVIL, "B"], "shard": EVIL}
                 ),
             ),
             (Execution("l", "s1", "ALTER TABLE t COMMENT 'x'", "a", "b", NOW, None, None, None),),
@@ -460,7 +461,7 @@ def test_folder_of_task_files_as_the_dags_see_it(tmp_path: Path, monkeypatch: py
     (tmp_path / "b.yaml").write_text(text.replace("task-mode: all", "task-mode: full").replace("orders_merge", "f"))
     (tmp_path / "c d.yaml").write_text("name: [")
     monkeypatch.setenv("UNSHARD_TASKS", str(tmp_path))
-    found = TaskFolder().files()
+    found = TaskFolder(lambda *_: None).files()
     assert [(file.name, file.dag, file.task is None) for file in found] == [
         ("orders_merge", "unshard_ddl__orders_merge", False),
         ("f", "unshard_full__f", False),

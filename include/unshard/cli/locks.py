@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from unshard.adapters.meta.orders import OperatorAction
 from unshard.cli.console import Answer, Console, amount, size
 from unshard.config import Task, load_task
 from unshard.core.ddllock import LockState
@@ -23,10 +24,13 @@ def locks(options: Namespace, console: Console) -> Answer:
     console.warn(task.warnings)
     with open_work(task) as work:
         views = coordinate.views(work.meta, resolved=options.all)
+        orders = {view.id: work.meta.locks.actions(view.id) for view in views}
     is_open = [view for view in views if view.is_open]
-    lines = [line for view in views for line in lock_lines(task, view)] or ["no DDL lock is open"]
-    document = {"task": task.name, "locks": [lock_document(view) for view in views], "warnings": [*task.warnings]}
-    return Answer(document, lines, 3 if is_open else 0)
+    lines = [line for view in views for line in (*lock_lines(task, view), *map(_order_line, orders[view.id]))]
+    document = {"task": task.name, "locks": [lock_document(view) for view in views],
+                "orders": [order_document(order) for view in views for order in orders[view.id]],
+                "warnings": [*task.warnings]}  # fmt: skip
+    return Answer(document, lines or ["no DDL lock is open"], 3 if is_open else 0)
 
 
 def lock_document(view: LockView) -> dict[str, Any]:
@@ -58,6 +62,24 @@ def lock_document(view: LockView) -> dict[str, Any]:
         "reason": view.reason,
         "warning": view.warning,
     }
+
+
+def order_document(order: OperatorAction) -> dict[str, Any]:
+    """Return an operator's order as JSON."""
+    return {
+        "lock": order.lock,
+        "order": order.action,
+        "by": str(order.who),
+        "via": order.via,
+        "at": order.done_at.isoformat(),
+        "reason": order.reason,
+        "details": dict(order.details),
+    }
+
+
+def _order_line(order: OperatorAction) -> str:
+    said = f": {one_line(order.reason)}" if order.reason else ""
+    return f"  ordered  {order.action} by {order.who} ({order.via}) at {order.done_at:%Y-%m-%d %H:%M:%S} UTC{said}"
 
 
 def lock_lines(task: Task, view: LockView) -> list[str]:

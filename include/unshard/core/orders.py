@@ -63,18 +63,30 @@ ACTIONS: dict[type[Order], str] = {Force: "unlock", Skip: "skip", Replace: "repl
 
 
 @dataclass(frozen=True, slots=True)
+class Cleared:
+    """Whoever cleared a task in Airflow; the worker that gives the order then is not told the name."""
+
+    run: str
+    instance: str
+    """Airflow's id of the task instance that gave the order, by which the name can be found out later."""
+
+    def __str__(self) -> str:
+        return f"someone in Airflow (run {self.run})"
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """An order as it goes into the record."""
 
     action: str
-    by: str
+    by: str | Cleared
     via: str
     reason: str
     details: dict[str, Any] = field(default_factory=dict)
     """What the order says besides its lock."""
 
 
-def given(order: Order, by: str, via: str, reason: str) -> Given:
+def given(order: Order, by: str | Cleared, via: str, reason: str) -> Given:
     """Return what is recorded of an order."""
     said = {"owner": getattr(order, "owner", None), "statements": list(getattr(order, "statements", ()))}
     shard = getattr(order, "shard", None)

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from unshard.core.ddllock import DdlLock, LockState, Outcome
 from unshard.core.model import Shard
-from unshard.core.orders import ACTIONS, DropShard, Force, Given, Order, Replace, Skip, given
+from unshard.core.orders import ACTIONS, Cleared, DropShard, Force, Given, Order, Replace, Skip, given
 from unshard.core.window import QueueEntry, ShardState, Verdict
 from unshard.errors.orders import LockBegun, LockResolved, LockUndecided, NotAnOwner, NothingToReplace, NotInGroup
 from unshard.units import coordinate
@@ -68,7 +68,7 @@ def preview(meta: Store, order: Order) -> tuple[str, ...]:
     return _prepared(case, order).lines
 
 
-def give(meta: Store, order: Order, by: str, via: str, reason: str) -> LockView:
+def give(meta: Store, order: Order, by: str | Cleared, via: str, reason: str) -> LockView:
     """Record an order and do what follows from it, but executing; return how the lock stands then.
 
     Idempotent: the same order again, or one to a lock that is resolved, changes nothing. An order that cannot be

@@ -11,6 +11,7 @@ what a plugin mounts, so every route here asks Airflow's auth manager:
 | `mount` | imports the rest at the first request, in the API server only |
 | `site` | what the page needs of Airflow; everything that may move with a release of Airflow |
 | `guard` | whether a POST comes from a form of ours: token, origin |
+| `audit` | who cleared a task, by Airflow's audit log |
 | `desk` | what is read of tasks and locks, and the orders given |
 | `marks` | which words of two statements differ |
 | `shown` | from values to HTML; no value of a row, no secret of a statement |

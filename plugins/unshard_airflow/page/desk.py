@@ -1,18 +1,18 @@
 """What the page reads and what it orders: tasks from their files, all else from the task's meta store.
 
-Reading changes nothing, and asks the sources only on the page of one task: an overview that many people leave
-open must not knock at every source of every task.
+Reading changes nothing but that it names whoever cleared a task, once Airflow tells (page.audit). It asks the sources
+only on the page of one task: an overview that many people leave open must not knock at every source of every task.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unshard.config import Task, load_task
-from unshard.core.orders import Order
+from unshard.core.orders import Cleared, Order
 from unshard.errors import UnshardError
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.files import DEFAULT, VARIABLE, invalid_dag_id
@@ -20,7 +20,8 @@ from unshard_airflow.graph import DDL, FULL
 
 if TYPE_CHECKING:
     from unshard.adapters.meta.aside import PassedStatement
-    from unshard.adapters.meta.locks import Execution, OperatorAction
+    from unshard.adapters.meta.locks import Execution
+    from unshard.adapters.meta.orders import OperatorAction
     from unshard.units.coordinate import LockView
     from unshard.units.status import SourceStatus
 
@@ -84,6 +85,10 @@ class Desk(Protocol):
 class TaskFolder:
     """The desk over the folder of task files that the DAGs are made of."""
 
+    def __init__(self, who_cleared: Callable[[str, Cleared], str | None]) -> None:
+        """`who_cleared` finds the person in Airflow by a DAG and what a worker knows, if it can."""
+        self._who_cleared = who_cleared
+
     def files(self) -> Sequence[TaskFile]:
         """Return all task files, by their names."""
         folder = Path(os.environ.get(VARIABLE) or DEFAULT)
@@ -118,9 +123,17 @@ class TaskFolder:
         with _meta(task) as meta:
             if meta is None:
                 return History((), ())
-            actions, executions = meta.locks.actions(lock), meta.locks.executions(lock)
+            actions = tuple(self._named(meta, DDL + task.name, action) for action in meta.locks.actions(lock))
             passed = meta.aside.newest() if lock is None else ()
-        return History(actions[::-1], executions[::-1], passed)
+            return History(actions[::-1], meta.locks.executions(lock)[::-1], passed)
+
+    def _named(self, meta: Any, dag: str, action: "OperatorAction") -> "OperatorAction":
+        """Find out who gave the order, if that is not known yet, and record it: Airflow forgets."""
+        who = self._who_cleared(dag, action.who) if isinstance(action.who, Cleared) else None
+        if who is None:
+            return action
+        meta.orders.name(action.number, who)
+        return replace(action, who=who)
 
     def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:
         """Return the order, bound to the DDL that it means now, and its dry run."""

@@ -29,7 +29,8 @@ class Mounted:
 def page() -> Any:
     """Make the page over the Airflow that runs here."""
     from unshard_airflow.page.app import application
+    from unshard_airflow.page.audit import who_cleared
     from unshard_airflow.page.desk import TaskFolder
     from unshard_airflow.page.site import airflow_site
 
-    return application(airflow_site(), TaskFolder())
+    return application(airflow_site(), TaskFolder(who_cleared))

@@ -6,8 +6,7 @@ that looking at the locks never waits for a long DDL.
 """
 
 import contextlib
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +20,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.behind import Behind, locks_behind, owe_late, ran_by, read_behind
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.debts import RESOLVED, SETTLED, inherit, owe, read_debts, read_excused
+from unshard.adapters.meta.orders import OperatorAction, actions
 from unshard.adapters.meta.rows import (
     AnyRow,
     in_portions,
@@ -41,24 +41,10 @@ from unshard.core.newcomers import Admission
 from unshard.core.window import EntryState, QueueEntry, Verdict
 from unshard.errors.shardddl import LockBusy, UnknownLock
 
-K, G, M, H, A, Q, S = (tables.ddl_lock, tables.ddl_lock_guard, tables.ddl_lock_member, tables.ddl_history,
-                       tables.operator_action, tables.shard_ddl, tables.shard)  # fmt: skip
+K, G, M, H, Q, S = (tables.ddl_lock, tables.ddl_lock_guard, tables.ddl_lock_member, tables.ddl_history,
+                    tables.shard_ddl, tables.shard)  # fmt: skip
 LOCKED = (1205, 3572)
 """Lock wait timeout (MariaDB's NOWAIT) and ER_LOCK_NOWAIT (MySQL, TiDB)."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorAction:
-    """An order that a person gave to a lock."""
-
-    lock: str
-    action: str
-    who: str
-    via: str
-    reason: str
-    done_at: datetime
-    details: Mapping[str, Any]
-    """What the order said besides its lock: owner, shard, statements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +257,8 @@ class Locks:
 
     def actions(self, lock: str | None = None) -> tuple[OperatorAction, ...]:
         """Return the operators' orders to one lock or to all, the oldest first."""
-        query = select(A).where(A.c.task == self._task).order_by(A.c.id)
-        query = query.where(A.c.lock_id == lock) if lock else query
         with self._database.transaction() as connection:
-            return tuple(
-                OperatorAction(row.lock_id, row.action, row.who, row.via, row.reason, row.done_at,
-                               json.loads(row.details))
-                for row in connection.execute(query)
-            )  # fmt: skip
+            return actions(connection, self._task, lock)
 
     def _is_still(self, connection: Connection, shard: Shard, born: str) -> bool:
         """Whether the name still is that shard's, until the transaction ends: it may have been renamed meanwhile."""

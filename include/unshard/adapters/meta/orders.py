@@ -7,6 +7,8 @@ a window in flight may still read the files.
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, case, delete, insert, or_, select, update
@@ -17,12 +19,31 @@ from unshard.adapters.meta.debts import FORGIVEN, OWED, SETTLED
 from unshard.adapters.meta.rows import AnyRow, matches, shard_columns, verdict_columns
 from unshard.core.ddllock import DdlLock, LockState
 from unshard.core.model import Shard
-from unshard.core.orders import Given
+from unshard.core.orders import Cleared, Given
 from unshard.core.window import EntryState, QueueEntry, Verdict
 from unshard.errors.orders import LockBegun
 
 K, M, A, Q, S, H, F = (tables.ddl_lock, tables.ddl_lock_member, tables.operator_action, tables.shard_ddl, tables.shard,
                        tables.ddl_history, tables.held_rows)  # fmt: skip
+
+UNNAMED, CLEARED = "", "cleared"
+"""In place of a name that is not known yet, and where the details say whose it is."""
+LONGEST_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAction:
+    """An order that a person gave to a lock."""
+
+    number: int
+    lock: str
+    action: str
+    who: str | Cleared
+    via: str
+    reason: str
+    done_at: datetime
+    details: Mapping[str, Any]
+    """What the order said besides its lock: owner, shard, statements."""
 
 
 class Orders:
@@ -108,6 +129,12 @@ class Orders:
             self._record(connection, lock, order, changed)
         return changed
 
+    def name(self, number: int, who: str) -> None:
+        """Record who cleared the task that gave an order, found out afterwards; a name that is known stays."""
+        unnamed = {"task": self._task, "id": number, "who": UNNAMED}
+        with self._database.transaction() as connection:
+            connection.execute(update(A).where(matches(A, unnamed)).values(who=who[:LONGEST_NAME]))
+
     def _is(self, lock: str) -> Any:
         return matches(K, {"task": self._task, "lock_id": lock})
 
@@ -131,11 +158,30 @@ class Orders:
         return bool(connection.execute(insert(M).prefix_with("IGNORE").values(row)).rowcount)
 
     def _record(self, connection: Connection, lock: str, order: Given, changed: bool = True) -> None:
-        details = json.dumps(order.details, ensure_ascii=False)
-        row = {"task": self._task, "lock_id": lock, "action": order.action, "who": order.by, "via": order.via,
-               "reason": order.reason, "details": details, "done_at": tables.NOW}  # fmt: skip
+        who, details = (order.by, order.details) if isinstance(order.by, str) else (UNNAMED, _unnamed(order, order.by))
+        row = {"task": self._task, "lock_id": lock, "action": order.action, "who": who, "via": order.via,
+               "reason": order.reason, "details": json.dumps(details, ensure_ascii=False),
+               "done_at": tables.NOW}  # fmt: skip
         if changed:
             connection.execute(insert(A).values(row))
+
+
+def actions(connection: Connection, task: str, lock: str | None) -> tuple[OperatorAction, ...]:
+    """Read the operators' orders to one lock or to all, the oldest first."""
+    query = select(A).where(A.c.task == task).order_by(A.c.id)
+    rows = connection.execute(query.where(A.c.lock_id == lock) if lock else query)
+    return tuple(map(_action, rows))
+
+
+def _action(row: AnyRow) -> OperatorAction:
+    details = json.loads(row.details)
+    cleared = details.pop(CLEARED, None)
+    who = Cleared(**cleared) if cleared and row.who == UNNAMED else row.who
+    return OperatorAction(row.id, row.lock_id, row.action, who, row.via, row.reason, row.done_at, details)
+
+
+def _unnamed(order: Given, cleared: Cleared) -> dict[str, Any]:
+    return {**order.details, CLEARED: asdict(cleared)}
 
 
 def drop_waiting(connection: Connection, task: str, shard: Shard) -> None:

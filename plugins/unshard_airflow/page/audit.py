@@ -1,0 +1,107 @@
+"""Who cleared the task `unlock` of a lock's run: Airflow tells no worker, but its audit log knows.
+
+A clear gives the task instance a new id, which holds the moment (a UUID of version 7). The request that asked for it
+was noted in the audit log just before, by the same process and so by the same clock. The person is therefore in the
+last fitting note between the id of the try before and that of the first try behind the clear; retries keep
+`max_tries`, a clear raises it. Airflow notes a request before it asks for permission: one that it refuses in the
+instant between another's note and clear would be taken for that one.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from unshard.core.orders import Cleared
+
+UNLOCK = "unlock"
+EVENTS = ("post_clear_task_instances", "clear_dag_run", "clear_dag_runs", "cli_task_clear")
+"""What the audit log calls the requests that clear tasks: some tasks, a run, several runs, the command line's."""
+ANY_DAG = "~"
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+TICK = timedelta(milliseconds=1)
+"""What an id leaves off its moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line of the audit log about a clear."""
+
+    at: datetime
+    event: str
+    who: str
+    run: str | None
+    said: Mapping[str, Any]
+    """The body of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try of the task."""
+
+    id: str
+    max_tries: int
+
+    @property
+    def made_at(self) -> datetime:
+        """When the try was made ready: by a clear, or by the failure of the try before."""
+        return BEGINNING + TICK * (UUID(self.id).int >> 80)
+
+
+def who_cleared(dag: str, cleared: Cleared) -> str | None:
+    """Ask Airflow's database; None if it does not know, or not any more."""
+    from airflow.models import Log, TaskInstance
+    from airflow.models.taskinstancehistory import TaskInstanceHistory as Past
+    from airflow.utils.session import create_session
+
+    def of_task(model: Any) -> tuple[Any, ...]:
+        return model.dag_id == dag, model.run_id == cleared.run, model.task_id == UNLOCK
+
+    with create_session() as session:
+        tries = [
+            *session.query(TaskInstance.id, TaskInstance.max_tries).filter(*of_task(TaskInstance)),
+            *session.query(Past.task_instance_id, Past.max_tries).filter(*of_task(Past)),
+        ]
+        span = asked_between([Try(str(id_), most) for id_, most in tries], cleared.instance)
+        if span is None:
+            return None
+        within = Log.dttm > span[0], Log.dttm < span[1], Log.dag_id.in_((dag, ANY_DAG)), Log.event.in_(EVENTS)
+        rows: list[Any] = session.query(Log.dttm, Log.event, Log.owner, Log.run_id, Log.extra).filter(*within).all()
+    return person([Note(at, event, who or "", run, _body(extra)) for at, event, who, run, extra in rows], cleared.run)
+
+
+def asked_between(tries: Sequence[Try], instance: str) -> tuple[datetime, datetime] | None:
+    """Return between which moments the clear was asked for that led to a try; None if Airflow has lost the try."""
+    most = next((one.max_tries for one in tries if one.id == instance), None)
+    if most is None:
+        return None
+    before = (one.made_at for one in tries if one.max_tries < most)
+    return max(before, default=BEGINNING), min(one.made_at for one in tries if one.max_tries == most) + TICK
+
+
+def person(notes: Iterable[Note], run: str) -> str | None:
+    """Return whose request was the last that clears `unlock` of the run."""
+    last = max((note for note in notes if _clears(note, run)), key=lambda note: note.at, default=None)
+    return (last.who or None) if last else None
+
+
+def _clears(note: Note, run: str) -> bool:
+    if note.run not in (None, run):
+        return False
+    match note.event:
+        case "post_clear_task_instances":
+            tasks = note.said.get("task_ids")
+            names = [task if isinstance(task, str) else task[0] for task in tasks or ()]
+            return tasks is None or UNLOCK in names or bool(note.said.get("include_upstream"))
+        case "clear_dag_runs":
+            runs = [one.get("dag_run_id") for one in note.said.get("dag_runs") or ()]
+            return run in runs and not note.said.get("dry_run", True)
+        case _:
+            return True
+
+
+def _body(extra: str | None) -> Mapping[str, Any]:
+    said = json.loads(extra or "{}")
+    return said if isinstance(said, dict) else {}
