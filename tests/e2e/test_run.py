@@ -167,7 +167,7 @@ def test_run_waits_at_a_lock_with_3_and_goes_on_when_the_last_shard_has_come(wor
     assert (code, found["locks"]) == (0, []), found
     assert sum(s["rows_released"] for s in found["sources"]) >= 1
     world.assert_union()
-    assert command("locks") == (0, {"task": world.schema, "locks": [], "warnings": []})
+    assert command("locks") == (0, {"task": world.schema, "locks": [], "orders": [], "warnings": []})
     assert command("locks", "--all")[1]["locks"][0]["state"] == "resolved"
 
 
@@ -193,8 +193,11 @@ def test_unlock_goes_on_without_the_missing_shards(world: World, command, capsys
     world.write("s2", ADD.format("orders_2"), "INSERT INTO orders_2 VALUES (6, 'late', 6, 'shop')")
     assert command("run")[0] == 0
     world.assert_union()
-    done = world.target.run(f"SELECT reason, via FROM {world.schema}_meta.operator_action")
-    assert done == [("the shard is retired", "command line")]
+    (order,) = command("locks", "--all")[1]["orders"]
+    assert (order["lock"], order["order"], order["via"]) == (lock, "unlock", "command line")
+    assert main(["locks", str(world.path), "--all"]) == 0
+    assert f"ordered  unlock by {order['by']} (command line)" in capsys.readouterr().out
+    assert order["reason"] == "the shard is retired"
 
 
 def test_a_source_that_is_down_does_not_stop_the_other(world: World, command) -> None:

@@ -121,7 +121,7 @@ def test_status_shows_a_source_that_does_not_answer_and_the_others(world: World,
 
 
 def test_no_locks(world: World, command, capsys) -> None:
-    assert command("locks") == (0, {"task": world.schema, "locks": [], "warnings": []})
+    assert command("locks") == (0, {"task": world.schema, "locks": [], "orders": [], "warnings": []})
     assert main(["unlock", str(world.path), "no-such-lock"]) == 1
     assert "[US-5" in capsys.readouterr().err
 
