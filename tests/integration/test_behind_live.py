@@ -51,6 +51,26 @@ def test_rows_of_a_late_shard(source_1: MariaDb, target: MariaDb, unique: str, t
         assert len(task.executed("t")) == len(CHANGES)
 
 
+def test_new_shards_like_a_late_one_have_rows_in_their_first_window(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path
+) -> None:
+    numbers = {("s1", "t"): (1, 2)}
+    with living(unique, tmp_path, (source_1, target), "t", columns={"t": COLUMNS}, numbers=numbers) as task:
+        run(task, "s1", "ALTER TABLE t_1 DROP COLUMN b, RENAME COLUMN a TO x")
+        task.run()
+        force(task)
+        for new, old in ((3, 2), (4, 3)):  # the second one is like a shard of which only this window knows
+            run(task, "s1", f"CREATE TABLE t_{new} LIKE t_{old}", f"INSERT INTO t_{new} VALUES ({new}, {new}0, 1)")
+            task.shards["t"].append(("s1", f"{task.name}.t_{new}"))
+        task.run()
+        assert target.run(f"SELECT id, x FROM {task.table('t')} ORDER BY id") == [(3, 30), (4, 40)]
+        for number in (2, 3, 4):
+            run(task, "s1", f"ALTER TABLE t_{number} DROP COLUMN b, RENAME COLUMN a TO x")
+        task.run()
+        task.assert_settled()
+        assert len(task.executed("t")) == 1
+
+
 def test_a_source_that_comes_when_the_ddl_is_resolved(source_1: MariaDb, source_2: MariaDb, target: MariaDb,
                                                        unique: str, tmp_path: Path) -> None:  # fmt: skip
     numbers = {("s1", "t"): (1, 2), ("s2", "t"): ()}

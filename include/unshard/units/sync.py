@@ -152,7 +152,7 @@ def window_job(work: Work, begun: BegunWindow) -> WindowJob:
         schemas=tuple(schemas[target] for target in targets),
         shards=tuple(sorted(shards)),
         structures=work.structures(_digests(plan)),
-        behind=work.meta.locks.behind(shards),
+        behind=work.meta.locks.behind(shards, plan.structures),
         parts=parts_of(plan, dropped_since(work.meta.structures.dropped(shards), plan)),
         reshapings=reshaped_by(work, plan.source, shards),
     )

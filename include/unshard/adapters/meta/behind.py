@@ -5,19 +5,19 @@ The history says what was executed for a lock, whatever its shards brought: noth
 statements for one that was replaced.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.debts import OWED, owe
+from unshard.adapters.meta.debts import OWED, debts_of_newcomer, owe
 from unshard.adapters.meta.rows import AT_ONCE, is_one_of, read, shard_of
 from unshard.adapters.meta.structures import read_shards
 from unshard.core.lineage import Ran
 from unshard.core.model import Shard, TableId
 from unshard.core.shardgroup import place
-from unshard.core.window import EntryState, QueueEntry
+from unshard.core.window import EntryState, QueueEntry, StructureChange
 
 M, Q, H, F, K = (tables.ddl_lock_member, tables.shard_ddl, tables.ddl_history, tables.held_rows,
                  tables.ddl_lock)  # fmt: skip
@@ -27,9 +27,17 @@ Locks = tuple[str, ...]
 Behind = Mapping[tuple[Shard, int | None], tuple[Ran, ...]]
 
 
-def read_behind(connection: Connection, task: str, shards: Collection[Shard]) -> Behind:
-    """Return the statements, oldest first, for rows from the binlog (None) and for held ones by their number."""
+def read_behind(connection: Connection, task: str, shards: Collection[Shard],
+                changes: Iterable[StructureChange] = ()) -> Behind:  # fmt: skip
+    """Return the statements, oldest first, for rows from the binlog (None) and for held ones by their number.
+
+    A shard that joins by one of the changes of the window in hand owes already what the window's commit will record.
+    """
     owed, passed = _owed(connection, task, shards), _passed(connection, task, shards)
+    for change in changes:
+        if change.joins and change.shard not in owed:  # else the window has rows of who had the name before, too
+            inherited = owed.get(change.peer, frozenset()) if change.peer else frozenset()
+            owed[change.shard] = inherited | set(debts_of_newcomer(connection, task, change))
     if not owed and not passed:
         return {}
     ran = _ran(connection, task)

@@ -66,17 +66,27 @@ def owe_as_newcomer(connection: Connection, task: str, change: StructureChange) 
     unresolved = K.c.state != LockState.RESOLVED.value
     group = matches(K, {"task": task, **target_columns(change.target)})
     connection.execute(select(K.c.lock_id).where(group, unresolved).with_for_update()).all()
-    peer = {"task": task, **shard_columns(_present_name(connection, task, change.peer, change.peer_born))}
-    resolved = select(Q.c.lock_id).where(matches(Q, peer), Q.c.seq.in_(change.expects), Q.c.lock_id.is_not(None))
-    owe(connection, task, (change.shard,), connection.scalars(resolved.order_by(Q.c.seq)).all())
-    inherit(connection, task, change.shard, _present_name(connection, task, change.peer, change.peer_born))
+    owe(connection, task, (change.shard,), debts_of_newcomer(connection, task, change))
+
+
+def debts_of_newcomer(connection: Connection, task: str, change: StructureChange) -> tuple[str, ...]:
+    """Return the locks to which a shard that joins owes a skip, by what its peer owes and has had resolved by now."""
+    if change.peer is None:
+        return ()
+    peer = _present_name(connection, task, change.peer, change.peer_born)
+    mine = matches(Q, {"task": task, **shard_columns(peer)})
+    resolved = select(Q.c.lock_id).where(mine, Q.c.seq.in_(change.expects), Q.c.lock_id.is_not(None))
+    return (*connection.scalars(resolved.order_by(Q.c.seq)), *_debts(connection, task, peer))
 
 
 def inherit(connection: Connection, task: str, shard: Shard, peer: Shard) -> None:
     """Let a shard owe what another one owes."""
-    mine = matches(M, {"task": task, **shard_columns(peer)})
-    owed = select(M.c.lock_id).where(mine, M.c.state.in_((OWED, FORGIVEN)))
-    owe(connection, task, (shard,), connection.scalars(owed).all())
+    owe(connection, task, (shard,), _debts(connection, task, peer))
+
+
+def _debts(connection: Connection, task: str, shard: Shard) -> Sequence[str]:
+    mine = matches(M, {"task": task, **shard_columns(shard)})
+    return connection.scalars(select(M.c.lock_id).where(mine, M.c.state.in_((OWED, FORGIVEN)))).all()
 
 
 def _present_name(connection: Connection, task: str, shard: Shard, born: str) -> Shard:

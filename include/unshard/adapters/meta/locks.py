@@ -38,7 +38,7 @@ from unshard.core.ddllock import DdlLock, Debts, LockState, Outcome, Settlement,
 from unshard.core.lineage import Ran
 from unshard.core.model import Shard, TableId
 from unshard.core.newcomers import Admission
-from unshard.core.window import EntryState, QueueEntry, Verdict
+from unshard.core.window import EntryState, QueueEntry, StructureChange, Verdict
 from unshard.errors.shardddl import LockBusy, UnknownLock
 
 K, G, M, H, Q, S = (tables.ddl_lock, tables.ddl_lock_guard, tables.ddl_lock_member, tables.ddl_history,
@@ -94,10 +94,10 @@ class Locks:
         with self._database.transaction() as connection:
             return read_debts(connection, self._task)
 
-    def behind(self, shards: Collection[Shard]) -> Behind:
-        """Return the DDL that the target has had and rows of these shards have not."""
+    def behind(self, shards: Collection[Shard], changes: Iterable[StructureChange] = ()) -> Behind:
+        """Return the DDL that the target has had and rows of these shards, some of them just joining, have not."""
         with self._database.transaction() as connection:
-            return read_behind(connection, self._task, shards)
+            return read_behind(connection, self._task, shards, changes)
 
     def behind_at(self, target: TableId, structure: str) -> tuple[Ran, ...]:
         """Return the DDL that the target has had and a shard that was never seen, of that structure, has not."""
