@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.livetask import LiveTask, living
+from tests.livetask import LiveTask, kept_connections, living
 from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema
 from unshard.core.model import TableId
@@ -27,7 +27,7 @@ from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "24"))
 COLUMNS = {"t": "id INT PRIMARY KEY, v INT", "u": "id INT NOT NULL, v INT"}
 """Rows of t have a key, rows of u have none."""
 KINDS = ("INT", "BIGINT", "VARCHAR(20)", "DECIMAL(9,2)", "INT NOT NULL DEFAULT 7", "VARCHAR(9) DEFAULT 'ä''b'")
@@ -219,8 +219,9 @@ def test_targets_become_the_union(source_1: MariaDb, source_2: MariaDb, target: 
     dice = random.Random(number)
     numbers = {(source, group): range(dice.randrange(source == "s1", 3)) for source in ("s1", "s2") for group in "tu"}
     folder, servers = tmp_path_factory.mktemp("game"), (source_1, source_2, target)
-    with living(f"game_{number:x}", Path(folder), servers, "tu", columns=COLUMNS, numbers=numbers,
-                window_bytes=dice.choice((500, 5000, 100_000))) as task:  # fmt: skip
+    size = dice.choice((500, 5000, 100_000))
+    made = living(f"game_{number:x}", Path(folder), servers, "tu", columns=COLUMNS, numbers=numbers, window_bytes=size)
+    with kept_connections(), made as task:
         game = Game(task, dice, forces=dice.random() < 0.3)
         game.play()
         game.check()
