@@ -384,6 +384,23 @@ REFUSED = {
         MINIMAL + "column-mappings: {c: {schema-pattern: a, target-column: b, expression: add prefix, arguments: [x]}}",
         "US-1010", "column-mapping-rules",
     ),
+    **{
+        f"event filter {number}": (
+            instance("filter-rules: [f]") + "filters: {f: {schema-pattern: '*', " + rest + "}}\n", code, words
+        )
+        for number, (rest, code, words) in enumerate([
+            ("events: [drop colum], action: Ignore", "US-1007", "the name of a change, like 'drop column'"),
+            ("events: [recover table], action: Ignore", "US-1007", "only TiDB has this statement"),
+            ("events: [''], action: Ignore", "US-1007", "the name of a change"),
+            ("events: [insert], action: ignore", "US-1007", "'ignore' is not one of Do, Ignore, Error"),
+            ("events: [insert]", "US-1008", "'action'"),
+            ("action: Do", "US-1008", "the rule matches nothing"),
+            ("sql-pattern: ['('], action: Do", "US-1020", "filters.f.sql-pattern"),
+        ])
+    },
+    "event filter of nobody": (
+        MINIMAL + "filters: {f: {schema-pattern: a, events: [insert], action: Do}}", "US-1010", "filter-rules",
+    ),
     "column mapping unknown": (instance("column-mapping-rules: [c]"), "US-1011", "column-mappings"),
 }  # fmt: skip
 
@@ -407,8 +424,6 @@ LATER = {
     "dump only": MINIMAL.replace("all", "dump"),
     "load only": MINIMAL.replace("all", "load"),
     "load and sync": MINIMAL.replace("all", "load&sync"),
-    "filters": MINIMAL + "filters: {f: {schema-pattern: a, action: Ignore}}\n",
-    "filter rules": instance("filter-rules: [f]"),
     "expression filter": MINIMAL + "expression-filter: {e: {schema: a}}\n",
     "expression filters": instance("expression-filters: [e]"),
     "validators": MINIMAL + "validators: {global: {mode: full}}\n",

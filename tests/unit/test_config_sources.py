@@ -81,7 +81,7 @@ filters: []
         (f"source-id: s1\n{FROM}flavor: oracle\n", "US-1007", "'oracle' is not one of mysql, mariadb"),
         (f"source-id: s1\n{FROM}server-id: 4294967296\n", "US-1007", "is not a whole number from 0 to"),
         (f"source-id: s1\n{FROM}enable: false\n", "US-1016", "source 's1' is disabled in"),
-        (f"source-id: s1\n{FROM}filters: [{{schema-pattern: a}}]\n", "US-1009", "binlog event filters"),
+        (f"source-id: s1\n{FROM}filters: [{{schema-pattern: a}}]\n", "US-1008", "filters[0]: key 'action'"),
         (f"source-id: s1\n{TLS}ssl-ca-base64: eA==}}}}\n", "US-1024", "name the file with ssl-ca"),
         (f"source-id: s1\n{TLS}ssl-key-bytes: x}}}}\n", "US-1024", "name the file with ssl-key"),
         (f"source-id: s1\n{TLS}ssl-cert: x}}}}\n", "US-1008", "'ssl-key'"),

@@ -27,11 +27,10 @@ LATER = {
     "remove-meta": ("remove-meta",),
     "where": ("mydumpers", "global", "where"),
     "validators": ("validators", "global", "mode"),
-    "filters": ("filters",),
     "expression filters": ("expression-filter",),
 }
 """What a later version brings; whoever brings it takes the line away."""
-REFERENCES = ("filter-rules", "expression-filters")
+REFERENCES = ("expression-filters",)
 
 Write = Callable[[dict[str, Any]], Path]
 

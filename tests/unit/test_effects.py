@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, PassedOver, Renamed, Undecided
+from unshard.core.eventfilter import EventFilter
 from unshard.core.extract import Extracted
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.reshape import AS_IT_IS, Reshaping
@@ -49,6 +50,11 @@ class Routes:
 
     def target_of(self, table: TableId) -> TableId | None:
         return TARGETS.get(table.name.split("_")[0]) if table.schema != "x" else None
+
+    events = EventFilter()
+
+    def target_schema_of(self, schema: str) -> str | None:
+        return "shop"
 
     def reshaping(self, table: TableId) -> Reshaping:
         return Reshaping((Extracted("c", "1"),)) if table.name.endswith("_named") else AS_IT_IS

@@ -9,6 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from unshard.core.eventfilter import EventRule
 from unshard.core.model import Location, Verify
 from unshard.core.pace import WindowLimits
 from unshard.core.routing import Routing
@@ -114,6 +115,8 @@ class Source:
     flavor: Flavor
     path: Path
     case_sensitive: bool = False
+    filters: tuple[EventRule, ...] = ()
+    """Rules that hold in every task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unshard.config.declare import Block, Place, Values, read_block
+from unshard.config.eventfilters import event_rule
 from unshard.config.kinds import choice
 from unshard.config.mappings import mapping_rule
 from unshard.config.model import (
@@ -31,6 +32,7 @@ from unshard.config.sources import SourceFiles, endpoint, find_sources
 from unshard.config.taskkeys import OPTIONS, TASK
 from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LATER_CONSISTENCIES, LOADER, MYDUMPER, SYNCER
 from unshard.config.yamltext import Scalar, read_file
+from unshard.core.eventfilter import EventFilter, EventRule
 from unshard.core.extract import Extractor, Origin, compile_extractor
 from unshard.core.filters import BlockAllowList, compile_tables
 from unshard.core.mapping import MappingRule
@@ -122,6 +124,7 @@ class _Library:
 
     def __init__(self, task: Values) -> None:
         self.routes = _NamedBlocks("routes", task["routes"])
+        self.filters = _NamedBlocks("filters", task["filters"])
         self.mappings = _NamedBlocks("column-mappings", task["column-mappings"])
         self.lists = _NamedBlocks(LIST, _newer(task, LIST, OLD_LIST))
         self.mydumpers = _NamedBlocks("mydumpers", task["mydumpers"])
@@ -131,6 +134,7 @@ class _Library:
 
     def refuse_unused(self) -> None:
         self.routes.refuse_unused("route-rules")
+        self.filters.refuse_unused("filter-rules")
         self.mappings.refuse_unused("column-mapping-rules")
         self.lists.refuse_unused(LIST)
         self.mydumpers.refuse_unused("mydumper-config-name")
@@ -262,7 +266,15 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library) 
             raise BadValue(str(values.place_of("target-schema")), schema, "for merged tables: it is the meta-schema")
         rules.append(_rule(name, values, case_sensitive))
     allowed = _allowed(instance, case_sensitive, library)
-    return Routing(tuple(rules), allowed, task["meta-schema"], source.id, _mappings(instance, case_sensitive, library))
+    events = EventFilter((*_filters(instance, case_sensitive, library), *source.filters))
+    mappings = _mappings(instance, case_sensitive, library)
+    return Routing(tuple(rules), allowed, task["meta-schema"], source.id, mappings, events)
+
+
+def _filters(instance: Values, case_sensitive: bool, library: _Library) -> tuple[EventRule, ...]:
+    place = instance.place_of("filter-rules")
+    names = _once(instance["filter-rules"], place)
+    return tuple(event_rule(name, library.filters.take(name, place), case_sensitive) for name in names)
 
 
 def _mappings(instance: Values, case_sensitive: bool, library: _Library) -> tuple[MappingRule, ...]:

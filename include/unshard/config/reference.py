@@ -8,12 +8,13 @@ from enum import StrEnum
 from typing import Any
 
 from unshard.config.declare import Block, Ignored, Key, Later, Refused
+from unshard.config.eventfilters import EVENT_FILTER
 from unshard.config.sourcekeys import SECURITY, SERVER, SOURCE
 from unshard.config.taskkeys import ALLOW_LIST, EXTRACT, INSTANCE, MAPPING, META, OPTIONS, ROUTE, TABLE_PATTERN, TASK
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
 
-BLOCKS = (TASK, OPTIONS, INSTANCE, META, SERVER, SECURITY, ROUTE, *EXTRACT.values(), MAPPING, ALLOW_LIST, TABLE_PATTERN,
-          MYDUMPER, LOADER, SYNCER, VALIDATOR, SOURCE)  # fmt: skip
+BLOCKS = (TASK, OPTIONS, INSTANCE, META, SERVER, SECURITY, ROUTE, *EXTRACT.values(), EVENT_FILTER, MAPPING, ALLOW_LIST,
+          TABLE_PATTERN, MYDUMPER, LOADER, SYNCER, VALIDATOR, SOURCE)  # fmt: skip
 TITLE = "# Task and source files: all keys"
 NOTICE = "<!-- Written by `python -m unshard.config.reference`; change the declarations instead. -->"
 INTRODUCTION = """\
@@ -60,6 +61,50 @@ A route may write parts of a shard's names into columns of the target: `extract-
 these columns before the task starts, because nobody but you can say whether they belong to its key: they do if two
 shards can have the same key. `unshard check` names what is missing. An expression that is not found in a name is an
 error (DM writes an empty text), and so is a column that the shard has itself.
+
+## Binlog event filters
+
+Every rule that matches a change's table (or, without `table-pattern`, its schema) is asked, in the order of
+`filter-rules`, then those of the source file. With `events` it compares names, with `sql-pattern` the text of a
+statement, with both one after the other: `Ignore` leaves out what matches, `Do` what does not, `Error` stops the
+source at what matches. A rule without `events` says nothing about rows.
+
+* `insert`, `update`, `delete`: changes of rows, in windows and of held rows; the load takes all rows
+* `all`, `all dml`, `all ddl`, `none`, `none dml`, `none ddl`: the first in the list that says anything decides
+* `incompatible ddl changes`: DDL but creating and altering databases, views, CREATE TABLE, CREATE INDEX, ADD
+  PARTITION and what DM knows as plain `alter table`, such as ADD COLUMN
+* `create database`, `drop database`, `alter database`, `create schema`, `drop schema`, `alter schema`, `modify
+  schema charset and collate`: statements about schemas
+* `create table`, `drop table`, `truncate table`, `rename table`, `create view`, `drop view`: by these statements,
+  `rename table` by ALTER TABLE too
+* `alter table`: every specification of every ALTER TABLE
+* `multi schema change`: each of several specifications of one ALTER TABLE
+* `add column`, `drop column`, `rename column`, `modify columns order`: columns
+* `modify column`, `value range decrease`, `precision decrease`, `remove auto increment`, `modify charset`, `modify
+  collation`, `modify default value`, `set default value`: what MODIFY, CHANGE and ALTER COLUMN change, seen by the
+  column before and after
+* `create index`, `drop index`, `rename index`, `alter index visibility`, `drop unique key`, `add primary key`,
+  `drop primary key`, `add foreign key`, `drop foreign key`, `modify constraint`: keys, by ALTER TABLE and by CREATE
+  and DROP INDEX
+* `modify storage engine`, `modify table comment`, `modify table charset and collate`, `rebase auto id`: options of
+  the table
+* `add table partition`, `drop table partition`, `truncate table partition`, `reorganize table partition`, `rebuild
+  table partition`, `coalesce table partition`, `exchange table partition`, `alter table partitioning`, `remove
+  table partitioning`: partitions
+
+Any other name is refused, also those of statements that only TiDB has. What an ignored DDL leaves behind:
+
+* An ALTER TABLE or INDEX that is ignored enters no queue; the shard's rows are read with the structure that they have
+  from then on, the target keeps its own. Of an ALTER TABLE with several specifications only those that are not ignored
+  are coordinated and executed.
+* A dropped column gets the target's default in new rows. Where ADD COLUMN of a shard is ignored, values without a
+  column in the target are left out; else such a row is [US-6003](errors.md).
+* A renamed column has no place in the target unless it is added there by hand: its values are left out or US-6003,
+  and the target's column gets its default.
+* DROP, TRUNCATE and RENAME TABLE are never executed on the target; ignored or not, the group and the names of shards
+  follow them. A shard whose CREATE TABLE is ignored joins its group, but the target table is not made.
+* Rows of a shard of which updates or deletes are ignored are written as in safe mode: what the target has may differ.
+* Shards of one target should have the same filters for DDL: a lock waits for a shard that never brings it.
 
 ## Column mapping
 

@@ -2,7 +2,8 @@
 
 from unshard.config import checks
 from unshard.config.declare import BY_GTID, Block, Ignored, Key, Later, Refused
-from unshard.config.kinds import boolean, choice, integer, nested, secret, text, texts, variables, words
+from unshard.config.eventfilters import EVENT_FILTER
+from unshard.config.kinds import blocks, boolean, choice, integer, nested, secret, text, texts, variables, words
 from unshard.config.model import Flavor
 from unshard.core.model import Verify
 
@@ -73,12 +74,12 @@ SOURCE = Block(
         Key("enable", boolean(), "A task that uses a disabled source is refused.", True),
         Key("case-sensitive", boolean(), "Match names of this source case-sensitively, as if the task said so.",
             False),
+        Key("filters", blocks(EVENT_FILTER), "Binlog event filters for every task, behind the task's own.", ()),
         Key("purge", nested(Block("Purge of the relay log", PURGE_BLOCK)), "DM's rules for old relay files: no effect, "
             f"{PURGE}."),
         Key("checker", nested(Block("Automatic resuming", tuple(Ignored(name, RETRY) for name in CHECKER_NAMES))),
             f"DM's automatic resuming: no effect, {RETRY}."),
         Ignored("enable-gtid", BY_GTID, ("false",)),
-        Later("filters", "binlog event filters"),
         Later("online-ddl", "online DDL (gh-ost, pt-osc)", ("false",)),
         Later("online-ddl-scheme", "online DDL (gh-ost, pt-osc)"),
         Ignored("enable-relay", RELAY, ("true",)),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unshard.config.declare import Place, Values, read_block
+from unshard.config.eventfilters import event_rule
 from unshard.config.model import Endpoint, Security, Source
 from unshard.config.sourcekeys import SOURCE
 from unshard.config.yamltext import Entries, Scalar, read_file
@@ -49,6 +50,10 @@ class SourceFiles:
             values["flavor"],
             file.path.absolute(),
             values["case-sensitive"],
+            tuple(
+                event_rule(f"{source}[{number}]", each, values["case-sensitive"])
+                for number, each in enumerate(values["filters"])
+            ),
         )
 
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from unshard.config import checks
 from unshard.config.declare import Block, Ignored, Key, Later
+from unshard.config.eventfilters import EVENT_FILTER
 from unshard.config.kinds import blocks, boolean, choice, duration, integer, named, nested, size, text, texts, words
 from unshard.config.model import ShardMode, TaskMode
 from unshard.config.sourcekeys import SERVER
@@ -13,7 +14,6 @@ from unshard.core.mapping import Expression
 from unshard.core.prechecks import IGNORABLE
 
 ONLINE_DDL = "online DDL (gh-ost, pt-osc)"
-EVENT_FILTERS = "binlog event filters"
 ROW_FILTERS = "expression filters"
 GIVEN_UP = "DM itself has given it up"
 
@@ -139,6 +139,7 @@ INSTANCE = Block(
         Key("source-id", text("text", checks.source_id), "A source, by the id of its source file.", required=True),
         Key("meta", nested(META), "Where a task of mode `incremental` begins; without effect in the others."),
         Key("route-rules", texts(), "Names of routes.", ()),
+        Key("filter-rules", texts(), "Names of binlog event filters.", ()),
         Key("column-mapping-rules", texts(), "Names of column mappings.", ()),
         Key("block-allow-list", text(), "Name of a block-allow list."),
         Key("black-white-list", text(), "Old name of `block-allow-list`."),
@@ -151,7 +152,6 @@ INSTANCE = Block(
         Key("syncer-config-name", text(), "Name of a block in `syncers`."),
         Key("syncer", nested(SYNCER), "The same, written here."),
         Key("validator-config-name", text(), "Name of a block in `validators`."),
-        Later("filter-rules", EVENT_FILTERS),
         Later("expression-filters", ROW_FILTERS),
         Ignored("syncer-thread", "rows are applied window by window"),
     ),
@@ -175,6 +175,7 @@ TASK = Block(
         Key("target-database", nested(SERVER), "The target server, see below.", required=True),
         Key("mysql-instances", blocks(INSTANCE), "The sources of the task, see below.", required=True),
         Key("routes", named(ROUTE), "Routes by name, see below.", shown="none"),
+        Key("filters", named(EVENT_FILTER), "Binlog event filters by name, see below.", shown="none"),
         Key("column-mappings", named(MAPPING), "Column mappings by name, see below.", shown="none"),
         Key("block-allow-list", named(ALLOW_LIST), "Lists by name, see below.", shown="none"),
         Key("black-white-list", named(ALLOW_LIST), "Old name of `block-allow-list`.", shown="none"),
@@ -190,7 +191,6 @@ TASK = Block(
         Later("online-ddl-scheme", ONLINE_DDL),
         Later("shadow-table-rules", ONLINE_DDL),
         Later("trash-table-rules", ONLINE_DDL),
-        Later("filters", EVENT_FILTERS),
         Later("expression-filter", ROW_FILTERS),
         Later("collation_compatible", "adding collations to CREATE TABLE", ("loose",)),
         Later("remove-meta", "forgetting the state of a task", ("false",)),

@@ -5,7 +5,7 @@ specification of an ALTER TABLE. Lists of words are closed: a head that is in no
 and a specification that is in none of them makes the ALTER unsupported.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from unshard.core.ddltokens import Token, TokenKind
@@ -139,6 +139,33 @@ def _alter_table(words: Words) -> Ddl:
     return _renamed(ddl, specs)
 
 
+def alter_specs(text: str, tokens: tuple[Token, ...], schema: str = "") -> tuple[Words, ...]:
+    """Return the specifications of an ALTER TABLE; nothing for other statements."""
+    words = Words(text, tokens, schema)
+    if not words.eat("ALTER"):
+        return ()
+    words.eat_any("ONLINE", "OFFLINE")
+    words.eat("IGNORE")
+    if not words.eat("TABLE"):
+        return ()
+    words.eat("IF", "EXISTS")
+    words.table(Role.SUBJECT)
+    words.eat_patience()
+    return tuple(specs_of(words))
+
+
+def without_specs(ddl: Ddl, tokens: tuple[Token, ...], left_out: Collection[int]) -> Ddl:
+    """Return an ALTER TABLE of which some specifications are no part of the change, like RENAME TO."""
+    specs = alter_specs(ddl.text, tokens)
+    begins = specs[0].tokens[0].start
+    ends = {number: spec.tokens[-1].end for number, spec in enumerate(specs) if number in left_out}
+    ends |= {number: _new_name(spec).end for number, spec in enumerate(specs) if _is_rename(spec)}
+    cuts = tuple(cut for cut in ddl.cuts if cut[0] < begins)
+    spans = [(specs[number].tokens[0].start, specs[number].tokens[-1].end) for number in left_out]
+    return replace(ddl, cuts=(*cuts, *(_cut(specs, ends, number) for number in sorted(ends))),
+                   dropped_keys=tuple(key for key in ddl.dropped_keys if key not in spans))  # fmt: skip
+
+
 def specs_of(words: Words) -> Iterator[Words]:
     """Yield the specifications of an ALTER TABLE, which commas outside of parentheses part."""
     begin, depth, end = words.position, 0, len(words.tokens)
@@ -195,7 +222,8 @@ def _renamed(ddl: Ddl, specs: tuple[Words, ...]) -> Ddl:
         return ddl
     if not others and all(specs[index].ends() for index in names):
         return replace(ddl, kind=DdlKind.RENAME)
-    return replace(ddl, cuts=(*ddl.cuts, *(_cut(specs, names, index) for index in names)))
+    ends = {index: name.end for index, name in names.items()}
+    return replace(ddl, cuts=(*ddl.cuts, *(_cut(specs, ends, index) for index in ends)))
 
 
 def _new_name(spec: Words) -> TableRef:
@@ -208,12 +236,12 @@ def _new_name(spec: Words) -> TableRef:
     return name
 
 
-def _cut(specs: tuple[Words, ...], names: Mapping[int, TableRef], index: int) -> tuple[int, int]:
-    """Return the span of one RENAME TO with the comma that parts it from a change that stays."""
-    if any(before not in names for before in range(index)):
-        return specs[index - 1].tokens[-1].end, names[index].end
+def _cut(specs: tuple[Words, ...], ends: Mapping[int, int], index: int) -> tuple[int, int]:
+    """Return the span of one specification that is left out, with the comma that parts it from a change that stays."""
+    if any(before not in ends for before in range(index)):
+        return specs[index - 1].tokens[-1].end, ends[index]
     is_last = index + 1 == len(specs)
-    return specs[index].tokens[0].start, names[index].end if is_last else specs[index + 1].tokens[0].start
+    return specs[index].tokens[0].start, ends[index] if is_last else specs[index + 1].tokens[0].start
 
 
 def _is_option(spec: Words) -> bool:

@@ -26,6 +26,16 @@ class Joins:
     structure: str
     routed: str = ""
     """The statement as an operator sees it if the structure fits no shard of the group."""
+    makes_target: bool = True
+    """Whether the first shard of a group brings the target table with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """The task ignores the statement: only the shard's rows look otherwise from here on."""
+
+    table: TableId
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,6 @@ class PassedOver:
     """The statement could not be read and concerns no shard: it is written down and passed over."""
 
 
-Effect = Coordinated | Undecided | Joins | Leaves | Renamed | Ignored
+Effect = Coordinated | Undecided | Joins | Follows | Leaves | Renamed | Ignored
 Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect | PassedOver]]
 """What a statement does to routed tables, given the structures of the source's shards before it."""

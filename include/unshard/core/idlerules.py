@@ -20,6 +20,7 @@ def idle_rules(routing: Routing, tables: Iterable[TableId]) -> dict[str, bool]:
 
 def _judged(routing: Routing, tables: Mapping[str, list[TableId]]) -> Iterator[tuple[str, bool]]:
     named_rules = [(f"route '{rule.name}'", rule.schema, rule.table) for rule in routing.rules]
+    named_rules += [(f"filter '{rule.name}'", rule.schema, rule.table) for rule in routing.events.rules]
     named_rules += [(f"column mapping '{rule.name}'", rule.schema, rule.table) for rule in routing.mappings]
     for name, schema, table in named_rules:
         named = [found for found in tables if schema.matches(found)]

@@ -10,6 +10,7 @@ Segments are walked in order from the checkpoint. In each, every shard is either
 | all its held rows are released by this window       | are applied, after the released ones               |
 | of transactions that end before its `start`         | are passed over: the dump has them                 |
 | was dropped by an operator                          | are passed over and counted, like its DDL          |
+| has had a DDL that the task's filters ignore        | are applied or held as before, with their structure |
 
 A DDL of a shard goes to the end of the shard's queue, never to the target; what it means is asked of the
 caller, who may ask a server. A RENAME ends the window: all that it does stands under the old names, which the
@@ -45,6 +46,7 @@ from unshard.core.effects import (
     Coordinated,
     Effect,
     Effects,
+    Follows,
     Ignored,
     Joins,
     Leaves,
@@ -299,6 +301,8 @@ def _apply(walk: _Walk, effect: Effect, site: _Site) -> _Walk:
             found = _coordinate(walk, effect, site)
         case Joins():
             found = _join(walk, effect, site)
+        case Follows():
+            found = _follow(walk, effect, site)
         case Leaves():
             found = _leave(walk, site)
         case Renamed():
@@ -323,6 +327,14 @@ def _coordinate(walk: _Walk, effect: Coordinated | Undecided, site: _Site) -> _W
                        reason=effect.reason if isinstance(effect, Undecided) else "")  # fmt: skip
     change = StructureChange(site.shard, site.target, site.location, effect.after)
     return _set(walk, _queue(state, (entry,), effect.after), (entry,), change)
+
+
+def _follow(walk: _Walk, effect: Follows, site: _Site) -> _Walk:
+    state = walk.shards.get(site.shard.table)
+    if state is None or state.has_left:
+        raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
+    change = StructureChange(site.shard, site.target, site.location, effect.after)
+    return _ignore(_set(walk, replace(state, structure=effect.after), (), change))
 
 
 def _leave(walk: _Walk, site: _Site) -> _Walk:
@@ -370,7 +382,8 @@ def _join(walk: _Walk, effect: Joins, site: _Site) -> _Walk:
         for number, entry in enumerate(pending[:position], 1)
     )
     change = StructureChange(site.shard, site.target, site.location, structure, True, peer.shard if peer else None,
-                             peer.born if peer else "", tuple(entry.seq for entry in pending))  # fmt: skip
+                             peer.born if peer else "", tuple(entry.seq for entry in pending),
+                             makes_target=effect.makes_target)  # fmt: skip
     fresh = ShardState(site.shard, site.target, structure, None, (), 0, ())
     return _set(walk, _queue(fresh, entries, structure), entries, change)
 

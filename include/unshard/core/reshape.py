@@ -1,4 +1,4 @@
-"""What the names of a shard do to its rows: columns that they fill, columns whose values they change.
+"""What the task does to the rows of a shard: columns that its names fill or change, rows that filters leave out.
 
 Rows are kept as the source has them, in dumped and held files; they are reshaped where they get the target's
 columns (units.conversion), and by the same rule in SQL where shards and target are compared.
@@ -7,6 +7,7 @@ columns (units.conversion), and by the same rule in SQL where shards and target 
 from dataclasses import dataclass, replace
 
 from unshard.core.constants import constants_of, with_constants
+from unshard.core.eventfilter import Judged
 from unshard.core.extract import Extracted
 from unshard.core.literals import literal
 from unshard.core.mapping import Mapped, expression, fitted
@@ -20,9 +21,23 @@ class Reshaping:
 
     extracted: tuple[Extracted, ...] = ()
     mapped: tuple[Mapped, ...] = ()
+    events: tuple[tuple[str, Judged], ...] = ()
+    """Kinds of row changes that are ignored or refused, and by which rule."""
+    leaves_columns_out: bool = False
+    """The task ignores ADD COLUMN of the shard: values without a column in the target are left out."""
 
     def __bool__(self) -> bool:
-        return bool(self.extracted or self.mapped)
+        return self != AS_IT_IS
+
+    @property
+    def by_name(self) -> tuple[object, ...]:
+        """What would be otherwise if the shard had another name."""
+        return self.extracted, self.mapped
+
+    @property
+    def filters_changes(self) -> bool:
+        """Whether a row in the target may be another than its shard had before a change."""
+        return any(kind != "insert" for kind, _ in self.events)
 
 
 AS_IT_IS = Reshaping()
@@ -45,8 +60,9 @@ def seen(shard: str, table: TableId, structure: TableSchema, target: TableId, sc
     constants = constants_of(shard, structure, target, schema, reshaping.extracted)
     there = {column.name.lower(): column for column in schema.columns}
     mapped = fitted(shard, structure, target, there, reshaping.mapped)
-    columns, values = list(structure.columns), [identifier(column.name) for column in structure.columns]
-    for place, column in enumerate(structure.columns):
+    kept = [column for column in structure.columns if not reshaping.leaves_columns_out or column.name.lower() in there]
+    columns, values = list(kept), [identifier(column.name) for column in kept]
+    for place, column in enumerate(kept):
         name, wanted = column.name.lower(), there.get(column.name.lower())
         if name in mapped and wanted is not None:
             value = expression(mapped[name], structure.column(mapped[name].source), wanted)

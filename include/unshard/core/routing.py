@@ -10,6 +10,7 @@ that ten thousand tables cost little more than ten.
 
 from dataclasses import dataclass, field, replace
 
+from unshard.core.eventfilter import EventFilter
 from unshard.core.extract import Extractor
 from unshard.core.filters import BlockAllowList
 from unshard.core.mapping import MappingRule, mapped_by
@@ -19,6 +20,7 @@ from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.errors.config import RouteAmbiguous
 
 EVERYTHING = BlockAllowList()
+NO_FILTER = EventFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Routing:
     source: str = ""
     """The source whose tables are routed, for extractors that ask for it."""
     mappings: tuple[MappingRule, ...] = ()
+    events: EventFilter = NO_FILTER
     _routed: dict[TableId, _Routed] = field(default_factory=dict, init=False, repr=False, compare=False)
     _passing: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_schema: dict[str, tuple[RouteRule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -103,10 +106,10 @@ class Routing:
         rule = _only(str(table), table, exact or tuple(rule for rule in candidates if rule.table is None))
         mappings = tuple(rule for rule in self.mappings if rule.schema.matches(table.schema))
         mapped = mapped_by(mappings, str(Shard(self.source, table)), table) if mappings else ()
-        if rule is None:
-            return _Routed(table, Reshaping((), mapped))
-        extracted = tuple(e.extract(self.source, table, rule.name) for e in rule.extractors)
-        return _Routed(rule.target(table), Reshaping(extracted, mapped))
+        extracted = tuple(e.extract(self.source, table, rule.name) for e in rule.extractors) if rule else ()
+        rows = tuple(self.events.rows(table).items())
+        reshaping = Reshaping(extracted, mapped, rows, not self.events.passes_columns(table))
+        return _Routed(rule.target(table) if rule else table, reshaping)
 
     def _passes_schema(self, schema: str) -> bool:
         if schema not in self._passing:

@@ -170,6 +170,8 @@ class StructureChange:
     this window is committed, the new shard owes that lock a skip, like what the peer owes already."""
     is_strange: bool = False
     """It fits no shard of the group: an operator says how it goes on, also with the target table."""
+    makes_target: bool = True
+    """As the first of its group it brings the target table with it, unless a filter ignores its CREATE."""
 
 
 @dataclass(frozen=True, slots=True)

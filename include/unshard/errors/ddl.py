@@ -112,3 +112,15 @@ class TargetLacksColumns(DdlError):
     code = "US-4008"
     template = "the target table {target} exists and lacks columns of its shards: {columns}"
     hint = "add them, or drop the table and let unshard create it"
+
+
+@dataclass(eq=False)
+class DdlFiltered(DdlError):
+    """A filter of the task asks for an error at this statement."""
+
+    rule: str
+    table: str
+    text: str
+    code = "US-4009"
+    template = "filter '{rule}' stops at what {table} ran: {text}"
+    hint = "nothing was skipped; change the filter's action to Do or Ignore, or its events, and run the task again"

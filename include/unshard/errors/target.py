@@ -252,6 +252,20 @@ class ExtractionNeedsTable(TargetError):
 
 
 @dataclass(eq=False)
+class RowsFiltered(TargetError):
+    """A filter of the task asks for an error at a change of rows."""
+
+    rule: str
+    shard: str
+    kind: str
+    rows: int
+
+    code = "US-6023"
+    template = "filter '{rule}' stops at the {kind} of {rows} rows in shard {shard}"
+    hint = "nothing was skipped; change the filter's action to Do or Ignore, or its events, and run the task again"
+
+
+@dataclass(eq=False)
 class MappedColumnMissing(TargetError):
     """A column mapping names a column that a shard lacks."""
 

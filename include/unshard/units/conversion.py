@@ -90,7 +90,8 @@ def conversion(shard: Shard, structure: TableSchema, target: TableId, schema: Ta
     `behind` is the DDL that the target has had and the rows have not.
     """
     names_there = names_behind(structure.names, behind)
-    _refuse_unknown(shard, structure, names_there, target, schema)
+    if not reshaping.leaves_columns_out:
+        _refuse_unknown(shard, structure, names_there, target, schema)
     places = {column.name.lower(): place for place, column in enumerate(structure.written)}
     known = {names_there[c.name.lower()]: c for c in structure.columns if c.name.lower() in names_there}
     constants = constants_of(str(shard), structure, target, schema, reshaping.extracted)

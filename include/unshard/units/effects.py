@@ -4,19 +4,34 @@ the statement and asking the target.
 Whatever a plan will name by digest is stored first, so a plan that exists can always be carried out.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, assert_never
 
 from unshard.core.ddl import Ddl, DdlKind, Role, agreement, read, retarget
+from unshard.core.ddlevents import NOT_KNOWN, Around, parts_of, view_of
+from unshard.core.ddlgrammar import IGNORE_REASON, without_specs
 from unshard.core.ddlnames import changes_rows, concerned, created, loose_agreement, mentions, put_in
-from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, PassedOver, Renamed, Undecided
+from unshard.core.ddltokens import MARIADB, tokenize
+from unshard.core.effects import (
+    Coordinated,
+    Effect,
+    Follows,
+    Ignored,
+    Joins,
+    Leaves,
+    PassedOver,
+    Renamed,
+    Undecided,
+)
+from unshard.core.eventfilter import Action, Event, EventFilter
 from unshard.core.mapping import overlaps, touched_mapping
 from unshard.core.model import TableId, TableSchema
 from unshard.core.renaming import net_renames
 from unshard.core.reshape import Reshaping
 from unshard.core.schemadefaults import with_default
 from unshard.core.segment import Statement
-from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureUnknown
+from unshard.errors.ddl import DdlFiltered, DdlUnreadable, EffectRefused, StructureUnknown
 from unshard.errors.shardddl import ShardDdlRefused
 from unshard.errors.source import TableUnsupported
 from unshard.errors.target import MappingOverlap
@@ -27,6 +42,12 @@ MAPPED_STEP = (
     "see docs/config.md, column mapping: when all shards have it, correct the rule and replace the DDL by what the"
     " target needs; or skip it"
 )
+IGNORED_UNKNOWN = "a filter ignores it, and what the shard's rows look like before it is not known yet"
+WHOLE = (
+    DdlKind.CREATE_TABLE, DdlKind.DROP_TABLE, DdlKind.TRUNCATE, DdlKind.RENAME, DdlKind.CREATE_DATABASE,
+    DdlKind.DROP_DATABASE, DdlKind.ALTER_DATABASE,
+)  # fmt: skip
+"""Statements that are one change and are never executed on the target as they are."""
 UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported)
 """What the target says when it cannot tell what a statement does; all else is trouble with the target itself."""
 
@@ -54,8 +75,15 @@ class Routes(Protocol):
     def target_of(self, table: TableId) -> TableId | None:
         """Return the target table, None when the table is not migrated."""
 
+    def target_schema_of(self, schema: str) -> str | None:
+        """Return where a schema goes, None when it is not migrated."""
+
     def reshaping(self, table: TableId) -> Reshaping:
-        """Return what the names of a shard do to its rows."""
+        """Return what the task does to the rows of a shard."""
+
+    @property
+    def events(self) -> EventFilter:
+        """Return which changes are passed over."""
 
 
 class DdlEffects:
@@ -71,7 +99,40 @@ class DdlEffects:
             ddl = read(statement.text, statement.sql_mode, statement.schema)
         except DdlUnreadable as error:
             return tuple(self._unreadable(statement, present, error))
+        self._refuse(ddl, statement)
         return tuple(self._effects(ddl, statement, present))
+
+    def _is_ignored(self, table: TableId, event: Event) -> bool:
+        """Whether the task's filters ignore a change; raises where they ask for an error."""
+        judged = self._routing.events.judge(table, event)
+        if judged.action is Action.ERROR:
+            raise DdlFiltered(judged.rule, str(table) if table.name else table.schema, event.text)
+        return judged.action is Action.IGNORE
+
+    def _refuse(self, ddl: Ddl, statement: Statement) -> None:
+        """Raise where filters ask for an error at what nothing is executed for on the target anyhow."""
+        if found := view_of(ddl, statement.sql_mode, statement.schema):
+            if self._target_of(found[0]) is not None:
+                self._is_ignored(*found)
+        elif ddl.kind in WHOLE:
+            is_migrated = ddl.database and self._routing.target_schema_of(ddl.database) is not None
+            places = [TableId(ddl.database, "")] if is_migrated else self._routed(ddl.subjects)
+            for part in parts_of(ddl, statement.sql_mode):
+                for table in places:
+                    self._is_ignored(table, part.event)
+
+    def _left_out(
+        self, ddl: Ddl, statement: Statement, table: TableId, around: Around = NOT_KNOWN
+    ) -> tuple[bool, tuple[int, ...]]:
+        """Return whether filters ignore all of an ALTER TABLE or INDEX statement, else the specifications they ignore.
+
+        RENAME TO is none of them: it is followed and never executed.
+        """
+        parts = parts_of(ddl, statement.sql_mode, around)
+        ignored = [part for part in parts if self._is_ignored(table, part.event)]
+        changes = [part for part in parts if "rename table" not in part.event.names]
+        left_out = [part for part in ignored if part in changes]
+        return bool(changes) and len(left_out) == len(changes), tuple(p.spec for p in left_out if p.spec is not None)
 
     def _unreadable(self, statement: Statement, present: Mapping[TableId, str],
                     error: DdlUnreadable) -> Iterator[Effect | PassedOver]:  # fmt: skip
@@ -81,6 +142,9 @@ class DdlEffects:
         for table in sorted(shards):
             target = self._target_of(table)
             assert target is not None
+            if self._is_ignored(table, Event((), found.text)):
+                yield Ignored(table)
+                continue
             routed = put_in(found.text, found.of(table), target)
             yield Undecided(table, str(error), routed, loose_agreement(routed, statement.sql_mode))
         made = created(statement)
@@ -88,6 +152,7 @@ class DdlEffects:
             routed = put_in(found.text, found.of(made), target)
             yield Undecided(made, str(error), routed, loose_agreement(routed, statement.sql_mode), is_new=True)
         elif not shards:
+            self._is_ignored(TableId(statement.schema, ""), Event((), found.text))
             yield PassedOver()
 
     def _effects(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
@@ -119,30 +184,52 @@ class DdlEffects:
         return tuple(table for table in tables if self._target_of(table) is not None)
 
     def _coordinated(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> Effect:
-        routed = with_default(self._retargeted(ddl, table), statement)
-        agreed = agreement(routed, statement.sql_mode)
+        routed, agreed = self._agreed(ddl, statement, table)
         if not before:
             # A table that is not known is the planner's error, and on an unknown structure nothing can be tried out.
+            if any(self._left_out(ddl, statement, table)):
+                reason = str(ShardDdlRefused(str(table), ddl.text, IGNORED_UNKNOWN, OTHER_STEP))
+                return Undecided(table, reason, routed, agreed)
             return Coordinated(table, routed, agreed, "")
         try:
             found = self._shadow.effect(self._schema(before), statement, table)
         except UNKNOWABLE as error:
             return Undecided(table, str(error), routed, agreed)
         after = self._structures.put(found)
+        everything, specs = self._left_out(ddl, statement, table, Around(self._schema(before), found))
+        if everything:
+            return Follows(table, after)
+        if specs:
+            rest = without_specs(ddl, tokenize(ddl.text, statement.sql_mode, MARIADB)[1], specs)
+            routed, agreed = self._agreed(rest, statement, table)
         if touched := touched_mapping(self._routing.reshaping(table).mapped, self._schema(before), found):
             reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
             return Undecided(table, reason, routed, agreed, after)
         return Coordinated(table, routed, agreed, after)
+
+    def _agreed(self, ddl: Ddl, statement: Statement, table: TableId) -> tuple[str, str]:
+        routed = with_default(self._retargeted(ddl, table), statement)
+        return routed, agreement(routed, statement.sql_mode)
 
     def _unsupported(self, ddl: Ddl, statement: Statement, table: TableId, present: Mapping[TableId, str]) -> Effect:
         """Nothing is tried out: such a statement may move rows between tables that exist."""
         creates = ddl.text.split(maxsplit=1)[0].upper() == "CREATE"
         if creates and table in present and ddl.if_not_exists:
             return Ignored(table)
+        if not creates and self._left_out(ddl, statement, table)[0]:
+            return self._followed(ddl, statement, table, present.get(table))
         routed = self._retargeted(ddl, table)
         reason = str(ShardDdlRefused(str(table), ddl.text, ddl.reason, OTHER_STEP))
         return Undecided(table, reason, routed, agreement(routed, statement.sql_mode),
                          is_new=table not in present and (creates or table not in ddl.subjects))  # fmt: skip
+
+    def _followed(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> Effect:
+        """An unsupported statement is ignored: only ALTER IGNORE, which changes a structure, can be tried out."""
+        if ddl.reason == IGNORE_REASON and before:
+            with contextlib.suppress(*UNKNOWABLE):
+                found = self._shadow.effect(self._schema(before), statement, table)
+                return Follows(table, self._structures.put(found))
+        return Ignored(table)
 
     def _retargeted(self, ddl: Ddl, table: TableId) -> str:
         target = self._target_of(table)
@@ -181,7 +268,7 @@ class DdlEffects:
             return "a table that was no shard gets the name of one"
         if target != new_target:
             return f"a shard of {target} gets the name of one of {new_target}"
-        if self._routing.reshaping(table) != self._routing.reshaping(new):
+        if self._routing.reshaping(table).by_name != self._routing.reshaping(new).by_name:
             return f"its name says what columns of {target} hold, and the new one says otherwise"
         return ""
 
@@ -204,7 +291,8 @@ class DdlEffects:
             # Without a structure: one that is like its group's would let it in by itself.
             yield Undecided(table, clash, routed, agreement(routed, statement.sql_mode), is_new=True)
         else:
-            yield Joins(table, self._structures.put(found), routed)
+            makes_target = not self._is_ignored(table, Event(("create table",), ddl.text))
+            yield Joins(table, self._structures.put(found), routed, makes_target)
 
     def _clash(self, table: TableId, created: TableSchema, present: Mapping[TableId, str]) -> str:
         """Return why a new shard's mapped ids may meet those of a shard that is there."""

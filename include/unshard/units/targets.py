@@ -41,7 +41,9 @@ def create_joined(work: Work, plan: Plan) -> None:
 
     A shard that joins others has their structure before or behind a pending DDL, as planning has seen to.
     """
-    joined = [c for c in plan.structures if c.joins and c.structure and c.peer is None and not c.is_strange]
+    joined = [
+        c for c in plan.structures if c.joins and c.structure and c.peer is None and c.makes_target and not c.is_strange
+    ]
     if not joined:
         return
     routing = work.task.instance(plan.source).routing

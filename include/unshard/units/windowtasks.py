@@ -31,12 +31,14 @@ from unshard.binlog.rawrows import extract
 from unshard.core.model import Shard, TableId
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
+from unshard.core.reshape import AS_IT_IS
 from unshard.core.window import Disposition, HeldFile
 from unshard.errors import UnshardError
 from unshard.errors.meta import SparkTaskCrashed
 from unshard.errors.target import KeyOutOfOrder
 from unshard.units.applying import changes_of, shown_key
 from unshard.units.changes import RUNS, Origin, changes_in, message, messages_in, of_target, runs_of, targets_in
+from unshard.units.rowevents import passing
 from unshard.units.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob
 
 RUNS_SPARK = ("slot int, target int, shard int, layout int, seq bigint, gone int, come int, safe boolean,"
@@ -151,9 +153,10 @@ class PartReader:
 
     def _released(self, part: HeldPart) -> Iterator[pa.RecordBatch]:
         safe = self._job.plan.safe or part.file.safe
+        rows = Rows(part.file.shard, part.file.structure, part.target, part.file.seq)
         for batch in self._rows_of(part.file):
             self.report = replace(self.report, released=self.report.released + changes_in(batch))
-            yield self._netted(Rows(part.file.shard, part.file.structure, part.target, part.file.seq), batch, safe)
+            yield from self._passed(rows, batch, safe)
 
     def _rows_of(self, file: HeldFile) -> Iterator[pa.RecordBatch]:
         if not file.is_raw:
@@ -181,8 +184,15 @@ class PartReader:
                 self._waiting[disposition].append(batch)
                 continue
             self.report = replace(self.report, applied=self.report.applied + changes_in(batch))
-            safe = self._job.plan.safe
-            yield self._netted(Rows(disposition.shard, disposition.structure, disposition.target), batch, safe)
+            rows = Rows(disposition.shard, disposition.structure, disposition.target)
+            yield from self._passed(rows, batch, self._job.plan.safe)
+
+    def _passed(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> Iterator[pa.RecordBatch]:
+        """Net what the task's filters let through; where these leave gaps, rows come as in safe mode."""
+        reshaping = self._job.reshapings.get(rows.shard.table, AS_IT_IS)
+        kept = passing(reshaping, rows.shard, batch)
+        if kept.num_rows:
+            yield self._netted(rows, kept, safe or reshaping.filters_changes)
 
     def _netted(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> pa.RecordBatch:
         conversion, layout = self._job.conversion(rows)
