@@ -398,6 +398,21 @@ REFUSED = {
             ("sql-pattern: ['('], action: Do", "US-1020", "filters.f.sql-pattern"),
         ])
     },
+    **{
+        f"expression filter {number}": (
+            instance("expression-filters: [e]") + "expression-filter: {e: {schema: a, table: b" + rest + "}}\n",
+            code, words,
+        )
+        for number, (rest, code, words) in enumerate([
+            ("", "US-1008", "leaves nothing out"),
+            (", insert-value-expr: a = 1, delete-value-expr: b", "US-1013", "insert-value-expr"),
+            (", insert-value-expr: 'a) OR (b'", "US-1007", "one SQL expression"),
+            (", insert-value-expr: '(a'", "US-1007", "parentheses are closed"),
+            (", insert-value-expr: 'a = 1; b'", "US-1007", "one SQL expression"),
+            (", insert-value-expr: 'a IN (SELECT 1)'", "US-1007", "without queries"),
+            (", insert-value-expr: \"a = 'x\"", "US-1007", "quotes are closed"),
+        ])
+    },
     "event filter of nobody": (
         MINIMAL + "filters: {f: {schema-pattern: a, events: [insert], action: Do}}", "US-1010", "filter-rules",
     ),
@@ -424,8 +439,6 @@ LATER = {
     "dump only": MINIMAL.replace("all", "dump"),
     "load only": MINIMAL.replace("all", "load"),
     "load and sync": MINIMAL.replace("all", "load&sync"),
-    "expression filter": MINIMAL + "expression-filter: {e: {schema: a}}\n",
-    "expression filters": instance("expression-filters: [e]"),
     "validators": MINIMAL + "validators: {global: {mode: full}}\n",
     "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
     "collation": MINIMAL + "collation_compatible: strict\n",

@@ -27,10 +27,8 @@ LATER = {
     "remove-meta": ("remove-meta",),
     "where": ("mydumpers", "global", "where"),
     "validators": ("validators", "global", "mode"),
-    "expression filters": ("expression-filter",),
 }
 """What a later version brings; whoever brings it takes the line away."""
-REFERENCES = ("expression-filters",)
 
 Write = Callable[[dict[str, Any]], Path]
 
@@ -55,9 +53,6 @@ def without(body: dict[str, Any], *kept: str) -> dict[str, Any]:
         for key in path[:-1]:
             block = block[key]
         del block[path[-1]]
-    for instance in body["mysql-instances"]:
-        for reference in REFERENCES:
-            instance.pop(reference, None)
     return body
 
 

@@ -169,6 +169,7 @@ class Options:
     spark_connection: str
     bulk_connection: str
     window: WindowLimits
+    filter_load: bool = False
 
 
 @dataclass(frozen=True, slots=True)

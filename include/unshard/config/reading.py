@@ -28,6 +28,7 @@ from unshard.config.model import (
     Task,
     TaskMode,
 )
+from unshard.config.rowfilters import row_filter
 from unshard.config.sources import SourceFiles, endpoint, find_sources
 from unshard.config.taskkeys import OPTIONS, TASK
 from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LATER_CONSISTENCIES, LOADER, MYDUMPER, SYNCER
@@ -40,6 +41,7 @@ from unshard.core.model import Location
 from unshard.core.pace import WindowLimits
 from unshard.core.pattern import compile_pattern
 from unshard.core.routing import RouteRule, Routing, compile_rule
+from unshard.core.rowfilter import RowFilter
 from unshard.errors.config import (
     BadValue,
     KeyRefused,
@@ -89,6 +91,7 @@ def _options(values: Values, folder: Path) -> Options:
         WindowLimits(
             values["window-size"], values["window-rows"], int(values["window-time"] / timedelta(milliseconds=1))
         ),
+        values["filter-load"],
     )
 
 
@@ -125,6 +128,7 @@ class _Library:
     def __init__(self, task: Values) -> None:
         self.routes = _NamedBlocks("routes", task["routes"])
         self.filters = _NamedBlocks("filters", task["filters"])
+        self.row_filters = _NamedBlocks("expression-filter", task["expression-filter"])
         self.mappings = _NamedBlocks("column-mappings", task["column-mappings"])
         self.lists = _NamedBlocks(LIST, _newer(task, LIST, OLD_LIST))
         self.mydumpers = _NamedBlocks("mydumpers", task["mydumpers"])
@@ -135,6 +139,7 @@ class _Library:
     def refuse_unused(self) -> None:
         self.routes.refuse_unused("route-rules")
         self.filters.refuse_unused("filter-rules")
+        self.row_filters.refuse_unused("expression-filters")
         self.mappings.refuse_unused("column-mapping-rules")
         self.lists.refuse_unused(LIST)
         self.mydumpers.refuse_unused("mydumper-config-name")
@@ -268,7 +273,14 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library) 
     allowed = _allowed(instance, case_sensitive, library)
     events = EventFilter((*_filters(instance, case_sensitive, library), *source.filters))
     mappings = _mappings(instance, case_sensitive, library)
-    return Routing(tuple(rules), allowed, task["meta-schema"], source.id, mappings, events)
+    filters = _row_filters(instance, case_sensitive, library)
+    return Routing(tuple(rules), allowed, task["meta-schema"], source.id, mappings, events, filters)
+
+
+def _row_filters(instance: Values, case_sensitive: bool, library: _Library) -> tuple[RowFilter, ...]:
+    place = instance.place_of("expression-filters")
+    names = _once(instance["expression-filters"], place)
+    return tuple(row_filter(name, library.row_filters.take(name, place), case_sensitive) for name in names)
 
 
 def _filters(instance: Values, case_sensitive: bool, library: _Library) -> tuple[EventRule, ...]:

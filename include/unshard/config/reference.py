@@ -9,12 +9,13 @@ from typing import Any
 
 from unshard.config.declare import Block, Ignored, Key, Later, Refused
 from unshard.config.eventfilters import EVENT_FILTER
+from unshard.config.rowfilters import ROW_FILTER
 from unshard.config.sourcekeys import SECURITY, SERVER, SOURCE
 from unshard.config.taskkeys import ALLOW_LIST, EXTRACT, INSTANCE, MAPPING, META, OPTIONS, ROUTE, TABLE_PATTERN, TASK
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
 
-BLOCKS = (TASK, OPTIONS, INSTANCE, META, SERVER, SECURITY, ROUTE, *EXTRACT.values(), EVENT_FILTER, MAPPING, ALLOW_LIST,
-          TABLE_PATTERN, MYDUMPER, LOADER, SYNCER, VALIDATOR, SOURCE)  # fmt: skip
+BLOCKS = (TASK, OPTIONS, INSTANCE, META, SERVER, SECURITY, ROUTE, *EXTRACT.values(), EVENT_FILTER, ROW_FILTER, MAPPING,
+          ALLOW_LIST, TABLE_PATTERN, MYDUMPER, LOADER, SYNCER, VALIDATOR, SOURCE)  # fmt: skip
 TITLE = "# Task and source files: all keys"
 NOTICE = "<!-- Written by `python -m unshard.config.reference`; change the declarations instead. -->"
 INTRODUCTION = """\
@@ -105,6 +106,21 @@ Any other name is refused, also those of statements that only TiDB has. What an 
   follow them. A shard whose CREATE TABLE is ignored joins its group, but the target table is not made.
 * Rows of a shard of which updates or deletes are ignored are written as in safe mode: what the target has may differ.
 * Shards of one target should have the same filters for DDL: a lock waits for a shard that never brings it.
+
+## Expression filters
+
+A rule of `expression-filter` leaves out the changes of one table that its expression is true for (not those for which
+it is NULL). The target evaluates it, over a temporary table with the shard's structure, in the task's `timezone`:
+functions, types and collations are the server's own. The target account needs CREATE TEMPORARY TABLES on the meta
+schema.
+
+* `unshard check` refuses an expression that the target cannot read or that names columns which the shard lacks, and a
+  rule for a table that is no shard. A later DDL that takes a column away stops the source with [US-6024](errors.md).
+* Queries are refused in expressions, generated columns are not known to them. One whose value changes by itself
+  (`NOW()`, `RAND()`) is evaluated when the window runs, not when the row was written.
+* They hold in windows and for released rows; in the load `insert-value-expr` does with `unshard.filter-load`.
+* An update that is not left out writes its row, whether or not the target has had it. Rows of a shard with filters for
+  updates or deletes are written as in safe mode.
 
 ## Column mapping
 

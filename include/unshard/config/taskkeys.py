@@ -7,6 +7,7 @@ from unshard.config.declare import Block, Ignored, Key, Later
 from unshard.config.eventfilters import EVENT_FILTER
 from unshard.config.kinds import blocks, boolean, choice, duration, integer, named, nested, size, text, texts, words
 from unshard.config.model import ShardMode, TaskMode
+from unshard.config.rowfilters import ROW_FILTER
 from unshard.config.sourcekeys import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
 from unshard.core.extract import Origin
@@ -14,7 +15,6 @@ from unshard.core.mapping import Expression
 from unshard.core.prechecks import IGNORABLE
 
 ONLINE_DDL = "online DDL (gh-ost, pt-osc)"
-ROW_FILTERS = "expression filters"
 GIVEN_UP = "DM itself has given it up"
 
 SHARD_MODES = {"": ShardMode.PESSIMISTIC, "pessimistic": ShardMode.PESSIMISTIC}
@@ -45,6 +45,8 @@ OPTIONS = Block(
             timedelta(seconds=30), shown="30s"),
         Key("window-rows", integer(1), "Row changes that a window should have at most, by the rows per byte of the "
             "last five; it bounds the memory of Spark's workers where the binlog is compressed.", 1_000_000),
+        Key("filter-load", boolean(), "Whether `insert-value-expr` of expression filters leaves rows out of the load, "
+            "too; DM's does not.", False),
         Key("sources", texts(text("path", checks.not_empty)), "Source files; relative paths begin at the folder of the "
             "task file.", shown="`sources/*.yaml` beside the task file"),
     ),
@@ -140,6 +142,7 @@ INSTANCE = Block(
         Key("meta", nested(META), "Where a task of mode `incremental` begins; without effect in the others."),
         Key("route-rules", texts(), "Names of routes.", ()),
         Key("filter-rules", texts(), "Names of binlog event filters.", ()),
+        Key("expression-filters", texts(), "Names of expression filters.", ()),
         Key("column-mapping-rules", texts(), "Names of column mappings.", ()),
         Key("block-allow-list", text(), "Name of a block-allow list."),
         Key("black-white-list", text(), "Old name of `block-allow-list`."),
@@ -152,7 +155,6 @@ INSTANCE = Block(
         Key("syncer-config-name", text(), "Name of a block in `syncers`."),
         Key("syncer", nested(SYNCER), "The same, written here."),
         Key("validator-config-name", text(), "Name of a block in `validators`."),
-        Later("expression-filters", ROW_FILTERS),
         Ignored("syncer-thread", "rows are applied window by window"),
     ),
 )
@@ -176,6 +178,7 @@ TASK = Block(
         Key("mysql-instances", blocks(INSTANCE), "The sources of the task, see below.", required=True),
         Key("routes", named(ROUTE), "Routes by name, see below.", shown="none"),
         Key("filters", named(EVENT_FILTER), "Binlog event filters by name, see below.", shown="none"),
+        Key("expression-filter", named(ROW_FILTER), "Expression filters by name, see below.", shown="none"),
         Key("column-mappings", named(MAPPING), "Column mappings by name, see below.", shown="none"),
         Key("block-allow-list", named(ALLOW_LIST), "Lists by name, see below.", shown="none"),
         Key("black-white-list", named(ALLOW_LIST), "Old name of `block-allow-list`.", shown="none"),
@@ -191,7 +194,6 @@ TASK = Block(
         Later("online-ddl-scheme", ONLINE_DDL),
         Later("shadow-table-rules", ONLINE_DDL),
         Later("trash-table-rules", ONLINE_DDL),
-        Later("expression-filter", ROW_FILTERS),
         Later("collation_compatible", "adding collations to CREATE TABLE", ("loose",)),
         Later("remove-meta", "forgetting the state of a task", ("false",)),
         Ignored("clean-dump-file", "the storage path is cleaned by unshard's own rules", ("true",)),

@@ -42,6 +42,7 @@ ITEMS = {
     "auto_increment_ID": "the shards of a target do not number their rows each by itself",
     "sequence": "no SEQUENCE is taken for a table",
     "column_mapping": "ids fit into the bits of column mappings, which keep the shards apart",
+    "expression_filter": "the target can evaluate the expressions of filters",
     "key_overlap": "sampled keys of a shard are in no other shard",
     "server_settings": "the servers compare names of tables alike",
     "rules": "every route and every entry of a list matches something",

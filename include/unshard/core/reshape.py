@@ -13,6 +13,7 @@ from unshard.core.literals import literal
 from unshard.core.mapping import Mapped, expression, fitted
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.quoting import identifier, qualified
+from unshard.core.rowfilter import RowFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class Reshaping:
     mapped: tuple[Mapped, ...] = ()
     events: tuple[tuple[str, Judged], ...] = ()
     """Kinds of row changes that are ignored or refused, and by which rule."""
+    filters: tuple[RowFilter, ...] = ()
+    """Expressions that leave rows out."""
     leaves_columns_out: bool = False
     """The task ignores ADD COLUMN of the shard: values without a column in the target are left out."""
 
@@ -37,7 +40,8 @@ class Reshaping:
     @property
     def filters_changes(self) -> bool:
         """Whether a row in the target may be another than its shard had before a change."""
-        return any(kind != "insert" for kind, _ in self.events)
+        of_rows = any(rule.update_old or rule.update_new or rule.delete for rule in self.filters)
+        return of_rows or any(kind != "insert" for kind, _ in self.events)
 
 
 AS_IT_IS = Reshaping()

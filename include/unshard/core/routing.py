@@ -17,6 +17,7 @@ from unshard.core.mapping import MappingRule, mapped_by
 from unshard.core.model import Shard, TableId
 from unshard.core.pattern import Pattern, compile_pattern
 from unshard.core.reshape import AS_IT_IS, Reshaping
+from unshard.core.rowfilter import RowFilter
 from unshard.errors.config import RouteAmbiguous
 
 EVERYTHING = BlockAllowList()
@@ -73,6 +74,7 @@ class Routing:
     """The source whose tables are routed, for extractors that ask for it."""
     mappings: tuple[MappingRule, ...] = ()
     events: EventFilter = NO_FILTER
+    filters: tuple[RowFilter, ...] = ()
     _routed: dict[TableId, _Routed] = field(default_factory=dict, init=False, repr=False, compare=False)
     _passing: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_schema: dict[str, tuple[RouteRule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -108,7 +110,8 @@ class Routing:
         mapped = mapped_by(mappings, str(Shard(self.source, table)), table) if mappings else ()
         extracted = tuple(e.extract(self.source, table, rule.name) for e in rule.extractors) if rule else ()
         rows = tuple(self.events.rows(table).items())
-        reshaping = Reshaping(extracted, mapped, rows, not self.events.passes_columns(table))
+        filters = tuple(rule for rule in self.filters if rule.matches(table))
+        reshaping = Reshaping(extracted, mapped, rows, filters, not self.events.passes_columns(table))
         return _Routed(rule.target(table) if rule else table, reshaping)
 
     def _passes_schema(self, schema: str) -> bool:

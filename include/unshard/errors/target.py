@@ -266,6 +266,31 @@ class RowsFiltered(TargetError):
 
 
 @dataclass(eq=False)
+class RowFilterFailed(TargetError):
+    """The target cannot evaluate the expression of an expression filter."""
+
+    rule: str
+    expression: str
+    words: str
+
+    code = "US-6024"
+    template = "the target cannot evaluate {expression!r} of expression filter '{rule}': {words}"
+    hint = "correct the expression; it may name the columns of the shard as they are now, but no generated ones"
+
+
+@dataclass(eq=False)
+class RowFilterIdle(TargetError):
+    """An expression filter is for a table that there is not."""
+
+    rule: str
+    table: str
+
+    code = "US-6025"
+    template = "expression filter '{rule}' is for {table}, which is no shard of a source that has the rule"
+    hint = "correct schema and table of the rule, which are names and no patterns"
+
+
+@dataclass(eq=False)
 class MappedColumnMissing(TargetError):
     """A column mapping names a column that a shard lacks."""
 

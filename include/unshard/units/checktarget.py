@@ -26,9 +26,12 @@ from unshard.errors.target import (
     MappedNotKey,
     TargetTableUnfit,
 )
+from unshard.units.checkfilters import row_filters
 from unshard.units.checksource import Checked, account, granted, lacking, scarce, variables
 
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")
+TEMPORARY = ("CREATE TEMPORARY TABLES",)
+"""For the rows that expression filters are evaluated over."""
 NAMES_UNFIT = (
     ExtractionNeedsTable, ExtractedColumnMissing, ExtractedColumnTaken, ExtractedValueUnfit,
     MappedColumnMissing, MappedColumnUnfit, MappedNotKey,
@@ -72,6 +75,8 @@ def check_tables(task: Task, connections: Connections, groups: Shards) -> list[I
             refused = lacking(connection, PLACE, PRIVILEGES, known, schema)
             items += verdict("target_privilege", PLACE, refused, f"privileges on {schema}")
         existing = structures.read_schemas(connection, sorted(groups))
+        temporary = lacking(connection, PLACE, TEMPORARY, known, task.meta_schema)
+        items += row_filters(task, connection, temporary, groups)
         fresh = {target: shards for target, shards in groups.items() if target not in existing}
         items += verdict("collation", PLACE, _unknown_collations(connection, fresh), "all of the shards are known")
     for target, shards in sorted(groups.items()):

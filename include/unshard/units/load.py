@@ -111,5 +111,7 @@ def _job(work: Work, source: str) -> LoadJob:
         schemas=work.structures({state.structure for state in shards}),
         targets=work.target_schemas({state.target for state in shards}),
         reshapings=reshaped_by(work, source, (state.shard for state in shards)),
+        filters=work.task.options.filter_load,
+        time_zone=work.task.timezone,
         behind=work.meta.locks.behind({state.shard for state in shards}),
     )

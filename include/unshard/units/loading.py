@@ -26,6 +26,7 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.target import Loaded, Mode, lines_of, load_text, open_session
 from unshard.adapters.target.collisions import taken_row
 from unshard.adapters.target.load import blank_rows, key_of
+from unshard.adapters.target.rowfilter import RowJudge
 from unshard.config import OnDuplicate
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.progress import Chunk, ChunkState
@@ -56,6 +57,10 @@ class LoadJob:
     """What the names of a shard do to its rows."""
     behind: Behind = field(default_factory=dict)
     """DDL that the target has had and shards of a source that comes late have not."""
+    filters: bool = False
+    """Whether expression filters for inserts leave rows of the load out."""
+    time_zone: str = "+00:00"
+    """In which they are evaluated."""
 
     @property
     def mode(self) -> Mode:
@@ -120,10 +125,22 @@ def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
     behind = job.behind.get((parcel.shard, None), ())
     plan = conversion(parcel.shard, structure, parcel.target, present, behind, reshaping)
     loaded = Loaded()
-    for batch in job.storage.read_batches(parcel.path):
+    for batch in _batches(job, parcel, reshaping):
         loaded += _write(connection, job, parcel, plan, batch)
     _mark_loaded(connection, job, parcel, loaded.sent - loaded.skipped)
     mysql.query(connection, "COMMIT")
+
+
+def _batches(job: LoadJob, parcel: Parcel, reshaping: Reshaping) -> Iterator[pa.RecordBatch]:
+    """Yield the chunk's rows without those that expression filters leave out of the load."""
+    rules = [rule for rule in reshaping.filters if rule.insert] if job.filters else []
+    with contextlib.closing(RowJudge(job.target, job.meta_schema, job.time_zone)) as judge:
+        for batch in job.storage.read_batches(parcel.path):
+            for rule in rules if batch.num_rows else ():
+                dropped = judge.true_for(rule.name, rule.insert, job.schemas[parcel.structure], batch.columns)
+                batch = batch.filter(pa.array(~dropped))  # noqa: PLW2901
+            if batch.num_rows:
+                yield batch
 
 
 def _is_waiting(connection: Connection, job: LoadJob, parcel: Parcel) -> bool:

@@ -1,23 +1,87 @@
-"""Row changes that the task's filters leave out, by the kind of change."""
+"""Row changes that the task's filters leave out: by their kind, and by expressions that the target evaluates.
+
+Both images of an UPDATE go or stay together. A batch may end between them: the first is kept for the next batch.
+"""
+
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
+from unshard.adapters.target.rowfilter import RowJudge
 from unshard.core.eventfilter import Action
-from unshard.core.model import Shard
+from unshard.core.model import Shard, TableSchema
 from unshard.core.netting import Op
 from unshard.core.reshape import Reshaping
+from unshard.core.rowfilter import RowFilter
 from unshard.errors.target import RowsFiltered
 
 OPS = {"insert": (Op.INSERT,), "update": (Op.BEFORE, Op.AFTER), "delete": (Op.DELETE,)}
+FIRST_COLUMN = 2
+"""A batch begins with `_op` and `_seq`."""
 
 
 def passing(reshaping: Reshaping, shard: Shard, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of a batch that filters let through; raises where one asks for an error."""
+    """Return the rows of a batch that filters by kind let through; raises where one asks for an error."""
     for kind, judged in reshaping.events:
         ops = batch.column(0).to_numpy()
         met = np.isin(ops, [op.value for op in OPS[kind]])
         if met.any() and judged.action is Action.ERROR:
-            raise RowsFiltered(judged.rule, str(shard), kind, int(np.isin(ops, OPS[kind][0].value).sum()))
+            raise RowsFiltered(judged.rule, str(shard), kind, int((ops == OPS[kind][0].value).sum()))
         batch = batch.filter(pa.array(~met)) if met.any() else batch
     return batch
+
+
+class Filtering:
+    """All filters, for the batches of one part of a window in their order."""
+
+    def __init__(self, judge: RowJudge, structures: Mapping[str, TableSchema]) -> None:
+        self._judge, self._structures = judge, structures
+        self._halves: dict[tuple[Shard, str], pa.RecordBatch] = {}
+
+    def close(self) -> None:
+        """End what evaluating expressions has opened."""
+        self._judge.close()
+
+    def passing(self, reshaping: Reshaping, shard: Shard, structure: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch that all filters let through."""
+        batch = passing(reshaping, shard, batch)
+        if not reshaping.filters or not batch.num_rows:
+            return batch
+        batch = self._whole(shard, structure, batch)
+        for rule in reshaping.filters:
+            if batch.num_rows:
+                batch = batch.filter(pa.array(~self._dropped(rule, self._structures[structure], batch)))
+        return batch
+
+    def _whole(self, shard: Shard, structure: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with the half of an UPDATE that the last one ended with, without that of its own end."""
+        half = self._halves.pop((shard, structure), None)
+        if half is not None:
+            batch = pa.Table.from_batches([half, batch]).combine_chunks().to_batches()[0]
+        if batch.column(0)[-1].as_py() == Op.BEFORE.value:
+            self._halves[shard, structure] = batch.slice(batch.num_rows - 1)
+            batch = batch.slice(0, batch.num_rows - 1)
+        return batch
+
+    def _dropped(self, rule: RowFilter, structure: TableSchema, batch: pa.RecordBatch) -> np.ndarray:
+        ops = batch.column(0).to_numpy()
+        dropped = np.zeros(len(ops), bool)
+        for op, expression in ((Op.INSERT, rule.insert), (Op.DELETE, rule.delete)):
+            dropped |= self._true(rule.name, expression, op, structure, batch)
+        if rule.update_old or rule.update_new:
+            given = [(op, text) for op, text in ((Op.BEFORE, rule.update_old), (Op.AFTER, rule.update_new)) if text]
+            pairs = np.logical_and.reduce([
+                self._true(rule.name, text, op, structure, batch)[ops == op.value] for op, text in given
+            ])  # fmt: skip
+            dropped[ops == Op.BEFORE.value] = pairs
+            dropped[ops == Op.AFTER.value] = pairs
+        return dropped
+
+    def _true(self, rule: str, expression: str, op: Op, structure: TableSchema, batch: pa.RecordBatch) -> np.ndarray:
+        met: np.ndarray = batch.column(0).to_numpy() == op.value
+        if expression and met.any():
+            rows = batch.filter(pa.array(met))
+            met[met] = self._judge.true_for(rule, expression, structure, rows.columns[FIRST_COLUMN:])
+            return met
+        return np.zeros(len(met), bool)

@@ -154,6 +154,7 @@ def window_job(work: Work, begun: BegunWindow) -> WindowJob:
         structures=work.structures(_digests(plan)),
         behind=work.meta.locks.behind(shards, plan.structures),
         parts=parts_of(plan, dropped_since(work.meta.structures.dropped(shards), plan)),
+        time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
     )
     job.check()

@@ -82,7 +82,9 @@ class WindowJob:
     """DDL that a forced unlock has executed on the target before the rows of some shards had it."""
     parts: tuple[Part, ...]
     reshapings: Mapping[TableId, Reshaping] = field(default_factory=dict)
-    """What the names of a shard do to its rows."""
+    """What the task does to the rows of a shard."""
+    time_zone: str = "+00:00"
+    """In which expressions of filters are evaluated."""
 
     @property
     def plan(self) -> Plan:

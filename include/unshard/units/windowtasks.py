@@ -14,6 +14,7 @@ transaction. Between them nothing is trusted to exist twice or once: Spark may r
 A coded error of stage 1 is sent to *all* appliers instead of runs, so that none applies half a window.
 """
 
+import contextlib
 import pickle
 import traceback
 from collections import defaultdict
@@ -25,6 +26,7 @@ import pyarrow as pa
 
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.target import Applied, Fence, apply_changes
+from unshard.adapters.target.rowfilter import RowJudge
 from unshard.binlog import rawrows
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.rawrows import extract
@@ -38,7 +40,7 @@ from unshard.errors.meta import SparkTaskCrashed
 from unshard.errors.target import KeyOutOfOrder
 from unshard.units.applying import changes_of, shown_key
 from unshard.units.changes import RUNS, Origin, changes_in, message, messages_in, of_target, runs_of, targets_in
-from unshard.units.rowevents import passing
+from unshard.units.rowevents import Filtering
 from unshard.units.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob
 
 RUNS_SPARK = ("slot int, target int, shard int, layout int, seq bigint, gone int, come int, safe boolean,"
@@ -138,16 +140,18 @@ class PartReader:
     def __init__(self, job: WindowJob, part: Part, slots: int) -> None:
         self._job, self._part, self._slots = job, part, slots
         self._batches = 0
+        self._filtering = Filtering(RowJudge(job.server, job.meta_schema, job.time_zone), job.structures)
         self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
         self.report = PartReport(0, 0, ())
 
     def runs(self) -> Iterator[pa.RecordBatch]:
         """Yield the runs of the rows that are applied, and store those that are held."""
-        match self._part:
-            case HeldPart():
-                yield from self._released(self._part)
-            case BinlogPart():
-                yield from self._decoded(self._part)
+        with contextlib.closing(self._filtering):
+            match self._part:
+                case HeldPart():
+                    yield from self._released(self._part)
+                case BinlogPart():
+                    yield from self._decoded(self._part)
         held = tuple(self._store(disposition, batches) for disposition, batches in self._waiting.items())
         self.report = replace(self.report, held=held)
 
@@ -190,7 +194,7 @@ class PartReader:
     def _passed(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> Iterator[pa.RecordBatch]:
         """Net what the task's filters let through; where these leave gaps, rows come as in safe mode."""
         reshaping = self._job.reshapings.get(rows.shard.table, AS_IT_IS)
-        kept = passing(reshaping, rows.shard, batch)
+        kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch)
         if kept.num_rows:
             yield self._netted(rows, kept, safe or reshaping.filters_changes)
 

@@ -1,0 +1,82 @@
+"""Which rows an expression is true for: the target says it, of rows in a temporary table of the shard's structure.
+
+So comparisons, functions, NULL, collations and types are the server's own. A temporary table is its session's alone
+and gone with it; it needs the privilege CREATE TEMPORARY TABLES on the meta schema.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.target.load import Mode, load_lines
+from unshard.adapters.target.session import open_session
+from unshard.core.model import Column, Server, TableId, TableSchema
+from unshard.errors.source import StatementRefused
+from unshard.errors.target import RowFilterFailed
+
+NUMBER = Column("", "bigint", "bigint", False, None, None, None, "")
+
+
+class RowJudge:
+    """Evaluates expressions over rows; opens its session when it is first asked."""
+
+    def __init__(self, server: Server, schema: str, time_zone: str) -> None:
+        self._server, self._time_zone = server, time_zone
+        self._table = TableId(schema, "_filtered_rows")
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        """End the session, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def true_for(self, rule: str, expression: str, structure: TableSchema, columns: Sequence[pa.Array]) -> np.ndarray:
+        """Return which rows (columns as written by the shard) an expression is true for."""
+        if self._connection is None:
+            self._connection = open_session(self._server)
+        number = self._make(self._connection, structure, columns)
+        mysql.query(self._connection, "SET SESSION time_zone = %s", (self._time_zone,))
+        found = self._rows(self._connection, rule, expression, number)
+        mysql.query(self._connection, "SET SESSION time_zone = '+00:00'")
+        mysql.query(self._connection, f"DROP TEMPORARY TABLE {mysql.table_name(self._table)}")
+        mask = np.zeros(len(columns[0]), bool)
+        mask[found] = True
+        return mask
+
+    def _make(self, connection: Connection, structure: TableSchema, columns: Sequence[pa.Array]) -> str:
+        """Create the table with the rows; return the name of the column that numbers them."""
+        names = {column.name.lower() for column in structure.columns}
+        number = next(name for n in range(len(names) + 1) if (name := f"_row_{n}") not in names)
+        kept = [replace(NUMBER, name=number), *(replace(column, nullable=True) for column in structure.written)]
+        definitions = ", ".join(map(_definition, kept))
+        mysql.query(connection, f"CREATE TEMPORARY TABLE {mysql.table_name(self._table)} ({definitions})")
+        numbers = pa.array([str(row).encode() for row in range(len(columns[0]))], pa.binary())
+        rows = pa.RecordBatch.from_arrays([numbers, *columns], [column.name for column in kept])
+        load_lines(connection, self._table, kept, rows, Mode.PLAIN)
+        return number
+
+    def _rows(self, connection: Connection, rule: str, expression: str, number: str) -> list[int]:
+        sql = f"SELECT {mysql.identifier(number)} FROM {mysql.table_name(self._table)} WHERE ({expression})"  # noqa: S608
+        try:
+            return [row for (row,) in mysql.query(connection, sql)]
+        except StatementRefused as error:
+            raise RowFilterFailed(rule, expression, error.words) from error
+
+
+def check_expression(connection: Connection, rule: str, expression: str, structure: TableSchema) -> None:
+    """Raise RowFilterFailed for an expression that the server cannot read, or over columns that there are not."""
+    columns = ", ".join(f"NULL AS {mysql.identifier(column.name)}" for column in structure.written)
+    sql = f"SELECT 1 FROM (SELECT {columns}) AS shard WHERE ({expression}) LIMIT 0"  # noqa: S608
+    try:
+        mysql.query(connection, sql)
+    except StatementRefused as error:
+        raise RowFilterFailed(rule, expression, error.words) from error
+
+
+def _definition(column: Column) -> str:
+    charset = f" CHARACTER SET {column.charset} COLLATE {column.collation}" if column.charset else ""
+    return f"{mysql.identifier(column.name)} {column.column_type}{charset} {'' if column.nullable else 'NOT '}NULL"

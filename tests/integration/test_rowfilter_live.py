@@ -1,0 +1,109 @@
+"""Expression filters on real servers: checked, in the load, in windows and for released rows."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.test_ddl_cases import endpoint
+from tests.localspark import LocalSpark
+from unshard.config import load_task
+from unshard.errors.target import RowFilterFailed
+from unshard.units.precheck import precheck
+from unshard.units.run import Outcome, run
+from unshard.units.work import open_work
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+COLUMNS = (
+    "id INT PRIMARY KEY, a VARCHAR(9) COLLATE utf8mb4_general_ci, t TIMESTAMP NULL, e ENUM('x', 'y'), d DECIMAL(5,2)"
+)
+
+
+@dataclasses.dataclass
+class World:
+    """Two sources with one shard each, one of which has filters."""
+
+    name: str
+    sources: tuple[MariaDb, MariaDb]
+    target: MariaDb
+    path: Path
+
+    def write(self, load: bool, *filters: dict[str, str]) -> None:
+        (self.path.parent / "sources").mkdir(exist_ok=True)
+        for number, server in enumerate(self.sources, 1):
+            body = {"source-id": f"s{number}", "from": endpoint(server)}
+            (self.path.parent / f"sources/{number}.yaml").write_text(yaml.safe_dump(body))
+        ours = {"route-rules": ["r"], "block-allow-list": "ours"}
+        named = {f"e{n}": {"schema": self.name, "table": "t_1", **rule} for n, rule in enumerate(filters)}
+        self.path.write_text(yaml.safe_dump({
+            "name": "filtered", "task-mode": "all", "meta-schema": f"{self.name}_meta", "timezone": "+08:00",
+            "target-database": endpoint(self.target),
+            "mysql-instances": [
+                {"source-id": "s1", **ours, "expression-filters": list(named)}, {"source-id": "s2", **ours},
+            ],
+            "routes": {"r": {"schema-pattern": self.name, "table-pattern": "t_*", "target-schema": f"{self.name}_to",
+                             "target-table": "t"}},
+            "expression-filter": named, "unshard": {"filter-load": load},
+            "block-allow-list": {"ours": {"do-dbs": [self.name]}},
+        }))  # fmt: skip
+
+    def run(self) -> Outcome:
+        with open_work(load_task(self.path)) as work:
+            return run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
+
+    def go(self) -> Outcome:
+        outcome = self.run()
+        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
+        return outcome
+
+    def checked(self) -> dict[str, str]:
+        return {item.code: item.message for item in precheck(load_task(self.path)) if item.code}
+
+    def ids(self) -> list[int]:
+        return [id for (id,) in self.target.run(f"SELECT id FROM {self.name}_to.t ORDER BY id")]
+
+
+@pytest.fixture
+def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[World]:
+    yield World(unique, (source_1, source_2), target, tmp_path / "task.yaml")
+    for server in (source_1, source_2):
+        server.run(f"DROP DATABASE {unique}")
+    target.run(f"DROP DATABASE IF EXISTS {unique}_to", f"DROP DATABASE IF EXISTS {unique}_meta")
+
+
+def test_rows_that_an_expression_is_true_for_do_not_come(world: World) -> None:
+    name, (s1, s2) = world.name, world.sources
+    s1.run(f"CREATE DATABASE {name}", f"CREATE TABLE {name}.t_1 ({COLUMNS})",
+           f"INSERT INTO {name}.t_1 (id, a) VALUES (1, 'x'), (2, 'y'), (3, NULL)")  # fmt: skip
+    s2.run(f"CREATE DATABASE {name}", f"CREATE TABLE {name}.t_2 ({COLUMNS})",
+           f"INSERT INTO {name}.t_2 (id, a) VALUES (101, 'x')")  # fmt: skip
+    insert = {"insert-value-expr": "a = 'X ' OR t < '2020-01-01 08:00:01' OR e = 2 OR d % 1 = 0.5"}
+    world.write(True, insert, {"insert-value-expr": "nope = 1"}, {"delete-value-expr": "a LIKE '%'", "table": "t_9"})
+    found = world.checked()
+    assert {"US-6024", "US-6025"} <= found.keys() and "nope" in found["US-6024"] and "t_9" in found["US-6025"]
+    update = {"update-old-value-expr": "id > 10", "update-new-value-expr": "a = 'gone'"}
+    world.write(True, insert, update, {"delete-value-expr": "id % 2 = 0"})
+    assert not {"US-6024", "US-6025"} & world.checked().keys()
+    world.go()
+    assert world.ids() == [2, 3, 101], "of the load, and only of the source that has the rule"
+
+    rows = """(11, 'x', NULL, 'x', 1), (12, 'y', '2020-01-01 00:00:00', 'x', 1), 
+              (13, 'y', '2020-01-01 00:00:01', NULL, 1), (14, 'y', NULL, 'y', 1), (15, 'y', NULL, '', 1.5), (16, 'z', NULL, NULL, 1.25)"""
+    s1.run(f"USE {name}", "SET time_zone = '+00:00', sql_mode = ''", f"INSERT INTO t_1 VALUES {rows}",
+           "UPDATE t_1 SET a = 'gone' WHERE id IN (3, 13)", "UPDATE t_1 SET a = 'kept' WHERE id = 16",
+           "DELETE FROM t_1 WHERE id IN (2, 3)", "ALTER TABLE t_1 ADD n INT",
+           "INSERT INTO t_1 VALUES (17, 'x', NULL, NULL, 1, 1), (18, 'y', NULL, NULL, 1, 1)")  # fmt: skip
+    assert len(world.go().locks) == 1
+    read = f"SELECT id, a FROM {name}_to.t WHERE id < 100 ORDER BY id"
+    assert world.target.run(read) == [(2, "y"), (13, "y"), (16, "kept")]
+    s2.run(f"ALTER TABLE {name}.t_2 ADD n INT")
+    assert world.go().locks == ()
+    assert world.ids() == [2, 13, 16, 18, 101], "released rows are filtered, too"
+
+    s1.run(f"ALTER TABLE {name}.t_1 DROP d", f"INSERT INTO {name}.t_1 (id, a) VALUES (19, 'y')")
+    s2.run(f"ALTER TABLE {name}.t_2 DROP d")
+    (trouble,) = world.run().errors
+    assert isinstance(trouble.error, RowFilterFailed) and "'d'" in str(trouble.error)
