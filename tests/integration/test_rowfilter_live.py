@@ -90,8 +90,9 @@ def test_rows_that_an_expression_is_true_for_do_not_come(world: World) -> None:
     world.go()
     assert world.ids() == [2, 3, 101], "of the load, and only of the source that has the rule"
 
-    rows = """(11, 'x', NULL, 'x', 1), (12, 'y', '2020-01-01 00:00:00', 'x', 1), 
-              (13, 'y', '2020-01-01 00:00:01', NULL, 1), (14, 'y', NULL, 'y', 1), (15, 'y', NULL, '', 1.5), (16, 'z', NULL, NULL, 1.25)"""
+    rows = """(11, 'x', NULL, 'x', 1), (12, 'y', '2020-01-01 00:00:00', 'x', 1),
+              (13, 'y', '2020-01-01 00:00:01', NULL, 1), (14, 'y', NULL, 'y', 1),
+              (15, 'y', NULL, '', 1.5), (16, 'z', NULL, NULL, 1.25)"""
     s1.run(f"USE {name}", "SET time_zone = '+00:00', sql_mode = ''", f"INSERT INTO t_1 VALUES {rows}",
            "UPDATE t_1 SET a = 'gone' WHERE id IN (3, 13)", "UPDATE t_1 SET a = 'kept' WHERE id = 16",
            "DELETE FROM t_1 WHERE id IN (2, 3)", "ALTER TABLE t_1 ADD n INT",
