@@ -22,6 +22,7 @@ from unshard.adapters.shadow import ShadowTables
 from unshard.adapters.structures import read_schemas
 from unshard.core.difference import differences
 from unshard.core.effects import Coordinated, Joins, Leaves
+from unshard.core.eventfilter import EventFilter
 from unshard.core.model import TableId, TableSchema
 from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.units import relay
@@ -173,9 +174,13 @@ class Everything:
     """Routes every table of a schema to itself."""
 
     schema: str
+    events = EventFilter()
 
     def target_of(self, table: TableId) -> TableId | None:
         return table if table.schema == self.schema else None
+
+    def target_schema_of(self, schema: str) -> str | None:
+        return schema if schema == self.schema else None
 
     def reshaping(self, table: TableId) -> Reshaping:
         return AS_IT_IS
