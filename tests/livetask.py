@@ -62,7 +62,7 @@ class LiveTask:
     # --- making it
 
     def make(self, columns: Mapping[str, str], numbers: Mapping[tuple[str, str], Sequence[int]],
-             window_bytes: int = 30_000) -> None:  # fmt: skip
+             window_bytes: int = 30_000, on_duplicate: str = "error", safe_mode: bool = False) -> None:  # fmt: skip
         """Create the shards (`numbers` by source and group), the task's files, and hand over to the windows."""
         for server in self.sources.values():
             server.run(f"CREATE DATABASE {self.name}")
@@ -70,7 +70,8 @@ class LiveTask:
             names = [f"{self.name}.{group}_{number}" for number in some]
             self.sources[source].run("DO 1", *(f"CREATE TABLE {name} ({columns[group]})" for name in names))
             self.shards.setdefault(group, []).extend((source, name) for name in names)
-        self._write_files(window_bytes)
+        units = {"loader": {"on-duplicate": on_duplicate}, "syncer": {"safe-mode": safe_mode}}
+        self._write_files(window_bytes, units)
         for source in self.sources:
             self._hand_over(source)
 
@@ -85,14 +86,14 @@ class LiveTask:
             f"DROP DATABASE IF EXISTS {self.meta_schema}",
         )
 
-    def _write_files(self, window_bytes: int) -> None:
+    def _write_files(self, window_bytes: int, units: Mapping[str, object]) -> None:
         (self.folder / "sources").mkdir()
         for source, server in self.sources.items():
             body = {"source-id": source, "from": endpoint(server)}
             (self.folder / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body))
         where = {"schema-pattern": self.name, "target-schema": f"{self.name}_to"}
         routes = {group: {**where, "table-pattern": f"{group}_*", "target-table": group} for group in self.groups}
-        instance = {"route-rules": list(routes), "block-allow-list": "ours"}
+        instance = {"route-rules": list(routes), "block-allow-list": "ours", **units}
         body = {
             "name": "live", "task-mode": "incremental", "shard-mode": "pessimistic", "meta-schema": self.meta_schema,
             "target-database": endpoint(self.target), "routes": routes,

@@ -38,7 +38,8 @@ KINDS = {
     "TIMESTAMP(1)": ["'2020-01-01 00:00:00.1'", "'2020-01-01'", "'0000-00-00'"],
     "TIME(2)": ["'-00:00:00.01'", "'00:00:00'", "'838:59:59'"],
     "YEAR": ["0", "1901", "2155"],
-    "ENUM('a','B','')": ["'a'", "'b'", "''", "9"],
+    "ENUM('a','B')": ["'a'", "'b'", "9"],
+    "ENUM('','x')": ["''", "'x'"],
     "SET('x','y')": ["''", "'x'", "'y,x'"],
     "BIT(9)": ["b'0'", "b'1'", "b'100001010'"],
     "UUID": ["'00112233-4455-6677-8899-aabbccddeeff'", "'ff112233-4455-6677-8899-aabbccddeeff'"],
@@ -152,7 +153,7 @@ def carry_out(task: LiveTask, connection: pymysql.connections.Connection, transa
     suppress_health_check=list(HealthCheck),
 )
 @given(histories())
-def test_random_tables_end_in_the_union(source_1: MariaDb, target: MariaDb, tmp_path_factory, history) -> None:
+def test_random_keys_end_in_the_union(source_1: MariaDb, target: MariaDb, tmp_path_factory, history) -> None:
     definition, rounds = history
     unique, folder = f"t_{uuid.uuid4().hex[:12]}", tmp_path_factory.mktemp("random")
     lenient = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'"

@@ -11,7 +11,7 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.target import Mode
 from unshard.adapters.target.lines import values_of
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
-from unshard.core.netting import Collisions, Op, Rule, Write, action, net, net_multiset
+from unshard.core.netting import Collisions, Op, Write, action, net, net_multiset
 from unshard.core.progress import BegunWindow
 from unshard.core.window import Disposition, Plan
 from unshard.units.applying import changes_of
@@ -98,14 +98,14 @@ def test_keyed_changes_follow_the_rule(both, cuts, safe, collisions, schema):
     want = {
         (run.row or (key, None))[0]: (
             run.row,
-            action(run.existed, run.exists, safe, Rule(schema is TWO_KEYS, collisions)),
+            action(run.existed, run.exists, safe, schema is TWO_KEYS),
         )
         for some in both
         for key, run in net((row[0], op, row) for op, row in some).items()
     }
     assert [key for (key,) in done.deletes] == sorted((k for k, (_, act) in want.items() if act.delete), key=int)
     for write, mode in ((Write.PLAIN, Mode.PLAIN), (Write.REPLACE, Mode.REPLACE)):
-        lines = [line for part in done.writes if part.mode is mode for line in part.lines.to_pylist()]
+        lines = [line for part in done.writes.lines if part.mode is mode for line in part.lines.to_pylist()]
         rows = [row for row, act in want.values() if act.write is write]
         assert [tuple(values_of(line)) for line in lines] == sorted(rows, key=lambda row: int(row[0]))
 
@@ -117,5 +117,5 @@ def test_changes_of_a_multiset_are_its_difference(both, cuts):
     done = changes_of(job, 0, runs(job, both, cuts, False))
     want = net_multiset(change for some in both for change in some)
     gone = {tuple(values_of(removal.line)): -removal.count for removal in done.removals}
-    come = Counter(tuple(values_of(line)) for part in done.writes for line in part.lines.to_pylist())
+    come = Counter(tuple(values_of(line)) for part in done.writes.lines for line in part.lines.to_pylist())
     assert gone | come == want

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from unshard.core.netting import (
     Action,
-    Collisions,
     Op,
-    Rule,
     Write,
     action,
     actions,
@@ -56,8 +54,8 @@ def apply(table: dict[int, str], changes: Changes) -> dict[int, str]:
     return rows
 
 
-def write(table: dict[int, str], runs, safe: bool, rule: Rule) -> dict[int, str]:
-    rows, decided = dict(table), {key: action(run.existed, run.exists, safe, rule) for key, run in runs.items()}
+def write(table: dict[int, str], runs, safe: bool, several: bool) -> dict[int, str]:
+    rows, decided = dict(table), {key: action(run.existed, run.exists, safe, several) for key, run in runs.items()}
     for key, act in decided.items():
         if act.delete:
             assert safe or key in rows
@@ -69,7 +67,7 @@ def write(table: dict[int, str], runs, safe: bool, rule: Rule) -> dict[int, str]
     return rows
 
 
-RULES = st.builds(Rule, st.booleans(), st.sampled_from(Collisions))
+RULES = st.booleans()
 
 
 @given(histories(), RULES, st.booleans())
@@ -116,21 +114,17 @@ def test_a_multiset_nets_to_its_difference(changes):
 
 
 @pytest.mark.parametrize(
-    ("existed", "exists", "safe", "several", "collisions", "want"),
+    ("existed", "exists", "safe", "several", "want"),
     [
-        (False, False, False, False, Collisions.ERROR, Action(False, Write.NOTHING)),
-        (False, False, True, False, Collisions.ERROR, Action(True, Write.NOTHING)),
-        (False, True, False, False, Collisions.ERROR, Action(False, Write.PLAIN)),
-        (False, True, False, False, Collisions.REPLACE, Action(False, Write.REPLACE)),
-        (False, True, False, False, Collisions.IGNORE, Action(False, Write.PLAIN)),
-        (True, True, False, False, Collisions.ERROR, Action(False, Write.REPLACE)),
-        (True, True, False, True, Collisions.ERROR, Action(True, Write.PLAIN)),
-        (True, True, False, True, Collisions.REPLACE, Action(True, Write.REPLACE)),
-        (True, True, True, True, Collisions.ERROR, Action(False, Write.REPLACE)),
-        (True, False, True, True, Collisions.ERROR, Action(True, Write.NOTHING)),
+        (False, False, False, False, Action(False, Write.NOTHING)),
+        (False, False, True, False, Action(True, Write.NOTHING)),
+        (False, True, False, False, Action(False, Write.PLAIN)),
+        (True, True, False, False, Action(False, Write.REPLACE)),
+        (True, True, False, True, Action(True, Write.PLAIN)),
+        (True, True, True, True, Action(False, Write.REPLACE)),
+        (True, False, True, True, Action(True, Write.NOTHING)),
     ],
 )
-def test_actions(existed, exists, safe, several, collisions, want):
-    rule = Rule(several, collisions)
-    assert action(existed, exists, safe, rule) == want
-    assert actions(rule)[4 * safe + 2 * existed + exists] == want
+def test_actions(existed, exists, safe, several, want):
+    assert action(existed, exists, safe, several) == want
+    assert actions(several)[4 * safe + 2 * existed + exists] == want

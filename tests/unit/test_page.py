@@ -17,6 +17,7 @@ from unshard.adapters.meta.aside import PassedStatement
 from unshard.adapters.meta.locks import Execution
 from unshard.adapters.meta.orders import OperatorAction
 from unshard.config import Task, load_task
+from unshard.core.collision import Clash, CollisionState, Found, RecordedCollision
 from unshard.core.ddllock import LockState, Outcome
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.orders import DropShard, Force, Order, Replace, Skip
@@ -93,6 +94,17 @@ class Books:
             ),
             (Execution("l", "s1", "ALTER TABLE t COMMENT 'x'", "a", "b", NOW, None, None, None),),
             (PassedStatement("s1", Passed(Location("b.7", 99), f"florble {EVIL}"), NOW),),
+            (
+                RecordedCollision(
+                    Clash(TableId("shop", "orders"), f"id = {EVIL}", "", A1, B1, 3),
+                    Found.WINDOW,
+                    17,
+                    CollisionState.OPEN,
+                    2,
+                    NOW,
+                    NOW,
+                ),
+            ),
         )
 
     def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:

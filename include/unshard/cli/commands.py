@@ -86,6 +86,12 @@ COMMANDS = (
         (TASK,), "unshard.cli.status", "0 shown, 1 a source or the target cannot be asked",
     ),
     Command(
+        "collisions", "show keys that two shards have both: where met, which shards, what became of it",
+        "unshard collisions shop.yaml",
+        (TASK, Argument(("--all",), "those too that nothing waits for", {"action": "store_true"})),
+        "unshard.cli.collisions", "0 none is open, 3 some are open, 1 error",
+    ),
+    Command(
         "locks", "show the open DDL locks: what waits, for whom, since when", "unshard locks shop.yaml",
         (TASK, Argument(("--all",), "resolved locks too", {"action": "store_true"})),
         "unshard.cli.locks", "0 no lock is open, 3 locks are open, 1 error",

@@ -29,6 +29,7 @@ def status(options: Namespace, console: Console) -> Answer:
     lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "
               f"shard: {one_line(each.passed.text)}" for each in told.passed]  # fmt: skip
     lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
+    lines += [_collisions(each, options.task) for each in sources if each.collisions]
     return Answer(document, lines, 1 if any(each.error for each in sources) else 0)
 
 
@@ -49,6 +50,7 @@ def _document(each: SourceStatus) -> dict[str, Any]:
         "shards_held": each.shards_held,
         "dump": asdict(each.dump),
         "load": asdict(each.load),
+        "collisions": {str(state): number for state, number in each.collisions.items()},
         "error": error_document(each.error) if each.error else None,
     }
 
@@ -81,6 +83,11 @@ def _held(each: SourceStatus) -> str:
     """`source s1: 120 rows (4.1 kB) are held, the oldest since 2026-01-01 00:00:00 UTC`."""
     what = f"{amount(each.rows_held)} rows ({size(each.bytes_held)})"
     return f"source {each.source}: {what} are held, the oldest since {each.held_since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _collisions(each: SourceStatus, task: str) -> str:
+    told = ", ".join(f"{amount(number)} {state}" for state, number in each.collisions.items())
+    return f"source {each.source}: collisions with other shards: {told}; see `unshard collisions {task} --all`"
 
 
 def _done(progress: Progress) -> str | None:

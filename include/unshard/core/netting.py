@@ -74,15 +74,6 @@ class Action:
     write: Write
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What decides, apart from the run itself, how it is written."""
-
-    several_keys: bool
-    """The target has more than one unique key."""
-    collisions: Collisions
-
-
 def run_of(op: Op, row: Row) -> Run[Row]:
     """Return the run of a single change."""
     return Run(not op.adds, op.adds, row if op.adds else None)
@@ -115,9 +106,8 @@ def net_multiset(changes: Iterable[tuple[Op, Key]]) -> dict[Key, int]:
     return {row: count for row, count in counts.items() if count}
 
 
-def action(existed: bool, exists: bool, safe: bool, rule: Rule) -> Action:
+def action(existed: bool, exists: bool, safe: bool, several_keys: bool) -> Action:
     """Decide what a run asks of the target, by the table above."""
-    plain = Write.REPLACE if rule.collisions is Collisions.REPLACE else Write.PLAIN
     match existed, exists:
         case (False, False):
             return Action(safe, Write.NOTHING)
@@ -126,12 +116,12 @@ def action(existed: bool, exists: bool, safe: bool, rule: Rule) -> Action:
         case _ if safe:
             return Action(False, Write.REPLACE)
         case (False, True):
-            return Action(False, plain)
+            return Action(False, Write.PLAIN)
         case _:
-            return Action(True, plain) if rule.several_keys else Action(False, Write.REPLACE)
+            return Action(True, Write.PLAIN) if several_keys else Action(False, Write.REPLACE)
 
 
-def actions(rule: Rule) -> Mapping[int, Action]:
-    """Return all decisions of a rule, by 4 x safe + 2 x existed + exists."""
+def actions(several_keys: bool) -> Mapping[int, Action]:
+    """Return all decisions, by 4 x safe + 2 x existed + exists; `several_keys`: the target has more than one."""
     bits = (False, True)
-    return {4 * s + 2 * b + a: action(b, a, s, rule) for s in bits for b in bits for a in bits}
+    return {4 * s + 2 * b + a: action(b, a, s, several_keys) for s in bits for b in bits for a in bits}

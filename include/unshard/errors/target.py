@@ -486,6 +486,6 @@ class LoadCollision(Collision):
 
     code = "US-6405"
     hint = (
-        "both rows are in dumped files already: remove one of them from its shard, empty the target tables, drop the"
-        " task's meta schema and run the task anew; or set on-duplicate to replace or ignore in the task file"
+        "remove or change the row in one of the shards and run the task again, which reads that shard anew;"
+        " or set on-duplicate to replace or ignore in the task file"
     )

@@ -1,13 +1,17 @@
 """All runs of one target table to what its writer does: deletes, removals and lines in key order."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unshard.adapters.target import Changes, Lines, Mode, Removal
-from unshard.core.netting import Collisions, Rule, Write, actions
+from unshard.adapters.target import Changes, Lines, Mode, Removal, Writes
+from unshard.adapters.target.deletes import any_of
+from unshard.core.collision import NAMED_AT_ONCE, Clash
+from unshard.core.netting import Collisions, Write, actions
+from unshard.core.uniquekeys import unique_keys
 from unshard.errors.target import Collision, KeyOutOfOrder
 from unshard.units import keys
 from unshard.units.changes import counted_lines, equal_to_previous
@@ -20,23 +24,22 @@ def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
     """Net all runs of one target table; raises when the shards contradict themselves or each other."""
     schema = job.schemas[target]
     key = tuple(schema.column(name) for name in schema.key)
-    unique = tuple(index.columns for index in schema.unique_indexes)
-    deletes, removals, writes = _parts(job, target, runs, bool(key))
+    deletes, removals, lines, met = _parts(job, target, runs, bool(key))
     written = tuple(column.name for column in schema.written)
-    return Changes(job.targets[target], key, deletes, removals, written, writes, unique, job.collisions)
+    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, met)
+    return Changes(job.targets[target], key, deletes, removals, written, writes)
 
 
-Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[Removal], Sequence[Lines]]
+Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[Removal], Sequence[Lines], tuple[Clash, ...]]
 
 
 def _parts(job: WindowJob, target: int, runs: pa.Table, has_key: bool) -> Parts:
     if not runs.num_rows:
-        return (), (), ()
+        return (), (), (), ()
     return _keyed(job, target, runs) if has_key else _multiset(job, runs)
 
 
 def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
-    mode = Mode.REPLACE if job.collisions is Collisions.REPLACE else Mode.PLAIN
     removals: list[Removal] = []
     writes: list[Lines] = []
     for layout in pc.unique(runs["layout"]).to_pylist():
@@ -49,28 +52,27 @@ def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
             removals.append(Removal(destination, lines[row].as_py(), -count))
         coming = pa.array(np.repeat(rows[change > 0], change[change > 0]))
         if len(coming):
-            writes.append(_lines(job, some, layout, coming, mode))
-    return (), removals, writes
+            writes.append(_lines(job, some, layout, coming, Mode.PLAIN))
+    return (), removals, writes, ()
 
 
 def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
     runs = runs.take(pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")])).combine_chunks()
-    rule = Rule(len(job.schemas[target].unique_indexes) > 1, job.collisions)
-    last, decided, broken = _decide(runs, rule)
+    last, decided, broken = _decide(runs)
     if broken is not None and job.collisions is Collisions.ERROR:
         raise _disorder(job, target, runs, broken)
     schema = job.schemas[target]
     columns = [schema.column(name) for name in schema.key]
-    table = actions(rule)
+    table = actions(several_keys=len(schema.unique_indexes) > 1)
     doomed = np.array([table[code].delete for code in range(len(table))])[decided]
     written = np.array([table[code].write for code in range(len(table))])[decided]
     gone = pc.unique(_array(runs, "key").take(pa.array(last[doomed])))
     deletes = [keys.decode(columns, key) for key in gone.take(pc.sort_indices(gone)).to_pylist()]
-    rows, how = _by_key(job, target, runs, last[written > 0], written[written > 0])
-    return deletes, (), list(_writes(job, runs, rows, how))
+    rows, how, met = _by_key(job, target, runs, last[written > 0], written[written > 0])
+    return deletes, (), list(_writes(job, runs, rows, how)), met
 
 
-def _decide(runs: pa.Table, rule: Rule) -> tuple[np.ndarray, np.ndarray, int | None]:
+def _decide(runs: pa.Table) -> tuple[np.ndarray, np.ndarray, int | None]:
     """Return the last row of each group, its case in the table of actions, and a row that contradicts."""
     shards = _numbers(runs, "shard")
     same = equal_to_previous(_array(runs, "key")) & np.append(False, shards[1:] == shards[:-1])
@@ -85,7 +87,7 @@ def _decide(runs: pa.Table, rule: Rule) -> tuple[np.ndarray, np.ndarray, int | N
 
 
 def _by_key(job: WindowJob, target: int, runs: pa.Table, rows: np.ndarray,
-            how: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+            how: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[Clash, ...]]:  # fmt: skip
     """Order the rows to be written by key, and settle what two shards have both."""
     key = _array(runs, "key").take(pa.array(rows))
     seq = _numbers(runs, "seq")[rows]
@@ -93,16 +95,19 @@ def _by_key(job: WindowJob, target: int, runs: pa.Table, rows: np.ndarray,
     rows, how = rows[order], how[order]
     same = equal_to_previous(key.take(pa.array(order)))
     if not same.any():
-        return rows, how
+        return rows, how, ()
+    seconds = np.flatnonzero(same)
+    met = tuple(_shared(job, target, runs, int(rows[n - 1]), int(rows[n])) for n in seconds[:NAMED_AT_ONCE].tolist())
+    met = (*met[:-1], replace(met[-1], others=len(seconds) - len(met)))
     match job.collisions:
         case Collisions.ERROR:
-            second = int(np.flatnonzero(same)[0])
-            raise _shared(job, target, runs, int(rows[second - 1]), int(rows[second]))
+            clash = met[0]
+            raise Collision(str(clash.target), clash.key, str(clash.shard), f"shard {clash.owner}", clash.condition)
         case Collisions.REPLACE:
             kept = ~np.append(same[1:], False)
         case Collisions.IGNORE:
             kept = ~same
-    return rows[kept], how[kept]
+    return rows[kept], how[kept], met
 
 
 def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -> Iterator[Lines]:
@@ -114,15 +119,17 @@ def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -
 
 
 def _lines(job: WindowJob, runs: pa.Table, layout: int, rows: pa.Array, mode: Mode) -> Lines:
-    names = [str(shard) for shard in job.shards]
-    shards = [names[number] for number in _array(runs, "shard").take(rows).to_pylist()]
+    shards = [job.shards[number] for number in _array(runs, "shard").take(rows).to_pylist()]
     lines, blank = _array(runs, "line").take(rows), _array(runs, "blank").take(rows)
     return Lines(job.layouts[layout].destination, mode, lines, blank, shards)
 
 
-def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int) -> Collision:
-    owner, shard = (str(job.shards[runs["shard"][row].as_py()]) for row in (first, second))
-    return Collision(str(job.targets[target]), shown_key(job, target, runs["key"][second].as_py()), shard, owner)
+def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int) -> Clash:
+    owner, shard = (job.shards[runs["shard"][row].as_py()] for row in (first, second))
+    key, schema = runs["key"][second].as_py(), job.schemas[target]
+    columns = [schema.column(name) for name in schema.key]
+    condition = any_of(columns, [keys.decode(columns, key)])
+    return Clash(job.targets[target], shown_key(job, target, key), condition, shard, owner)
 
 
 def _disorder(job: WindowJob, target: int, runs: pa.Table, row: int) -> KeyOutOfOrder:

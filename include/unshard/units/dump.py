@@ -105,6 +105,18 @@ def _dump_once(work: Work, source: str) -> None:
     work.meta.sources.set_phase(source, Phase.DUMPED, dump_end=end)
 
 
+def dump_again(work: Work, state: ShardState) -> None:
+    """Read a shard whose chunks were begun anew, whole and in one snapshot, which becomes its `start`."""
+    source, schemas = state.shard.source, work.structures({state.structure})
+    planned = [c for c in work.meta.chunks.of(source) if c.shard == state.shard and c.state is ChunkState.PLANNED]
+    pieces = [Piece(chunk.id, state.shard.table, state.structure, None, None, whole=True) for chunk in planned]
+    for _ in map_items(work.bulk_spark(), partial(dump_piece, _job(work, source, schemas)),
+                       [piece.to_json() for piece in pieces], 1):  # fmt: skip
+        pass
+    _end(work, source, [state], schemas)
+    _set_starts(work, source)
+
+
 def _job(work: Work, source: str, schemas: dict[str, TableSchema]) -> DumpJob:
     rows = work.task.instance(source).dump.chunk_rows
     return DumpJob(source, work.sources[source], work.target, work.task.meta_schema, work.task.name, work.storage,
@@ -161,6 +173,8 @@ def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[st
 def _set_starts(work: Work, source: str) -> None:
     """Let the windows pass over what the snapshots of single tables have seen."""
     for chunk in work.meta.chunks.of(source):
+        if not chunk.path or not work.storage.exists(chunk.path):
+            continue
         start = start_of(work.storage, chunk.path)
         if start is not None:
             work.meta.structures.set_start(chunk.shard, start)

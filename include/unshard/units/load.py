@@ -2,11 +2,13 @@
 
 Each chunk is one transaction that also changes the chunk's state, so a load may be killed and repeated at any
 point, and its progress never falls back. What happens to a key that two shards bring is the task's
-`on-duplicate`; a collision is told with the key and both shards.
+`on-duplicate`; a collision is told and recorded with the key and both shards, and once one of the rows is gone
+from its shard, the next call reads that shard anew (units.reread) and goes on.
 
 | died                               | what happens                                                        |
 |------------------------------------|---------------------------------------------------------------------|
 | while chunks are loaded            | those that are not `loaded` are loaded                              |
+| while a shard is read anew         | see units.reread                                                    |
 | after the last, before the phase   | nothing is left to load but late indexes (units/lateindexes.py)     |
 | after the phase, files still there | a repeated call, or the handover, removes them                      |
 | in the handover                    | checkpoints that exist stay, the missing ones are made              |
@@ -18,13 +20,15 @@ from functools import partial
 
 from unshard.adapters.spark import map_items
 from unshard.config import TaskMode
+from unshard.core.collision import Found
 from unshard.core.model import Location
 from unshard.core.progress import ChunkState, Phase
 from unshard.errors.target import LoadCollision, NotDumped, NotLoaded
 from unshard.units.dump import dump_folder
 from unshard.units.lateindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
 from unshard.units.loading import LoadJob, Parcel, in_order, load_parcel
-from unshard.units.owners import name_owner
+from unshard.units.owners import name_owners, stopped_by
+from unshard.units.reread import reread_mended
 from unshard.units.snapshot import check_recorded_alike
 from unshard.units.targets import reshaped_by
 from unshard.units.work import Work
@@ -54,8 +58,9 @@ def load(work: Work, source: str) -> LoadReport:
     if state.phase.order < Phase.LOADED.order:
         _load_chunks(work, source)
         make_late_indexes(work)
+        work.meta.collisions.mend(source)
         work.meta.sources.set_phase(source, Phase.LOADED)
-    work.storage.delete_folder(dump_folder(source))
+    _remove_files(work)
     chunks = work.meta.chunks.of(source)
     return LoadReport(source, len(chunks), sum(chunk.loaded_rows for chunk in chunks))
 
@@ -67,6 +72,7 @@ def handover(work: Work) -> HandoverReport:
     if late:
         raise NotLoaded(", ".join(late))
     make_late_indexes(work, MAKING_SECONDS)
+    _remove_files(work)
     if work.task.task_mode is TaskMode.FULL:
         return HandoverReport(())
     made = []
@@ -76,20 +82,35 @@ def handover(work: Work) -> HandoverReport:
     return HandoverReport(tuple(made))
 
 
+def _remove_files(work: Work) -> None:
+    """Remove what was dumped once every source is loaded: a collision may ask for the files until then."""
+    states = [work.meta.sources.get(source) for source in work.task.sources]
+    if all(state is not None and state.phase.order >= Phase.LOADED.order for state in states):
+        for source in work.task.sources:
+            work.storage.delete_folder(dump_folder(source))
+
+
 def _load_chunks(work: Work, source: str) -> None:
     if not work.task.task_mode.loads:
         return
     check_recorded_alike(work, source)
+    job = _job(work, source)
+    try:
+        reread_mended(work, source, partial(_job, work))
+        _load_dumped(work, source, job)
+    except LoadCollision as error:
+        raise stopped_by(work, error, Found.LOAD) from error
+    name_owners(work, source)
+
+
+def _load_dumped(work: Work, source: str, job: LoadJob) -> None:
     parcels = [parcel.to_json() for parcel in in_order(_parcels(work, source))]
     if not parcels:
         return
     postpone_indexes(work, source)
     threads = work.task.instance(source).load.threads
-    try:
-        for _ in map_items(work.bulk_spark(), partial(load_parcel, _job(work, source)), parcels, threads):
-            pass
-    except LoadCollision as error:
-        raise name_owner(work, error) from error
+    for _ in map_items(work.bulk_spark(), partial(load_parcel, job), parcels, threads):
+        pass
 
 
 def _parcels(work: Work, source: str) -> Iterator[Parcel]:

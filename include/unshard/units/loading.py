@@ -14,8 +14,8 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -23,16 +23,19 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.parquet import Storage
-from unshard.adapters.target import Loaded, Mode, lines_of, load_text, open_session
-from unshard.adapters.target.collisions import taken_row
-from unshard.adapters.target.load import blank_rows, key_of
+from unshard.adapters.target import Ledger, Lines, Loaded, Mode, Writes, lines_of, open_session, write_rows
+from unshard.adapters.target.deletes import delete_keys, remove_rows
+from unshard.adapters.target.load import blank_rows
 from unshard.adapters.target.rowfilter import RowJudge
 from unshard.config import OnDuplicate
+from unshard.core.collision import Found
 from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.netting import Collisions
 from unshard.core.progress import Chunk, ChunkState
 from unshard.core.reshape import AS_IT_IS, Reshaping
+from unshard.core.uniquekeys import unique_keys
 from unshard.errors import UnshardError
-from unshard.errors.target import ChunkGone, LoadCollision
+from unshard.errors.target import ChunkGone, Collision, LoadCollision
 from unshard.units.conversion import Behind, Conversion, conversion, convert
 
 ATTEMPTS = 6
@@ -61,10 +64,6 @@ class LoadJob:
     """Whether expression filters for inserts leave rows of the load out."""
     time_zone: str = "+00:00"
     """In which they are evaluated."""
-
-    @property
-    def mode(self) -> Mode:
-        return Mode.REPLACE if self.on_duplicate is OnDuplicate.REPLACE else Mode.PLAIN
 
     @cached_property
     def chunk_table(self) -> str:
@@ -101,38 +100,44 @@ class Parcel:
 
 def load_parcel(job: LoadJob, item: str) -> Iterable[str]:
     """Load one chunk exactly once, however often it is called; yields nothing."""
-    parcel = Parcel.from_json(item)
+    _repeated(job, Parcel.from_json(item), _load_once)
+    return ()
+
+
+def unload_parcel(job: LoadJob, item: str) -> Iterable[str]:
+    """Take the rows of a loaded chunk out of the target again, exactly once; yields nothing."""
+    _repeated(job, Parcel.from_json(item), _unload_once)
+    return ()
+
+
+def _repeated(job: LoadJob, parcel: Parcel, once: Callable[[Connection, LoadJob, Parcel], None]) -> None:
     for attempt in range(ATTEMPTS):
         try:
             with contextlib.closing(open_session(job.target)) as connection:
-                _load_once(connection, job, parcel)
-                return ()
+                mysql.query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
+                connection.begin()
+                once(connection, job, parcel)
+                return
         except UnshardError as error:
             if not error.transient or attempt == ATTEMPTS - 1:
                 raise
         time.sleep(FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5))
-    return ()
 
 
 def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
-    mysql.query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
-    connection.begin()
     if not _is_waiting(connection, job, parcel):
         connection.rollback()
         return
-    reshaping = job.reshapings.get(parcel.shard.table, AS_IT_IS)
-    structure, present = job.schemas[parcel.structure], job.targets[parcel.target]
-    behind = job.behind.get((parcel.shard, None), ())
-    plan = conversion(parcel.shard, structure, parcel.target, present, behind, reshaping)
-    loaded = Loaded()
-    for batch in _batches(job, parcel, reshaping):
+    plan, loaded = _conversion(job, parcel), Loaded()
+    for batch in _batches(job, parcel):
         loaded += _write(connection, job, parcel, plan, batch)
-    _mark_loaded(connection, job, parcel, loaded.sent - loaded.skipped)
+    _mark(connection, job, parcel, ChunkState.LOADED, loaded.sent - loaded.skipped)
     mysql.query(connection, "COMMIT")
 
 
-def _batches(job: LoadJob, parcel: Parcel, reshaping: Reshaping) -> Iterator[pa.RecordBatch]:
+def _batches(job: LoadJob, parcel: Parcel) -> Iterator[pa.RecordBatch]:
     """Yield the chunk's rows without those that expression filters leave out of the load."""
+    reshaping = job.reshapings.get(parcel.shard.table, AS_IT_IS)
     rules = [rule for rule in reshaping.filters if rule.insert] if job.filters else []
     with contextlib.closing(RowJudge(job.target, job.meta_schema, job.time_zone)) as judge:
         for batch in job.storage.read_batches(parcel.path):
@@ -143,6 +148,36 @@ def _batches(job: LoadJob, parcel: Parcel, reshaping: Reshaping) -> Iterator[pa.
                 yield batch
 
 
+def _unload_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
+    if _is_waiting(connection, job, parcel):
+        connection.rollback()
+        return
+    plan = _conversion(job, parcel)
+    for batch in _batches(job, parcel):
+        _remove(connection, job.targets[parcel.target], parcel, plan, batch)
+    _mark(connection, job, parcel, ChunkState.DUMPED, 0)
+    mysql.query(connection, "COMMIT")
+
+
+def _conversion(job: LoadJob, parcel: Parcel) -> Conversion:
+    reshaping, behind = job.reshapings.get(parcel.shard.table, AS_IT_IS), job.behind.get((parcel.shard, None), ())
+    structure, present = job.schemas[parcel.structure], job.targets[parcel.target]
+    return conversion(parcel.shard, structure, parcel.target, present, behind, reshaping)
+
+
+def _remove(connection: Connection, schema: TableSchema, parcel: Parcel, plan: Conversion,
+            batch: pa.RecordBatch) -> None:  # fmt: skip
+    values = convert(plan, batch.columns)
+    if plan.key:
+        columns = [plan.fields[number].column for number in plan.key]
+        chosen = zip(*(values[number].to_pylist() for number in plan.key), strict=True)
+        delete_keys(connection, parcel.target, columns, [*chosen])
+        return
+    written = tuple(column.name for column in schema.written)
+    for line in lines_of(values).to_pylist():
+        remove_rows(connection, plan.destination, written, line, 1)
+
+
 def _is_waiting(connection: Connection, job: LoadJob, parcel: Parcel) -> bool:
     sql = f"SELECT state FROM {job.chunk_table} WHERE task = %s AND id = %s FOR UPDATE"  # noqa: S608
     rows = mysql.query(connection, sql, (job.task, parcel.chunk))
@@ -151,35 +186,25 @@ def _is_waiting(connection: Connection, job: LoadJob, parcel: Parcel) -> bool:
     return bool(rows[0][0] == ChunkState.DUMPED.value)
 
 
-def _mark_loaded(connection: Connection, job: LoadJob, parcel: Parcel, rows: int) -> None:
+def _mark(connection: Connection, job: LoadJob, parcel: Parcel, state: ChunkState, rows: int) -> None:
     sql = (
         f"UPDATE {job.chunk_table} SET state = %s, loaded_rows = %s, updated_at = UTC_TIMESTAMP(6)"  # noqa: S608
         " WHERE task = %s AND id = %s"
     )
-    mysql.query(connection, sql, (ChunkState.LOADED.value, rows, job.task, parcel.chunk))
+    mysql.query(connection, sql, (state.value, rows, job.task, parcel.chunk))
 
 
 def _write(connection: Connection, job: LoadJob, parcel: Parcel, plan: Conversion, batch: pa.RecordBatch) -> Loaded:
     values = convert(plan, batch.columns)
     lines, blank = lines_of(values), blank_rows(plan.destination.columns, values)
-    loaded = load_text(connection, plan.destination, lines, blank, job.mode)
-    if loaded.skipped and job.on_duplicate is OnDuplicate.ERROR:
-        raise _collision(connection, job, parcel, plan, lines)
+    rows = Lines(plan.destination, Mode.PLAIN, lines, blank, [parcel.shard] * len(lines))
+    unique = unique_keys(job.targets[parcel.target])
+    writes = Writes(parcel.target, [rows], unique, Collisions(job.on_duplicate.value))
+    try:
+        loaded, _ = write_rows(connection, writes, Ledger(job.meta_schema, job.task, Found.LOAD))
+    except Collision as error:
+        raise LoadCollision(error.target, error.key, error.shard, error.owner, error.condition) from error
     return loaded
-
-
-def _collision(connection: Connection, job: LoadJob, parcel: Parcel, plan: Conversion,
-               lines: pa.Array) -> LoadCollision:  # fmt: skip
-    """Take the chunk back, then look which of its keys is in the target all the same."""
-    connection.rollback()
-    unique = [index.columns for index in job.targets[parcel.target].unique_indexes]
-    found = taken_row(connection, plan.destination, unique, lines)
-    if found is None:
-        # Equal for the target's collation or index only: both rows come from this chunk.
-        return LoadCollision(str(parcel.target), "one of the keys", str(parcel.shard), "the same shard")
-    named = replace(plan.destination, key=found.columns)
-    key = key_of(named, lines[found.row].as_py())
-    return LoadCollision(str(parcel.target), key, str(parcel.shard), "another shard", found.condition)
 
 
 def in_order(parcels: Iterable[Parcel]) -> Iterator[Parcel]:

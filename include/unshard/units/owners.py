@@ -1,10 +1,15 @@
-"""Who owns the key that a new row collided with: the shards themselves are asked."""
+"""Who else has a key that a new row collided with: the shards themselves are asked, and the answer is recorded."""
 
 import contextlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from pymysql.connections import Connection
+
 from unshard.adapters import mysql
+from unshard.core.collision import NAMED_AT_ONCE, Clash, Found
+from unshard.core.model import Shard
 from unshard.core.reshape import seen
 from unshard.core.window import ShardState
 from unshard.errors import UnshardError
@@ -12,29 +17,62 @@ from unshard.errors.target import Collision
 from unshard.units.work import Work
 
 
-def name_owner(work: Work, error: Collision) -> Collision:
-    """Return the error with the shard that has the key now, if one of them says that it has it."""
-    if not error.condition:
+def stopped_by(work: Work, error: Collision, found: Found, window: int = 0) -> Collision:
+    """Record a collision that nothing gets past; return it with the shard that has the key now, if one says so."""
+    states = {str(state.shard): state for state in work.meta.structures.shards()}
+    bringer = states.get(error.shard.partition(" or ")[0])
+    if bringer is None:
         return error
-    for state in _others(work, error):
-        # A source that cannot be asked must not hide the collision that we know of.
-        with contextlib.suppress(UnshardError):
-            if _has(work, state, error.condition):
-                return replace(error, owner=f"shard {state.shard}")
-    return error
+    owner = states.get(error.owner.removeprefix("shard "))
+    clash = Clash(bringer.target, error.key, error.condition, bringer.shard, owner.shard if owner else None)
+    if clash.owner is None:
+        (clash,) = with_owners(work, [clash], states.values())
+    work.meta.collisions.stop_at(clash, found, window)
+    return replace(error, owner=f"shard {clash.owner}") if clash.owner else error
 
 
-def _others(work: Work, error: Collision) -> Iterator[ShardState]:
-    for state in work.meta.structures.shards():
-        if str(state.target) == error.target and str(state.shard) != error.shard and not state.has_left:
-            yield state
+def name_owners(work: Work, source: str) -> None:
+    """Find out and record who owns the keys of the newest collisions of a source."""
+    clashes = [each.clash for each in work.meta.collisions.unnamed(source, NAMED_AT_ONCE)]
+    if clashes:
+        found = with_owners(work, clashes, work.meta.structures.shards())
+        work.meta.collisions.name_owners(clash for clash in found if clash.owner)
 
 
-def _has(work: Work, state: ShardState, condition: str) -> bool:
-    shard = state.shard
-    with contextlib.closing(mysql.connect(work.sources[shard.source], f"source {shard.source}")) as connection:
-        sql = f"SELECT 1 FROM {_rows(work, state)} WHERE {condition} LIMIT 1"  # noqa: S608
-        return bool(mysql.query(connection, sql))
+def with_owners(work: Work, clashes: Sequence[Clash], states: Iterable[ShardState]) -> list[Clash]:
+    """Return the collisions with the first other shard that says to have the key."""
+    asked: Mapping[str, list[ShardState]] = defaultdict(list)
+    for state in states:
+        if not state.has_left:
+            asked[state.shard.source].append(state)
+    owners: dict[str, Shard] = {}
+    for source, some in asked.items():
+        # A source that cannot be asked must not hide the collisions that we know of.
+        with contextlib.suppress(UnshardError), contextlib.closing(_connect(work, source)) as connection:
+            for state in some:
+                for clash in clashes:
+                    if clash.digest not in owners and _may_own(state, clash) and _has(work, connection, state, clash):
+                        owners[clash.digest] = state.shard
+    return [replace(clash, owner=owners.get(clash.digest)) for clash in clashes]
+
+
+def has_row(work: Work, state: ShardState, clash: Clash) -> bool:
+    """Ask a shard whether it has a row of that key now."""
+    with contextlib.closing(_connect(work, state.shard.source)) as connection:
+        return _has(work, connection, state, clash)
+
+
+def _may_own(state: ShardState, clash: Clash) -> bool:
+    return bool(clash.condition) and state.target == clash.target and state.shard != clash.shard
+
+
+def _connect(work: Work, source: str) -> Connection:
+    return mysql.connect(work.sources[source], f"source {source}")
+
+
+def _has(work: Work, connection: Connection, state: ShardState, clash: Clash) -> bool:
+    sql = f"SELECT 1 FROM {_rows(work, state)} WHERE {clash.condition} LIMIT 1"  # noqa: S608
+    return bool(mysql.query(connection, sql))
 
 
 def _rows(work: Work, state: ShardState) -> str:

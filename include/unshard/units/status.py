@@ -7,13 +7,14 @@ without Spark. A source that does not answer is shown with its error, the others
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from unshard.adapters import mysql, upstream
 from unshard.adapters.meta import Meta
 from unshard.adapters.meta.aside import PassedStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
+from unshard.core.collision import CollisionState
 from unshard.core.model import Location
 from unshard.core.progress import Chunk, ChunkState, Phase
 from unshard.errors import UnshardError
@@ -53,6 +54,8 @@ class SourceStatus:
     bytes_held: int = 0
     held_since: datetime | None = None
     """When the oldest rows that wait were stored."""
+    collisions: Mapping[CollisionState, int] = field(default_factory=dict)
+    """Keys of its shards that others have, too, by what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ def known(meta: Meta | None, source: str) -> SourceStatus:
         windows=totals.windows, rows_applied=totals.rows_applied,
         rows_held=held.rows, bytes_held=held.bytes, held_since=held.since,
         shards=held.shards, shards_held=held.waiting,
-        dump=dump, load=load,
+        dump=dump, load=load, collisions=meta.collisions.counts(source),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from unshard.core.collision import Found
 from unshard.core.model import Location
 from unshard.core.netting import Collisions
 from unshard.core.pace import Pace, next_bytes, remembered
@@ -31,7 +32,7 @@ from unshard.errors import UnshardError
 from unshard.errors.target import Collision, NotInSync
 from unshard.units.context import in_context
 from unshard.units.effects import DdlEffects
-from unshard.units.owners import name_owner
+from unshard.units.owners import name_owners, stopped_by
 from unshard.units.settle import settle
 from unshard.units.targets import create_joined, present_schemas, reshaped_by
 from unshard.units.trial import ShadowTrial
@@ -169,19 +170,21 @@ def _digests(plan: Plan) -> set[str]:
 def _move(work: Work, begun: BegunWindow) -> _Moved:
     job = window_job(work, begun)
     results = run_job(work.spark(), job) if job.parts else ()
-    _raise_first(work, results)
+    _raise_first(work, begun.plan.number, results)
     parts = [result for result in results if isinstance(result, PartReport)]
     targets = [result for result in results if isinstance(result, TargetReport)]
+    if any(target.applied.collided or target.applied.before for target in targets):
+        name_owners(work, begun.plan.source)
     held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
     released = sum(part.released for part in parts)
     skipped = sum(target.applied.skipped for target in targets)
     return _Moved(sum(part.applied for part in parts) + released, released, skipped, tuple(held))
 
 
-def _raise_first(work: Work, results: Iterable[Result]) -> None:
+def _raise_first(work: Work, window: int, results: Iterable[Result]) -> None:
     for result in results:
         if isinstance(result, Collision):
-            raise name_owner(work, result)
+            raise stopped_by(work, result, Found.WINDOW, window)
         if isinstance(result, UnshardError):
             raise result
 

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from unshard.adapters.meta.aside import PassedStatement
     from unshard.adapters.meta.locks import Execution
     from unshard.adapters.meta.orders import OperatorAction
+    from unshard.core.collision import RecordedCollision
     from unshard.units.coordinate import LockView
     from unshard.units.status import SourceStatus
 
 VIA = "page"
+SHOWN_COLLISIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class History:
     executions: "tuple[Execution, ...]"
     passed: "tuple[PassedStatement, ...]" = ()
     """Statements that could not be read and concern no shard."""
+    collisions: "tuple[RecordedCollision, ...]" = ()
+    """Of a whole task: those that something waits for, then the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ class TaskFolder:
                 return History((), ())
             actions = tuple(self._named(meta, DDL + task.name, action) for action in meta.locks.actions(lock))
             passed = meta.aside.newest() if lock is None else ()
-            return History(actions[::-1], meta.locks.executions(lock)[::-1], passed)
+            collisions = meta.collisions.all(SHOWN_COLLISIONS) if lock is None else ()
+            return History(actions[::-1], meta.locks.executions(lock)[::-1], passed, collisions)
 
     def _named(self, meta: Any, dag: str, action: "OperatorAction") -> "OperatorAction":
         """Find out who gave the order, if that is not known yet, and record it: Airflow forgets."""

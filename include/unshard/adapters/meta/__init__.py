@@ -8,6 +8,7 @@ from sqlalchemy.dialects.mysql import insert
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.aside import Aside
 from unshard.adapters.meta.chunks import Chunks
+from unshard.adapters.meta.collisions import Collisions
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.defaults import Defaults
 from unshard.adapters.meta.lateindexes import LateIndexes
@@ -35,6 +36,7 @@ class Meta:
         self.aside = Aside(self._database)
         self.chunks = Chunks(self._database)
         self.late_indexes = LateIndexes(self._database)
+        self.collisions = Collisions(self._database)
         self.windows = Windows(self._database)
         self.locks = Locks(self._database)
         self.orders = Orders(self._database)

@@ -9,10 +9,11 @@ from sqlalchemy import case, delete, func, insert, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
-from unshard.adapters.meta.rows import AnyRow, shard_columns, shard_of, target_columns, target_of
+from unshard.adapters.meta.rows import AnyRow, matches, shard_columns, shard_of, target_columns, target_of
 from unshard.adapters.meta.sources import lock_source
-from unshard.core.model import TableId
+from unshard.core.model import Shard, TableId
 from unshard.core.progress import Chunk, ChunkState
+from unshard.errors.target import ChunkGone
 
 L = tables.load_chunk
 
@@ -55,6 +56,19 @@ class Chunks:
         with self._database.transaction() as connection:
             found = connection.execute(query.group_by(L.c.target_schema, L.c.target_table))
             return {target_of(cast(AnyRow, row)): (int(row.rows_), int(row.waiting)) for row in found}
+
+    def begin_anew(self, shard: Shard, target: TableId) -> tuple[Chunk, ...]:
+        """Let one chunk that is to be read take the place of all chunks of a shard; return those, none is loaded."""
+        with self._database.transaction() as connection:
+            lock_source(connection, self._database.task, shard.source)
+            mine = L.c.task == self._database.task, matches(L, shard_columns(shard))
+            old = tuple(map(_chunk, connection.execute(select(L).where(*mine).with_for_update())))
+            if any(chunk.state is ChunkState.LOADED for chunk in old):
+                raise ChunkGone(str(shard), old[0].number)
+            connection.execute(delete(L).where(*mine))
+            now = connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
+            connection.execute(insert(L).values(self._row(Chunk(0, shard, target, 1, None, None), now)))
+            return old
 
     def clear(self, source: str) -> None:
         """Forget the chunks of a source, to dump it anew."""

@@ -117,9 +117,19 @@ _ASIDE = (
 
 _PACE = (_table("pace", TASK, f"source {ID}", "windows LONGTEXT NOT NULL", "PRIMARY KEY (task, source)"),)
 
+_COLLISIONS = (
+    _table("collision", TASK, f"digest {DIGEST} NOT NULL", TARGET, "key_shown LONGTEXT NOT NULL",
+           "key_condition LONGTEXT NOT NULL", SHARD, "owner_source VARCHAR(64)", "owner_schema VARCHAR(64)",
+           "owner_table VARCHAR(128)", "found VARCHAR(16) NOT NULL", "`window` BIGINT NOT NULL",
+           "state VARCHAR(16) NOT NULL", "times BIGINT NOT NULL", "others BIGINT NOT NULL",
+           f"first_at {MOMENT} NOT NULL", f"last_at {MOMENT} NOT NULL", "PRIMARY KEY (task, digest)",
+           "KEY by_state (task, state)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
     Migration(3, "sequences, statements that were passed over", _ASIDE),
     Migration(4, "what the last windows took", _PACE),
+    Migration(5, "collisions", _COLLISIONS),
 )

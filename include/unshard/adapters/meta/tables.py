@@ -118,6 +118,14 @@ pace = Table("pace", metadata, _key("task"), _key("source"), Column("windows", L
 fence = Table("fence", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
               Column("window", BigInteger), Column("epoch", BigInteger))  # fmt: skip
 
+collision = Table(
+    "collision", metadata, _key("task"), _key("digest", 32), *_target(), Column("key_shown", LONGTEXT),
+    Column("key_condition", LONGTEXT), _text("source"), _text("shard_schema"), _text("shard_table", 128),
+    _text("owner_source"), _text("owner_schema"), _text("owner_table", 128), _text("found", 16),
+    Column("window", BigInteger), _text("state", 16), Column("times", BigInteger), Column("others", BigInteger),
+    Column("first_at", Moment), Column("last_at", Moment),
+)  # fmt: skip
+
 shard_ddl = Table(
     "shard_ddl", metadata, _key("task"), *_shard(), _number("seq"), *_target(), *_location(),
     Column("statement", LONGTEXT), Column("routed", LONGTEXT), Column("agreement", LONGTEXT),

@@ -19,6 +19,7 @@ from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.aside import move_aside
+from unshard.adapters.meta.collisions import mend
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.debts import owe_as_newcomer
 from unshard.adapters.meta.orders import drop_waiting
@@ -93,6 +94,7 @@ class Windows:
             self._move_checkpoint(connection, plan)
             self._close(connection, plan, rows_applied, sum(file.rows for file in held))
             self._remember(connection, plan.source, paces)
+            mend(connection, self._task, plan.source)
 
     def paces(self, source: str) -> tuple[Pace, ...]:
         """Return what is remembered of the last windows of a source, the oldest first."""

@@ -5,7 +5,9 @@ window become one fenced transaction per table (`apply`). What the server says a
 statement is checked, because LOAD DATA LOCAL turns errors into warnings and goes on.
 """
 
-from unshard.adapters.target.apply import Applied, Changes, Fence, Lines, Removal, apply_changes
+from unshard.adapters.target.apply import Fence, apply_changes
+from unshard.adapters.target.changes import Applied, Changes, Lines, Removal, Writes
+from unshard.adapters.target.collisions import Ledger, write_rows
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import Destination, Loaded, Mode, load_lines, load_text
 from unshard.adapters.target.session import open_session
@@ -15,13 +17,16 @@ __all__ = [
     "Changes",
     "Destination",
     "Fence",
+    "Ledger",
     "Lines",
     "Loaded",
     "Mode",
     "Removal",
+    "Writes",
     "apply_changes",
     "lines_of",
     "load_lines",
     "load_text",
     "open_session",
+    "write_rows",
 ]

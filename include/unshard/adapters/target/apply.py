@@ -16,26 +16,23 @@ are tried again a few times.
 import contextlib
 import random
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.collisions import taken_row
+from unshard.adapters.target.changes import Applied, Changes
+from unshard.adapters.target.collisions import Ledger, write_rows
 from unshard.adapters.target.deletes import delete_keys, remove_rows
-from unshard.adapters.target.load import Destination, Loaded, Mode, key_of, load_text
 from unshard.adapters.target.session import open_session
-from unshard.core.model import Column, Server, TableId
-from unshard.core.netting import Collisions
+from unshard.core.collision import Found
+from unshard.core.model import Server, TableId
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut
-from unshard.errors.target import Collision, FenceMissing
+from unshard.errors.target import FenceMissing
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1
-SAVEPOINT = "before_writes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,55 +45,6 @@ class Fence:
     target: TableId
     window: int
     epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Rows to write into one destination, sorted by key."""
-
-    destination: Destination
-    mode: Mode
-    lines: pa.Array
-    blank: pa.Array
-    shards: Sequence[str]
-    """Where each line comes from, for messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """A row of a table without a key that has to go a number of times."""
-
-    destination: Destination
-    line: bytes
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What one window does to one target table."""
-
-    table: TableId
-    key: tuple[Column, ...]
-    deletes: Sequence[tuple[bytes, ...]]
-    removals: Sequence[Removal]
-    defaults: tuple[str, ...]
-    """All columns of the table that are written: those that a removal does not name have their default."""
-    writes: Sequence[Lines]
-    unique: tuple[tuple[str, ...], ...]
-    """Columns of each unique index, to find out what a new row collides with."""
-    collisions: Collisions
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What became of the changes."""
-
-    deleted: int = 0
-    written: int = 0
-    skipped: int = 0
-    """New rows that were left out because their key was taken (on-duplicate: ignore)."""
-    before: bool = False
-    """An earlier run had applied this window already."""
 
 
 def apply_changes(server: Server, fence: Fence, changes: Changes) -> Applied:
@@ -132,7 +80,7 @@ def _apply_once(connection: Connection, fence: Fence, changes: Changes, tried: _
     if is_applied(connection, fence):
         return tried.committing or Applied(before=True)
     connection.begin()
-    applied = _write(connection, changes)
+    applied = _write(connection, fence, changes)
     if not _raise_fence(connection, fence):
         mysql.query(connection, "ROLLBACK")
         if is_applied(connection, fence):
@@ -174,29 +122,10 @@ def _fence_table(fence: Fence) -> str:
     return f"{mysql.identifier(fence.meta_schema)}.fence"
 
 
-def _write(connection: Connection, changes: Changes) -> Applied:
+def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:
     deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
     for removal in changes.removals:
         deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
-    mysql.query(connection, f"SAVEPOINT {SAVEPOINT}")
-    loaded = Loaded()
-    for rows in changes.writes:
-        one = load_text(connection, rows.destination, rows.lines, rows.blank, rows.mode)
-        if one.skipped and changes.collisions is Collisions.ERROR:
-            raise _collision(connection, changes, rows, one)
-        loaded += one
-    return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped)
-
-
-def _collision(connection: Connection, changes: Changes, rows: Lines, loaded: Loaded) -> Collision:
-    """Find the row that met a taken key: back to before the writes, look which keys are there."""
-    mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-    found = taken_row(connection, rows.destination, changes.unique, rows.lines)
-    words = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
-    if found is None:
-        shards = " or ".join(sorted(set(rows.shards)))
-        return Collision(str(changes.table), words, shards, "another shard of this window")
-    columns = tuple(name for name in found.columns)
-    named = replace(rows.destination, key=columns)
-    key = key_of(named, rows.lines[found.row].as_py())
-    return Collision(str(changes.table), key, rows.shards[found.row], "another shard", found.condition)
+    ledger = Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window)
+    loaded, collided = write_rows(connection, changes.writes, ledger)
+    return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped, collided)

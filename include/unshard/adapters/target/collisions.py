@@ -1,19 +1,41 @@
-"""Which of some rows to be written meets a row that is there already."""
+"""Rows whose key is taken: which they are, what the task's policy says, and their place in the meta tables.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+New rows go in without REPLACE, so that the server counts those that meet another one. If there are any, the
+writes are taken back to a savepoint, the rows are looked for by key, and the policy decides: `error` raises,
+`ignore` writes as before, `replace` writes with REPLACE. What was met is recorded in the same transaction, by
+its key alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.target.changes import Lines, Writes
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.lines import values_of
-from unshard.adapters.target.load import Destination
+from unshard.adapters.target.load import Destination, Loaded, Mode, key_of, load_text
+from unshard.core.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
+from unshard.core.model import Shard
+from unshard.core.netting import Collisions
+from unshard.core.uniquekeys import UniqueKey, alike, equals
+from unshard.errors.target import Collision
 
 ASKED_KEYS = 500
+SAVEPOINT = "before_writes"
+Keyed = Sequence[tuple[int, tuple[bytes, ...]]]
 
-Keyed = Sequence[tuple[int, tuple[bytes | None, ...]]]
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where collisions are recorded."""
+
+    meta_schema: str
+    task: str
+    found: Found
+    window: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,46 +47,159 @@ class Taken:
     condition: str
 
 
-def taken_row(connection: Connection, destination: Destination, unique: Sequence[tuple[str, ...]],
-              lines: pa.Array) -> Taken | None:  # fmt: skip
-    """Return the first row whose key, by one of the unique indexes, is in the table."""
-    for columns in unique:
-        if not set(columns) <= {column.name for column in destination.columns}:
+def write_rows(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[Loaded, bool]:
+    """Write rows by the policy; also return whether keys were taken. Raises Collision under `error`."""
+    if not writes.lines:
+        _record(connection, ledger, writes.met, writes.collisions)
+        return Loaded(), bool(writes.met)
+    mysql.query(connection, f"SAVEPOINT {SAVEPOINT}")
+    loaded = _load(connection, writes.lines)
+    clashes = writes.met
+    if loaded.skipped:
+        mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
+        clashes += _clashes(connection, writes, loaded)
+        loaded = _load_again(connection, writes, clashes)
+    _record(connection, ledger, clashes, writes.collisions)
+    return loaded, bool(clashes)
+
+
+def _load(connection: Connection, lines: Sequence[Lines]) -> Loaded:
+    total = Loaded()
+    for each in lines:
+        total += load_text(connection, each.destination, each.lines, each.blank, each.mode)
+    return total
+
+
+def _load_again(connection: Connection, writes: Writes, clashes: tuple[Clash, ...]) -> Loaded:
+    match writes.collisions:
+        case Collisions.ERROR:
+            raise _error(writes, clashes[-1])
+        case Collisions.REPLACE:
+            return _load(connection, [replace(each, mode=Mode.REPLACE) for each in writes.lines])
+        case Collisions.IGNORE:
+            return _load(connection, writes.lines)
+
+
+def _error(writes: Writes, clash: Clash) -> Collision:
+    if clash.condition:
+        owner = f"shard {clash.owner}" if clash.owner else "another shard"
+        return Collision(str(clash.target), clash.key, str(clash.shard), owner, clash.condition)
+    shards = " or ".join(sorted({str(shard) for each in writes.lines for shard in each.shards}))
+    return Collision(str(clash.target), clash.key, shards, "another shard of this window")
+
+
+def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Clash, ...]:
+    """Name rows whose key is taken: in the table, by others of these rows, or in the server's words only."""
+    found = [*_taken(connection, writes)]
+    if len(found) < min(loaded.skipped, NAMED_AT_ONCE):
+        found = [*found, *_twins(writes)][:NAMED_AT_ONCE]
+    if not found:
+        words = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
+        found = [Clash(writes.table, words, "", writes.lines[0].shards[0])]
+    return (*found[:-1], replace(found[-1], others=max(0, loaded.skipped - len(found))))
+
+
+def _taken(connection: Connection, writes: Writes) -> Iterator[Clash]:
+    left = NAMED_AT_ONCE if writes.collisions is not Collisions.ERROR else 1
+    for each in writes.lines:
+        if each.mode is not Mode.PLAIN:
+            continue
+        for taken in taken_rows(connection, each.destination, writes.unique, each.lines, left):
+            left -= 1
+            key = _shown(each.destination, taken.columns, each.lines[taken.row].as_py())
+            yield Clash(writes.table, key, taken.condition, each.shards[taken.row])
+
+
+def taken_rows(connection: Connection, destination: Destination, unique: Sequence[UniqueKey], lines: pa.Array,
+               limit: int) -> Iterator[Taken]:  # fmt: skip
+    """Yield the first rows whose key, by one of the unique indexes, is in the table."""
+    seen = set[int]()
+    for key in unique:
+        if not set(key.columns) <= {column.name for column in destination.columns}:
             continue
         for start in range(0, len(lines), ASKED_KEYS):
-            keyed = _keyed(destination, columns, lines, start)
-            row = _search(connection, destination, columns, keyed)
-            if row is not None:
-                condition = _condition(destination, columns, [values for number, values in keyed if number == row])
-                return Taken(row, columns, condition)
-    return None
+            keyed = [(row, values) for row, values in _keyed(destination, key, lines, start) if row not in seen]
+            for row, values in _search(connection, destination, key, keyed, limit - len(seen)):
+                seen.add(row)
+                yield Taken(row, key.columns, _condition(destination, key, [values]))
 
 
-def _keyed(destination: Destination, columns: tuple[str, ...], lines: pa.Array, start: int) -> Keyed:
-    """Return number and key of each row; a NULL collides with nothing."""
+def _keyed(
+    destination: Destination, key: UniqueKey, lines: pa.Array, start: int
+) -> Iterator[tuple[int, tuple[bytes, ...]]]:
+    """Yield number and key of each row; a NULL collides with nothing."""
     names = [column.name for column in destination.columns]
-    places = [names.index(name) for name in columns]
-    rows = (values_of(line) for line in lines.slice(start, ASKED_KEYS).to_pylist())
-    found = ((start + offset, tuple(values[place] for place in places)) for offset, values in enumerate(rows))
-    return [(row, values) for row, values in found if None not in values]
+    places = [names.index(name) for name in key.columns]
+    for offset, line in enumerate(lines.slice(start, ASKED_KEYS).to_pylist()):
+        values = values_of(line)
+        chosen = tuple(value for place in places if (value := values[place]) is not None)
+        if len(chosen) == len(places):
+            yield start + offset, chosen
 
 
-def _search(connection: Connection, destination: Destination, columns: tuple[str, ...], keyed: Keyed) -> int | None:
-    """Halve the rows until one is left."""
-    if not keyed or not _is_there(connection, destination, columns, keyed):
-        return None
-    while len(keyed) > 1:
-        half = keyed[: len(keyed) // 2]
-        keyed = half if _is_there(connection, destination, columns, half) else keyed[len(half) :]
-    return keyed[0][0]
+def _search(connection: Connection, destination: Destination, key: UniqueKey, keyed: Keyed, limit: int) -> Keyed:
+    """Halve the rows until single ones are left."""
+    if limit <= 0 or not keyed or not _is_there(connection, destination, key, keyed):
+        return ()
+    if len(keyed) == 1:
+        return keyed
+    half = len(keyed) // 2
+    first = _search(connection, destination, key, keyed[:half], limit)
+    return (*first, *_search(connection, destination, key, keyed[half:], limit - len(first)))
 
 
-def _is_there(connection: Connection, destination: Destination, columns: tuple[str, ...], keyed: Keyed) -> bool:
-    condition = _condition(destination, columns, [values for _, values in keyed])
+def _is_there(connection: Connection, destination: Destination, key: UniqueKey, keyed: Keyed) -> bool:
+    condition = _condition(destination, key, [values for _, values in keyed])
     table = mysql.table_name(destination.table)
     return bool(mysql.query(connection, f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1"))  # noqa: S608
 
 
-def _condition(destination: Destination, columns: tuple[str, ...], keys: Sequence[tuple[bytes | None, ...]]) -> str:
+def _condition(destination: Destination, key: UniqueKey, keys: Sequence[tuple[bytes, ...]]) -> str:
     by_name = {column.name: column for column in destination.columns}
-    return any_of([by_name[name] for name in columns], keys)
+    columns = [by_name[name] for name in key.columns]
+    if not any(key.lengths):
+        return any_of(columns, keys)
+    parts = (zip(columns, values, key.lengths, strict=True) for values in keys)
+    return " OR ".join(f"({' AND '.join(equals(*part) for part in each)})" for each in parts)
+
+
+def _twins(writes: Writes) -> Iterator[Clash]:
+    """Yield rows whose key another one of these rows has, too: by a second unique key, or for a collation."""
+    for key in writes.unique:
+        owners: dict[tuple[str | bytes, ...], Shard] = {}
+        for each in writes.lines:
+            if not set(key.columns) <= {column.name for column in each.destination.columns}:
+                continue
+            by_name = {column.name: column for column in each.destination.columns}
+            columns = [by_name[name] for name in key.columns]
+            for start in range(0, len(each.lines), ASKED_KEYS):
+                for row, values in _keyed(each.destination, key, each.lines, start):
+                    name = tuple(alike(*part) for part in zip(columns, values, key.lengths, strict=True))
+                    owner = owners.setdefault(name, each.shards[row])
+                    if owner != each.shards[row]:
+                        shown = _shown(each.destination, key.columns, each.lines[row].as_py())
+                        condition = _condition(each.destination, key, [values])
+                        yield Clash(writes.table, shown, condition, each.shards[row], owner)
+
+
+def _shown(destination: Destination, columns: tuple[str, ...], line: bytes) -> str:
+    return key_of(replace(destination, key=columns), line)
+
+
+def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], policy: Collisions) -> None:
+    state = CollisionState.IGNORED if policy is Collisions.IGNORE else CollisionState.REPLACED
+    sql = (
+        f"INSERT INTO {mysql.identifier(ledger.meta_schema)}.collision (task, digest, target_schema, target_table,"  # noqa: S608
+        " key_shown, key_condition, source, shard_schema, shard_table, owner_source, owner_schema, owner_table, found,"
+        " `window`, state, times, others, first_at, last_at) VALUES"
+        f" ({', '.join(['%s'] * 15)}, 1, %s, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE"
+        " found = VALUES(found), `window` = VALUES(`window`), state = VALUES(state), times = times + 1,"
+        " others = others + VALUES(others), last_at = VALUES(last_at)"
+    )
+    for clash in clashes:
+        owner = (clash.owner.source, clash.owner.table.schema, clash.owner.table.name) if clash.owner else (None,) * 3
+        shard, target = clash.shard, clash.target
+        mysql.query(connection, sql, (
+            ledger.task, clash.digest, target.schema, target.name, clash.key, clash.condition, shard.source,
+            shard.table.schema, shard.table.name, *owner, ledger.found.value, ledger.window, state.value, clash.others,
+        ))  # fmt: skip

@@ -1,0 +1,71 @@
+"""What a writer of the target is asked to do, as values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from unshard.adapters.target.load import Destination, Mode
+from unshard.core.collision import Clash
+from unshard.core.model import Column, Shard, TableId
+from unshard.core.netting import Collisions
+from unshard.core.uniquekeys import UniqueKey
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Rows to write into one destination, sorted by key."""
+
+    destination: Destination
+    mode: Mode
+    lines: pa.Array
+    blank: pa.Array
+    shards: Sequence[Shard]
+    """Where each line comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """All rows that are written into one table together, and what if the key of one is taken."""
+
+    table: TableId
+    lines: Sequence[Lines]
+    unique: tuple[UniqueKey, ...]
+    collisions: Collisions
+    met: tuple[Clash, ...] = ()
+    """Collisions that are known already; the policy has been followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A row of a table without a key that has to go a number of times."""
+
+    destination: Destination
+    line: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one window does to one target table."""
+
+    table: TableId
+    key: tuple[Column, ...]
+    deletes: Sequence[tuple[bytes, ...]]
+    removals: Sequence[Removal]
+    defaults: tuple[str, ...]
+    """All columns of the table that are written: those that a removal does not name have their default."""
+    writes: Writes
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of the changes."""
+
+    deleted: int = 0
+    written: int = 0
+    skipped: int = 0
+    """New rows that were left out because their key was taken (on-duplicate: ignore)."""
+    collided: bool = False
+    before: bool = False
+    """An earlier run had applied this window already."""

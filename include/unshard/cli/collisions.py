@@ -1,0 +1,58 @@
+"""`unshard collisions`: which keys two shards have both, and what became of them."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from unshard.cli.console import Answer, Console, amount, table
+from unshard.config import load_task
+from unshard.core.collision import Found, RecordedCollision
+from unshard.units.status import existing_meta
+
+HEADER = ("TARGET", "KEY", "SHARD", "OWNER", "FOUND IN", "STATE", "TIMES", "LAST")
+SHOWN = 1000
+
+
+def collisions(options: Namespace, console: Console) -> Answer:
+    """List collisions, open ones first."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    with existing_meta(task) as meta:
+        found = meta.collisions.all(SHOWN, only_open=not options.all) if meta else ()
+    document = {"task": task.name, "warnings": [*task.warnings], "collisions": [_document(each) for each in found]}
+    lines = table(HEADER, map(_row, found)) if found else [f"no collision {'was met' if options.all else 'is open'}"]
+    if any(each.is_open for each in found):
+        lines += [
+            "remove or change the row in one of its two shards, then run the task again: it goes on where it stopped;",
+            "or set on-duplicate to replace or ignore in the task file",
+        ]
+    return Answer(document, lines, 3 if any(each.is_open for each in found) else 0)
+
+
+def place_of(each: RecordedCollision) -> str:
+    """Return where a collision was met, in words."""
+    return "load" if each.found is Found.LOAD else f"window {each.window}"
+
+
+def _document(each: RecordedCollision) -> dict[str, Any]:
+    clash = each.clash
+    return {
+        "target": str(clash.target),
+        "key": clash.key,
+        "shard": str(clash.shard),
+        "owner": str(clash.owner) if clash.owner else None,
+        "found": each.found,
+        "window": each.window,
+        "state": each.state,
+        "times": each.times,
+        "others": clash.others,
+        "first_at": each.first_at.isoformat(),
+        "last_at": each.last_at.isoformat(),
+    }
+
+
+def _row(each: RecordedCollision) -> tuple[object, ...]:
+    clash = each.clash
+    key = f"{clash.key} and {amount(clash.others)} more" if clash.others else clash.key
+    last = f"{each.last_at:%Y-%m-%d %H:%M:%S}"
+    return clash.target, key, clash.shard, clash.owner, place_of(each), each.state, amount(each.times), last

@@ -1,0 +1,56 @@
+"""The unique keys of a table as rows meet at them: columns, and how much of each counts."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from unshard.core import charsets
+from unshard.core.literals import TEXTS, literal
+from unshard.core.model import Column, Index, TableSchema
+from unshard.core.quoting import identifier
+
+_PART = re.compile(r"`(?:[^`]|``)+`(?:\((\d+)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """A unique index; `lengths` says how many characters or bytes of each column count, None: all."""
+
+    columns: tuple[str, ...]
+    lengths: tuple[int | None, ...]
+
+
+def unique_keys(schema: TableSchema) -> tuple[UniqueKey, ...]:
+    """Return all unique keys of a structure."""
+    return tuple(UniqueKey(index.columns, _lengths(schema, index)) for index in schema.unique_indexes)
+
+
+def equals(column: Column, value: bytes, length: int | None) -> str:
+    """Return the condition that a row has that value in this part of a key."""
+    name, text = identifier(column.name), literal(column, value)
+    return f"{name} = {text}" if length is None else f"LEFT({name}, {length}) = LEFT({text}, {length})"
+
+
+def alike(column: Column, value: bytes, length: int | None) -> str | bytes:
+    """Return something that is equal for values that are equal in a key; roughly, as only a server knows collations."""
+    if column.data_type not in TEXTS or not column.charset or column.charset == "binary":
+        return value[:length]
+    try:
+        text = charsets.decode(value, column.charset)[:length]
+    except UnicodeError:
+        return value[:length]
+    collation = column.collation or ""
+    if not collation.endswith("_bin"):
+        plain = unicodedata.normalize("NFKD", text.casefold())
+        text = "".join(character for character in plain if not unicodedata.combining(character))
+    return text if "nopad" in collation else text.rstrip(" ")
+
+
+def _lengths(schema: TableSchema, index: Index) -> tuple[int | None, ...]:
+    if not index.prefixed:
+        return (None,) * len(index.columns)
+    head = "PRIMARY KEY" if index.name == "PRIMARY" else f"UNIQUE KEY {identifier(index.name)}"
+    line = next((each for each in schema.create_sql.splitlines() if each.strip().startswith(head)), "")
+    found = [int(digits) if digits else None for digits in _PART.findall(line.strip().removeprefix(head))]
+    return tuple(length for _, length in zip_longest(index.columns, found[: len(index.columns)]))

@@ -1,0 +1,287 @@
+"""Two shards with one key: found, named, recorded by key alone, treated by the policy, mended without a new start."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fulltask import Settings, write_task
+from tests.livetask import LiveTask, living
+from tests.localspark import LocalSpark
+from tests.oracle import assert_union
+from unshard.adapters.meta.chunks import Chunks
+from unshard.config import load_task
+from unshard.core.collision import CollisionState, Found, RecordedCollision
+from unshard.core.progress import ChunkState, Phase
+from unshard.errors.target import Collision, LoadCollision
+from unshard.units import loading, relay, reread
+from unshard.units.dump import dump
+from unshard.units.load import handover, load
+from unshard.units.snapshot import take_snapshot
+from unshard.units.sync import next_plan, run_window
+from unshard.units.work import Work, open_work
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+COLUMNS = "id INT PRIMARY KEY, u VARCHAR(9), secret VARCHAR(20), UNIQUE KEY short (u(2))"
+
+
+@contextlib.contextmanager
+def merging(servers, unique: str, folder: Path, **made: object) -> Iterator[LiveTask]:
+    numbers = {("s1", "t"): (1, 2), ("s2", "t"): (3,)}
+    with living(unique, folder, servers, ("t",), columns={"t": COLUMNS}, numbers=numbers, **made) as task:
+        yield task
+
+
+@pytest.fixture
+def servers(source_1, source_2, target):
+    return source_1, source_2, target
+
+
+def told(one: RecordedCollision) -> tuple[str, str, str, str, int]:
+    clash = one.clash
+    return clash.key, clash.shard.table.name, clash.owner.table.name if clash.owner else "", one.state.value, one.times
+
+
+def advance(task: LiveTask, *sources: str) -> None:
+    for source in sources or ("s1", "s2"):
+        task.pull(source)
+        while task.window(source).moved:
+            pass
+
+
+KEYS = [
+    ("INSERT INTO t_3 VALUES (1, 'zz', 'b')", "id = 1"),
+    ("INSERT INTO t_3 VALUES (9, 'ABx', 'b')", "u = ABx"),
+]
+
+
+@pytest.mark.parametrize(("statement", "key"), KEYS)
+def test_a_window_that_meets_a_taken_key_stops_names_both_and_goes_on_when_one_is_gone(
+    servers, unique, tmp_path, statement, key
+):
+    source_1, source_2, _ = servers
+    with merging(servers, unique, tmp_path) as task:
+        source_1.run(f"INSERT INTO {unique}.t_1 VALUES (1, 'abc', 'a')")
+        source_2.run(f"USE {unique}", statement, "INSERT INTO t_3 VALUES (30, 'free', 'c')")
+        advance(task, "s1")
+        for attempt in (1, 2):
+            task.pull("s2")
+            with pytest.raises(Collision) as raised:
+                task.window("s2")
+            error = raised.value
+            assert (error.key, error.shard, error.owner) == (key, f"s2 {unique}.t_3", f"shard s1 {unique}.t_1")
+            assert "remove the row" in str(error)
+            (found,) = task.work().meta.collisions.all()
+            assert told(found) == (key, "t_3", "t_1", "open", attempt)
+            task.restart()
+        assert "secret" not in str(task.target.run(f"SELECT * FROM {task.meta_schema}.collision"))
+        assert task.work().meta.collisions.counts("s2") == {CollisionState.OPEN: 1}
+        source_1.run(f"DELETE FROM {unique}.t_1")
+        advance(task)
+        task.assert_union("t")
+        (found,) = task.work().meta.collisions.all()
+        assert (found.state, found.found) == (CollisionState.MENDED, Found.WINDOW)
+
+
+TWINS = [
+    ("INSERT INTO t_2 VALUES (1, 'zz', 'b')", "id = 1"),
+    ("INSERT INTO t_2 VALUES (2, 'abc', 'b')", "u = abc"),
+    ("INSERT INTO t_2 VALUES (2, 'ÁBx', 'b')", "u = ÁBx"),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "winner", "statement", "key"),
+    [("error", None, *TWINS[1]), ("error", None, *TWINS[2]), ("replace", "b", *TWINS[0]), ("ignore", "a", *TWINS[2])],
+)
+def test_two_shards_that_bring_one_key_in_one_window(servers, unique, tmp_path, policy, winner, statement, key):
+    with merging(servers, unique, tmp_path, on_duplicate=policy) as task:
+        servers[0].run(f"USE {unique}", "INSERT INTO t_1 VALUES (1, 'abc', 'a')", statement)
+        if winner is None:
+            task.pull("s1")
+            with pytest.raises(Collision) as raised:
+                task.window("s1")
+            assert (raised.value.key, raised.value.owner) == (key, f"shard s1 {unique}.t_1")
+            servers[0].run(f"DELETE FROM {unique}.t_2")
+            with pytest.raises(Collision):
+                task.window("s1")
+            return
+        advance(task, "s1")
+        assert task.target.run(f"SELECT secret FROM {task.table('t')}") == [(winner,)]
+        (found,) = task.work().meta.collisions.all()
+        assert told(found) == (key, "t_2", "t_1", "replaced" if policy == "replace" else "ignored", 1)
+
+
+@pytest.mark.parametrize(("policy", "winner"), [("replace", "b"), ("ignore", "a")])
+def test_what_a_policy_decides_is_recorded_once_and_named(servers, unique, tmp_path, policy, winner):
+    """Many at once are counted; a repeated window records nothing again."""
+    source_1, source_2, _ = servers
+    with merging(servers, unique, tmp_path, on_duplicate=policy) as task:
+        rows = "INSERT INTO {}.{} SELECT seq, CONCAT({}, seq), '{}' FROM mysql.seq_{}"
+        source_1.run(rows.format(unique, "t_2", "CHAR(96 + seq DIV 10 % 10, 97 + seq % 10)", "a", "1_to_60"))
+        advance(task, "s1")
+        source_2.run(rows.format(unique, "t_3", "CHAR(48 + seq DIV 10 % 10, 97 + seq % 10)", "b", "11_to_90"))
+        task.pull("s2")
+        begun = task.work().meta.windows.begin("s2", next_plan(task.work(), "s2"))
+        for _ in range(2):
+            report = task.window("s2")
+        assert report.moved is False
+        assert begun.plan.number == 1
+        won = task.target.run(f"SELECT COUNT(*), SUM(secret = '{winner}') FROM {task.table('t')}")
+        assert won == [(90, 80 if policy == "replace" else 60)]
+        found = task.work().meta.collisions.all()
+        assert {told(one)[1:] for one in found} == {("t_3", "t_2", f"{policy}d" if winner == "b" else "ignored", 1)}
+        assert (len(found), sum(one.clash.others for one in found)) == (20, 30)
+        assert sum(task.work().meta.collisions.counts("s2").values()) == 50
+
+
+# --- the load -----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Full:
+    """Two sources with a shard each, loaded as far as a test lets them."""
+
+    path: Path
+    name: str
+    sources: dict[str, MariaDb]
+    target: MariaDb
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[Work]:
+        with open_work(load_task(self.path)) as work:
+            yield dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark)
+
+    def step(self, step, source: str) -> None:
+        """Each step in what a new process would know."""
+        with self.work() as work:
+            step(work, source)
+
+    def loaded(self) -> None:
+        """Finish the load, hand over and follow the binlog."""
+        for source in self.sources:
+            self.step(load, source)
+        with self.work() as work:
+            assert handover(work).checkpoints
+            assert not work.storage.list("dump"), "the files of the dump are removed"
+            for source in self.sources:
+                at = work.meta.checkpoints.get(source)
+                assert at is not None
+                relay.pull(source, work.sources[source], work.store, at.location)
+                while run_window(work, source).moved:
+                    pass
+
+    def compare(self) -> int:
+        shards = {"s1": [f"{self.name}.t_1"], "s2": [f"{self.name}.t_2"]}
+        return assert_union(self.sources, shards, self.target, f"{self.name}_to.t")
+
+
+@pytest.fixture
+def full(source_1, source_2, target, unique, tmp_path) -> Iterator[Full]:
+    sources = {"s1": source_1, "s2": source_2}
+    for number, server in enumerate(sources.values(), 1):
+        server.run(
+            f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t_{number} (id INT PRIMARY KEY, v INT)",
+            f"INSERT INTO {unique}.t_{number} SELECT seq * 2 + {number % 2}, 0 FROM mysql.seq_100_to_400",
+            f"INSERT INTO {unique}.t_{number} VALUES (9, {number})",
+        )  # fmt: skip
+    made = Full(
+        write_task(tmp_path, unique, sources, target, {"t": "t_*"}, Settings(chunk_rows=50)), unique, sources, target
+    )
+    for source in sources:
+        made.step(take_snapshot, source)
+        made.step(dump, source)
+    made.step(load, "s1")
+    yield made
+    for server in (*sources.values(), target):
+        server.run(*(f"DROP DATABASE IF EXISTS {unique}{end}" for end in ("", "_to", "_meta")))
+
+
+def collide(full: Full, attempt: int = 1) -> None:
+    with pytest.raises(LoadCollision) as caught:
+        full.step(load, "s2")
+    error = caught.value
+    found = (error.key, error.shard, error.owner)
+    assert found == ("id = 9", f"s2 {full.name}.t_2", f"shard s1 {full.name}.t_1")
+    with full.work() as work:
+        (one,) = work.meta.collisions.all()
+    assert (told(one), one.found) == (("id = 9", "t_2", "t_1", "open", attempt), Found.LOAD)
+
+
+@pytest.mark.parametrize("gone", [("s1",), ("s2",), ("s1", "s2")], ids=str)
+def test_a_collision_of_the_load_is_mended_by_removing_a_row(full: Full, gone: tuple[str, ...]):
+    """Everything else that happens to the shards meanwhile comes along; the binlog's DELETE does no harm."""
+    collide(full)
+    collide(full, 2)
+    for number, server in enumerate(full.sources.values(), 1):
+        server.run(f"UPDATE {full.name}.t_{number} SET v = v + 5 WHERE id % 3 = 0 AND id > 9",
+                   f"DELETE FROM {full.name}.t_{number} WHERE id > 9 AND id % 5 = 0",
+                   f"UPDATE {full.name}.t_{number} SET id = id + 5000 WHERE id % 7 = 0 AND id > 9")  # fmt: skip
+    for source in gone:
+        full.sources[source].run(f"DELETE FROM {full.name}.t_{source[1]} WHERE id = 9")
+    full.loaded()
+    full.sources["s1"].run(f"UPDATE {full.name}.t_1 SET v = 77")
+    full.sources["s2"].run(f"INSERT INTO {full.name}.t_2 VALUES (10001, 3)")
+    full.loaded()
+    assert full.compare() > 300
+    assert full.target.run(f"SELECT COUNT(*) FROM {full.name}_to.t WHERE id = 9") == [(2 - len(gone),)]
+    with full.work() as work:
+        (one,) = work.meta.collisions.all()
+    assert one.state is CollisionState.MENDED
+
+
+class Died(BaseException):
+    """What nobody catches."""
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ("s1", (reread, "unload_parcel")),
+        ("s1", (Chunks, "begin_anew")),
+        ("s2", (reread, "dump_again")),
+        ("s1", (reread, "load_parcel")),
+    ],
+    ids=str,
+)
+def test_mending_goes_on_after_a_death_anywhere(full: Full, monkeypatch, source: str, place):
+    collide(full)
+    full.sources[source].run(f"DELETE FROM {full.name}.t_{source[1]} WHERE id = 9")
+    with monkeypatch.context() as patch:
+        _die_after_one(patch, place)
+        with pytest.raises(Died):
+            full.step(load, "s2")
+    with full.work() as work:
+        state = work.meta.sources.get("s2")
+        assert state is not None
+        assert state.phase is Phase.DUMPED
+        if place[1] != "load_parcel":
+            assert any(chunk.state is not ChunkState.LOADED for chunk in work.meta.chunks.of(source))
+    full.loaded()
+    full.compare()
+
+
+def _die_after_one(patch: pytest.MonkeyPatch, place) -> None:
+    owner, name = place
+    function = getattr(owner, name)
+
+    def replacement(*given):
+        function(*given)
+        raise Died
+
+    patch.setattr(owner, name, replacement)
+
+
+def test_a_load_that_is_killed_in_the_transaction_of_a_mending_takes_nothing_out(full: Full, monkeypatch):
+    collide(full)
+    full.sources["s1"].run(f"DELETE FROM {full.name}.t_1 WHERE id = 9")
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "_mark", lambda *_: (_ for _ in ()).throw(Died()))
+        with pytest.raises(Died):
+            full.step(load, "s2")
+    assert full.target.run(f"SELECT COUNT(*) FROM {full.name}_to.t WHERE v = 1") == [(1,)]
+    full.loaded()
+    full.compare()
