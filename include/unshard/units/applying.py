@@ -1,7 +1,8 @@
 """All runs of one target table to what its writer does: deletes, removals and lines in key order."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 from unshard.adapters.target import Changes, Lines, Mode, Removal, Writes
 from unshard.adapters.target.deletes import any_of
 from unshard.core.collision import NAMED_AT_ONCE, Clash
+from unshard.core.model import Column
 from unshard.core.netting import Collisions, Write, actions
 from unshard.core.uniquekeys import unique_keys
 from unshard.errors.target import Collision, KeyOutOfOrder
@@ -25,9 +27,33 @@ def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
     schema = job.schemas[target]
     key = tuple(schema.column(name) for name in schema.key)
     deletes, removals, lines, met = _parts(job, target, runs, bool(key))
+    order = deletes.encoded if isinstance(deletes, Keys) else None
     written = tuple(column.name for column in schema.written)
     writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, met)
-    return Changes(job.targets[target], key, deletes, removals, written, writes)
+    return Changes(job.targets[target], key, deletes, removals, written, writes, order)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys(Sequence[tuple[bytes, ...]]):
+    """Encoded keys that are decoded when they are asked for: a million tuples would take more than all else."""
+
+    columns: tuple[Column, ...]
+    encoded: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[bytes, ...]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Keys": ...
+
+    def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | Keys":
+        if isinstance(place, int):
+            return keys.decode(self.columns, self.encoded[place].as_py())
+        first, last, _ = place.indices(len(self))
+        return Keys(self.columns, self.encoded.slice(first, last - first))
 
 
 Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[Removal], Sequence[Lines], tuple[Clash, ...]]
@@ -62,12 +88,12 @@ def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
     if broken is not None and job.collisions is Collisions.ERROR:
         raise _disorder(job, target, runs, broken)
     schema = job.schemas[target]
-    columns = [schema.column(name) for name in schema.key]
+    columns = tuple(schema.column(name) for name in schema.key)
     table = actions(several_keys=len(schema.unique_indexes) > 1)
     doomed = np.array([table[code].delete for code in range(len(table))])[decided]
     written = np.array([table[code].write for code in range(len(table))])[decided]
     gone = pc.unique(_array(runs, "key").take(pa.array(last[doomed])))
-    deletes = [keys.decode(columns, key) for key in gone.take(pc.sort_indices(gone)).to_pylist()]
+    deletes = Keys(columns, gone.take(pc.sort_indices(gone)))
     rows, how, met = _by_key(job, target, runs, last[written > 0], written[written > 0])
     return deletes, (), list(_writes(job, runs, rows, how)), met
 
@@ -115,7 +141,8 @@ def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -
     for write, mode in MODES.items():
         for layout in np.unique(layouts[how == write]).tolist():
             chosen = rows[(how == write) & (layouts == layout)]
-            yield _lines(job, runs, layout, pa.array(chosen), mode)
+            made = _lines(job, runs, layout, pa.array(chosen), mode)
+            yield replace(made, order=_array(runs, "key").take(pa.array(chosen)))
 
 
 def _lines(job: WindowJob, runs: pa.Table, layout: int, rows: pa.Array, mode: Mode) -> Lines:

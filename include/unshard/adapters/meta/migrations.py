@@ -126,10 +126,17 @@ _COLLISIONS = (
            "KEY by_state (task, state)"),
 )  # fmt: skip
 
+_STEPS = (
+    _table("fence_step", TASK, f"source {ID}", TARGET, "`window` BIGINT NOT NULL", "number BIGINT NOT NULL",
+           "kind VARCHAR(16) NOT NULL", "upper_key LONGTEXT", "key_columns LONGTEXT NOT NULL", "done TINYINT NOT NULL",
+           "PRIMARY KEY (task, source, target_schema, target_table, number)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
     Migration(3, "sequences, statements that were passed over", _ASIDE),
     Migration(4, "what the last windows took", _PACE),
     Migration(5, "collisions", _COLLISIONS),
+    Migration(6, "large windows in several transactions", _STEPS),
 )

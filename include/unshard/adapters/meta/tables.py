@@ -126,6 +126,12 @@ collision = Table(
     Column("first_at", Moment), Column("last_at", Moment),
 )  # fmt: skip
 
+fence_step = Table(
+    "fence_step", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
+    Column("window", BigInteger), _number("number"), _text("kind", 16), Column("upper_key", LONGTEXT),
+    Column("key_columns", LONGTEXT), Column("done", TINYINT),
+)  # fmt: skip
+
 shard_ddl = Table(
     "shard_ddl", metadata, _key("task"), *_shard(), _number("seq"), *_target(), *_location(),
     Column("statement", LONGTEXT), Column("routed", LONGTEXT), Column("agreement", LONGTEXT),

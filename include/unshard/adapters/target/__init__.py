@@ -5,9 +5,10 @@ window become one fenced transaction per table (`apply`). What the server says a
 statement is checked, because LOAD DATA LOCAL turns errors into warnings and goes on.
 """
 
-from unshard.adapters.target.apply import Fence, apply_changes
+from unshard.adapters.target.apply import apply_changes
 from unshard.adapters.target.changes import Applied, Changes, Lines, Removal, Writes
 from unshard.adapters.target.collisions import Ledger, write_rows
+from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import Destination, Loaded, Mode, load_lines, load_text
 from unshard.adapters.target.session import open_session

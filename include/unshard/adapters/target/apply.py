@@ -1,6 +1,7 @@
-"""The changes of one window to one target table: one transaction, guarded by a fence.
+"""The changes of one window to one target table: exactly once, guarded by a fence.
 
-The fence row of (task, source, target) says which window was applied last and which epoch may write.
+The fence row of (task, source, target) says which window was applied last and which epoch may write. What one
+transaction can hold is one transaction; more is cut into steps (see `steps`), the last of which raises the fence.
 
 | dies                              | what happens                                                       |
 |-----------------------------------|--------------------------------------------------------------------|
@@ -16,48 +17,98 @@ are tried again a few times.
 import contextlib
 import random
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TypeVar
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.changes import Applied, Changes
 from unshard.adapters.target.collisions import Ledger, write_rows
 from unshard.adapters.target.deletes import delete_keys, remove_rows
+from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
 from unshard.adapters.target.session import open_session
+from unshard.adapters.target.steps import Bounds, Kind, Step, bounds_of
 from unshard.core.collision import Found
-from unshard.core.model import Server, TableId
+from unshard.core.model import Server
 from unshard.errors import UnshardError
-from unshard.errors.meta import FencedOut
 from unshard.errors.target import FenceMissing
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1
+T = TypeVar("T")
+
+
+def apply_changes(server: Server, fence: Fence, changes: Changes, bounds: Bounds | None = None) -> Applied:
+    """Apply the window to its target table exactly once, however often it is called."""
+    tried = _Attempts()
+    done = _repeated(server, tried, lambda connection: _apply_or_cut(connection, fence, changes, tried, bounds))
+    if isinstance(done, Applied):
+        return done
+    if isinstance(done, Changes):
+        rest, total = done, Applied()
+    else:
+        rest, total = _nothing(changes), _carry_out(server, fence, changes, done)
+    tried = _Attempts()
+    return total + _repeated(server, tried, lambda connection: _apply_once(connection, fence, rest, tried, True))
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """What a writer must present, and what it leaves."""
+class _Cut:
+    """What one transaction does not hold."""
 
-    meta_schema: str
-    task: str
-    source: str
-    target: TableId
-    window: int
-    epoch: int
+    steps: tuple[Step, ...]
+    appliers: int
 
 
-def apply_changes(server: Server, fence: Fence, changes: Changes) -> Applied:
-    """Apply the window to its target table exactly once, however often it is called."""
+def _apply_or_cut(connection: Connection, fence: Fence, changes: Changes, tried: "_Attempts",
+                  given: Bounds | None) -> Applied | _Cut | Changes:  # fmt: skip
+    """Apply what one transaction holds; else return the steps, or what replaces those of an earlier key."""
+    if changes.order is not None and not is_applied(connection, fence):
+        bounds = given or bounds_of(connection)
+        steps = stepping.steps_of(connection, fence, changes, bounds)
+        if steps and stepping.is_of_another_key(connection, fence, changes):
+            return stepping.replacing(changes)
+        if steps:
+            return _Cut(steps, bounds.appliers)
+    return _apply_once(connection, fence, changes, tried)
+
+
+def _carry_out(server: Server, fence: Fence, changes: Changes, cut: _Cut) -> Applied:
+    """Carry out what is not done; ranges side by side where the server gains by it."""
+    waiting = [(step, part) for step, part in stepping.parts_of(changes, cut.steps) if not step.done]
+    total = Applied()
+    for kind, some in groupby(waiting, key=lambda each: each[0].kind):
+        with ThreadPoolExecutor(cut.appliers if kind is Kind.ALL else 1) as pool:
+            for applied in pool.map(lambda each: _apply_step(server, fence, *each), some):
+                total += applied
+    return total
+
+
+def _apply_step(server: Server, fence: Fence, step: Step, part: Changes) -> Applied:
     tried = _Attempts()
-    while True:
-        try:
-            with contextlib.closing(open_session(server)) as connection:
-                return _apply_once(connection, fence, changes, tried)
-        except UnshardError as error:
-            if not error.transient or tried.exhausted:
-                raise
-        tried.pause()
+    return _repeated(server, tried, lambda connection: _step_once(connection, fence, step, part, tried))
+
+
+def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, tried: "_Attempts") -> Applied:
+    connection.begin()
+    applied = _write(connection, fence, part)
+    hold(connection, fence)
+    if not stepping.mark(connection, fence, step):
+        mysql.query(connection, "ROLLBACK")
+        return tried.committing or Applied(before=True)
+    tried.committing = applied
+    mysql.query(connection, "COMMIT")
+    return applied
+
+
+def _nothing(changes: Changes) -> Changes:
+    writes = replace(changes.writes, lines=(), met=())
+    return replace(changes, deletes=(), removals=(), order=None, writes=writes)
 
 
 class _Attempts:
@@ -76,12 +127,26 @@ class _Attempts:
         self.count += 1
 
 
-def _apply_once(connection: Connection, fence: Fence, changes: Changes, tried: _Attempts) -> Applied:
+def _repeated(server: Server, tried: _Attempts, once: Callable[[Connection], T]) -> T:
+    while True:
+        try:
+            with contextlib.closing(open_session(server)) as connection:
+                return once(connection)
+        except UnshardError as error:
+            if not error.transient or tried.exhausted:
+                raise
+        tried.pause()
+
+
+def _apply_once(connection: Connection, fence: Fence, changes: Changes, tried: _Attempts,
+                was_cut: bool = False) -> Applied:  # fmt: skip
     if is_applied(connection, fence):
         return tried.committing or Applied(before=True)
     connection.begin()
     applied = _write(connection, fence, changes)
-    if not _raise_fence(connection, fence):
+    if was_cut:
+        stepping.forget(connection, fence)
+    if not raise_fence(connection, fence):
         mysql.query(connection, "ROLLBACK")
         if is_applied(connection, fence):
             return Applied(before=True)
@@ -89,37 +154,6 @@ def _apply_once(connection: Connection, fence: Fence, changes: Changes, tried: _
     tried.committing = applied
     mysql.query(connection, "COMMIT")
     return applied
-
-
-def is_applied(connection: Connection, fence: Fence) -> bool:
-    """Whether the window is in the target; raises FencedOut when another run has taken over."""
-    rows = mysql.query(
-        connection,
-        f"SELECT `window`, epoch FROM {_fence_table(fence)}"  # noqa: S608
-        " WHERE task = %s AND source = %s AND target_schema = %s AND target_table = %s",
-        (fence.task, fence.source, fence.target.schema, fence.target.name),
-    )
-    if not rows:
-        raise FenceMissing(str(fence.target), fence.source)
-    window, epoch = rows[0]
-    if window < fence.window and epoch != fence.epoch:
-        raise FencedOut(fence.source, fence.window, fence.epoch, epoch)
-    return bool(window >= fence.window)
-
-
-def _raise_fence(connection: Connection, fence: Fence) -> bool:
-    sql = (
-        f"UPDATE {_fence_table(fence)} SET `window` = %s"  # noqa: S608
-        " WHERE task = %s AND source = %s AND target_schema = %s AND target_table = %s"
-        " AND epoch = %s AND `window` < %s"
-    )
-    name = (fence.task, fence.source, fence.target.schema, fence.target.name)
-    with mysql.coded_errors(connection, sql), connection.cursor() as cursor:
-        return bool(cursor.execute(sql, (fence.window, *name, fence.epoch, fence.window)))
-
-
-def _fence_table(fence: Fence) -> str:
-    return f"{mysql.identifier(fence.meta_schema)}.fence"
 
 
 def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:

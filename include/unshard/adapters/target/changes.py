@@ -22,6 +22,8 @@ class Lines:
     blank: pa.Array
     shards: Sequence[Shard]
     """Where each line comes from."""
+    order: pa.Array | None = None
+    """The encoded key of each line, ascending; None in a table without a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Changes:
     defaults: tuple[str, ...]
     """All columns of the table that are written: those that a removal does not name have their default."""
     writes: Writes
+    order: pa.Array | None = None
+    """The encoded keys of `deletes`, ascending; None where the changes cannot be cut by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +73,7 @@ class Applied:
     collided: bool = False
     before: bool = False
     """An earlier run had applied this window already."""
+
+    def __add__(self, other: "Applied") -> "Applied":
+        return Applied(self.deleted + other.deleted, self.written + other.written, self.skipped + other.skipped,
+                       self.collided or other.collided, self.before or other.before)  # fmt: skip

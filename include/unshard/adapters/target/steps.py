@@ -1,0 +1,230 @@
+"""Large changes in several transactions: ranges of keys, each with a row that says whether it is done.
+
+One transaction of a million rows is more than some servers take (TiDB), and its undo is more than any likes. So
+changes beyond a bound are cut into steps by key. The steps are persisted before the first one is carried out, so a
+retry has the same ones, whatever it finds to write in them; the last transaction raises the fence and removes them.
+
+| the table                                        | its steps                                               |
+|--------------------------------------------------|---------------------------------------------------------|
+| one unique key, equal bytes are equal keys       | ranges: deletes and writes of a range together          |
+| several unique keys, or a key with a collation   | ranges of deletes, then ranges of writes: what is freed |
+|                                                  | in one range may be taken in another                    |
+| no key                                           | none: a multiset is one transaction                     |
+
+| dies                            | what happens                                                           |
+|---------------------------------|------------------------------------------------------------------------|
+| before the steps are committed  | nothing has happened                                                   |
+| in a step                       | the server rolls it back; a retry carries out what is not done         |
+| in COMMIT of a step             | a new connection reads whether it is done                              |
+| another run begins              | the epoch has risen: the step's look at the fence fails, rollback      |
+| the target's key changes        | what is done is not known by key: all of it again, replacing           |
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.target.changes import Changes, Lines
+from unshard.adapters.target.fence import Fence, hold, named, table_of
+from unshard.adapters.target.load import Mode
+from unshard.core.literals import TEXTS
+
+
+class Kind(StrEnum):
+    """What of its range a step carries out."""
+
+    ALL = "all"
+    DELETES = "deletes"
+    WRITES = "writes"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large a transaction may be, and how many are under way at once."""
+
+    rows: int
+    bytes: int
+    appliers: int
+
+
+INNODB = Bounds(250_000, 64 << 20, 1)
+"""Two writers of one InnoDB table wait for each other; one is as fast."""
+TIDB = Bounds(20_000, 16 << 20, 8)
+"""Its transactions end at 100 MiB, and ranges of a table are on different servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Changes to keys above the step before it, up to `upper`; None: to the end."""
+
+    number: int
+    kind: Kind
+    upper: bytes | None
+    done: bool = False
+
+
+def bounds_of(connection: Connection) -> Bounds:
+    """Return the bounds for the server at the other end."""
+    return TIDB if "tidb" in connection.get_server_info().lower() else INNODB
+
+
+def is_large(changes: Changes, bounds: Bounds) -> bool:
+    """Whether changes are more than one transaction should hold."""
+    if changes.order is None:
+        return False
+    rows = len(changes.order) + sum(len(each.lines) for each in changes.writes.lines)
+    size = changes.order.nbytes + sum(each.lines.nbytes for each in changes.writes.lines)
+    return rows > bounds.rows or size > bounds.bytes
+
+
+def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bounds) -> tuple[Step, ...]:
+    """Return the steps of a window, persisted; none when one transaction does. The fence must be ours."""
+    found = _read(connection, fence)
+    if found or not is_large(changes, bounds):
+        return found
+    connection.begin()
+    hold(connection, fence)
+    sql = (
+        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
+        " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 0)"
+    )
+    for step in cut(changes, bounds):
+        upper = None if step.upper is None else step.upper.hex()
+        row = (*named(fence), fence.window, step.number, step.kind.value, upper, _key_of(changes))
+        mysql.query(connection, sql, row)
+    mysql.query(connection, "COMMIT")
+    return _read(connection, fence)
+
+
+def is_of_another_key(connection: Connection, fence: Fence, changes: Changes) -> bool:
+    """Whether the steps were made for another key than the table has now."""
+    sql = f"SELECT DISTINCT key_columns FROM {_table(fence)} WHERE {WHERE}"  # noqa: S608
+    return mysql.query(connection, sql, (*named(fence), fence.window)) != [(_key_of(changes),)]
+
+
+def mark(connection: Connection, fence: Fence, step: Step) -> bool:
+    """Note in the step's transaction that it is done; False when it was already."""
+    sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {WHERE} AND number = %s AND done = 0"  # noqa: S608
+    with mysql.coded_errors(connection, sql), connection.cursor() as cursor:
+        return bool(cursor.execute(sql, (*named(fence), fence.window, step.number)))
+
+
+def forget(connection: Connection, fence: Fence) -> None:
+    """Remove all steps of the target, in the transaction that raises the fence."""
+    mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {WHERE_TARGET}", named(fence))  # noqa: S608
+
+
+WHERE_TARGET = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
+WHERE = f"{WHERE_TARGET} AND `window` = %s"
+
+
+def _read(connection: Connection, fence: Fence) -> tuple[Step, ...]:
+    sql = f"SELECT number, kind, upper_key, done FROM {_table(fence)} WHERE {WHERE} ORDER BY number"  # noqa: S608
+    rows = mysql.query(connection, sql, (*named(fence), fence.window))
+    return tuple(
+        Step(number, Kind(kind), None if upper is None else bytes.fromhex(upper), bool(done))
+        for number, kind, upper, done in rows
+    )
+
+
+def _table(fence: Fence) -> str:
+    return table_of(fence, "fence_step")
+
+
+def _key_of(changes: Changes) -> str:
+    return ", ".join(f"{column.name} {column.column_type}" for column in changes.key)
+
+
+# --- cutting ------------------------------------------------------------------------------------------------
+
+
+def cut(changes: Changes, bounds: Bounds) -> Iterator[Step]:
+    """Yield the steps of changes that have a key."""
+    number = 0
+    together = _is_exact(changes)
+    for kind in (Kind.ALL,) if together else (Kind.DELETES, Kind.WRITES):
+        for upper in (*_borders(changes, kind, bounds), None):
+            yield Step(number, kind, upper)
+            number += 1
+
+
+def _is_exact(changes: Changes) -> bool:
+    """Whether keys are equal only if their bytes are, and no other key can be taken."""
+    texts = [column for column in changes.key if column.data_type in TEXTS - {"enum", "set"}]
+    return len(changes.writes.unique) == 1 and not texts
+
+
+def _borders(changes: Changes, kind: Kind, bounds: Bounds) -> list[bytes]:
+    keys, sizes = [], []
+    if kind is not Kind.WRITES and changes.order is not None:
+        keys.append(changes.order)
+        sizes.append(_sizes(changes.order))
+    if kind is not Kind.DELETES:
+        for each in changes.writes.lines:
+            assert each.order is not None
+            keys.append(each.order)
+            sizes.append(_sizes(each.lines))
+    if not sum(map(len, keys)):
+        return []
+    joined = pa.concat_arrays(keys)
+    order = pc.sort_indices(joined).to_numpy()
+    weights = np.maximum(np.concatenate(sizes)[order] / bounds.bytes, 1 / bounds.rows)
+    parts = np.floor(np.cumsum(weights)).astype(np.int64)
+    last = np.flatnonzero(parts[1:] != parts[:-1])
+    return list(dict.fromkeys(joined[int(order[place])].as_py() for place in last))
+
+
+def _sizes(array: pa.Array) -> np.ndarray:
+    sizes: np.ndarray = pc.binary_length(array).to_numpy(zero_copy_only=False)
+    return sizes
+
+
+def parts_of(changes: Changes, steps: Sequence[Step]) -> Iterator[tuple[Step, Changes]]:
+    """Yield each step with what it carries out; collisions that are known already come with the first writes."""
+    met = changes.writes.met
+    for before, step in pairwise((None, *steps)):
+        assert step is not None
+        lower = before.upper if before is not None and before.kind is step.kind else None
+        part = _part(changes, step, lower)
+        if step.kind is not Kind.DELETES:
+            part, met = replace(part, writes=replace(part.writes, met=met)), ()
+        yield step, part
+
+
+def _part(changes: Changes, step: Step, lower: bytes | None) -> Changes:
+    order = changes.order
+    assert order is not None
+    first, last = _span(order, lower, step.upper)
+    deletes = () if step.kind is Kind.WRITES else changes.deletes[first:last]
+    lines = () if step.kind is Kind.DELETES else tuple(_lines(each, lower, step.upper) for each in changes.writes.lines)
+    writes = replace(changes.writes, lines=[each for each in lines if len(each.lines)], met=())
+    return replace(changes, deletes=deletes, order=None, writes=writes)
+
+
+def _lines(each: Lines, lower: bytes | None, upper: bytes | None) -> Lines:
+    assert each.order is not None
+    first, last = _span(each.order, lower, upper)
+    size = last - first
+    return replace(each, lines=each.lines.slice(first, size), blank=each.blank.slice(first, size),
+                   shards=each.shards[first:last], order=None)  # fmt: skip
+
+
+def _span(order: pa.Array, lower: bytes | None, upper: bytes | None) -> tuple[int, int]:
+    places = range(len(order))
+    first = 0 if lower is None else bisect_right(places, lower, key=lambda place: order[place].as_py())
+    last = len(order) if upper is None else bisect_right(places, upper, key=lambda place: order[place].as_py())
+    return first, last
+
+
+def replacing(changes: Changes) -> Changes:
+    """Return changes that may be carried out again over what is done of them."""
+    lines = [replace(each, mode=Mode.REPLACE) for each in changes.writes.lines]
+    return replace(changes, order=None, writes=replace(changes.writes, lines=lines))

@@ -1,0 +1,122 @@
+"""`python -m tests.bench.memory`: what memory a large window takes at its peak, and whether many windows add up.
+
+Counted is what driver and Python workers share fairly (PSS) and the process that runs the task (its peak RSS). One
+window of a million changes, then a hundred small ones; the result of both is compared with the union of the shards.
+"""
+
+import dataclasses
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.livetask import LiveTask, living
+from unshard.adapters.spark import open_session
+from unshard.units import relay
+from unshard_demo import servers, spark
+from unshard_demo.processes import Program
+
+CHANGES = int(os.environ.get("UNSHARD_CHANGES", "1000000"))
+WINDOWS = int(os.environ.get("UNSHARD_WINDOWS", "100"))
+LIMIT = 1.5 * 1024
+COLUMNS = "id BIGINT PRIMARY KEY, v INT NOT NULL, note VARCHAR(40), at DATETIME(3) NOT NULL"
+WINDOW_BYTES = 1 << 30
+EVERY_SECONDS = 0.1
+
+
+def memory_of(program: Program) -> tuple[float, float]:
+    """Return the MiB that the JVM and its Python workers have."""
+    sizes = {pid: _pss(pid) for pid in program.members()}
+    jvm = max(sizes.values(), default=0.0)
+    return jvm, sum(sizes.values()) - jvm
+
+
+def _pss(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+class Watch:
+    """Looks at the memory of Spark until the block ends."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._end = program, threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.peaks = (0.0, 0.0, 0.0)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(EVERY_SECONDS):
+            jvm, workers = memory_of(self._program)
+            self.peaks = tuple(map(max, self.peaks, (jvm, workers, jvm + workers)))  # type: ignore[assignment]
+
+
+def windows(task: LiveTask) -> Iterator[int]:
+    """Pull and run windows until nothing moves; yield the rows of each."""
+    work = task.work()
+    relay.pull("s1", work.sources["s1"], work.store, task.checkpoint("s1"))
+    while (report := task.window("s1")).moved:
+        yield report.rows_applied
+
+
+def large(task: LiveTask, program: Program, kind: str, *statements: str) -> None:
+    task.sources["s1"].run(f"USE {task.name}", *statements)
+    with Watch(program) as watch:
+        rows = list(windows(task))
+    jvm, workers, both = watch.peaks
+    mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    verdict = "under" if both + mine < LIMIT else "OVER"
+    print(f"{kind}: windows of {rows} changes; peak MiB: JVM {jvm:.0f}, workers {workers:.0f}, both {both:.0f},"
+          f" task process {mine:.0f}; together {both + mine:.0f}, {verdict} {LIMIT:.0f}", flush=True)  # fmt: skip
+    task.assert_union("t")
+
+
+def many(task: LiveTask, program: Program) -> None:
+    sizes = []
+    for number in range(WINDOWS):
+        task.sources["s1"].run(f"UPDATE {task.name}.t_1 SET v = v + 1 WHERE id <= {1000 + number}")
+        assert sum(windows(task)) > 0
+        sizes.append(memory_of(program))
+    for place, name in enumerate(("JVM", "workers")):
+        first, last = (statistics.median(size[place] for size in some) for some in (sizes[5:15], sizes[-10:]))
+        print(f"{WINDOWS} windows: {name} {first:.0f} MiB at the beginning, {last:.0f} MiB at the end", flush=True)
+    task.assert_union("t")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="unshard-memory-") as name:
+        folder = Path(name)
+        (folder / "task").mkdir()
+        numbers = {("s1", "t"): (1, 2)}
+        with (
+            servers.running(folder / "servers" / "s1", server_id=1) as source,
+            servers.running(folder / "servers" / "target") as target,
+            spark.running_spark(folder / "spark") as connect,
+            living("memory", folder / "task", (source, target), ("t",), columns={"t": COLUMNS}, numbers=numbers,
+                   window_bytes=WINDOW_BYTES) as task,
+        ):  # fmt: skip
+            session = open_session(connect.url)
+            task._work = dataclasses.replace(task.work(), spark=lambda: session)
+            fill = "INSERT INTO t_{0} SELECT seq * 2 + {0}, seq, MD5(seq), NOW(3) FROM mysql.seq_1_to_{1}"
+            large(task, connect.program, "inserts", *(fill.format(n, CHANGES // 2) for n in (1, 2)))
+            large(task, connect.program, "updates", *(f"UPDATE t_{n} SET v = v + 1, note = 'x'" for n in (1, 2)))
+            large(task, connect.program, "key changes", *(f"UPDATE t_{n} SET id = -id" for n in (1, 2)))
+            many(task, connect.program)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
