@@ -31,7 +31,7 @@ from unshard_demo.spark import start as start_spark
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
-ROUNDS = int(os.environ.get("UNSHARD_KILLS", "20"))
+ROUNDS = int(os.environ.get("UNSHARD_KILLS", "15"))
 SEED = int(os.environ.get("UNSHARD_SEED", "42"))
 VICTIMS = ("task process", "relay", "spark server", "spark workers", "target", "source")
 RUN = (sys.executable, "-c", "import sys; from unshard.cli import main; sys.exit(main())")
