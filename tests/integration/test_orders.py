@@ -125,6 +125,21 @@ def test_forced_with_an_owner_then_the_same_comes_late_then_another(desk: Desk) 
     assert desk.run("skip", lock["id"], *AT)[1]["error"]["code"] == "US-5030"
 
 
+def test_dry_run_of_a_shard_that_has_the_ddl_and_owes_another(desk: Desk) -> None:
+    desk.ddl(FIRST, "ADD a INT")
+    desk.order("unlock", desk.lock()["id"])
+    desk.ddl(SECOND, "ADD b INT")
+    lock, shard = desk.lock(), f"s2 {desk.world.schema}_1.t_s2"
+    assert (lock["state"], lock["ready"]) == ("conflict", [shard])
+    assert "owes lock" in lock["conflicts"][0]["differences"][0]
+    told = desk.run("replace", lock["id"], "--sql", f"ALTER TABLE {desk.target} ADD c INT", "--dry-run")[1]["effects"]
+    assert any(line.startswith("an earlier DDL is to be skipped first") for line in told)
+    effects = desk.run("unlock", lock["id"], "--dry-run")[1]["effects"]
+    assert not any("another DDL ran" in line for line in effects) and f"rows held of {shard} are released" in effects
+    desk.order("unlock", lock["id"])
+    assert desk.lock() is None and desk.columns() == ["id", "v", "a", "b"]
+
+
 def test_skipped_for_all(desk: Desk) -> None:
     desk.ddl(FIRST, "ADD a INT")
     assert desk.order("skip", desk.lock()["id"])["outcome"] == "skipped"

@@ -115,8 +115,8 @@ def _force(case: _Case, owner: str | None) -> _Prepared:
     if view.missing:
         lines.append(f"the same DDL is skipped when it comes from {listed(view.missing)}; "
                      "until then their rows are written by column name into the new structure")  # fmt: skip
-    if view.conflicts:
-        lines.append(f"{listed(view.conflicts)} ran another DDL and stay in conflict: the next lock is theirs")
+    if others := _with_another(view):
+        lines.append(f"another DDL ran on {listed(others)}: the next lock is for that")
     return _Prepared(tuple(lines), lambda order: case.meta.orders.force(view.id, owner, order))
 
 
@@ -165,9 +165,12 @@ def _replace(case: _Case, statements: tuple[str, ...]) -> _Prepared:
         lines.append(f"that resolves the DDL of {listed(view.ready)}")
     if view.missing:
         lines.append(f"it waits until {listed(view.missing)} bring the DDL that is replaced; unlock to go without them")
-    if view.conflicts:
-        lines.append(f"{listed(view.conflicts)} ran another DDL: the lock stays in conflict until they agree or you "
+    if others := _with_another(view):
+        lines.append(f"another DDL ran on {listed(others)}: the lock stays in conflict until they agree or you "
                      "skip or replace theirs, or unlock")  # fmt: skip
+    if owing := [shard for shard in view.conflicts if shard in view.ready]:
+        lines.append(f"an earlier DDL is to be skipped first for {listed(owing)}: the lock stays in conflict until "
+                     "you unlock")  # fmt: skip
     return _Prepared(tuple(lines), lambda order: _decide(case, Verdict.REPLACE, made.replacement, order))
 
 
@@ -219,6 +222,11 @@ def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueE
     tables = [state.shard.table for state in case.members]
     routed, agreement = replacing(case.lock.id, statements, case.lock.target, tables, entry)
     return replace(entry, routed="; ".join(routed), agreement=agreement, replacement=routed, verdict=Verdict.REPLACE)
+
+
+def _with_another(view: LockView) -> list[Shard]:
+    """Return the shards in conflict that stand at another DDL; the others owe an earlier lock a skip."""
+    return [shard for shard in view.conflicts if shard not in view.ready]
 
 
 def _texts(lock: DdlLock) -> tuple[str, ...]:
