@@ -47,7 +47,8 @@ fast: $(READY) ## the unmarked tests
 format: $(READY) ## rewrite the layout of the code
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
 
-bench: $(READY) ## measure against peers, print figures with their spread, write docs/figures.md
+bench: setup ## measure against peers, print figures with their spread, write docs/figures.md
+	@sh .ci/setup $(VENV) bench
 	@$(PYTHON) -m tests.bench --page docs/figures.md
 
 docs: $(READY) ## rewrite the generated pages of docs/

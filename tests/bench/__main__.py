@@ -1,22 +1,18 @@
 """`python -m tests.bench [parts] [--rounds n] [--rows n]`: measure, print the table, write build/bench.json."""
 
 import argparse
-import importlib
-import importlib.util
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.bench import decode, fence, fetch, replay, windows
+from tests.bench import decode, fence, fetch, fullload, replay, windows
 from tests.bench.figures import Figure, lines, machine, page, write_json
 from tests.bench.stand import Stand, standing
 
 ROUNDS, ROWS = 3, 200_000
 Part = Callable[[Stand, int, int], list[Figure]]
-ALONE = {"e": "tests.bench.fullload", "m": "tests.bench.memory"}
-"""Parts that bring servers of their own: `measure(rounds, rows)`."""
 
 
 def parts() -> dict[str, Part]:
@@ -24,17 +20,15 @@ def parts() -> dict[str, Part]:
     found: dict[str, Part] = {letter: partial(_replayed, letter) for letter in replay.NAMES}
     found |= {"f": decode.measure, "g": fetch.measure_fetch, "h": windows.measure_overhead}
     found |= {"i": windows.measure_freshness, "j": fence.measure_fence}
-    there = {letter: name for letter, name in ALONE.items() if importlib.util.find_spec(name)}
-    return found | {letter: partial(_alone, name) for letter, name in there.items()}
+    return found | {"e": _full_load}
 
 
 def _replayed(letter: str, stand: Stand, rounds: int, rows: int) -> list[Figure]:
     return replay.measure_replay(stand, letter, rounds, rows)
 
 
-def _alone(name: str, _: Stand, rounds: int, rows: int) -> list[Figure]:
-    found: list[Figure] = importlib.import_module(name).measure(rounds, rows)
-    return found
+def _full_load(_: Stand, rounds: int, rows: int) -> list[Figure]:
+    return fullload.measure(rounds, rows)
 
 
 def main(given: list[str] | None = None) -> list[Figure]:

@@ -6,6 +6,7 @@ dumped; for mydumper that is not measured. Each load ends with the comparison of
 """
 
 import contextlib
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -133,7 +134,9 @@ class FullLoad:
 
 
 def measure(rounds: int, rows: int) -> list[Figure]:
-    """Measure with shards of half of `rows` each."""
+    """Measure with shards of half of `rows` each; the peer is Debian's package `mydumper`."""
+    if shutil.which("mydumper") is None:
+        raise SystemExit("part e needs mydumper and myloader: `make bench` installs them, or apt-get install mydumper")
     with _standing(rows // 2) as load:
         for _ in range(rounds):
             load.contest()
