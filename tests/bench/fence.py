@@ -15,6 +15,7 @@ from tests.bench.stand import SOURCE, Backlog, Stand
 from tests.bench.workloads import Workload
 from tests.localspark import LocalSpark
 from unshard.adapters.target.apply import _write
+from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.session import open_session
 from unshard.core.progress import BegunWindow
 from unshard.units.applying import changes_of
@@ -69,4 +70,5 @@ def _bare(work: Work) -> None:
         runs = pa.Table.from_batches(list(PartReader(job, part, 1).runs()))
         with contextlib.closing(open_session(work.target)) as connection:
             for target in targets_in(runs):
-                _write(connection, changes_of(job, target, of_target(runs, target)))
+                changes = changes_of(job, target, of_target(runs, target))
+                _write(connection, Fence(job.meta_schema, job.task, SOURCE, changes.table, 1, 1), changes)

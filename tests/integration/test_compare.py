@@ -9,7 +9,8 @@ from unshard.core.checksum import KeyRange, compare_structures
 from unshard.core.differences import Kind
 from unshard.core.extract import Extracted
 from unshard.core.model import TableId
-from unshard.units.compare import Place, Sessions, TableCheck, compare_range, extracted_place, ranges
+from unshard.core.reshape import Reshaping
+from unshard.units.compare import Place, Sessions, TableCheck, compare_range, ranges, reshaped_place
 
 pytestmark = pytest.mark.integration
 
@@ -235,6 +236,6 @@ def rows(*ids: int) -> list[str]:
 
 def with_extracted(check: TableCheck, extracted: dict[str, tuple[Extracted, ...]]) -> TableCheck:
     target = check.target
-    shards = [extracted_place(shard, target, extracted[shard.name]) for shard in check.shards]
+    shards = [reshaped_place(shard, target, Reshaping(extracted[shard.name])) for shard in check.shards]
     comparison = compare_structures({place.name: place.schema for place in (target, *shards)})
     return TableCheck(target, tuple(shards), comparison)

@@ -26,10 +26,10 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
     columns = {"t": "id INT PRIMARY KEY, v INT", "u": "id INT PRIMARY KEY"}
     with living(unique, tmp_path, (source_1, source_2, target), "tu", columns=columns, numbers=numbers) as made:
         for source in made.sources.values():
-            source.run(f"CREATE DATABASE {unique[::-1]}")
+            source.run(f"CREATE DATABASE `{unique[::-1]}`")
         yield made
         for source in made.sources.values():
-            source.run(f"DROP DATABASE {unique[::-1]}")
+            source.run(f"DROP DATABASE `{unique[::-1]}`")
 
 
 def elsewhere(task: LiveTask, *statements: str) -> None:

@@ -37,8 +37,8 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     calls: Counter[str] = Counter()
 
     def mortal(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
-        def taken(*given: Any) -> Any:
-            found = step(*given)
+        def taken(*given: Any, **named: Any) -> Any:
+            found = step(*given, **named)
             calls[name] += 1
             if calls[name] in SEASON:
                 raise Died
