@@ -1,17 +1,20 @@
 """Fixtures that every level of tests shares: real MariaDB servers on free loopback ports."""
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from unshard_demo import servers
 
-# A deadline would measure how busy the machine is.
-settings.register_profile("unshard", deadline=None)
+# Deadlines and slow generation would measure how busy the machine is. Examples are the same in every run, so that a
+# change is judged by itself; whoever sets UNSHARD_EXAMPLES hunts, with others each time.
+settings.register_profile("unshard", deadline=None, derandomize="UNSHARD_EXAMPLES" not in os.environ,
+                          suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
 settings.load_profile("unshard")
 
 
