@@ -26,14 +26,19 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
     columns = {"t": "id INT PRIMARY KEY, v INT", "u": "id INT PRIMARY KEY"}
     with living(unique, tmp_path, (source_1, source_2, target), "tu", columns=columns, numbers=numbers) as made:
         for source in made.sources.values():
-            source.run(f"CREATE DATABASE `{unique[::-1]}`")
+            source.run(f"CREATE DATABASE {foreign(unique)}")
         yield made
         for source in made.sources.values():
-            source.run(f"DROP DATABASE `{unique[::-1]}`")
+            source.run(f"DROP DATABASE {foreign(unique)}")
+
+
+def foreign(name: str) -> str:
+    """Name a schema that is not followed and does not contain `name`; with a digit first, `8e2_t` would be a number."""
+    return f"z{name[::-1]}"
 
 
 def elsewhere(task: LiveTask, *statements: str) -> None:
-    task.sources["s1"].run(f"USE {task.name[::-1]}", *statements)
+    task.sources["s1"].run(f"USE {foreign(task.name)}", *statements)
 
 
 def skip(task: LiveTask) -> None:
