@@ -6,10 +6,15 @@ tests/integration/test_windows.py, test_spark_jobs.py and the tests from end to 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from unshard.config import load_task
+from unshard.units.run import Outcome, run
+from unshard.units.work import open_work
 
 Batches = Iterable[pa.RecordBatch]
 Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -42,3 +47,20 @@ class LocalSpark:
         return Frame(tuple(
             lambda some=some: [pa.RecordBatch.from_arrays([pa.array(some, pa.int64())], ["id"])] for some in numbers
         ))  # fmt: skip
+
+
+class TaskFile:
+    """A task file that is run as the command line runs it, without a JVM."""
+
+    path: Path
+
+    def run(self) -> Outcome:
+        """Load what is not loaded yet, then catch up."""
+        with open_work(load_task(self.path)) as work:
+            return run(replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
+
+    def go(self) -> Outcome:
+        """Run, and see that nothing went wrong."""
+        outcome = self.run()
+        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
+        return outcome

@@ -10,11 +10,10 @@ import pytest
 import yaml
 
 from tests.integration.test_ddl_cases import assert_rows, create_shards, endpoint
-from tests.localspark import LocalSpark
+from tests.localspark import TaskFile
 from unshard.config import load_task
 from unshard.errors.target import LoadCollision
 from unshard.units.precheck import precheck
-from unshard.units.run import Outcome, run
 from unshard.units.validate import validate
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
@@ -26,7 +25,7 @@ Route = Mapping[str, Any]
 
 
 @dataclasses.dataclass
-class World:
+class World(TaskFile):
     """Two sources, a target, and a task with extractors."""
 
     servers: dict[str, MariaDb]
@@ -50,15 +49,6 @@ class World:
             "routes": named,
             "block-allow-list": {"ours": {"do-dbs": [route["schema-pattern"] for route in routes]}},
         }))  # fmt: skip
-
-    def run(self) -> Outcome:
-        with open_work(load_task(self.path)) as work:
-            return run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
-
-    def go(self) -> Outcome:
-        outcome = self.run()
-        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
-        return outcome
 
     def validate(self) -> list[tuple[str, bool]]:
         with open_work(load_task(self.path)) as work:

@@ -9,13 +9,12 @@ import pytest
 import yaml
 
 from tests.integration.test_ddl_cases import endpoint
-from tests.localspark import LocalSpark
+from tests.localspark import TaskFile
 from unshard.config import load_task
 from unshard.core.orders import Replace
 from unshard.errors.target import RowRefused
 from unshard.units.orders import give
 from unshard.units.precheck import precheck
-from unshard.units.run import Outcome, run
 from unshard.units.validate import validate
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.integration
 
 
 @dataclasses.dataclass
-class World:
+class World(TaskFile):
     """Two sources, a target, and a task with column mappings."""
 
     name: str
@@ -60,15 +59,6 @@ class World:
     def rule(self, instance: int, table: str, column: str, **others: object) -> dict[str, object]:
         return {"schema-pattern": f"{self.name}_*", "table-pattern": f"{table}_*", "expression": "partition id",
                 "target-column": column, "arguments": [str(instance), self.name, table, "_"], **others}  # fmt: skip
-
-    def run(self) -> Outcome:
-        with open_work(load_task(self.path)) as work:
-            return run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
-
-    def go(self) -> Outcome:
-        outcome = self.run()
-        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
-        return outcome
 
     def codes(self) -> set[str]:
         return {item.code for item in precheck(load_task(self.path)) if item.code}

@@ -8,12 +8,10 @@ import pytest
 import yaml
 
 from tests.integration.test_ddl_cases import endpoint
-from tests.localspark import LocalSpark
+from tests.localspark import TaskFile
 from unshard.config import load_task
 from unshard.errors.target import RowFilterFailed
 from unshard.units.precheck import precheck
-from unshard.units.run import Outcome, run
-from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -23,7 +21,7 @@ COLUMNS = (
 
 
 @dataclasses.dataclass
-class World:
+class World(TaskFile):
     """Two sources with one shard each, one of which has filters."""
 
     name: str
@@ -49,15 +47,6 @@ class World:
             "expression-filter": named, "unshard": {"filter-load": load},
             "block-allow-list": {"ours": {"do-dbs": [self.name]}},
         }))  # fmt: skip
-
-    def run(self) -> Outcome:
-        with open_work(load_task(self.path)) as work:
-            return run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
-
-    def go(self) -> Outcome:
-        outcome = self.run()
-        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
-        return outcome
 
     def checked(self) -> dict[str, str]:
         return {item.code: item.message for item in precheck(load_task(self.path)) if item.code}

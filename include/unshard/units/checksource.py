@@ -83,10 +83,7 @@ def _ask(instance: Instance, connection: Connection, is_loaded: bool) -> Checked
     needed = instance.dump.threads + EXTRA_CONNECTIONS
     items = [
         Item("reachable", Severity.OK, place, "answers"),
-        *(verdict("version", place, _flavor(instance, values["version"]), "")
-          if _flavor(instance, values["version"])
-          else verdict("version", place, version_problems(place, values["version"]), values["version"],
-                       Severity.WARNING)),
+        *_version_items(instance, place, values["version"]),
         *verdict("server_id", place, zero, values["server_id"]),
         *_binlog_items(source, place, values),
         *verdict("replication_privilege", place, lacking(connection, place, REPLICATION, known), "granted"),
@@ -141,10 +138,12 @@ def scarce(connection: Connection, place: str, values: Mapping[str, str], needed
     return [ConnectionsScarce(place, needed, free)] if free < needed else []
 
 
-def _flavor(instance: Instance, version: str) -> list[UnshardError]:
+def _version_items(instance: Instance, place: str, version: str) -> list[Item]:
     declared = str(instance.source.flavor)
     actual = "mariadb" if "mariadb" in version.lower() else "mysql"
-    return [FlavorWrong(instance.source.id, declared, version)] if declared not in ("", actual) else []
+    if declared not in ("", actual):
+        return [problem("version", place, FlavorWrong(instance.source.id, declared, version))]
+    return verdict("version", place, version_problems(place, version), version, Severity.WARNING)
 
 
 def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[Item]:
