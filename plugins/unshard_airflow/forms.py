@@ -41,6 +41,14 @@ def order(view: "LockView", given: Mapping[str, str]) -> Order:
             raise Unfit(f"there is no action {action!r}")
 
 
+def halt(given: Mapping[str, str]) -> bool:
+    """Return whether a form asks to pause the task (or to resume it)."""
+    action = given.get("action", "")
+    if action not in ("pause", "resume"):
+        raise Unfit(f"there is no action {action!r}")
+    return action == "pause"
+
+
 def fields(given: Order) -> dict[str, str]:
     """Return the fields that make the same order again."""
     match given:

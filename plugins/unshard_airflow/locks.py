@@ -79,6 +79,7 @@ class WaitForShards(BaseSensorOperator):
         super().__init__(mode="reschedule", **kwargs)
         self.task_file = task_file
         self.seen: LockView | None = None
+        self.said = ""
 
     def poke(self, context: "Context") -> bool | PokeReturnValue:
         until = time.monotonic() + min(STAY_SECONDS, self.timeout / 2)
@@ -90,7 +91,9 @@ class WaitForShards(BaseSensorOperator):
     def _look(self, work: Any, context: "Context") -> bool | PokeReturnValue:
         from unshard.units import coordinate
 
-        coordinate.observe(work.meta)
+        halt = work.meta.halts.get()
+        if halt is None:
+            coordinate.observe(work.meta)
         view = coordinate.view(work.meta, lock_of(context))
         if view != self.seen:
             push(context, view)
@@ -98,12 +101,20 @@ class WaitForShards(BaseSensorOperator):
         if not view.is_open:
             self.log.info("lock is resolved lock=%s", view.id)
             return PokeReturnValue(True, members(view))
+        if halt is not None:
+            self._say(f"task {work.task.name} is {halt}: the lock waits until it is resumed")
+            return False
         if view.is_executable or view.state == "failed":  # whoever waits for a failed one wants it tried again
             return PokeReturnValue(True, members(view))
         if before is None or (before.state, before.missing) != (view.state, view.missing):
             self.log.info("lock waits lock=%s state=%s missing=%s ready=%s ddl=%s", view.id, view.state,
                           listed(view.missing), listed(view.ready), view.ddl)  # fmt: skip
         return False
+
+    def _say(self, text: str) -> None:
+        if text != self.said:
+            self.log.info("%s", text)
+        self.said = text
 
     def remedies(self) -> Sequence[str]:
         """Say what a person can do about the lock that was waited for in vain."""

@@ -58,12 +58,13 @@ class Precheck(UnitOperator):
 
     def execute(self, context: "Context") -> Any:
         from unshard.units.precheck import precheck, raise_if_failed
-        from unshard.units.status import loaded_sources
+        from unshard.units.status import loaded_sources, refuse_halted
 
         with failures_told():
             task = load_task(Path(self.task_file))
             for warning in task.warnings:
                 self.log.warning("%s", warning)
+            refuse_halted(task, airflow_connections)
             items = precheck(task, airflow_connections, loaded_sources(task, airflow_connections))
             for item in items:
                 self.log.info("%s", item)
@@ -99,6 +100,7 @@ class Relay(UnitOperator):
         from unshard.core.progress import Phase
         from unshard.units.pulling import pull_source
 
+        work.meta.halts.refuse()
         state = work.meta.sources.get(self.source)
         report = pull_source(work, self.source) if state is not None and state.phase is Phase.SYNC else None
         if report is None:

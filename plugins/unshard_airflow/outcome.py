@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard.core.model import Location, Shard, TableId
 from unshard.errors import UnshardError
+from unshard.errors.life import TaskHalted
 
 NOUNS = (Location, TableId, Shard, UnshardError)
 
@@ -18,9 +19,14 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def failures_told() -> Iterator[None]:
-    """Fail at once when a retry cannot help; a transient error goes Airflow's way of retries."""
+    """Fail at once when a retry cannot help; a transient error goes Airflow's way of retries.
+
+    A task that somebody has paused is no failure: what would have run is skipped and says so.
+    """
     try:
         yield
+    except TaskHalted as error:
+        raise AirflowSkipException(str(error)) from error
     except UnshardError as error:
         if error.transient:
             raise

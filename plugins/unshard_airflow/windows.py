@@ -31,6 +31,7 @@ class Report(UnitOperator):
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.coordinate import observe
 
+        work.meta.halts.refuse()
         indexes = range(len(self.sources))
         pulled = context["ti"].xcom_pull(task_ids="relay", map_indexes=indexes)
         applied = context["ti"].xcom_pull(task_ids="apply", map_indexes=indexes)

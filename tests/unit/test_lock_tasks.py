@@ -31,6 +31,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> None:
         os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
+def test_paused_task_is_skipped_and_not_failed() -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from unshard.errors.life import TaskHalted
+    from unshard_airflow.outcome import failures_told
+
+    with pytest.raises(AirflowSkipException, match="task m is paused by eve"), failures_told():
+        raise TaskHalted("m", "paused by eve")
+
+
 def test_waiting_lock_is_helped_by_unlocking() -> None:
     from unshard_airflow.remedies import remedies
 

@@ -19,6 +19,7 @@ from unshard.adapters.meta.orders import OperatorAction
 from unshard.config import Task, load_task
 from unshard.core.collision import Clash, CollisionState, Found, RecordedCollision
 from unshard.core.ddllock import LockState, Outcome
+from unshard.core.halt import Halt, HaltKind
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.orders import DropShard, Force, Order, Replace, Skip
 from unshard.core.progress import Phase
@@ -69,6 +70,7 @@ class Books:
     locks_: list[LockView]
     given: list[tuple[Order, str, str]] = field(default_factory=list)
     previewed: list[Order] = field(default_factory=list)
+    halt_: Halt | None = None
 
     def files(self) -> Sequence[TaskFile]:
         return [TaskFile("orders_merge", "unshard_ddl__orders_merge", self.task),
@@ -76,7 +78,8 @@ class Books:
                 TaskFile("broken.yaml", "unshard_invalid__broken", None)]  # fmt: skip
 
     def overview(self, task: Task) -> Overview:
-        return Overview(tuple(self.sources(task)), tuple(lock for lock in self.locks_ if lock.is_open))
+        return Overview(tuple(self.sources(task)), tuple(lock for lock in self.locks_ if lock.is_open),
+                        halt=self.halt_)  # fmt: skip
 
     def sources(self, task: Task) -> Sequence[SourceStatus]:
         at = Location("mysql-bin.000002", 77)
@@ -106,6 +109,12 @@ class Books:
                 ),
             ),
         )
+
+    def halt(self, task: Task) -> Halt | None:
+        return self.halt_
+
+    def set_halted(self, task: Task, is_halted: bool, by: str, reason: str) -> None:
+        self.halt_ = Halt(HaltKind.PAUSED, by, "page", reason, NOW) if is_halted else None
 
     def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:
         if order.lock not in {lock.id for lock in self.locks_ if lock.is_open}:
@@ -209,6 +218,27 @@ def test_task_shows_sources_locks_and_history(stage: Stage) -> None:
     for told in ("12 s", "345 B", "mysql-bin.000002", "2, 1 held", "ADD COLUMN c INT", "s2 shop_1.orders_1", "1,234",
                  "5.5 KiB", ">old<", "because"):  # fmt: skip
         assert told in page, told
+
+
+def test_operator_pauses_and_resumes_a_task(stage: Stage) -> None:
+    page = stage.get(AT).text
+    done = stage.post(f"{AT}/halt", hidden(page) | {"reason": EVIL})
+    assert (done.status_code, done.headers["location"]) == (303, AT)
+    assert stage.books.halt_ and (stage.books.halt_.who, stage.books.halt_.reason) == ("operator", EVIL)
+    page = stage.get(AT).text
+    assert "paused by operator (page)" in page and EVIL not in page
+    assert "paused" in stage.get("/unshard/", "viewer").text
+    assert "<form" not in stage.get(AT, "viewer").text
+    assert stage.post(f"{AT}/halt", hidden(page)).status_code == 303 and stage.books.halt_ is None
+
+
+def test_pause_that_is_forged_or_by_who_may_not_is_refused(stage: Stage) -> None:
+    fields = hidden(stage.get(AT).text)
+    assert stage.post(f"{AT}/halt", fields, Origin="http://evil.test").status_code == 403
+    assert stage.post(f"{AT}/halt", fields | {guard.FIELD: "0" * 64}).status_code == 403
+    assert stage.post(f"{AT}/halt", fields, "viewer").status_code == 403
+    assert stage.post(f"{AT}/halt", fields | {"action": "burn"}).status_code == 422
+    assert stage.books.halt_ is None
 
 
 def test_viewer_sees_a_lock_and_has_no_button(stage: Stage) -> None:

@@ -61,8 +61,9 @@ COMMON = (
 LOCK = Argument(("lock",), "id of the lock, as `unshard locks` shows it", {"metavar": "LOCK"})
 WRITTEN = "written SOURCE/SCHEMA.TABLE"
 SHARD = Argument(("--shard",), f"only the DDL of this shard, {WRITTEN}", {"metavar": "SHARD"})
+REASON = Argument(("--reason",), "why, for the record", {"default": "", "metavar": "TEXT"})
 ORDER = (
-    Argument(("--reason",), "why, for the record", {"default": "", "metavar": "TEXT"}),
+    REASON,
     Argument(("--dry-run",), "only say what would happen", {"action": "store_true"}),
     Argument(("--yes",), "do not ask", {"action": "store_true"}),
 )
@@ -78,12 +79,35 @@ COMMANDS = (
             TASK,
             Argument(("--until",), "where to stop: after the full load, or when every source is caught up",
                      {"choices": ("full", "caught-up"), "default": "caught-up"}),
+            Argument(("--remove-meta",), "forget first all that is known of the task, and begin from the start",
+                     {"action": "store_true"}),
+            Argument(("--yes",), "do not ask", {"action": "store_true"}),
         ),
         "unshard.cli.run", "0 done, 3 caught up and waiting at DDL locks, 1 error",
     ),
     Command(
         "status", "show position, lag, rows and progress of every source", "unshard status shop.yaml",
         (TASK,), "unshard.cli.status", "0 shown, 1 a source or the target cannot be asked",
+    ),
+    Command(
+        "pause", "let nothing more of the task begin, in Airflow and here; what has begun ends by itself",
+        "unshard pause shop.yaml --reason 'the target is moved'",
+        (TASK, REASON), "unshard.cli.life", "0 paused, 1 error",
+    ),
+    Command(
+        "resume", "let a paused or stopped task go on where it was", "unshard resume shop.yaml",
+        (TASK, REASON), "unshard.cli.life", "0 it may go on, 1 error",
+    ),
+    Command(
+        "stop", "halt a task for good: say what remains of it, or remove that",
+        "unshard stop shop.yaml --remove-meta --reason 'moved to another task'",
+        (
+            TASK,
+            Argument(("--remove-meta",), "remove its rows in the meta schema and its files; the target tables stay",
+                     {"action": "store_true"}),
+            *ORDER,
+        ),
+        "unshard.cli.life", "0 stopped, 1 error or not confirmed",
     ),
     Command(
         "collisions", "show keys that two shards have both: where met, which shards, what became of it",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from unshard.errors import UnshardError
+from unshard.errors.config import NotConfirmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,17 @@ class Console:
         """Print warnings on stderr, whatever the output is."""
         for text in texts:
             print(f"warning: {text}", file=self.err, flush=True)
+
+    def confirm(self, question: str, is_given: bool) -> None:
+        """Ask, unless the answer was given with the command; raises NotConfirmed for anything but yes."""
+        if is_given:
+            return
+        try:
+            said = "" if self.as_json else self.ask(f"{question}? [yes/no] ")
+        except EOFError:
+            said = ""
+        if said.strip().lower() not in ("y", "yes"):
+            raise NotConfirmed(question)
 
     def answer(self, answer: Answer) -> int:
         """Print the result and return its exit code."""

@@ -11,7 +11,6 @@ from unshard.config import load_task
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard
 from unshard.core.orders import ACTIONS, DropShard, Force, Order, Replace, Skip
-from unshard.errors.config import NotConfirmed
 from unshard.units import coordinate, orders
 from unshard.units.coordinate import LockView
 from unshard.units.orders import shard_named
@@ -57,24 +56,13 @@ def _give(options: Namespace, console: Console, make: Callable[[Work], Order]) -
                           [*lock_lines(task, view), *effects, "dry run: nothing was done"])  # fmt: skip
         for line in (*lock_lines(task, view), *effects):
             console.note(line)
-        _confirm(options, console, f"{ACTIONS[type(order)]} {order.lock}")
+        console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
         view = orders.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
-        if isinstance(order, Force | Replace):
+        if isinstance(order, Force | Replace) and work.meta.halts.get() is None:
             view = coordinate.execute(work.meta, work.target, view.id)
         others = [one for one in coordinate.views(work.meta) if one.target == view.target and one.id != view.id]
     document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
     return Answer(document, [_told(view), *(line for one in others for line in lock_lines(task, one))])
-
-
-def _confirm(options: Namespace, console: Console, question: str) -> None:
-    if options.yes:
-        return
-    try:
-        said = "" if console.as_json else console.ask(f"{question}? [yes/no] ")
-    except EOFError:
-        said = ""
-    if said.strip().lower() not in ("y", "yes"):
-        raise NotConfirmed(question)
 
 
 def _told(view: LockView) -> str:

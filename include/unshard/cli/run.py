@@ -6,20 +6,29 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from unshard.cli.console import Answer, Console, amount, error_document
+from unshard.cli.life import remove_first
 from unshard.cli.locks import lock_document, lock_lines
 from unshard.cli.progress import Display
 from unshard.config import Task, load_task
 from unshard.units.run import LockTried, Note, Outcome, PhaseBegan, PhaseEnded, Trouble, Until, WindowDone
 from unshard.units.run import run as run_task
 from unshard.units.status import full_progress
-from unshard.units.work import open_work
+from unshard.units.work import Work, open_work
 
 
 def run(options: Namespace, console: Console) -> Answer:
     """Bring the task as far as it can go now."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    with open_work(task) as work, Display(console) as display:
+    with open_work(task) as work:
+        if options.remove_meta:
+            remove_first(work, options, console)
+        return _run(work, options, console)
+
+
+def _run(work: Work, options: Namespace, console: Console) -> Answer:
+    task = work.task
+    with Display(console) as display:
         display.follow(lambda: full_progress(work.meta, task.sources))
         outcome = run_task(work, Until(options.until), watch=lambda note: _show(note, console, display))
     return Answer(_document(task, outcome), _lines(task, options.until, outcome), outcome.exit_code)

@@ -7,6 +7,7 @@ from typing import Any
 
 from unshard.adapters.meta.aside import PassedStatement
 from unshard.cli.console import Answer, Console, amount, error_document, size, table
+from unshard.cli.life import halt_document
 from unshard.config import load_task
 from unshard.units.orders import one_line
 from unshard.units.status import Progress, SourceStatus, remarks
@@ -20,10 +21,12 @@ def status(options: Namespace, console: Console) -> Answer:
     task = load_task(Path(options.task))
     console.warn(task.warnings)
     sources, told = read_status(task), remarks(task)
-    document = {"task": task.name, "warnings": [*task.warnings], "sources": [_document(each) for each in sources],
+    document = {"task": task.name, "warnings": [*task.warnings],
+                "halted": halt_document(told.halt), "sources": [_document(each) for each in sources],
                 "passed_statements": [_passed(each) for each in told.passed],
                 "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned]}  # fmt: skip
-    lines = table(HEADER, map(_row, sources))
+    lines = [f"task {task.name} is {told.halt}; `unshard resume {options.task}` lets it go on"] if told.halt else []
+    lines += table(HEADER, map(_row, sources))
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
     lines += map(_held, (each for each in sources if each.held_since))
     lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "

@@ -7,7 +7,7 @@
   x DdlError         US-4xxx  reading and executing DDL        errors/ddl.py
   x ShardDdlError    US-5xxx  groups, locks, operators         errors/shardddl.py
   x TargetError      US-6xxx  load, apply, validate            errors/target.py
-  x MetaError        US-7xxx  meta tables, storage, Spark      errors/meta.py
+  x MetaError        US-7xxx  meta tables, storage, Spark, life of a task  errors/meta.py, life.py
 
 A leaf is a dataclass: its fields are the parts of the message, so it pickles across processes and
 an operator's tool can read the parts. A code never changes its meaning and is never used again

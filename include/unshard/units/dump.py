@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from unshard.adapters import mysql, upstream
+from unshard.adapters.meta.presence import dump_of
 from unshard.adapters.spark import map_items
 from unshard.config import Consistency
 from unshard.core.chunks import Key, is_chunked, pack_key, ranges, walked_columns
@@ -55,11 +56,13 @@ class DumpReport:
 
 def dump(work: Work, source: str) -> DumpReport:
     """Dump what is not dumped yet and record P1; idempotent."""
+    work.meta.halts.refuse()
     state = work.meta.sources.get(source)
     if state is None or state.phase.order < Phase.SNAPSHOT.order:
         raise NoSnapshot(source)
     if state.phase.order < Phase.DUMPED.order:
-        _dump_steadily(work, source)
+        with work.meta.presence.at(dump_of(source)):
+            _dump_steadily(work, source)
     return _report(work, source)
 
 

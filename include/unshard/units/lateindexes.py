@@ -24,7 +24,7 @@ from unshard.core.lateindexes import LateIndex, add_statement, drop_statement, l
 from unshard.core.model import TableId
 from unshard.core.progress import Phase
 from unshard.errors.ddl import DdlStillRunning
-from unshard.errors.source import StatementRefused
+from unshard.errors.source import StatementRefused, TableMissing
 from unshard.units.execute import LOCK_WAIT_SECONDS, target_guard
 from unshard.units.work import Work
 
@@ -57,6 +57,13 @@ def make_late_indexes(work: Work, seconds: int = 0) -> None:
     totals = work.meta.chunks.totals()
     for target, indexes in noted.items():
         if not totals.get(target, (0, 0))[1]:
+            _make(work, target, indexes, seconds)
+
+
+def make_all(work: Work, seconds: int) -> None:
+    """Make the indexes of all targets, whatever is left to load: nobody will come back to them."""
+    for target, indexes in work.meta.late_indexes.all().items():
+        with contextlib.suppress(TableMissing):
             _make(work, target, indexes, seconds)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from unshard.adapters.meta.presence import load_of
 from unshard.adapters.spark import map_items
 from unshard.config import TaskMode
 from unshard.core.collision import Found
@@ -52,12 +53,14 @@ class HandoverReport:
 
 def load(work: Work, source: str) -> LoadReport:
     """Load what is not loaded yet and remove the dump's files; idempotent."""
+    work.meta.halts.refuse()
     state = work.meta.sources.get(source)
     if state is None or state.phase.order < Phase.DUMPED.order:
         raise NotDumped(source)
     if state.phase.order < Phase.LOADED.order:
-        _load_chunks(work, source)
-        make_late_indexes(work)
+        with work.meta.presence.at(load_of(source)):
+            _load_chunks(work, source)
+            make_late_indexes(work)
         work.meta.collisions.mend(source)
         work.meta.sources.set_phase(source, Phase.LOADED)
     _remove_files(work)
@@ -67,6 +70,7 @@ def load(work: Work, source: str) -> LoadReport:
 
 def handover(work: Work) -> HandoverReport:
     """Let the windows of all sources begin at P0; idempotent."""
+    work.meta.halts.refuse()
     states = {source: work.meta.sources.get(source) for source in work.task.sources}
     late = [source for source, state in states.items() if state is None or state.phase.order < Phase.LOADED.order]
     if late:

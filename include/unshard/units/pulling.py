@@ -12,6 +12,7 @@ from unshard.units.work import Work
 
 def pull_source(work: Work, source: str, **options: Unpack[PullOptions]) -> RelayReport | None:
     """Pull a source behind its checkpoint; None if it has none yet."""
+    work.meta.halts.refuse()
     state, checkpoint = work.meta.sources.get(source), work.meta.checkpoints.get(source)
     if state is None or checkpoint is None:
         return None

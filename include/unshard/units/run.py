@@ -32,6 +32,7 @@ from unshard.core.ddllock import LockState
 from unshard.core.model import Location
 from unshard.core.progress import Phase
 from unshard.errors import UnshardError
+from unshard.errors.life import TaskHalted
 from unshard.errors.target import Collision, NoProgress
 from unshard.units import coordinate
 from unshard.units.coordinate import LockView
@@ -46,7 +47,7 @@ from unshard.units.work import Work
 T = TypeVar("T")
 
 RETRIES = 3
-LOCKS = "locks"
+LOCKS, TASK = "locks", "task"
 HANDOVER = "handover"
 PAUSE_SECONDS = 1.0
 
@@ -149,6 +150,7 @@ class _Tally:
 def run(work: Work, until: Until = Until.CAUGHT_UP, connections: Connections = environment_connections,
         watch: Watch = lambda _: None) -> Outcome:  # fmt: skip
     """Bring the task as far as it can go now."""
+    work.meta.halts.refuse()
     began = time.monotonic()
     tally = _Tally()
     goals = _goals(work, tally, watch)
@@ -209,12 +211,22 @@ def _follow(work: Work, goals: Mapping[str, Location], tally: _Tally, watch: Wat
     _coordinate(work, tally, watch)
     while active := [source for source in goals if _may_go_on(source, tally)]:
         moved = _side_by_side(active, lambda source: _step(work, source, goals[source], tally, watch))
+        if _is_halted(work, tally, watch):
+            return
         resolved = _coordinate(work, tally, watch)
         if not any(moved) and not resolved and not any(trouble.again for trouble in tally.errors.values()):
             break
     for source in goals.keys() - tally.errors.keys():
         with _collected(source, tally, watch):
             _check_goal(work, source, goals[source])
+
+
+def _is_halted(work: Work, tally: _Tally, watch: Watch) -> bool:
+    """Whether somebody has paused the task since the run began; said once, not once per source."""
+    tally.errors = {place: each for place, each in tally.errors.items() if not isinstance(each.error, TaskHalted)}
+    with _collected(TASK, tally, watch):
+        work.meta.halts.refuse()
+    return TASK in tally.errors
 
 
 def _goal(work: Work, source: str, noted: Location) -> Location:

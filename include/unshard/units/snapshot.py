@@ -59,6 +59,7 @@ class View:
 
 def take_snapshot(work: Work, source: str) -> SnapshotReport:
     """Record P0 and the structures of a source, and see to its target tables; idempotent."""
+    work.meta.halts.refuse()
     state = work.meta.sources.get(source)
     if state is None or state.phase.order < Phase.SNAPSHOT.order:
         return retake_snapshot(work, source)

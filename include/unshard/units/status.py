@@ -15,6 +15,7 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.meta.aside import PassedStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
 from unshard.core.collision import CollisionState
+from unshard.core.halt import Halt
 from unshard.core.model import Location
 from unshard.core.progress import Chunk, ChunkState, Phase
 from unshard.errors import UnshardError
@@ -66,6 +67,8 @@ class Remarks:
     """Statements that could not be read and concern no shard, the newest first."""
     warned: tuple[LockView, ...] = ()
     """Locks, open or resolved of late, behind whose DDL the target is not the union of the shards."""
+    halt: Halt | None = None
+    """Who has paused or stopped the task."""
 
 
 @contextlib.contextmanager
@@ -80,6 +83,13 @@ def existing_meta(task: Task, connections: Connections = environment_connections
         return
     with contextlib.closing(Meta(server, task.meta_schema, task.name)) as meta:
         yield meta
+
+
+def refuse_halted(task: Task, connections: Connections = environment_connections) -> None:
+    """Raise TaskHalted if the task is paused or stopped; changes nothing, makes nothing."""
+    with existing_meta(task, connections) as meta:
+        if meta is not None:
+            meta.halts.refuse()
 
 
 def loaded_sources(task: Task, connections: Connections = environment_connections) -> frozenset[str]:
@@ -106,7 +116,8 @@ def remarks(task: Task, connections: Connections = environment_connections) -> R
     with existing_meta(task, connections) as meta:
         if meta is None:
             return Remarks()
-        return Remarks(meta.aside.newest(), tuple(lock for lock in views(meta, resolved=True) if lock.warning))
+        warned = tuple(lock for lock in views(meta, resolved=True) if lock.warning)
+        return Remarks(meta.aside.newest(), warned, meta.halts.get())
 
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:

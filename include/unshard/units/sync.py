@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from unshard.adapters.meta.presence import window_of
 from unshard.core.collision import Found
 from unshard.core.model import Location
 from unshard.core.netting import Collisions
@@ -95,16 +96,22 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     if plan.is_empty:
         return _report(work, plan, None, _Moved(), began)
     say(1, "plan", plan)
+    with work.meta.presence.at(window_of(source)):
+        return _run(work, plan, begun_before is not None, began, say)
+
+
+def _run(work: Work, plan: Plan, is_again: bool, began: float, say: Callable[[int, str, Plan], None]) -> WindowReport:
+    source = plan.source
     begun = work.meta.windows.begin(source, plan)
     say(2, "begin", begun.plan)
     create_joined(work, begun.plan)
     moved = _move(work, begun) if begun.plan.moves_rows else _Moved()
     say(3, "move", begun.plan)
     # How long a window took that an earlier run has begun, nobody knows.
-    paces = () if begun_before else _paces(work, begun.plan, moved, began)
+    paces = () if is_again else _paces(work, begun.plan, moved, began)
     work.meta.windows.commit(begun, moved.held, moved.applied, paces)
     say(4, "commit", begun.plan)
-    _sweep(work, begun.plan, again=begun_before is not None)
+    _sweep(work, begun.plan, again=is_again)
     return _report(work, begun.plan, begun.plan.number, moved, began)
 
 

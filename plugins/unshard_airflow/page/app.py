@@ -4,6 +4,7 @@
 |---|---|
 | `/` | tasks that the user may see |
 | `/task/<task>` | sources, locks, history |
+| `/task/<task>/halt` | POST: pauses the task or lets it go on |
 | `/task/<task>/lock/<lock>` | one lock, with a form for each order |
 | `/task/<task>/lock/<lock>/preview` | POST: the dry run of an order, with a button that gives it |
 | `/task/<task>/lock/<lock>/give` | POST: the order |
@@ -71,6 +72,10 @@ def _add_views(app: FastAPI, pages: Pages, visit: Callable[..., Any]) -> None:
     async def one_lock(visit: known, lock: str, told: str = "") -> Response:
         return _html(await run_in_threadpool(pages.lock, visit, lock, told), visit)
 
+    @app.get("/task/{task}/halt")
+    async def halt_reloaded(visit: known) -> Response:
+        return RedirectResponse(visit.at, 303)
+
     # Airflow follows the iframe in its own address, and reloads that with a GET.
     @app.get("/task/{task}/lock/{lock}/preview")
     @app.get("/task/{task}/lock/{lock}/give")
@@ -80,6 +85,11 @@ def _add_views(app: FastAPI, pages: Pages, visit: Callable[..., Any]) -> None:
 
 def _add_orders(app: FastAPI, pages: Pages, form: Callable[..., Any], site: Site) -> None:
     sent = Annotated[Form, Depends(form)]
+
+    @app.post("/task/{task}/halt")
+    async def halt(form: sent) -> Response:
+        answer = await run_in_threadpool(pages.set_halted, form.visit, form.fields)
+        return _html(answer, form.visit) if answer is not None else RedirectResponse(form.visit.at, 303)
 
     @app.post("/task/{task}/lock/{lock}/preview")
     async def preview(form: sent, lock: str) -> Response:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unshard.config import Task, load_task
+from unshard.core.halt import Halt
 from unshard.core.orders import Cleared, Order
 from unshard.errors import UnshardError
 from unshard_airflow.connections import airflow_connections
@@ -59,6 +60,8 @@ class Overview:
     sources: "tuple[SourceStatus, ...]" = ()
     locks: "tuple[LockView, ...]" = ()
     error: UnshardError | None = None
+    halt: Halt | None = None
+    """Who has paused or stopped the task."""
 
 
 class Desk(Protocol):
@@ -78,6 +81,12 @@ class Desk(Protocol):
 
     def history(self, task: Task, lock: str | None = None) -> History:
         """Return orders and executions of one lock or all."""
+
+    def halt(self, task: Task) -> Halt | None:
+        """Return who has paused or stopped the task."""
+
+    def set_halted(self, task: Task, is_halted: bool, by: str, reason: str) -> None:
+        """Pause the task, or let it go on."""
 
     def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:
         """Return the order, bound to the DDL that it means now, and what it would do."""
@@ -105,7 +114,7 @@ class TaskFolder:
         try:
             with _meta(task) as meta:
                 known = tuple(status.known(meta, instance.source.id) for instance in task.instances)
-                return Overview(known, coordinate.views(meta) if meta else ())
+                return Overview(known, coordinate.views(meta) if meta else (), halt=meta.halts.get() if meta else None)
         except UnshardError as error:
             return Overview(error=error)
 
@@ -131,6 +140,19 @@ class TaskFolder:
             passed = meta.aside.newest() if lock is None else ()
             collisions = meta.collisions.all(SHOWN_COLLISIONS) if lock is None else ()
             return History(actions[::-1], meta.locks.executions(lock)[::-1], passed, collisions)
+
+    def halt(self, task: Task) -> Halt | None:
+        """Return who has paused or stopped the task."""
+        with _meta(task) as meta:
+            return meta.halts.get() if meta else None
+
+    def set_halted(self, task: Task, is_halted: bool, by: str, reason: str) -> None:
+        """Pause the task, or let it go on, in the user's name."""
+        from unshard.units import life
+        from unshard.units.work import open_work
+
+        with open_work(task, airflow_connections) as work:
+            (life.pause if is_halted else life.resume)(work, by, VIA, reason)
 
     def _named(self, meta: Any, dag: str, action: "OperatorAction") -> "OperatorAction":
         """Find out who gave the order, if that is not known yet, and record it: Airflow forgets."""

@@ -96,15 +96,25 @@ class Pages:
         broken = [file for file in files if file.task is None]
         return Answer("overview.html", {"root": root, "user": user.get_name(), "tasks": told, "broken": broken})
 
-    def task(self, visit: Visit) -> Answer:
+    def task(self, visit: Visit, refused: str = "") -> Answer:
         """Return sources, locks and history of a task."""
         locks = self._desk.locks(visit.task)
         return Answer("task.html", {
-            **_frame(visit), "sources": self._desk.sources(visit.task),
+            **self._form(visit), "halt": self._desk.halt(visit.task), "refused": refused,
+            "sources": self._desk.sources(visit.task),
             "open": [view for view in locks if view.is_open],
             "resolved": [view for view in reversed(locks) if not view.is_open],
             "history": self._desk.history(visit.task),
-        })  # fmt: skip
+        }, 422 if refused else 200)  # fmt: skip
+
+    def set_halted(self, visit: Visit, fields: Mapping[str, str]) -> Answer | None:
+        """Pause a task or let it go on; what to show instead if the form cannot be taken."""
+        try:
+            is_halted, reason = forms.halt(fields), forms.reason(fields)
+            self._desk.set_halted(visit.task, is_halted, visit.user.get_name(), reason)
+        except (forms.Unfit, UnshardError) as error:
+            return self.task(visit, refused=str(error))
+        return None
 
     def lock(self, visit: Visit, lock: str, told: str = "") -> Answer:
         """Return a lock with everything that waits for it, and the forms for whoever may use them."""

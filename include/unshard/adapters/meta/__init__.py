@@ -11,9 +11,12 @@ from unshard.adapters.meta.chunks import Chunks
 from unshard.adapters.meta.collisions import Collisions
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.defaults import Defaults
+from unshard.adapters.meta.halts import Halts
 from unshard.adapters.meta.lateindexes import LateIndexes
 from unshard.adapters.meta.locks import Locks
 from unshard.adapters.meta.orders import Orders
+from unshard.adapters.meta.presence import Presence
+from unshard.adapters.meta.removal import Removal
 from unshard.adapters.meta.sources import Checkpoints, Sources
 from unshard.adapters.meta.structures import Structures
 from unshard.adapters.meta.windows import Windows
@@ -40,6 +43,9 @@ class Meta:
         self.windows = Windows(self._database)
         self.locks = Locks(self._database)
         self.orders = Orders(self._database)
+        self.halts = Halts(self._database)
+        self.presence = Presence(self._database)
+        self.removal = Removal(self._database)
 
     def migrate(self) -> None:
         """Create or update the meta tables; idempotent, and safe in several processes at once."""

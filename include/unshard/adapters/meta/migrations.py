@@ -132,6 +132,11 @@ _STEPS = (
            "PRIMARY KEY (task, source, target_schema, target_table, number)"),
 )  # fmt: skip
 
+_HALT = (
+    _table("halt", TASK, "kind VARCHAR(16) NOT NULL", "who VARCHAR(255) NOT NULL", "via VARCHAR(64) NOT NULL",
+           "reason LONGTEXT NOT NULL", f"halted_at {MOMENT} NOT NULL", "PRIMARY KEY (task)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -139,4 +144,5 @@ MIGRATIONS = (
     Migration(4, "what the last windows took", _PACE),
     Migration(5, "collisions", _COLLISIONS),
     Migration(6, "large windows in several transactions", _STEPS),
+    Migration(7, "tasks that are halted", _HALT),
 )

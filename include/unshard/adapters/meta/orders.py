@@ -158,12 +158,15 @@ class Orders:
         return bool(connection.execute(insert(M).prefix_with("IGNORE").values(row)).rowcount)
 
     def _record(self, connection: Connection, lock: str, order: Given, changed: bool = True) -> None:
-        who, details = (order.by, order.details) if isinstance(order.by, str) else (UNNAMED, _unnamed(order, order.by))
-        row = {"task": self._task, "lock_id": lock, "action": order.action, "who": who, "via": order.via,
-               "reason": order.reason, "details": json.dumps(details, ensure_ascii=False),
-               "done_at": tables.NOW}  # fmt: skip
         if changed:
-            connection.execute(insert(A).values(row))
+            connection.execute(insert(A).values({"task": self._task, "lock_id": lock, **recorded(order)}))
+
+
+def recorded(order: Given) -> dict[str, Any]:
+    """Return the columns of an order in the record."""
+    who, details = (order.by, order.details) if isinstance(order.by, str) else (UNNAMED, _unnamed(order, order.by))
+    return {"action": order.action, "who": who[:LONGEST_NAME], "via": order.via, "reason": order.reason,
+            "details": json.dumps(details, ensure_ascii=False), "done_at": tables.NOW}  # fmt: skip
 
 
 def actions(connection: Connection, task: str, lock: str | None) -> tuple[OperatorAction, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
@@ -12,6 +12,8 @@ from unshard.core.progress import Checkpoint, Phase, SourceState
 from unshard.errors.meta import PhaseFellBack, UnknownSource
 
 S, C = tables.source, tables.checkpoint
+FIRST_EPOCH = func.unix_timestamp() * 1000
+"""A task that is removed and begun anew must not come to the epochs of writers that outlived the removal."""
 
 
 class Sources:
@@ -36,7 +38,7 @@ class Sources:
         """Record a source in phase NEW; one that is recorded already is returned as it is."""
         with self._database.transaction() as connection:
             values = {"task": self._database.task, "source": source, "identity": identity, "flavor": flavor,
-                      "phase": Phase.NEW.value, "snapshot_gtid": "", "epoch": 0, "added_at": tables.NOW,
+                      "phase": Phase.NEW.value, "snapshot_gtid": "", "epoch": FIRST_EPOCH, "added_at": tables.NOW,
                       "updated_at": tables.NOW}  # fmt: skip
             connection.execute(insert(S).prefix_with("IGNORE").values(values))
             return _state(connection.execute(self._one(source)).one())

@@ -166,6 +166,9 @@ operator_action = Table(
     Column("details", LONGTEXT), Column("done_at", Moment),
 )  # fmt: skip
 
+halt = Table("halt", metadata, _key("task"), _text("kind", 16), _text("who", 255), _text("via"),
+             Column("reason", LONGTEXT), Column("halted_at", Moment))  # fmt: skip
+
 held_rows = Table(
     "held_rows", metadata, _key("task"), *_shard(), _number("seq"), _number("window"), _number("part"),
     _text("path", 1024), Column("row_count", BigInteger), Column("bytes", BigInteger), _text("structure", 32),

@@ -22,6 +22,7 @@ from unshard.adapters.meta.aside import move_aside
 from unshard.adapters.meta.collisions import mend
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.debts import owe_as_newcomer
+from unshard.adapters.meta.halts import refuse_halted
 from unshard.adapters.meta.orders import drop_waiting
 from unshard.adapters.meta.renames import move_shards
 from unshard.adapters.meta.rows import (
@@ -65,6 +66,7 @@ class Windows:
         """Begin the open window, else this plan; raises the epoch, so that earlier runs can write no more."""
         with self._database.transaction() as connection:
             epoch = lock_source(connection, self._task, source).epoch + 1
+            refuse_halted(connection, self._task)
             mine = {"task": self._task, "source": source}
             connection.execute(update(S).where(matches(S, mine)).values(epoch=epoch, updated_at=tables.NOW))
             begun = self._open(connection, source) or self._persist(connection, plan)
