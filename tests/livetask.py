@@ -24,6 +24,7 @@ from unshard.adapters.structures import read_schemas
 from unshard.config import load_task
 from unshard.core.ddllock import LockState
 from unshard.core.model import Location, Shard, TableId
+from unshard.core.window import StructureChange
 from unshard.units import coordinate
 from unshard.units.execute import create_target
 from unshard.units.pulling import pull_source
@@ -111,13 +112,14 @@ class LiveTask:
             own = [TableId(*name.split(".")) for some in self.shards.values() for at, name in some if at == source]
             found = read_schemas(connection, own)
         work.meta.sources.add(source, about.identity, about.flavor)
+        targets = {table: work.task.instance(source).routing.target_of(table) for table in found}
         with contextlib.closing(mysql.connect(work.target)) as connection:
-            for table, schema in found.items():
-                target = work.task.instance(source).routing.target_of(table)
-                assert target is not None
-                create_target(connection, target, schema)
-                work.meta.structures.put(schema)
-                work.meta.structures.record(Shard(source, table), target, about.end, schema.digest)
+            for target, table in {target: table for table, target in targets.items()}.items():
+                create_target(connection, target, found[table])
+        for schema in {schema.digest: schema for schema in found.values()}.values():
+            work.meta.structures.put(schema)
+        work.meta.structures.record_all(StructureChange(Shard(source, table), targets[table], about.end, schema.digest)
+                                        for table, schema in found.items())  # fmt: skip
         work.meta.checkpoints.start(source, about.end, about.gtid)
 
     # --- running it

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.bench import decode, fence, fetch, fullload, replay, windows
+from tests.bench import decode, fence, fetch, fullload, replay, scale, windows
 from tests.bench.figures import Figure, lines, machine, page, write_json
 from tests.bench.stand import Stand, standing
 
@@ -19,7 +19,7 @@ def parts() -> dict[str, Part]:
     """Return all parts by letter, in the order of the run."""
     found: dict[str, Part] = {letter: partial(_replayed, letter) for letter in replay.NAMES}
     found |= {"f": decode.measure, "g": fetch.measure_fetch, "h": windows.measure_overhead}
-    found |= {"i": windows.measure_freshness, "j": fence.measure_fence}
+    found |= {"i": windows.measure_freshness, "j": fence.measure_fence, "k": scale.measure}
     return found | {"e": _full_load}
 
 

@@ -13,9 +13,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 def test_every_part_gives_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     markdown = tmp_path / "figures.md"
-    found = main(["d", "f", "g", "h", "i", "j", "--rounds", "1", "--rows", "240", "--without-spark",
+    found = main(["d", "f", "g", "h", "i", "j", "k", "--rounds", "1", "--rows", "240", "--without-spark",
                   "--out", str(tmp_path), "--page", str(markdown)])  # fmt: skip
-    assert {figure.part for figure in found} == set("dfghij")
+    assert {figure.part for figure in found} == set("dfghijk")
     shown = markdown.read_text()
     assert all(figure.values and figure.name in shown for figure in found)
     stored = json.loads((tmp_path / "bench.json").read_text())

@@ -10,8 +10,10 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from tests.livetask import LiveTask, living
+from unshard.adapters import structures
 from unshard.adapters.meta.rows import AT_ONCE
-from unshard.core.model import TableId
+from unshard.core.model import Shard, TableId
+from unshard.core.window import StructureChange
 from unshard.units import coordinate
 from unshard_demo.servers import MariaDb
 
@@ -29,11 +31,34 @@ def counted() -> Iterator[list[int]]:
     def note(_connection: object, cursor: Any, *_: object) -> None:
         found.append(cursor.rowcount)
 
-    event.listen(Engine, "after_cursor_execute", note)
-    try:
+    with listening("after_cursor_execute", note):
         yield found
+
+
+@contextlib.contextmanager
+def listening(what: str, note: Callable[..., None]) -> Iterator[None]:
+    event.listen(Engine, what, note)
+    try:
+        yield
     finally:
-        event.remove(Engine, "after_cursor_execute", note)
+        event.remove(Engine, what, note)
+
+
+@contextlib.contextmanager
+def rows_fetched() -> Iterator[list[int]]:
+    """Note how many rows each query brings inside the block that goes past the meta tables' own connections."""
+    found: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        asked = structures.query
+
+        def noted(*given: Any) -> Any:
+            rows = asked(*given)
+            found.append(len(rows))
+            return rows
+
+        patch.setattr(structures, "query", noted)
+        yield found
+    assert found
 
 
 def cost(action: Callable[[], object]) -> tuple[int, int]:
@@ -107,3 +132,39 @@ def test_a_lock_of_thousands_of_shards_is_resolved_in_portions(task: LiveTask) -
     statements, _ = cost(lambda: coordinate.execute(task.work().meta, task.work().target, lock.id))
     assert statements < 100 + 2 * MORE / AT_ONCE
     assert not task.work().meta.structures.is_pending()
+
+
+def test_a_window_reads_its_own_targets_of_thousands(source_1: MariaDb, target: MariaDb, unique: str,
+                                                     tmp_path: Path) -> None:  # fmt: skip
+    """What comes from the target's information_schema does not grow with the tables beside those of the window."""
+    columns, numbers = dict.fromkeys("ab", "id INT PRIMARY KEY, v INT"), {("s1", group): (1,) for group in "ab"}
+
+    def rows_read(task: LiveTask, number: int) -> int:
+        task.sources["s1"].run(*(f"INSERT INTO {task.name}.{group}_1 VALUES ({number}, 1)" for group in "ab"))
+        task.pull("s1")
+        with rows_fetched() as found:
+            assert task.window("s1").rows_applied == 2
+        return sum(found)
+
+    with living(unique, tmp_path, (source_1, target), "ab", columns=columns, numbers=numbers) as task:
+        rows_read(task, 1)
+        few = rows_read(task, 2)
+        task.target.run(*(f"CREATE TABLE {unique}_to.x{number} LIKE {unique}_to.a" for number in range(100)))
+        assert rows_read(task, 3) == few
+
+
+def test_shards_of_a_snapshot_are_recorded_in_one_transaction(task: LiveTask) -> None:
+    structures_of, first = task.work().meta.structures, task.work().meta.structures.shards("s1")[0]
+    more = [TableId(task.name, f"g_x{number}") for number in range(50)]
+    place, structure = task.checkpoint("s1"), first.structure
+    changes = [StructureChange(Shard("s1", table), first.target, place, structure) for table in more]
+    begun: list[object] = []
+
+    def note(connection: object) -> None:
+        begun.append(connection)
+
+    with listening("begin", note):
+        structures_of.record_all(changes)
+    assert len(begun) == 1
+    assert {state.shard.table for state in structures_of.shards("s1")} > set(more)
+    assert cost(lambda: structures_of.record_all(changes))[0] == len(more), "a second time they are only looked up"

@@ -24,6 +24,8 @@ COLUMNS = """SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE
 COLUMN_DEFAULT, EXTRA FROM information_schema.COLUMNS WHERE {where} ORDER BY TABLE_NAME, ORDINAL_POSITION"""
 INDEXES = """SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, SUB_PART
 FROM information_schema.STATISTICS WHERE {where} ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"""
+FEW = 50
+"""How many tables are looked up one by one: a window's targets, in a schema that may have thousands."""
 TABLES = "SELECT TABLE_NAME, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES WHERE {where}"
 
 
@@ -48,10 +50,21 @@ class Reader(NamedTuple):
         return name.lower() if self.ignores_case else name
 
     def rows(self, sql: str, schema: str, names: tuple[str, ...]) -> Iterator[tuple[str | None, ...]]:
-        """Query information_schema, where only an equality is looked up quickly: one table is named, many are not."""
-        one = len(names) == 1
-        where = "TABLE_SCHEMA = %s" + " AND TABLE_NAME = %s" * one
-        for row in query(self.connection, sql.format(where=where), (schema, *names[:one])):
+        """Query information_schema: a few tables one by one, else all of the schema, however many it has.
+
+        Only an equality is looked up quickly there.
+        """
+        if len(names) > FEW:
+            yield from self._found(sql.format(where="TABLE_SCHEMA = %s"), schema)
+            return
+        for asked in {self.name(name): name for name in names}.values():
+            for row in self._found(sql.format(where="TABLE_SCHEMA = %s AND TABLE_NAME = %s"), schema, asked):
+                # information_schema may compare names in any case although the server tells them apart.
+                if self.name(str(row[0])) == self.name(asked):
+                    yield row
+
+    def _found(self, sql: str, *values: str) -> Iterator[tuple[str | None, ...]]:
+        for row in query(self.connection, sql, values):
             yield tuple(map(_text, row))
 
 
@@ -77,7 +90,7 @@ def read_schema(connection: Connection, table: TableId) -> TableSchema:
 
 
 def read_schemas(connection: Connection, tables: Iterable[TableId]) -> dict[TableId, TableSchema]:
-    """Read structures with three queries per schema and one per table; what is no table is left out."""
+    """Read structures with three queries per schema or few tables, and one per table; what is no table is left out."""
     by_schema = defaultdict(list)
     for table in tables:
         by_schema[table.schema].append(table.name)

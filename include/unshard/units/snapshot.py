@@ -15,6 +15,7 @@ waits for that lock, so it cannot hide between the two.
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from pymysql.connections import Connection
 
@@ -22,9 +23,11 @@ from unshard.adapters import mysql, structures, upstream
 from unshard.adapters.snapshot import Moment, begin_snapshot
 from unshard.config import Instance, OnDuplicate
 from unshard.core.alike import structure_differences, unfit_reasons
+from unshard.core.lineage import Ran
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.progress import ChunkState, Phase
 from unshard.core.segment import SchemaDefault
+from unshard.core.window import StructureChange
 from unshard.errors.source import NoShards, ShardsDiffer, StructuresUnsteady, TransactionsPrepared
 from unshard.errors.target import TargetNotEmpty, TargetTableUnfit
 from unshard.units.conversion import conversion
@@ -167,24 +170,25 @@ def _prepare_targets(work: Work, instance: Instance, view: View) -> None:
         for target, (table, schema) in likes.items():
             make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema)
         present = structures.read_schemas(connection, sorted(likes))
+        behind_at = cache(work.meta.locks.behind_at)  # thousands of shards have one structure
         for table, schema in view.schemas.items():
             target = view.targets[table]
-            _check_fit(work, instance, (table, target), schema, present[target])
+            behind = behind_at(target, schema.digest)
+            _check_fit(instance, Shard(instance.source.id, table), schema, (target, present[target]), behind)
         if work.task.task_mode.loads and instance.load.on_duplicate is OnDuplicate.ERROR:
             for target in likes:
                 _refuse_rows(work, connection, target)
 
 
-def _check_fit(work: Work, instance: Instance, names: tuple[TableId, TableId], schema: TableSchema,
-               present: TableSchema) -> None:  # fmt: skip
+def _check_fit(instance: Instance, shard: Shard, schema: TableSchema, into: tuple[TableId, TableSchema],
+               behind: tuple[Ran, ...]) -> None:  # fmt: skip
     """See that the target can take the rows of a shard; DDL that it has had since the shard was like it may differ."""
-    table, target = names
-    reshaping = instance.routing.reshaping(table)
-    behind = work.meta.locks.behind_at(target, schema.digest)
+    target, present = into
+    reshaping = instance.routing.reshaping(shard.table)
     reasons = unfit_reasons(present, schema, {each.column.lower() for each in reshaping.extracted})
     if reasons and not behind:
         raise TargetTableUnfit(str(target), "; ".join(reasons))
-    conversion(Shard(instance.source.id, table), schema, target, present, behind, reshaping)
+    conversion(shard, schema, target, present, behind, reshaping)
 
 
 def _refuse_rows(work: Work, connection: Connection, target: TableId) -> None:
@@ -208,15 +212,16 @@ def _is_ours(work: Work, target: TableId) -> bool:
 
 
 def _record(work: Work, source: str, location: Location, view: View) -> None:
-    for state in work.meta.structures.shards(source):
-        if state.shard.table not in view.schemas:
-            work.meta.structures.record(state.shard, state.target, location, None)
+    gone = [StructureChange(state.shard, state.target, location, None)
+            for state in work.meta.structures.shards(source) if state.shard.table not in view.schemas]  # fmt: skip
+    work.meta.structures.record_all(gone)
     for digest, schema in {schema.digest: schema for schema in view.schemas.values()}.items():
         assert work.meta.structures.put(schema) == digest
     work.meta.defaults.begin(source, location, view.defaults)
     work.meta.aside.begin(source, view.sequences)
-    for table, schema in view.schemas.items():
-        work.meta.structures.record(Shard(source, table), view.targets[table], location, schema.digest)
+    there = (StructureChange(Shard(source, table), view.targets[table], location, schema.digest)
+             for table, schema in view.schemas.items())  # fmt: skip
+    work.meta.structures.record_all(there)
     work.meta.locks.owe_late(source)
 
 

@@ -60,9 +60,13 @@ class Structures:
 
     def record(self, shard: Shard, target: TableId, location: Location, digest: str | None) -> None:
         """Let a shard have this structure from `location` on, outside a window (snapshot); idempotent."""
-        change = StructureChange(shard, target, location, digest)
+        self.record_all([StructureChange(shard, target, location, digest)])
+
+    def record_all(self, changes: Iterable[StructureChange]) -> None:
+        """Let shards have these structures, in one transaction: there may be thousands; idempotent."""
         with self._database.transaction() as connection:
-            record_change(connection, self._database.task, change, window=0)
+            for change in changes:
+                record_change(connection, self._database.task, change, window=0)
 
     def set_start(self, shard: Shard, start: Location) -> None:
         """Say that the dump holds all rows of the shard up to `start`: windows pass over those."""
