@@ -5,10 +5,12 @@ master) goes through spark-submit, which keeps bulk work and windows apart; `spa
 address) runs in the session of a Connect server. The code is the same: `spark_jobs/*.py`.
 """
 
+import contextlib
 import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parents[2]
 PLAIN_MASTER = "unshard_plain_master"
 """Id under which a master that the task file names outright is shown to the Spark provider."""
+TELL_SECONDS = 10.0
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -50,15 +53,42 @@ class BulkOperator(UnitOperator):
         with opened(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
                 return f"source {self.source} is {self.done} already"
-            if is_submitted(work.task.options.bulk_connection):
-                self._submit(work.task)
-            else:
-                self.run_here(work)
+            with self._told(work):
+                if is_submitted(work.task.options.bulk_connection):
+                    self._submit(work.task)
+                else:
+                    self.run_here(work)
             return as_json(progress(work, self.source))
 
     def run_here(self, work: "Work") -> None:
         """Run the unit in this process, on the session that it opens."""
         raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _told(self, work: "Work") -> Iterator[None]:
+        """Log how far the job is, now and then while it runs and once at its end."""
+        ended = threading.Event()
+        teller = threading.Thread(target=self._tell, args=(work, ended), name="progress", daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join(TELL_SECONDS)
+
+    def _tell(self, work: "Work", ended: threading.Event) -> None:
+        from unshard.errors import UnshardError
+
+        said, is_over = "", False
+        while not is_over:
+            is_over = ended.wait(TELL_SECONDS)
+            try:
+                text = told(work, self.source, self.done)
+            except UnshardError as error:
+                text = f"progress cannot be read: {error}"
+            if text and text != said:
+                self.log.info("%s", text)
+            said = text
 
     def on_kill(self) -> None:
         """Take the submitted application along when the task is stopped."""
@@ -144,16 +174,17 @@ def permanent_error(output: str) -> str | None:
 
 
 def progress(work: "Work", source: str) -> Mapping[str, Any]:
-    """Count the chunks of a source by what has happened to them."""
-    chunks = work.meta.chunks.of(source)
-    return {
-        "source": source,
-        "chunks": len(chunks),
-        "dumped": sum(chunk.state != "planned" for chunk in chunks),
-        "loaded": sum(chunk.state == "loaded" for chunk in chunks),
-        "rows": sum(chunk.rows for chunk in chunks),
-        "rows_loaded": sum(chunk.loaded_rows for chunk in chunks),
-    }
+    """Return how far dump and load of a source are."""
+    from unshard.units.status import full_progress
+
+    dump, load = full_progress(work.meta, [source])[source]
+    return {"source": source, "dump": dump, "load": load}
+
+
+def told(work: "Work", source: str, done: str) -> str:
+    """`source s1: dumped 3/8 chunks, 37.5 %, …`; empty before there are chunks."""
+    part = progress(work, source)["dump" if done == Dump.done else "load"]
+    return f"source {source}: {done} {part.done}/{part.chunks} chunks, {part}" if part.chunks else ""
 
 
 def _secrets(task: Task) -> Iterator[tuple[str, str]]:

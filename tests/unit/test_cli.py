@@ -13,10 +13,12 @@ import pytest
 import unshard
 from unshard.cli import app, main, progress
 from unshard.cli.commands import COMMANDS, COMMON, Command
-from unshard.cli.console import Answer, Console, amount, size, table
+from unshard.cli.console import Answer, Console, table
+from unshard.core.fullload import Progress
 from unshard.core.model import Location
+from unshard.core.numbers import amount, size
 from unshard.errors.config import UsageWrong
-from unshard.units.status import Progress, lag_bytes
+from unshard.units.status import lag_bytes
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
 
@@ -162,8 +164,11 @@ def shown(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
         reads.append(1)
         if len(reads) == 2:
             raise UsageWrong("the target is down for a moment", "run")
-        done = Progress(2, min(len(reads), 2), 1000 * len(reads))
-        return {"s1": (done, done), "old": (Progress(5, 5), Progress(5, 5))}
+        some = Progress(2, 1, 1000, 2048, 50, 200, 1024, 5)
+        dump, load = [(some, Progress(2)), (some, some), (Progress(2, 2, 2000, percent=100), some)][
+            min(len(reads), 3) - 1
+        ]
+        return {"s1": (dump, load), "old": (Progress(5, 5), Progress(5, 5))}
 
     with progress.Display(Console(given_out=out)) as display:
         display.follow(read)
@@ -176,15 +181,15 @@ def shown(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_progress_is_lines_where_no_terminal_is(monkeypatch) -> None:
     said = shown(io.StringIO(), monkeypatch)
-    assert "s1: dumped 1/2 chunks (1,000 rows), loaded 1/2 (1,000 rows)\n" in said
-    assert "s1: dumped 2/2" in said and "window 8\n" in said and "old" not in said
+    assert "s1: dumped 1/2 chunks, 50 %, 1,000 rows, 2.0 KiB, 200 rows/s, 1.0 KiB/s, 5 s left\n" in said
+    assert "s1: loaded 1/2 chunks, 50 %" in said and "window 8\n" in said and "old" not in said
     assert "\x1b" not in said
 
 
 def test_progress_is_bars_on_a_terminal(monkeypatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     said = shown(Terminal(), monkeypatch)
-    assert "\x1b" in said and "s1 dump" in said and "window 8" in said and "old" not in said
+    assert "\x1b" in said and "s1 dump" in said and "200 rows/s" in said and "window 8" in said and "old" not in said
 
 
 LOGS = {"b.000009": 500, "b.000010": 1000, "b.000011": 700}

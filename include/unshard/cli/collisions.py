@@ -4,9 +4,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from unshard.cli.console import Answer, Console, amount, table
+from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
 from unshard.core.collision import Found, RecordedCollision
+from unshard.core.numbers import amount
 from unshard.units.status import existing_meta
 
 HEADER = ("TARGET", "KEY", "SHARD", "OWNER", "FOUND IN", "STATE", "TIMES", "LAST")

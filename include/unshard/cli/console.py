@@ -101,18 +101,3 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 def _cell(value: object) -> str:
     return "-" if value is None or value == "" else " ".join(str(value).split())
-
-
-def amount(number: int) -> str:
-    """`1234567` → `1,234,567`."""
-    return f"{number:,}"
-
-
-def size(number: int) -> str:
-    """Bytes in the largest unit that leaves a number of at least 1."""
-    value = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from unshard.adapters.meta.orders import OperatorAction
-from unshard.cli.console import Answer, Console, amount, size
+from unshard.cli.console import Answer, Console
 from unshard.config import Task, load_task
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard
+from unshard.core.numbers import amount, size
 from unshard.units import coordinate
 from unshard.units.coordinate import LockView, MemberState
 from unshard.units.orders import listed, one_line, shard_argument

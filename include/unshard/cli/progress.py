@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from unshard.cli.console import Console, amount
+from unshard.cli.console import Console
+from unshard.core.fullload import Progress
 from unshard.errors import UnshardError
-from unshard.units.status import Progress
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -86,10 +86,10 @@ class Display:
     def _draw(self, figures: Figures) -> None:
         with self._lock:
             for source, (dump, load) in figures.items():
-                self._bar(f"{source} dump", dump.done, dump.chunks, f"{amount(dump.rows)} rows")
-                self._bar(f"{source} load", load.done, load.chunks, f"{amount(load.rows)} rows")
+                self._bar(f"{source} dump", dump.percent, 100, str(dump))
+                self._bar(f"{source} load", load.percent, 100, str(load))
 
-    def _bar(self, name: str, done: int, total: int, text: str) -> None:
+    def _bar(self, name: str, done: float, total: int, text: str) -> None:
         if name not in self._tasks:
             self._tasks[name] = self._bars.add_task(name, total=total, text="")
         self._bars.update(self._tasks[name], total=total or None, completed=done, text=text)
@@ -105,5 +105,7 @@ def _bars(console: Console) -> Any:
 
 
 def _words(source: str, dump: Progress, load: Progress) -> str:
-    return (f"{source}: dumped {dump.done}/{dump.chunks} chunks ({amount(dump.rows)} rows), "
-            f"loaded {load.done}/{load.chunks} ({amount(load.rows)} rows)")  # fmt: skip
+    """What is going on: the dump until it is done, then the load."""
+    dumps = dump.done < dump.chunks
+    step, now = ("dumped", dump) if dumps else ("loaded", load)
+    return f"{source}: {step} {now.done}/{now.chunks} chunks, {now}"

@@ -5,11 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, assert_never
 
-from unshard.cli.console import Answer, Console, amount, error_document
+from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.life import remove_first
 from unshard.cli.locks import lock_document, lock_lines
 from unshard.cli.progress import Display
 from unshard.config import Task, load_task
+from unshard.core.numbers import amount
 from unshard.units.run import LockTried, Note, Outcome, PhaseBegan, PhaseEnded, Trouble, Until, WindowDone
 from unshard.units.run import run as run_task
 from unshard.units.status import full_progress

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from unshard.adapters.meta.aside import PassedStatement
-from unshard.cli.console import Answer, Console, amount, error_document, size, table
+from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.life import halt_document
 from unshard.config import load_task
+from unshard.core.fullload import Progress
+from unshard.core.numbers import amount, size
+from unshard.core.progress import Phase
 from unshard.units.orders import one_line
-from unshard.units.status import Progress, SourceStatus, remarks
+from unshard.units.status import SourceStatus, remarks
 from unshard.units.status import status as read_status
 
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
@@ -28,6 +31,7 @@ def status(options: Namespace, console: Console) -> Answer:
     lines = [f"task {task.name} is {told.halt}; `unshard resume {options.task}` lets it go on"] if told.halt else []
     lines += table(HEADER, map(_row, sources))
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
+    lines += [_full(each) for each in sources if each.dump.chunks and each.phase.order < Phase.LOADED.order]
     lines += map(_held, (each for each in sources if each.held_since))
     lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "
               f"shard: {one_line(each.passed.text)}" for each in told.passed]  # fmt: skip
@@ -82,6 +86,12 @@ def _row(each: SourceStatus) -> tuple[object, ...]:
     )
 
 
+def _full(each: SourceStatus) -> str:
+    """`source s1: dumped 45 %, 120,000 rows, 3.1 MiB, 30,000 rows/s, 1.2 MiB/s, 2 min left`."""
+    is_dumped = each.phase.order >= Phase.DUMPED.order
+    return f"source {each.source}: {f'loaded {each.load}' if is_dumped else f'dumped {each.dump}'}"
+
+
 def _held(each: SourceStatus) -> str:
     """`source s1: 120 rows (4.1 kB) are held, the oldest since 2026-01-01 00:00:00 UTC`."""
     what = f"{amount(each.rows_held)} rows ({size(each.bytes_held)})"
@@ -94,7 +104,7 @@ def _collisions(each: SourceStatus, task: str) -> str:
 
 
 def _done(progress: Progress) -> str | None:
-    """`3/8 chunks, 120,000 rows`."""
+    """`37.5 %, 3/8 chunks, 120,000 rows`."""
     if not progress.chunks:
         return None
-    return f"{progress.done}/{progress.chunks} chunks, {amount(progress.rows)} rows"
+    return f"{progress.percent:g} %, {progress.done}/{progress.chunks} chunks, {amount(progress.rows)} rows"

@@ -5,11 +5,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from unshard.cli.console import Answer, Console, amount
+from unshard.cli.console import Answer, Console
 from unshard.cli.progress import Display
 from unshard.config import load_task
 from unshard.core.differences import Difference
 from unshard.core.model import TableId
+from unshard.core.numbers import amount
 from unshard.errors.config import UsageWrong
 from unshard.units.validate import Chunked, Settings, Verdict
 from unshard.units.validate import validate as compare

@@ -126,6 +126,8 @@ class DumpOptions:
     threads: int
     chunk_rows: int
     consistency: Consistency
+    rate: int = 0
+    """Bytes per second; 0: without a limit."""
 
 
 @dataclass(frozen=True, slots=True)

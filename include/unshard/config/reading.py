@@ -223,8 +223,9 @@ def _defaults(block: Block, place: Place) -> Values:
 
 def _dump(instance: Values, settings: Values) -> DumpOptions:
     return DumpOptions(
-        instance["mydumper-thread"] or settings["threads"], settings["rows"] or sys.maxsize, _consistency(settings)
-    )
+        instance["mydumper-thread"] or settings["threads"], settings["rows"] or sys.maxsize, _consistency(settings),
+        settings["rate-limit"] or 0,
+    )  # fmt: skip
 
 
 def _consistency(settings: Values) -> Consistency:

@@ -1,7 +1,7 @@
 """Declared keys of dump, load and sync: DM's `mydumpers`, `loaders`, `syncers`, `validators`."""
 
 from unshard.config.declare import BY_GTID, Block, Ignored, Key, Later
-from unshard.config.kinds import boolean, choice, integer, text, words
+from unshard.config.kinds import boolean, choice, integer, size, text, words
 from unshard.config.model import Consistency, ImportMode, OnDuplicate, Validation
 
 PHYSICAL = "the physical import"
@@ -43,6 +43,8 @@ MYDUMPER = Block(
             "`flush` are the same here: every table is read in one piece, in a consistent snapshot of its own, from "
             "which its binlog counts; it is not resumable inside a table.",
             Consistency.AUTO),
+        Key("rate-limit", size(), "Bytes of rows that all threads of a source read in a second together, like `20MiB`: "
+            "for a source that has other work. Windows and the relay are not limited.", shown="no limit"),
         Key("extra-args", text(), "Only `--consistency` with a value of the key above.", ""),
         Later("where", "a dump of some rows only"),
         Ignored("mydumper-path", "there is no mydumper; Spark reads the tables"),

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from unshard.core.fullload import Finished, Part
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.window import Plan
 
@@ -70,6 +71,24 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """When a piece of work ended and how long it took."""
+
+    ended: datetime
+    millis: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPace:
+    """How heavy a chunk is and when it was worked at; None while it was not."""
+
+    weight: int = 1
+    """Its share of the table's bytes when it was planned; never changes."""
+    dumped: Timing | None = None
+    loaded: Timing | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of one shard that is dumped to one file and loaded in one transaction."""
 
@@ -88,7 +107,26 @@ class Chunk:
     """Relative to the storage path."""
     rows: int = 0
     bytes: int = 0
+    """Of the values of its rows, as the source sent them."""
     loaded_rows: int = 0
+    pace: ChunkPace = ChunkPace()
+
+    @property
+    def as_dumped(self) -> Part:
+        """What the chunk is to the progress of the dump."""
+        return Part(self.pace.weight, self._finished(self.rows, self.pace.dumped, self.state is not ChunkState.PLANNED))
+
+    @property
+    def as_loaded(self) -> Part:
+        """What the chunk is to the progress of the load."""
+        done = self.state is ChunkState.LOADED
+        return Part(self.pace.weight, self._finished(self.loaded_rows, self.pace.loaded, done))
+
+    def _finished(self, rows: int, timing: Timing | None, done: bool) -> Finished | None:
+        if not done:
+            return None
+        return Finished(rows, self.bytes, timing.ended.timestamp(), timing.millis / 1000) if timing else (
+            Finished(rows, self.bytes))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

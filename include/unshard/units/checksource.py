@@ -101,7 +101,8 @@ def _ask(instance: Instance, connection: Connection, is_loaded: bool) -> Checked
     if instance.start is not None and not is_loaded:
         gone = _start_gone(connection, source, instance.start.file)
         items += verdict("meta_position", place, gone, str(instance.start))
-    return Checked(tuple(items), found, schemas, values, _bytes(connection, found.targets))
+    size = sum(structures.table_sizes(connection, found.targets).values())
+    return Checked(tuple(items), found, schemas, values, size)
 
 
 def variables(connection: Connection) -> dict[str, str]:
@@ -212,16 +213,6 @@ def _referring(connection: Connection, tables: Mapping[TableId, TableId]) -> lis
         "SELECT DISTINCT CONSTRAINT_SCHEMA, TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS ORDER BY 1, 2"
     ))  # fmt: skip
     return [table for schema, name in rows if (table := TableId(schema, name)) in tables]
-
-
-def _bytes(connection: Connection, tables: Mapping[TableId, TableId]) -> int:
-    total = 0
-    for schema in {table.schema for table in tables}:
-        rows = mysql.query(connection, (
-            "SELECT TABLE_NAME, COALESCE(DATA_LENGTH, 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
-        ), (schema,))  # fmt: skip
-        total += sum(int(size) for name, size in rows if TableId(schema, name) in tables)
-    return total
 
 
 def _table_items(

@@ -26,13 +26,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from unshard.adapters import mysql, upstream
+from unshard.adapters import mysql, structures, upstream
 from unshard.adapters.meta.presence import dump_of
 from unshard.adapters.spark import map_items
 from unshard.config import Consistency
 from unshard.core.chunks import Key, is_chunked, pack_key, ranges, walked_columns
-from unshard.core.model import Location, Shard, TableSchema, shape_of
-from unshard.core.progress import Chunk, ChunkState, Phase
+from unshard.core.fullload import weights
+from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
+from unshard.core.progress import Chunk, ChunkPace, ChunkState, Phase
 from unshard.core.window import ShardState
 from unshard.errors.source import NoSnapshot, StructureChanged
 from unshard.units.dumping import DumpJob, Piece, dump_piece, plan_bounds, start_of
@@ -121,9 +122,11 @@ def dump_again(work: Work, state: ShardState) -> None:
 
 
 def _job(work: Work, source: str, schemas: dict[str, TableSchema]) -> DumpJob:
-    rows = work.task.instance(source).dump.chunk_rows
+    options = work.task.instance(source).dump
+    if options.rate:
+        work.meta.rates.begin(source)
     return DumpJob(source, work.sources[source], work.target, work.task.meta_schema, work.task.name, work.storage,
-                   dump_folder(source), rows, schemas)  # fmt: skip
+                   dump_folder(source), options.chunk_rows, schemas, options.rate)  # fmt: skip
 
 
 def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Chunk, ...]:
@@ -131,7 +134,8 @@ def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Ch
     new = [state for state in shards if state.shard not in have]
     walked = [state for state in new if _is_walked(work, job, job.schemas[state.structure])]
     bounds = dict(_walk(work, job, walked))
-    chunks = [chunk for state in new for chunk in _chunks(state, bounds.get(state.shard, ()))]
+    sizes = _sizes(work, job.source, new)
+    chunks = [chunk for state in new for chunk in _chunks(state, bounds.get(state.shard, ()), sizes[state.shard.table])]
     return work.meta.chunks.plan(job.source, chunks)
 
 
@@ -151,9 +155,18 @@ def _walk(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> Iterator[tu
         yield from zip((state.shard for state in shards), tables, strict=True)
 
 
-def _chunks(state: ShardState, bounds: Sequence[Key]) -> Iterable[Chunk]:
-    for number, span in enumerate(ranges(bounds), 1):
-        yield Chunk(0, state.shard, state.target, number, pack_key(span.lower), pack_key(span.upper))
+def _sizes(work: Work, source: str, shards: Sequence[ShardState]) -> dict[TableId, int]:
+    """Return about how many bytes each table has: what its chunks weigh."""
+    tables = [state.shard.table for state in shards]
+    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        return structures.table_sizes(connection, tables)
+
+
+def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chunk]:
+    spans = ranges(bounds)
+    for number, (span, weight) in enumerate(zip(spans, weights(size, len(spans)), strict=True), 1):
+        yield Chunk(0, state.shard, state.target, number, pack_key(span.lower), pack_key(span.upper),
+                    pace=ChunkPace(weight))  # fmt: skip
 
 
 def _piece(chunk: Chunk, shards: Sequence[ShardState], schemas: dict[str, TableSchema], work: Work) -> Piece:

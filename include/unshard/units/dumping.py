@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
 from unshard.adapters.snapshot import begin_snapshot
+from unshard.adapters.target.lines import content_of
 from unshard.adapters.textrows import expression, prepare, read_rows, schema_of
 from unshard.core.checksum import KeyRange, condition
 from unshard.core.chunks import Key, key_index, next_bound, unpack_key, walked_columns
@@ -41,6 +43,8 @@ class DumpJob:
     folder: str
     chunk_rows: int
     schemas: Mapping[str, TableSchema]
+    rate: int = 0
+    """Bytes per second that all readers of the source may read together; 0: as fast as they can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +84,34 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
     """Read one chunk into a file of its own and mark it as dumped; yields nothing."""
     piece = Piece.from_json(item)
     path = f"{job.folder}/{piece.chunk:08d}-{uuid.uuid4().hex[:8]}.parquet"
+    meta, began = _meta(job.target, job.meta_schema, job.task), time.monotonic()
     with _connected(job, piece.table) as connection:
         start = begin_snapshot(connection, job.source).location if piece.whole else None
         schema = job.schemas[piece.structure]
         arrow = schema_of(schema.written).with_metadata(_metadata(start))
-        written = job.storage.write_batches(path, arrow, _rows(connection, piece, schema))
-    if not _meta(job.target, job.meta_schema, job.task).chunks.dumped(piece.chunk, path, written.rows, written.bytes):
+        taken = _Taken(job, meta)
+        written = job.storage.write_batches(path, arrow, taken.counted(_rows(connection, piece, schema)))
+    millis = int(1000 * (time.monotonic() - began))
+    if not meta.chunks.dumped(piece.chunk, path, written.rows, taken.bytes, millis):
         job.storage.delete(path)
     return ()
+
+
+class _Taken:
+    """Counts the bytes of values that come from the source, and keeps them within its rate."""
+
+    def __init__(self, job: DumpJob, meta: Meta) -> None:
+        self.bytes = 0
+        self._job, self._meta = job, meta
+
+    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches; the server waits with the next rows while we wait with reading them."""
+        for batch in batches:
+            size = sum(len(content_of(column)) for column in batch.columns)
+            self.bytes += size
+            if self._job.rate:
+                time.sleep(self._meta.rates.take(self._job.source, size, self._job.rate))
+            yield batch
 
 
 @cache

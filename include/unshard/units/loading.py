@@ -69,6 +69,10 @@ class LoadJob:
     def chunk_table(self) -> str:
         return mysql.table_name(TableId(self.meta_schema, "load_chunk"))
 
+    @cached_property
+    def pace_table(self) -> str:
+        return mysql.table_name(TableId(self.meta_schema, "chunk_pace"))
+
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
@@ -125,6 +129,7 @@ def _repeated(job: LoadJob, parcel: Parcel, once: Callable[[Connection, LoadJob,
 
 
 def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
+    began = time.monotonic()
     if not _is_waiting(connection, job, parcel):
         connection.rollback()
         return
@@ -132,6 +137,7 @@ def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
     for batch in _batches(job, parcel):
         loaded += _write(connection, job, parcel, plan, batch)
     _mark(connection, job, parcel, ChunkState.LOADED, loaded.sent - loaded.skipped)
+    _time(connection, job, parcel, int(1000 * (time.monotonic() - began)))
     mysql.query(connection, "COMMIT")
 
 
@@ -192,6 +198,11 @@ def _mark(connection: Connection, job: LoadJob, parcel: Parcel, state: ChunkStat
         " WHERE task = %s AND id = %s"
     )
     mysql.query(connection, sql, (state.value, rows, job.task, parcel.chunk))
+
+
+def _time(connection: Connection, job: LoadJob, parcel: Parcel, millis: int) -> None:
+    sql = f"UPDATE {job.pace_table} SET loaded_at = UTC_TIMESTAMP(6), load_millis = %s WHERE task = %s AND id = %s"  # noqa: S608
+    mysql.query(connection, sql, (millis, job.task, parcel.chunk))
 
 
 def _write(connection: Connection, job: LoadJob, parcel: Parcel, plan: Conversion, batch: pa.RecordBatch) -> Loaded:

@@ -15,22 +15,13 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.meta.aside import PassedStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
 from unshard.core.collision import CollisionState
+from unshard.core.fullload import NOTHING_YET, Progress, progress_of
 from unshard.core.halt import Halt
 from unshard.core.model import Location
-from unshard.core.progress import Chunk, ChunkState, Phase
+from unshard.core.progress import Chunk, Phase
 from unshard.errors import UnshardError
 from unshard.errors.source import ServerError
 from unshard.units.coordinate import LockView, views
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How much of the dump or of the load is done."""
-
-    chunks: int = 0
-    done: int = 0
-    rows: int = 0
-    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +40,8 @@ class SourceStatus:
     """Rows that wait behind a DDL now."""
     shards: int = 0
     shards_held: int = 0
-    dump: Progress = Progress()
-    load: Progress = Progress()
+    dump: Progress = NOTHING_YET
+    load: Progress = NOTHING_YET
     error: UnshardError | None = None
     bytes_held: int = 0
     held_since: datetime | None = None
@@ -159,10 +150,7 @@ def known(meta: Meta | None, source: str) -> SourceStatus:
 
 
 def _progress(chunks: Sequence[Chunk]) -> tuple[Progress, Progress]:
-    dumped = [chunk for chunk in chunks if chunk.state is not ChunkState.PLANNED]
-    loaded = [chunk for chunk in chunks if chunk.state is ChunkState.LOADED]
-    dump = Progress(len(chunks), len(dumped), sum(c.rows for c in dumped), sum(c.bytes for c in dumped))
-    return dump, Progress(len(chunks), len(loaded), sum(c.loaded_rows for c in loaded), sum(c.bytes for c in loaded))
+    return progress_of([chunk.as_dumped for chunk in chunks]), progress_of([chunk.as_loaded for chunk in chunks])
 
 
 def _last_time(meta: Meta | None, source: str) -> int | None:

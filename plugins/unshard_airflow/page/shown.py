@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from unshard.core.numbers import lasting
 from unshard_airflow.masking import refusal, statement
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -30,13 +31,7 @@ def html(template: str, values: Mapping[str, Any]) -> str:
 
 def age(since: datetime, now: datetime | None = None) -> str:
     """`12 s`, `3 min`, `2 h 5 min`, `4 d 2 h`."""
-    seconds = max(0, int(((now or datetime.now(UTC)) - since).total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{seconds} s"
+    return lasting(max(0, int(((now or datetime.now(UTC)) - since).total_seconds())))
 
 
 def moment(at: datetime | None) -> str:
@@ -65,6 +60,6 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    for show in (statement, refusal, age, moment, amount, size):
+    for show in (statement, refusal, age, lasting, moment, amount, size):
         made.filters[show.__name__] = show
     return made

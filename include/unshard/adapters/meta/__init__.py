@@ -16,6 +16,7 @@ from unshard.adapters.meta.lateindexes import LateIndexes
 from unshard.adapters.meta.locks import Locks
 from unshard.adapters.meta.orders import Orders
 from unshard.adapters.meta.presence import Presence
+from unshard.adapters.meta.rates import Rates
 from unshard.adapters.meta.removal import Removal
 from unshard.adapters.meta.sources import Checkpoints, Sources
 from unshard.adapters.meta.structures import Structures
@@ -38,6 +39,7 @@ class Meta:
         self.defaults = Defaults(self._database)
         self.aside = Aside(self._database)
         self.chunks = Chunks(self._database)
+        self.rates = Rates(self._database)
         self.late_indexes = LateIndexes(self._database)
         self.collisions = Collisions(self._database)
         self.windows = Windows(self._database)

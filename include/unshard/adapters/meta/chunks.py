@@ -1,21 +1,21 @@
-"""The chunks of the full load: what is dumped to which file, and what of it is loaded."""
+"""The chunks of the full load: what is dumped to which file, what of it is loaded, and how long that took."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import case, delete, func, insert, select, update
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.rows import AnyRow, matches, shard_columns, shard_of, target_columns, target_of
 from unshard.adapters.meta.sources import lock_source
 from unshard.core.model import Shard, TableId
-from unshard.core.progress import Chunk, ChunkState
+from unshard.core.progress import Chunk, ChunkPace, ChunkState, Timing
 from unshard.errors.target import ChunkGone
 
-L = tables.load_chunk
+L, P = tables.load_chunk, tables.chunk_pace
 
 
 class Chunks:
@@ -30,18 +30,26 @@ class Chunks:
             lock_source(connection, self._database.task, source)
             have = {shard_of(row) for row in connection.execute(self._of(source))}
             now = connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
-            rows = [self._row(chunk, now) for chunk in chunks if chunk.shard not in have]
-            if rows:
-                connection.execute(insert(L), rows)
-            return tuple(map(_chunk, connection.execute(self._of(source))))
+            new = {(chunk.shard, chunk.number): chunk for chunk in chunks if chunk.shard not in have}
+            if new:
+                connection.execute(insert(L), [self._row(chunk, now) for chunk in new.values()])
+            stored = tuple(map(_chunk, connection.execute(self._of(source))))
+            self._weigh(connection, [(each.id, new[each.shard, each.number].pace.weight) for each in stored
+                                     if (each.shard, each.number) in new])  # fmt: skip
+            return tuple(map(_chunk, connection.execute(self._of(source)))) if new else stored
 
-    def dumped(self, chunk_id: int, path: str, rows: int, bytes: int) -> bool:
+    def dumped(self, chunk_id: int, path: str, rows: int, bytes: int, millis: int = 0) -> bool:
         """Record the file of a chunk; False when the chunk was not waiting for one any more."""
         values = {"state": ChunkState.DUMPED.value, "path": path, "row_count": rows, "bytes": bytes,
                   "updated_at": tables.NOW}  # fmt: skip
         where = L.c.task == self._database.task, L.c.id == chunk_id, L.c.state == ChunkState.PLANNED.value
+        timing = {"dumped_at": tables.NOW, "dump_millis": millis}
         with self._database.transaction() as connection:
-            return connection.execute(update(L).where(*where).values(values)).rowcount == 1
+            if connection.execute(update(L).where(*where).values(values)).rowcount != 1:
+                return False
+            mine = P.c.task == self._database.task, P.c.id == chunk_id
+            connection.execute(update(P).where(*mine).values(timing))
+            return True
 
     def of(self, source: str) -> tuple[Chunk, ...]:
         """Return the chunks of a source in the order of shards and numbers."""
@@ -62,22 +70,34 @@ class Chunks:
         with self._database.transaction() as connection:
             lock_source(connection, self._database.task, shard.source)
             mine = L.c.task == self._database.task, matches(L, shard_columns(shard))
-            old = tuple(map(_chunk, connection.execute(select(L).where(*mine).with_for_update())))
+            old = tuple(map(_chunk, connection.execute(_joined().where(*mine).with_for_update())))
             if any(chunk.state is ChunkState.LOADED for chunk in old):
                 raise ChunkGone(str(shard), old[0].number)
+            connection.execute(self._paces_of(*mine))
             connection.execute(delete(L).where(*mine))
             now = connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
-            connection.execute(insert(L).values(self._row(Chunk(0, shard, target, 1, None, None), now)))
+            done = connection.execute(insert(L).values(self._row(Chunk(0, shard, target, 1, None, None), now)))
+            self._weigh(connection, [(int(done.lastrowid), sum(chunk.pace.weight for chunk in old))])
             return old
 
     def clear(self, source: str) -> None:
         """Forget the chunks of a source, to dump it anew."""
+        mine = L.c.task == self._database.task, L.c.source == source
         with self._database.transaction() as connection:
-            connection.execute(delete(L).where(L.c.task == self._database.task, L.c.source == source))
+            connection.execute(self._paces_of(*mine))
+            connection.execute(delete(L).where(*mine))
 
     def _of(self, source: str) -> Any:
         where = L.c.task == self._database.task, L.c.source == source
-        return select(L).where(*where).order_by(L.c.shard_schema, L.c.shard_table, L.c.number)
+        return _joined().where(*where).order_by(L.c.shard_schema, L.c.shard_table, L.c.number)
+
+    def _weigh(self, connection: Connection, weights: Sequence[tuple[int, int]]) -> None:
+        if weights:
+            rows = [{"task": self._database.task, "id": number, "weight": weight} for number, weight in weights]
+            connection.execute(insert(P), rows)
+
+    def _paces_of(self, *where: Any) -> Any:
+        return delete(P).where(P.c.task == self._database.task, P.c.id.in_(select(L.c.id).where(*where)))
 
     def _row(self, chunk: Chunk, now: datetime | None) -> dict[str, Any]:
         return {
@@ -88,6 +108,12 @@ class Chunks:
         }  # fmt: skip
 
 
+def _joined() -> Any:
+    """Return the query for chunks; those that an older version planned have no pace."""
+    paces = P.c.weight, P.c.dumped_at, P.c.dump_millis, P.c.loaded_at, P.c.load_millis
+    return select(L, *paces).outerjoin(P, (P.c.task == L.c.task) & (P.c.id == L.c.id))
+
+
 def _bound(value: Any) -> str | None:
     return None if value is None else json.dumps(value)
 
@@ -95,4 +121,12 @@ def _bound(value: Any) -> str | None:
 def _chunk(row: AnyRow) -> Chunk:
     lower, upper = (None if text is None else json.loads(text) for text in (row.lower_bound, row.upper_bound))
     return Chunk(row.id, shard_of(row), target_of(row), row.number, lower, upper, ChunkState(row.state), row.path,
-                 row.row_count, row.bytes, row.loaded_rows)  # fmt: skip
+                 row.row_count, row.bytes, row.loaded_rows, _pace(row))  # fmt: skip
+
+
+def _pace(row: AnyRow) -> ChunkPace:
+    return ChunkPace(row.weight or 1, _timing(row.dumped_at, row.dump_millis), _timing(row.loaded_at, row.load_millis))
+
+
+def _timing(ended: datetime | None, millis: int | None) -> Timing | None:
+    return None if ended is None else Timing(ended, millis or 0)

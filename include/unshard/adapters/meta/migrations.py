@@ -137,6 +137,13 @@ _HALT = (
            "reason LONGTEXT NOT NULL", f"halted_at {MOMENT} NOT NULL", "PRIMARY KEY (task)"),
 )  # fmt: skip
 
+_FULL_LOAD = (
+    _table("chunk_pace", TASK, "id BIGINT NOT NULL", "weight BIGINT NOT NULL", f"dumped_at {MOMENT}",
+           "dump_millis BIGINT", f"loaded_at {MOMENT}", "load_millis BIGINT", "PRIMARY KEY (task, id)"),
+    _table("dump_rate", TASK, f"source {ID}", "paid DOUBLE NOT NULL", "bytes BIGINT NOT NULL",
+           "waited DOUBLE NOT NULL", "PRIMARY KEY (task, source)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -145,4 +152,5 @@ MIGRATIONS = (
     Migration(5, "collisions", _COLLISIONS),
     Migration(6, "large windows in several transactions", _STEPS),
     Migration(7, "tasks that are halted", _HALT),
+    Migration(8, "speed of the full load, limit of the dump", _FULL_LOAD),
 )

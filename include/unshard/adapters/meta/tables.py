@@ -7,7 +7,7 @@ are utf8mb4_bin. JSON is LONGTEXT, because TiDB, MySQL and MariaDB disagree on t
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, TypeDecorator, func
+from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, TypeDecorator, func
 from sqlalchemy.dialects.mysql import DATETIME, LONGTEXT, TINYINT
 from sqlalchemy.engine import Dialect
 
@@ -103,6 +103,14 @@ load_chunk = Table(
     Column("row_count", BigInteger), Column("bytes", BigInteger), Column("loaded_rows", BigInteger),
     Column("updated_at", Moment),
 )  # fmt: skip
+
+chunk_pace = Table(
+    "chunk_pace", metadata, _key("task"), _number("id"), Column("weight", BigInteger), Column("dumped_at", Moment),
+    Column("dump_millis", BigInteger), Column("loaded_at", Moment), Column("load_millis", BigInteger),
+)  # fmt: skip
+
+dump_rate = Table("dump_rate", metadata, _key("task"), _key("source"), Column("paid", Double),
+                  Column("bytes", BigInteger), Column("waited", Double))  # fmt: skip
 
 late_index = Table("late_index", metadata, _key("task"), _key("target_schema"), _key("target_table"),
                    Column("indexes", LONGTEXT), Column("noted_at", Moment))  # fmt: skip
