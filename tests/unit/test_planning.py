@@ -76,9 +76,9 @@ def effects(statement: Statement, present) -> Sequence[Effect]:
 
 
 def plan(segments: Sequence[Segment], shards: Sequence[ShardState], size: int = 10 * SIZE, **rules: object) -> Plan:
-    target_of = {T1: TARGET, T2: TARGET}.get
+    given = {"target_of": {T1: TARGET, T2: TARGET}.get, "effects": effects, "window_bytes": size} | rules
     begins = segments[0].begins if segments else at(0)
-    return plan_window("s1", 5, begins, segments, shards, PlanRules(target_of, effects, size, **rules))  # type: ignore[arg-type]
+    return plan_window("s1", 5, begins, segments, shards, PlanRules(**given))  # type: ignore[arg-type]
 
 
 def holds(made: Plan) -> list[tuple[str, str, str, int | None]]:

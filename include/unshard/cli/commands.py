@@ -154,6 +154,28 @@ COMMANDS = (
         "unshard.cli.orders", "0 dropped, 1 error or not confirmed",
     ),
     Command(
+        "ddl", "skip, replace or precede a statement of a source's binlog, by position, GTID or present error",
+        "unshard ddl skip shop.yaml --source s1 --at mysql-bin.000003:1234 --reason 'was run by hand'",
+        (
+            Argument(("action",), "what to do: skip the statement, replace it, inject others before it; take back an"
+                     " order; list all", {"choices": ("skip", "replace", "inject", "revert", "list")}),
+            TASK,
+            Argument(("--source",), "whose binlog; may be left out if the task has one source", {"metavar": "SOURCE"}),
+            Argument(("--all-sources",), "with --current: every source that cannot go on", {"action": "store_true"}),
+            Argument(("--at",), "where the statement begins, as SHOW BINLOG EVENTS and `unshard status` name it",
+                     {"metavar": "FILE:POSITION", "default": ""}),
+            Argument(("--gtid",), "GTID of the statement", {"metavar": "GTID", "default": ""}),
+            Argument(("--current",),
+                     "the statement that the source cannot get past, or whose lock has an error or a reason",
+                     {"action": "store_true"}),
+            Argument(("--sql",), "a statement; repeat it for several, in order",
+                     {"action": "append", "default": [], "metavar": "STATEMENT"}),
+            Argument(("--order",), "revert: number of the order", {"type": _number(1), "metavar": "N"}),
+            *ORDER,
+        ),
+        "unshard.cli.ddl", "0 done, 1 error or not confirmed; list: 0 no order waits, 3 some wait",
+    ),
+    Command(
         "validate", "compare the union of the shards with the target, row by row",
         "unshard validate shop.yaml --table shop.orders",
         (

@@ -27,6 +27,7 @@ structure behind it is unknown, so is that of the rows and the DDL that follow; 
 | is refused by the target on an empty table                  | with the target's words, structure unknown    |
 | stands behind one whose structure is unknown                | without a reason; settled with that one       |
 | creates a shard unlike any of its group, or an unknown one  | with a reason, as a DDL of this shard alone   |
+| has an order of an operator (core.ddlorders)                | not at all (skip), or as what the order says  |
 | replaces a shard that waits by one unlike it (OR REPLACE)   | the same, behind what waits                   |
 
 A statement that cannot be read is put before an operator for the shards that it may concern; if it can concern none it
@@ -42,6 +43,7 @@ from itertools import takewhile
 from typing import assert_never
 
 from unshard.core.ddlnames import without_strings
+from unshard.core.ddlorders import Kind, StatementOrder, counted, order_for, require_changes, skipped
 from unshard.core.effects import (
     Coordinated,
     Effect,
@@ -64,6 +66,7 @@ from unshard.core.window import (
     Disposition,
     Drop,
     HeldFile,
+    Obeyed,
     Passed,
     Plan,
     QueueEntry,
@@ -89,6 +92,12 @@ class PlanRules:
     force_safe: bool = False
     sequences: frozenset[TableId] = frozenset()
     """What is a sequence on the source at the checkpoint."""
+    orders: tuple[StatementOrder, ...] = ()
+    """Orders about statements that no window has met."""
+    ordered: Effects | None = None
+    """As `effects`, without the task's filters: an order comes before them."""
+    history: str = ""
+    """The GTIDs up to the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,7 @@ class _Walk:
     passed: tuple[Segment, ...] = ()
     unread: tuple[Passed, ...] = ()
     sequences: frozenset[TableId] = frozenset()
+    obeyed: tuple[Obeyed, ...] = ()
 
 
 def plan_window(source: str, number: int, checkpoint: Location, segments: Sequence[Segment],
@@ -133,6 +143,7 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
         max((segment.last_time for segment in walk.passed), default=0), walk.ignored, walk.renames,
         drops, walk.passed_rows, walk.unread,
         tuple(sorted(walk.sequences)) if walk.sequences != rules.sequences else None,
+        walk.obeyed, tuple(order.number for order in rules.orders),
     )  # fmt: skip
 
 
@@ -212,6 +223,7 @@ def _weight(segment: Segment, rules: PlanRules) -> int:
 
 
 def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk:
+    order = order_for(rules.orders, segment, walk.passed[-1].gtid if walk.passed else rules.history)
     walk = replace(walk, passed=(*walk.passed, segment))
     if segment.statement is None:
         walk = replace(walk, passed_rows=walk.passed_rows + _passed_rows(walk, segment, rules))
@@ -219,15 +231,29 @@ def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk
     present = {table: state.structure for table, state in walk.shards.items() if not state.has_left}
     before, after = walk.sequences, followed(walk.sequences, segment.statement, present)
     walk = replace(walk, sequences=after)
-    for effect in rules.effects(segment.statement, present):
+    if order is not None:
+        obeyed = Obeyed(order.number, segment.begins, without_strings(segment.statement.text))
+        walk = replace(walk, obeyed=(*walk.obeyed, obeyed))
+    for effect in _effects(segment.statement, present, order, rules):
         if isinstance(effect, PassedOver):
             unread = Passed(Location(segment.file, segment.end), without_strings(segment.statement.text))
             walk = replace(walk, unread=(*walk.unread, unread))
             continue
         target = rules.target_of(effect.table)
         if target is not None and not is_about_sequence(effect, before, after):
-            walk = _apply(walk, effect, _Site(Shard(source, effect.table), target, segment, segment.statement))
+            walk = _apply(walk, effect, _Site(Shard(source, effect.table), target, segment, segment.statement, order))
     return walk
+
+
+def _effects(statement: Statement, present: Mapping[TableId, str], order: StatementOrder | None,
+             rules: PlanRules) -> Sequence[Effect | PassedOver]:  # fmt: skip
+    if order is None:
+        return rules.effects(statement, present)
+    effects = (rules.ordered or rules.effects)(statement, present)
+    if order.kind is Kind.SKIP:
+        return skipped(effects)
+    require_changes(order, effects, statement.text)
+    return effects
 
 
 def _passed_rows(walk: _Walk, segment: Segment, rules: PlanRules) -> int:
@@ -284,6 +310,7 @@ class _Site:
     target: TableId
     segment: Segment
     statement: Statement
+    order: StatementOrder | None = None
 
     @property
     def location(self) -> Location:
@@ -325,6 +352,9 @@ def _coordinate(walk: _Walk, effect: Coordinated | Undecided, site: _Site) -> _W
     entry = QueueEntry(site.shard, site.target, state.last_seq + 1, site.location, site.statement, effect.routed,
                        effect.agreement, state.structure, effect.after,
                        reason=effect.reason if isinstance(effect, Undecided) else "")  # fmt: skip
+    if site.order is not None and site.order.kind is not Kind.SKIP:
+        group = [other.shard.table for other in (*walk.shards.values(), *walk.peers) if other.target == site.target]
+        entry = counted(site.order, entry, group)
     change = StructureChange(site.shard, site.target, site.location, effect.after)
     return _set(walk, _queue(state, (entry,), effect.after), (entry,), change)
 

@@ -194,6 +194,17 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
+class Obeyed:
+    """An operator's order about a statement (core.ddlorders) that the window meets."""
+
+    number: int
+    location: Location
+    """Where the statement begins."""
+    text: str
+    """The statement, without its strings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that one window of one source will do, in order: release, read, commit, rename."""
 
@@ -221,6 +232,10 @@ class Plan:
     unread: tuple[Passed, ...] = ()
     sequences: tuple[TableId, ...] | None = None
     """All sequences of the source behind the window; None: the same as before."""
+    obeyed: tuple[Obeyed, ...] = ()
+    """Orders about statements of the window."""
+    orders: tuple[int, ...] = ()
+    """All orders that waited when it was planned."""
 
     @property
     def is_empty(self) -> bool:

@@ -89,9 +89,10 @@ class Routes(Protocol):
 class DdlEffects:
     """Answers for one source; fits as `PlanRules.effects`."""
 
-    def __init__(self, shadow: Shadow, structures: Structures, routing: Routes) -> None:
+    def __init__(self, shadow: Shadow, structures: Structures, routing: Routes, *, filters: bool = True) -> None:
+        """`filters`: whether the task's event filters are asked."""
         self._shadow, self._structures, self._routing = shadow, structures, routing
-        self._target_of = routing.target_of
+        self._target_of, self._filters = routing.target_of, filters
 
     def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect | PassedOver, ...]:
         """Return what the statement does to routed tables; `present` has their structures before it."""
@@ -104,6 +105,8 @@ class DdlEffects:
 
     def _is_ignored(self, table: TableId, event: Event) -> bool:
         """Whether the task's filters ignore a change; raises where they ask for an error."""
+        if not self._filters:
+            return False
         judged = self._routing.events.judge(table, event)
         if judged.action is Action.ERROR:
             raise DdlFiltered(judged.rule, str(table) if table.name else table.schema, event.text)

@@ -134,6 +134,9 @@ def next_plan(work: Work, source: str) -> Plan:
         safe_until=state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.aside.sequences(source),
+        orders=work.meta.statement_orders.waiting(source),
+        ordered=DdlEffects(work.shadow, work.meta.structures, instance.routing, filters=False),
+        history=checkpoint.gtid,
     )
     settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
     found = chain(work.store.segments(source), checkpoint.location)

@@ -19,6 +19,7 @@ from unshard.adapters.meta.presence import Presence
 from unshard.adapters.meta.rates import Rates
 from unshard.adapters.meta.removal import Removal
 from unshard.adapters.meta.sources import Checkpoints, Sources
+from unshard.adapters.meta.statementorders import StatementOrders
 from unshard.adapters.meta.structures import Structures
 from unshard.adapters.meta.windows import Windows
 from unshard.core.model import Server
@@ -48,6 +49,7 @@ class Meta:
         self.halts = Halts(self._database)
         self.presence = Presence(self._database)
         self.removal = Removal(self._database)
+        self.statement_orders = StatementOrders(self._database)
 
     def migrate(self) -> None:
         """Create or update the meta tables; idempotent, and safe in several processes at once."""

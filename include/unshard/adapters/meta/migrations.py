@@ -144,6 +144,14 @@ _FULL_LOAD = (
            "waited DOUBLE NOT NULL", "PRIMARY KEY (task, source)"),
 )  # fmt: skip
 
+_STATEMENT_ORDERS = (
+    _table("statement_order", TASK, "id BIGINT NOT NULL AUTO_INCREMENT", f"source {ID}", "file VARCHAR(255)",
+           "position BIGINT", "gtid VARCHAR(255) NOT NULL", "kind VARCHAR(16) NOT NULL", "statements LONGTEXT NOT NULL",
+           "state VARCHAR(16) NOT NULL", "action BIGINT NOT NULL", "`window` BIGINT", "met_file VARCHAR(255)",
+           "met_position BIGINT", "met_text LONGTEXT NOT NULL", f"ended_at {MOMENT}", "PRIMARY KEY (task, id)",
+           "UNIQUE KEY by_id (id)", "KEY by_state (task, source, state)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -153,4 +161,5 @@ MIGRATIONS = (
     Migration(6, "large windows in several transactions", _STEPS),
     Migration(7, "tasks that are halted", _HALT),
     Migration(8, "speed of the full load, limit of the dump", _FULL_LOAD),
+    Migration(9, "orders about statements of a binlog", _STATEMENT_ORDERS),
 )

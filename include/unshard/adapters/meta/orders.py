@@ -159,7 +159,12 @@ class Orders:
 
     def _record(self, connection: Connection, lock: str, order: Given, changed: bool = True) -> None:
         if changed:
-            connection.execute(insert(A).values({"task": self._task, "lock_id": lock, **recorded(order)}))
+            record(connection, self._task, lock, order)
+
+
+def record(connection: Connection, task: str, lock: str, order: Given) -> int:
+    """Record an order, to a lock or to none (''); return its number."""
+    return int(connection.execute(insert(A).values({"task": task, "lock_id": lock, **recorded(order)})).lastrowid)
 
 
 def recorded(order: Given) -> dict[str, Any]:

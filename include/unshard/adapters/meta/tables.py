@@ -177,6 +177,13 @@ operator_action = Table(
 halt = Table("halt", metadata, _key("task"), _text("kind", 16), _text("who", 255), _text("via"),
              Column("reason", LONGTEXT), Column("halted_at", Moment))  # fmt: skip
 
+statement_order = Table(
+    "statement_order", metadata, _key("task"), Column("id", BigInteger, primary_key=True, autoincrement=True),
+    _text("source"), *_location(), _text("gtid", 255), _text("kind", 16), Column("statements", LONGTEXT),
+    _text("state", 16), Column("action", BigInteger), Column("window", BigInteger), *_location("met_"),
+    Column("met_text", LONGTEXT), Column("ended_at", Moment),
+)  # fmt: skip
+
 held_rows = Table(
     "held_rows", metadata, _key("task"), *_shard(), _number("seq"), _number("window"), _number("part"),
     _text("path", 1024), Column("row_count", BigInteger), Column("bytes", BigInteger), _text("structure", 32),

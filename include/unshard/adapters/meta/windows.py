@@ -36,6 +36,7 @@ from unshard.adapters.meta.rows import (
 )
 from unshard.adapters.meta.rows import target_columns as target_key
 from unshard.adapters.meta.sources import lock_source
+from unshard.adapters.meta.statementorders import require_known, use
 from unshard.adapters.meta.structures import record_change
 from unshard.core import codec
 from unshard.core.model import Location
@@ -63,7 +64,10 @@ class Windows:
             return self._open(connection, source)
 
     def begin(self, source: str, plan: Plan) -> BegunWindow:
-        """Begin the open window, else this plan; raises the epoch, so that earlier runs can write no more."""
+        """Begin the open window, else this plan; raises the epoch, so that earlier runs can write no more.
+
+        Raises OrdersChanged if orders about statements came or went since it was planned.
+        """
         with self._database.transaction() as connection:
             epoch = lock_source(connection, self._task, source).epoch + 1
             refuse_halted(connection, self._task)
@@ -93,6 +97,7 @@ class Windows:
             self._move_shards(connection, plan)
             move_shards(connection, self._task, plan.renames, plan.number)
             move_aside(connection, self._task, plan)
+            use(connection, self._task, plan)
             self._move_checkpoint(connection, plan)
             self._close(connection, plan, rows_applied, sum(file.rows for file in held))
             self._remember(connection, plan.source, paces)
@@ -126,6 +131,7 @@ class Windows:
         if (Location(row.file, row.position), row.window + 1) != (plan.begins, plan.number):
             stands = f"{row.file}:{row.position} after window {row.window}"
             raise WindowMismatch(plan.source, f"{plan.begins} as window {plan.number}", stands)
+        require_known(connection, self._task, plan)
         connection.execute(insert(W).values(
             task=self._task, source=plan.source, number=plan.number, state=PLANNED, plan=codec.dumps(plan),
             rows_applied=0, rows_held=0, began_at=tables.NOW,
