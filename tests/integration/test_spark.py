@@ -49,6 +49,12 @@ def where(_: str) -> Iterable[str]:
     yield unshard.__file__
 
 
+def frozen(_: str) -> Iterable[str]:
+    import gc
+
+    yield str(gc.get_freeze_count())
+
+
 def check(spark: object) -> None:
     assert sorted(sparks.map_items(spark, twice, ["a", "b", "c"], 2)) == ["A", "B", "C", "a", "b", "c"]
     assert list(sparks.map_items(spark, twice, [], 2)) == []
@@ -63,6 +69,10 @@ def check(spark: object) -> None:
 
 def test_local(local: object) -> None:
     check(local)
+
+
+def test_what_a_worker_has_imported_is_not_collected_after_every_task(local: object) -> None:
+    assert [int(count) > 10_000 for count in sparks.map_items(local, frozen, ["a", "b"], 2)] == [True, True]
 
 
 def test_a_process_has_one_classic_session(local: object) -> None:

@@ -15,6 +15,7 @@ the failed worker's items are left, those of other workers are finished.
 import atexit
 import base64
 import contextlib
+import gc
 import hashlib
 import os
 import pickle
@@ -146,6 +147,16 @@ def collect(frame: Any) -> pa.Table:
         raise SparkJobFailed(_reason(error)) from error
 
 
+@cache
+def settle() -> None:
+    """Exempt what a Python worker has imported from its garbage collection, for as long as it lives.
+
+    Spark's worker collects after every task; over the modules of Spark, Arrow and ours that takes 60 ms of CPU or more.
+    """
+    if "pyspark.worker" in sys.modules:
+        gc.freeze()
+
+
 class _OnExecutor:
     """What one Spark task does: the items of its stripe, one after the other."""
 
@@ -153,6 +164,7 @@ class _OnExecutor:
         self._function, self._items, self._workers = function, items, workers
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         for batch in batches:
             for stripe in batch.column(0).to_pylist():
                 yield from self._run(self._items[stripe :: self._workers])

@@ -25,6 +25,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from unshard.adapters.relay import RelayStore
+from unshard.adapters.spark import settle
 from unshard.adapters.target import Applied, Fence, apply_changes
 from unshard.adapters.target.rowfilter import RowJudge
 from unshard.binlog import rawrows
@@ -80,6 +81,7 @@ class ReadParts:
     slots: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         for batch in batches:
             for stripe in batch.column(0).to_pylist():
                 for part in self.job.parts[stripe :: self.workers]:
@@ -103,6 +105,7 @@ class ApplyTargets:
     job: WindowJob
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         runs = pa.Table.from_batches(list(batches), RUNS)
         messages = messages_in(runs)
         results = [pickle.loads(body) for body in messages]  # noqa: S301  written by stage 1 of this job
