@@ -8,9 +8,9 @@ import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, TriggerRule, task_group
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, TriggerRule, chain, task_group
 
-from unshard.config import Task
+from unshard.config import Task, TaskMode
 from unshard_airflow.alerts import notify
 from unshard_airflow.bulk import Dump, Load
 from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
@@ -65,11 +65,17 @@ def full_dag(task: Task) -> DAG:
         @task_group(group_id="per_source", prefix_group_id=False)
         def per_source(source: str) -> None:
             each = given | {"source": source, "map_index_template": SOURCE_LABEL}
-            Snapshot(task_id="snapshot", **each) >> Dump(task_id="dump", **each) >> Load(task_id="load", **each)
+            steps: list[Any] = []
+            if task.task_mode.begins:
+                steps += Snapshot(task_id="snapshot", **each), Dump(task_id="dump", **each)
+            if task.task_mode is not TaskMode.DUMP:
+                steps += (Load(task_id="load", **each),)
+            chain(*steps)
 
         first = Precheck(task_id="precheck", **given)
-        last = Handover(task_id="handover", outlets=[work_asset(task)], **given)
-        first >> per_source.expand(source=list(task.sources)) >> last
+        middle = first >> per_source.expand(source=list(task.sources))
+        if task.task_mode is not TaskMode.DUMP:
+            middle >> Handover(task_id="handover", outlets=[work_asset(task)], **given)
     return dag
 
 

@@ -6,6 +6,7 @@ the meta store, so that any task may be cleared at any time.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from unshard.units.work import Work
 
+START_TIME = "start_time"
+"""In the configuration of a run of the full DAG: where a task in task-mode incremental begins."""
 NOT_HANDED_OVER = "source {source} is not handed over to the windows yet (phase {phase}): run {dag} first"
 
 
@@ -76,11 +79,14 @@ class Snapshot(UnitOperator):
     """Records where the binlog of a source stands and the structure of its shards."""
 
     def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.config.starting import starting_at
         from unshard.core.progress import Phase
         from unshard.units.snapshot import take_snapshot
 
         if is_past(work, self.source, Phase.SNAPSHOT):
             return f"source {self.source} has its snapshot already"
+        if at := (context["dag_run"].conf or {}).get(START_TIME):
+            work = replace(work, task=starting_at(work.task, str(at)))
         return take_snapshot(work, self.source)
 
 

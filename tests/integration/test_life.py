@@ -2,17 +2,24 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.lifetask import LifeTask, living
+from tests.localspark import LocalSpark
 from unshard.adapters.meta.presence import window_of
+from unshard.config import load_task
+from unshard.config.starting import starting_at
+from unshard.core.progress import Phase
 from unshard.errors.life import TaskHalted
 from unshard.errors.meta import FencedOut
 from unshard.units import life
 from unshard.units.pulling import pull_source
+from unshard.units.run import run
 from unshard.units.sync import next_plan
+from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -91,3 +98,68 @@ def test_task_at_work_is_not_removed_and_a_late_writer_of_it_writes_nothing(task
     with task.work() as work, pytest.raises(FencedOut):
         work.meta.windows.commit(late, (), 0)
     assert task.assert_union() == 4
+
+
+def test_dump_and_load_are_tasks_of_their_own(task: LifeTask) -> None:
+    task.body |= {"task-mode": "load&sync", "clean-dump-file": False}
+    task.write()
+    assert {str(each.error.code) for each in task.run().errors} == {"US-6402"}, "nothing is dumped yet"
+    task.body["task-mode"] = "dump"
+    task.write()
+    assert {each.phase for each in task.go().sources} == {Phase.DUMPED}
+    assert task.target.run(f"SELECT COUNT(*) FROM {task.name}_to.t") == [(0,)]
+    task.insert("s1", task.shards["s1"][0], 11)
+    task.body["task-mode"] = "load"
+    task.write()
+    assert {each.phase for each in task.go().sources} == {Phase.LOADED}
+    assert task.target.run(f"SELECT id FROM {task.name}_to.t ORDER BY id") == [(1,), (2,), (3,)]
+    assert [*(task.folder / "storage").rglob("dump/**/*.parquet")], "clean-dump-file is off"
+    task.body |= {"task-mode": "load&sync", "clean-dump-file": True}
+    task.write()
+    task.go()
+    assert task.assert_union() == 4
+    assert not [*(task.folder / "storage").rglob("dump/**/*.parquet")]
+
+
+def run_from(task: LifeTask, time: str) -> tuple[str, ...]:
+    """Begin the task at a time; return the codes of what went wrong."""
+    with open_work(starting_at(load_task(task.path), time)) as work:
+        outcome = run(replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
+    return tuple(trouble.error.code for trouble in outcome.errors)
+
+
+def test_task_begins_at_a_gtid_or_at_a_time(
+    upstream_server: MariaDb, target: MariaDb, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Either way it begins behind what the target has already; what it has besides is written once more."""
+    there = [(1, "a"), (2, "b"), (3, "d")]
+    with living(unique, tmp_path, {"s1": upstream_server}, target, **{"task-mode": "incremental"}) as task:
+        shard, (instance,) = task.make_shard("s1", 1), task.body["mysql-instances"]
+        upstream_server.run(
+            "RESET MASTER", "SET timestamp = 1000000000", f"INSERT INTO {shard} VALUES (1,'a'), (2,'b')"
+        )
+        ((before,),) = upstream_server.run("SELECT @@gtid_binlog_pos")
+        upstream_server.run("SET timestamp = 1100000000", f"UPDATE {shard} SET v = 'c' WHERE id = 2",
+                            "SET timestamp = 1100000001", f"INSERT INTO {shard} VALUES (3, 'd')")  # fmt: skip
+        target.run(f"CREATE DATABASE {unique}_to", f"CREATE TABLE {unique}_to.t (id int PRIMARY KEY, v varchar(20))")
+        target.run("DO 1", *(f"INSERT INTO {unique}_to.t VALUES {row}" for row in there[:2]))
+        instance["meta"] = {"binlog-gtid": before}
+        task.write()
+        (by_gtid,) = task.go().sources
+        assert (by_gtid.rows_applied, task.assert_union()) == (2, 3)
+
+        assert task.command("run", "--start-time", "2002-01-01") == 1
+        assert "US-7305" in capsys.readouterr().err, "it has begun already"
+        with task.work() as work:
+            life.remove(work, "me", "test", "")
+        assert run_from(task, "2040-01-01") == ("US-7304",)
+        target.run(f"UPDATE {unique}_to.t SET v = 'b' WHERE id = 2")
+        assert run_from(task, "2002-01-01T00:00:00") == ()
+        assert task.assert_union() == 3
+
+        upstream_server.run("FLUSH BINARY LOGS")
+        ((file, _),) = upstream_server.run("SHOW BINARY LOGS")[-1:]
+        upstream_server.run(f"PURGE BINARY LOGS TO '{file}'")
+        with task.work() as work:
+            life.remove(work, "me", "test", "")
+        assert run_from(task, "2002-01-01") == ("US-7303",)

@@ -3,17 +3,20 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import pytest
 
 from unshard.config import Consistency, OnDuplicate, ShardMode, TaskMode, load_task, reference
+from unshard.config.starting import starting_at
 from unshard.core.extract import Extracted
 from unshard.core.model import Location, TableId
 from unshard.core.pace import WindowLimits
 from unshard.errors import UnshardError
-from unshard.errors.config import PatternInvalid, RouteAmbiguous, SourceNotInTask
+from unshard.errors.config import BadValue, PatternInvalid, RouteAmbiguous, SourceNotInTask
+from unshard.errors.life import StartNotNew
+from unshard.units.starttime import last_before
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "source-id: {id}\nfrom: {{host: h, user: u, password-env: P}}\n"
@@ -436,9 +439,6 @@ LATER = {
     "online DDL": MINIMAL + "online-ddl: true\n",
     "online DDL's old key": MINIMAL + "online-ddl-scheme: gh-ost\n",
     "online DDL's rules": MINIMAL + "shadow-table-rules: ['^_(.+)_gho$']\n",
-    "dump only": MINIMAL.replace("all", "dump"),
-    "load only": MINIMAL.replace("all", "load"),
-    "load and sync": MINIMAL.replace("all", "load&sync"),
     "validators": MINIMAL + "validators: {global: {mode: full}}\n",
     "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
     "collation": MINIMAL + "collation_compatible: strict\n",
@@ -671,3 +671,37 @@ def test_example_is_read_without_a_warning() -> None:
     for instance in task.instances:
         assert instance.routing.target_of(TableId("shop_b", "orders_2")) == TableId("shop", "orders")
         assert instance.routing.target_of(TableId("shop_b", "customers")) is None
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "utc"),
+    [
+        ("+00:00", "2026-01-31 23:59:59", "2026-01-31T23:59:59"),
+        ("Asia/Shanghai", "2026-01-31T23:59:59", "2026-01-31T15:59:59"),
+        ("-03:30", "2026-01-31", "2026-01-31T03:30:00"),
+        ("Asia/Shanghai", "2026-01-31T23:59:59+01:00", "2026-01-31T22:59:59"),
+    ],
+)
+def test_start_time_is_in_the_zone_of_the_task(write: Write, zone: str, text: str, utc: str) -> None:
+    task = load_task(write(f"timezone: '{zone}'\n{MINIMAL.replace('all', 'incremental')}"))
+    (instance, *_) = starting_at(task, text).instances
+    assert instance.start_time and instance.start_time.astimezone(UTC).isoformat() == f"{utc}+00:00"
+
+
+def test_start_time_is_refused_where_it_means_nothing(write: Write) -> None:
+    with pytest.raises(StartNotNew, match="task-mode is all"):
+        starting_at(load_task(write(MINIMAL)), "2026-01-31")
+    with pytest.raises(BadValue, match="yesterday"):
+        starting_at(load_task(write(MINIMAL.replace("all", "incremental"))), "yesterday")
+
+
+@pytest.mark.parametrize(("moment", "file"), [(10, None), (11, "a"), (20, "a"), (21, "b"), (30, "b"), (99, "c")])
+def test_file_of_a_time_is_found_by_halving(moment: float, file: str | None) -> None:
+    asked: list[str] = []
+
+    def created(name: str) -> int:
+        asked.append(name)
+        return {"a": 10, "b": 20, "c": 30}[name]
+
+    assert last_before("abc", created, moment) == file
+    assert len(asked) <= 2 and last_before("", created, moment) is None

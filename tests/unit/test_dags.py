@@ -62,6 +62,9 @@ def task_files(folder: Path) -> Path:
     shutil.copytree(ROOT / "include" / "tasks", tasks)
     example = (tasks / "orders_merge.yaml").read_text()
     (tasks / "other.yaml").write_text(example.replace("orders_merge", "other"))
+    for mode in ("dump", "load"):
+        of_mode = example.replace("orders_merge", f"only_{mode}").replace("task-mode: all", f"task-mode: {mode}")
+        (tasks / f"{mode}.yaml").write_text(of_mode)
     (tasks / "twin.yaml").write_text(example)
     (tasks / "broken one.yaml").write_text("name: broken\nno-such-key: 1\n")
     return tasks
@@ -83,7 +86,16 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_three_dags_per_task(bag: dict[str, Any]) -> None:
     assert bag["errors"] == {}
     expected = {f"unshard_{kind}__{task}" for kind in ("full", "sync", "ddl") for task in ("orders_merge", "other")}
+    expected |= {"unshard_full__only_dump", "unshard_full__only_load"}
     assert {name for name in bag["dags"] if "invalid" not in name} == expected
+
+
+def test_task_that_only_dumps_or_loads_has_the_steps_of_that(bag: dict[str, Any]) -> None:
+    edges = {mode: bag["dags"][f"unshard_full__only_{mode}"]["edges"] for mode in ("dump", "load")}
+    assert edges == {
+        "dump": {"precheck": ["snapshot"], "snapshot": ["dump"], "dump": []},
+        "load": {"precheck": ["load"], "load": ["handover"], "handover": []},
+    }
 
 
 def test_parsing_loads_nothing_heavy(bag: dict[str, Any]) -> None:

@@ -79,6 +79,8 @@ COMMANDS = (
             TASK,
             Argument(("--until",), "where to stop: after the full load, or when every source is caught up",
                      {"choices": ("full", "caught-up"), "default": "caught-up"}),
+            Argument(("--start-time",), "in task-mode incremental: begin at the first transaction of that time, as "
+                     "2026-01-31T23:59:59, in the task's timezone unless it has an offset", {"metavar": "TIME"}),
             Argument(("--remove-meta",), "forget first all that is known of the task, and begin from the start",
                      {"action": "store_true"}),
             Argument(("--yes",), "do not ask", {"action": "store_true"}),

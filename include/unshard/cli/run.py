@@ -10,9 +10,11 @@ from unshard.cli.life import remove_first
 from unshard.cli.locks import lock_document, lock_lines
 from unshard.cli.progress import Display
 from unshard.config import Task, load_task
+from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
 from unshard.units.run import LockTried, Note, Outcome, PhaseBegan, PhaseEnded, Trouble, Until, WindowDone
 from unshard.units.run import run as run_task
+from unshard.units.starttime import refuse_begun
 from unshard.units.status import full_progress
 from unshard.units.work import Work, open_work
 
@@ -21,9 +23,13 @@ def run(options: Namespace, console: Console) -> Answer:
     """Bring the task as far as it can go now."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
+    if options.start_time:
+        task = starting_at(task, options.start_time)
     with open_work(task) as work:
         if options.remove_meta:
             remove_first(work, options, console)
+        if options.start_time:
+            refuse_begun(work)
         return _run(work, options, console)
 
 

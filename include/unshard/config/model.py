@@ -5,7 +5,7 @@ at the moment of connecting, so that loading a task needs neither Airflow nor an
 """
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,16 +22,29 @@ class TaskMode(StrEnum):
     FULL = "full"
     INCREMENTAL = "incremental"
     ALL = "all"
+    DUMP = "dump"
+    LOAD = "load"
+    LOAD_SYNC = "load&sync"
+
+    @property
+    def dumps(self) -> bool:
+        """Whether the rows that exist at the start are dumped."""
+        return self in (TaskMode.FULL, TaskMode.ALL, TaskMode.DUMP)
 
     @property
     def loads(self) -> bool:
-        """Whether the rows that exist at the start are dumped and loaded."""
-        return self is not TaskMode.INCREMENTAL
+        """Whether what is dumped is loaded."""
+        return self not in (TaskMode.INCREMENTAL, TaskMode.DUMP)
+
+    @property
+    def begins(self) -> bool:
+        """Whether it begins by itself, and not where a dump has ended."""
+        return self not in (TaskMode.LOAD, TaskMode.LOAD_SYNC)
 
     @property
     def syncs(self) -> bool:
         """Whether the binlog is followed."""
-        return self is not TaskMode.FULL
+        return self in (TaskMode.INCREMENTAL, TaskMode.ALL, TaskMode.LOAD_SYNC)
 
 
 class ShardMode(StrEnum):
@@ -158,6 +171,8 @@ class Instance:
     dump: DumpOptions
     load: LoadOptions
     sync: SyncOptions
+    start_time: datetime | None = None
+    """The same as a time; from whoever starts the task, never from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +202,8 @@ class Task:
     target: Endpoint
     instances: tuple[Instance, ...]
     options: Options
+    clean_dump_file: bool = True
+    """Whether dumped files go once they are loaded."""
     ignored_checks: tuple[str, ...] = ()
     """Prechecks that stop nothing."""
     warnings: tuple[str, ...] = ()

@@ -76,6 +76,7 @@ def load_task(path: Path) -> Task:
         target=endpoint(values["target-database"]),
         instances=instances,
         options=_options(options, folder),
+        clean_dump_file=values["clean-dump-file"],
         ignored_checks=values["ignore-checking-items"],
         warnings=tuple(values.place.notes),
     )

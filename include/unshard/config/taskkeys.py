@@ -18,8 +18,6 @@ ONLINE_DDL = "online DDL (gh-ost, pt-osc)"
 GIVEN_UP = "DM itself has given it up"
 
 SHARD_MODES = {"": ShardMode.PESSIMISTIC, "pessimistic": ShardMode.PESSIMISTIC}
-LATER_MODES = {"dump": "a task that only dumps", "load": "a task that only loads",
-               "load&sync": "a task that begins with the load"}  # fmt: skip
 
 OPTIONS = Block(
     "unshard's own block `unshard`",
@@ -164,8 +162,10 @@ TASK = Block(
     (
         Key("name", text("text", checks.task_name), "Name of the task: letters, digits, `_`, `.`, `-`; part of DAG "
             "ids, lock ids and folders.", required=True),
-        Key("task-mode", choice(words(TaskMode), LATER_MODES), "`full`: dump and load; `incremental`: windows from "
-            "`meta` on; `all`: both.", required=True),
+        Key("task-mode", choice(words(TaskMode)), "`full`: dump and load; `incremental`: windows from "
+            "`meta`, a start time or now on; `all`: both. `dump`: only dump, each table in one snapshot; `load`, "
+            "`load&sync`: only load what a task of the same name has dumped, and then follow the binlog.",
+            required=True),
         Key("shard-mode", choice(SHARD_MODES, {"optimistic": "the optimistic shard mode"}), "How DDLs of shards are "
             "coordinated; empty means the same. A target with a single shard never waits.", ShardMode.PESSIMISTIC),
         Key("is-sharding", boolean(), "DM's old switch. Shards are coordinated in any case.", True),
@@ -196,7 +196,7 @@ TASK = Block(
         Later("trash-table-rules", ONLINE_DDL),
         Later("collation_compatible", "adding collations to CREATE TABLE", ("loose",)),
         Later("remove-meta", "forgetting the state of a task", ("false",)),
-        Ignored("clean-dump-file", "the storage path is cleaned by unshard's own rules", ("true",)),
+        Key("clean-dump-file", boolean(), "Whether dumped files are removed once every source is loaded.", True),
         Ignored("experimental", "every window commits its checkpoint"),
         Ignored("enable-heartbeat", GIVEN_UP, ("false",)),
         Ignored("heartbeat-update-interval", GIVEN_UP),

@@ -31,3 +31,43 @@ class TaskAtWork(MetaError):
     code = "US-7302"
     template = "task {task} is still at work: {places}"
     hint = "it is stopped now and begins nothing new: wait until that has ended and give the command again"
+
+
+@dataclass(eq=False)
+class StartTimePurged(MetaError):
+    """The source has no binlog of the time at which the task is to start."""
+
+    scope = Scope.UPSTREAM
+    source: str
+    time: str
+    oldest: str
+
+    code = "US-7303"
+    template = "source {source} has purged its binlog of {time}: its oldest file is {oldest}, which was begun later"
+    hint = "choose a later --start-time, or load the task from the start (task-mode: all)"
+
+
+@dataclass(eq=False)
+class StartTimeAhead(MetaError):
+    """The time at which the task is to start has not come yet on the source."""
+
+    scope = Scope.CONFIG
+    source: str
+    time: str
+
+    code = "US-7304"
+    template = "the start time {time} has not come yet on source {source}"
+    hint = "give a time in the past; one without an offset is in the task's timezone"
+
+
+@dataclass(eq=False)
+class StartNotNew(MetaError):
+    """A start time is given to a task that has begun already, or that does not begin by a place in the binlog."""
+
+    scope = Scope.CONFIG
+    task: str
+    why: str
+
+    code = "US-7305"
+    template = "task {task} cannot be started at a time: {why}"
+    hint = "a start time is for a task in task-mode incremental that has no state; `--remove-meta` removes it"

@@ -73,7 +73,7 @@ def dump_folder(source: str) -> str:
 
 
 def _dump_steadily(work: Work, source: str) -> None:
-    if not work.task.task_mode.loads:
+    if not work.task.task_mode.dumps:
         work.meta.sources.set_phase(source, Phase.DUMPED)
         return
     for attempt in range(1, ATTEMPTS + 1):

@@ -55,15 +55,15 @@ def _first_behind(server: Server, source: str, history: str, who: tuple[str, int
     identity, replica_id = who
     try:
         with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
-            for location in _begins(binlogstream.dump_behind(connection, source, history, replica_id)):
+            for location, _ in begins(binlogstream.dump_behind(connection, source, history, replica_id)):
                 return location
     except (DumpRefused, DumpBroken) as error:
         raise GtidNotFound(source, identity, history, error.words) from error
     raise GtidNotFound(source, identity, history, "it has no transaction behind it")
 
 
-def _begins(events: Iterator[bytes]) -> Iterator[Location]:
-    """Yield where the transactions begin."""
+def begins(events: Iterator[bytes]) -> Iterator[tuple[Location, int]]:
+    """Yield where the transactions begin, and at which time."""
     file, tail = "", CHECKSUM
     for event in events:
         frame = read_frame(event)
@@ -72,7 +72,7 @@ def _begins(events: Iterator[bytes]) -> Iterator[Location]:
         elif frame.type == EventType.ROTATE:
             file = read_rotate(event[HEADER : len(event) - _tail_of(frame, event, tail)])[0]
         elif frame.type in GTIDS:
-            yield Location(file, frame.end - frame.size)
+            yield Location(file, frame.end - frame.size), frame.time
 
 
 def _tail_of(frame: Frame, event: bytes, tail: int) -> int:

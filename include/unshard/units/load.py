@@ -20,7 +20,6 @@ from functools import partial
 
 from unshard.adapters.meta.presence import load_of
 from unshard.adapters.spark import map_items
-from unshard.config import TaskMode
 from unshard.core.collision import Found
 from unshard.core.model import Location
 from unshard.core.progress import ChunkState, Phase
@@ -77,7 +76,7 @@ def handover(work: Work) -> HandoverReport:
         raise NotLoaded(", ".join(late))
     make_late_indexes(work, MAKING_SECONDS)
     _remove_files(work)
-    if work.task.task_mode is TaskMode.FULL:
+    if not work.task.task_mode.syncs:
         return HandoverReport(())
     made = []
     for source, state in states.items():
@@ -89,7 +88,8 @@ def handover(work: Work) -> HandoverReport:
 def _remove_files(work: Work) -> None:
     """Remove what was dumped once every source is loaded: a collision may ask for the files until then."""
     states = [work.meta.sources.get(source) for source in work.task.sources]
-    if all(state is not None and state.phase.order >= Phase.LOADED.order for state in states):
+    is_loaded = all(state is not None and state.phase.order >= Phase.LOADED.order for state in states)
+    if work.task.clean_dump_file and is_loaded:
         for source in work.task.sources:
             work.storage.delete_folder(dump_folder(source))
 

@@ -136,7 +136,7 @@ def _settings(checked: Mapping[str, Checked], target: Checked) -> list[Item]:
 def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
     """Compare the free space under a local storage path with the rows that are to be dumped."""
     path = Path(task.options.storage_path)
-    if not task.task_mode.loads or not path.is_absolute():
+    if not task.task_mode.dumps or not path.is_absolute():
         return []
     there = next(each for each in (path, *path.parents) if each.exists())
     free, needed = shutil.disk_usage(there).free, sum(each.bytes for each in checked.values())

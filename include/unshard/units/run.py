@@ -27,7 +27,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from unshard.adapters import mysql
-from unshard.config import Connections, environment_connections
+from unshard.config import Connections, TaskMode, environment_connections
 from unshard.core.ddllock import LockState
 from unshard.core.model import Location
 from unshard.core.progress import Phase
@@ -177,23 +177,25 @@ def _goals(work: Work, tally: _Tally, watch: Watch) -> dict[str, Location]:
 def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _Tally, watch: Watch) -> None:
     """Dump and load what is not loaded; `sources` are those that answer."""
     phases = {source: _phase(work, source) for source in work.task.sources}
-    if all(phase.order >= Phase.SYNC.order for phase in phases.values()):
+    last = Phase.SYNC if work.task.task_mode is not TaskMode.DUMP else Phase.DUMPED
+    if all(phase.order >= last.order for phase in phases.values()):
         return
     loaded = [source for source, phase in phases.items() if phase.order >= Phase.LOADED.order]
     raise_if_failed(precheck(work.task, connections, loaded))
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
-    if all(_phase(work, source).order >= Phase.LOADED.order for source in phases):
+    if work.task.task_mode is not TaskMode.DUMP and all(
+        _phase(work, source).order >= Phase.LOADED.order for source in phases
+    ):
         with _collected(HANDOVER, tally, watch):
             handover(work)
 
 
 def _full_of(work: Work, source: str, tally: _Tally, watch: Watch) -> None:
-    """Take one source from whatever phase it is in to `loaded`."""
-    steps: Sequence[tuple[str, Phase, Callable[[Work, str], object]]] = (
-        ("snapshot", Phase.SNAPSHOT, take_snapshot),
-        ("dump", Phase.DUMPED, dump),
-        ("load", Phase.LOADED, load),
-    )
+    """Take one source from whatever phase it is in to the last one that the task's mode has."""
+    mode = work.task.task_mode
+    begin = (("snapshot", Phase.SNAPSHOT, take_snapshot), ("dump", Phase.DUMPED, dump)) if mode.begins else ()
+    end = (("load", Phase.LOADED, load),) if mode is not TaskMode.DUMP else ()
+    steps: Sequence[tuple[str, Phase, Callable[[Work, str], object]]] = (*begin, *end)
     with _collected(source, tally, watch):
         for name, phase, step in steps:
             if _phase(work, source).order < phase.order:

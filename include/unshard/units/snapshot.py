@@ -33,6 +33,7 @@ from unshard.errors.target import TargetNotEmpty, TargetTableUnfit
 from unshard.units.conversion import conversion
 from unshard.units.discover import Found, find_shards
 from unshard.units.failover import locate
+from unshard.units.starttime import location_at
 from unshard.units.targets import make_target
 from unshard.units.work import Work
 
@@ -83,12 +84,17 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     work.meta.sources.add(source, about.identity, about.flavor)
     location, gtid = _start(work, instance, view)
     _record(work, source, location, view)
-    work.meta.sources.set_phase(source, Phase.SNAPSHOT, snapshot=location, snapshot_gtid=gtid)
+    # What stands between a start time and now may be in the target already.
+    known_until = view.moment.location if instance.start_time else None
+    work.meta.sources.set_phase(source, Phase.SNAPSHOT, snapshot=location, snapshot_gtid=gtid, dump_end=known_until)
     return _report(source, location, view.targets)
 
 
 def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:
     """Return P0 and the history before it: what the task file says, or the moment of the view."""
+    if instance.start_time:
+        source = instance.source
+        return location_at(work.sources[source.id], source.id, instance.start_time, source.server_id), ""
     if instance.start:
         return instance.start, ""
     if instance.start_gtid:
