@@ -60,7 +60,7 @@ class Precheck(UnitOperator):
     """Finds everything that would stop the task later, before the first row moves."""
 
     def execute(self, context: "Context") -> Any:
-        from unshard.units.precheck import precheck, raise_if_failed
+        from unshard.units.precheck import keep, precheck, raise_if_failed
         from unshard.units.status import loaded_sources, refuse_halted
 
         with failures_told():
@@ -71,6 +71,7 @@ class Precheck(UnitOperator):
             items = precheck(task, airflow_connections, loaded_sources(task, airflow_connections))
             for item in items:
                 self.log.info("%s", item)
+            keep(task, airflow_connections, items, make_meta=True)
             raise_if_failed(items)
         return {"items": len(items), "warnings": [as_json(item) for item in items if item.severity != "ok"]}
 

@@ -1,6 +1,7 @@
 """The command line on real servers: check, status, locks, unlock, validate; no Spark."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,11 @@ def test_check_lists_items(world: World, command, capsys) -> None:
     places = {"source s1", "source s2", "task", "target", f"target {world.schema}.t"}
     assert {item["place"] for item in found["items"]} == places
     world.s1.run(f"ALTER TABLE {world.schema}_1.t_s1 ADD COLUMN w int")
+    assert world.target.run(f"SHOW DATABASES LIKE '{world.schema}_meta'") == [], "looking makes nothing"
+    meta = world.meta()
     code, found = command("check")
+    stored = meta.prechecks.last()
+    assert stored and [asdict(item) for item in stored.items] == found["items"], "what the page shows"
     assert code == 1 and "US-2307" in {item["code"] for item in found["items"]}
     assert main(["check", str(world.path)]) == 1
     said = capsys.readouterr().out

@@ -217,6 +217,21 @@ def test_clear_is_named_when_airflow_tells_who_it_was(stage: Stage) -> None:
     assert stage.meta.locks.actions()[0].details == {}
 
 
+def test_prechecks_that_fail_are_on_the_page(stage: Stage, target: MariaDb, schema: str) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from unshard_airflow.operators import Precheck
+
+    assert "None is stored yet" in browse(("GET", stage.at, {}))[0]
+    target.run(f"DELETE FROM {schema}.source WHERE task = '{stage.meta.task}'")
+    with pytest.raises(AirflowFailException, match="US-2311"):
+        Precheck(task_id="precheck", task_file=str(stage.file)).execute(stage.context())
+    page = browse(("GET", stage.at, {}))[0]
+    assert re.search(r'<td class="bad">error</td><td>source s1</td><td>binlog_enable</td><td>\[US-2302\]', page)
+    stored = stage.meta.prechecks.last()
+    assert stored and {item.name for item in stored.items} > {"binlog_enable", "meta_schema"}
+
+
 def asking(stage: Stage) -> Any:
     from unshard_airflow.replace import Replace
 

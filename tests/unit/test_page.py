@@ -16,12 +16,14 @@ from fastapi import FastAPI, HTTPException, Request
 from unshard.adapters.meta.aside import PassedStatement
 from unshard.adapters.meta.locks import Execution
 from unshard.adapters.meta.orders import OperatorAction
+from unshard.adapters.meta.prechecks import StoredPrechecks
 from unshard.config import Task, load_task
 from unshard.core.collision import Clash, CollisionState, Found, RecordedCollision
 from unshard.core.ddllock import LockState, Outcome
 from unshard.core.halt import Halt, HaltKind
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.orders import DropShard, Force, Order, Replace, Skip
+from unshard.core.prechecks import Item, Severity
 from unshard.core.progress import Phase
 from unshard.core.window import Passed
 from unshard.errors.shardddl import UnknownLock
@@ -71,6 +73,7 @@ class Books:
     given: list[tuple[Order, str, str]] = field(default_factory=list)
     previewed: list[Order] = field(default_factory=list)
     halt_: Halt | None = None
+    prechecks_: StoredPrechecks | None = None
 
     def files(self) -> Sequence[TaskFile]:
         return [TaskFile("orders_merge", "unshard_ddl__orders_merge", self.task),
@@ -109,6 +112,9 @@ class Books:
                 ),
             ),
         )
+
+    def prechecks(self, task: Task) -> StoredPrechecks | None:
+        return self.prechecks_
 
     def halt(self, task: Task) -> Halt | None:
         return self.halt_
@@ -218,6 +224,23 @@ def test_task_shows_sources_locks_and_history(stage: Stage) -> None:
     for told in ("12 s", "345 B", "mysql-bin.000002", "2, 1 held", "ADD COLUMN c INT", "s2 shop_1.orders_1", "1,234",
                  "5.5 KiB", ">old<", "because"):  # fmt: skip
         assert told in page, told
+
+
+def test_task_shows_what_the_last_prechecks_have_found(stage: Stage) -> None:
+    assert "None is stored yet" in stage.get(AT).text
+    fine = Item("binlog_enable", Severity.OK, "source s1", "ON")
+    bad = [Item("key_overlap", severity, f"target t{n}", f"both {EVIL}", "US-2326", f"map {EVIL}")
+           for n, severity in enumerate([Severity.WARNING] * 201 + [Severity.ERROR])]  # fmt: skip
+    stage.books.prechecks_ = StoredPrechecks((fine, *bad[-200:]), NOW)
+    page = stage.get(AT, "viewer").text
+    assert "1 error, 199 warning, 0 ignored, 1 ok" in page and "more, which" not in page and "<script" not in page
+    first, *_ = re.findall(r"<tr><td.*?</tr>", page[page.index('<table id="prechecks">') :], re.DOTALL)
+    assert [unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", first)] == [
+        "error", "target t201", "key_overlap", f"[US-2326] both {EVIL}", f"map {EVIL}"]  # fmt: skip
+    assert page.index("target t2<") < page.index("binlog_enable")
+    stage.books.prechecks_ = StoredPrechecks((fine, *bad), NOW)
+    page = stage.get(AT).text
+    assert "And 2 more" in page and "target t201" in page, "errors are not what is left out"
 
 
 def test_operator_pauses_and_resumes_a_task(stage: Stage) -> None:

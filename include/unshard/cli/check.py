@@ -7,9 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from unshard.cli.console import Answer, Console, table
-from unshard.config import load_task
+from unshard.config import environment_connections, load_task
 from unshard.core.prechecks import Item, Severity
-from unshard.units.precheck import precheck
+from unshard.errors import UnshardError
+from unshard.units.precheck import keep, precheck
 from unshard.units.status import loaded_sources
 
 
@@ -18,6 +19,10 @@ def check(options: Namespace, console: Console) -> Answer:
     task = load_task(Path(options.task))
     console.warn(task.warnings)
     items = precheck(task, loaded=loaded_sources(task))
+    try:
+        keep(task, environment_connections, items)
+    except UnshardError as error:
+        console.warn([f"the page goes on to show the prechecks of before: {error}"])
     counts = Counter(item.severity for item in items)
     document = {
         "task": task.name,

@@ -2,15 +2,18 @@
 
 All problems are reported, not only the first; each is an item with severity, place, message and
 remedy. The servers are asked side by side. Nothing is changed anywhere. The command `check`, the start
-of `run` and the first task of the full DAG are this one function.
+of `run` and the first task of the full DAG are this one function; what it has found is kept in the meta tables,
+if there are any, and shown on the task's page.
 """
 
+import contextlib
 import shutil
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from unshard.config import Connections, OnDuplicate, Task, environment_connections
+from unshard.adapters.meta import Meta
+from unshard.config import Connections, OnDuplicate, Task, environment_connections, resolve
 from unshard.core.alike import structure_differences
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.prechecks import (
@@ -30,7 +33,10 @@ from unshard.units.checkmapping import mapped_apart
 from unshard.units.checksource import Checked, check_source
 from unshard.units.checktarget import check_tables, check_target
 from unshard.units.keyoverlap import overlaps
+from unshard.units.status import existing_meta
 
+KEPT_BY = ("reachable", "meta_schema")
+"""Checks of the target without which it keeps nothing."""
 Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
 
 
@@ -60,6 +66,22 @@ def precheck(
     if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
         items += check_tables(task, connections, shards)
     return ignoring(items, task.ignored_checks)
+
+
+def keep(task: Task, connections: Connections, items: tuple[Item, ...], *, make_meta: bool = False) -> bool:
+    """Store what was found in the meta tables; whether there are any. `make_meta` makes them where nothing forbids it.
+
+    A target that does not answer or refuses them has told so among the items, and keeps nothing.
+    """
+    if any(item.place == "target" and item.severity is Severity.ERROR and item.name in KEPT_BY for item in items):
+        return False
+    if make_meta:
+        with contextlib.closing(Meta(resolve(task.target, connections), task.meta_schema, task.name)) as meta:
+            meta.migrate()
+    with existing_meta(task, connections) as found:
+        if found is not None:
+            found.prechecks.store(items)
+        return found is not None
 
 
 def raise_if_failed(items: Sequence[Item]) -> None:

@@ -38,7 +38,7 @@ from unshard.units import coordinate
 from unshard.units.coordinate import LockView
 from unshard.units.dump import dump
 from unshard.units.load import handover, load
-from unshard.units.precheck import precheck, raise_if_failed
+from unshard.units.precheck import keep, precheck, raise_if_failed
 from unshard.units.pulling import end_of_source, pull_source
 from unshard.units.snapshot import take_snapshot
 from unshard.units.sync import WindowReport, run_window
@@ -181,7 +181,9 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _
     if all(phase.order >= last.order for phase in phases.values()):
         return
     loaded = [source for source, phase in phases.items() if phase.order >= Phase.LOADED.order]
-    raise_if_failed(precheck(work.task, connections, loaded))
+    items = precheck(work.task, connections, loaded)
+    keep(work.task, connections, items)
+    raise_if_failed(items)
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
     if work.task.task_mode is not TaskMode.DUMP and all(
         _phase(work, source).order >= Phase.LOADED.order for source in phases

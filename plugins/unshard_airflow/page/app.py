@@ -3,7 +3,7 @@
 | route | shows or does |
 |---|---|
 | `/` | tasks that the user may see |
-| `/task/<task>` | sources, locks, history |
+| `/task/<task>` | sources, prechecks, locks, history |
 | `/task/<task>/halt` | POST: pauses the task or lets it go on |
 | `/task/<task>/lock/<lock>` | one lock, with a form for each order |
 | `/task/<task>/lock/<lock>/preview` | POST: the dry run of an order, with a button that gives it |

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from unshard.adapters.meta.aside import PassedStatement
     from unshard.adapters.meta.locks import Execution
     from unshard.adapters.meta.orders import OperatorAction
+    from unshard.adapters.meta.prechecks import StoredPrechecks
     from unshard.core.collision import RecordedCollision
     from unshard.units.coordinate import LockView
     from unshard.units.status import SourceStatus
@@ -79,6 +80,9 @@ class Desk(Protocol):
     def locks(self, task: Task) -> "Sequence[LockView]":
         """Return open and newest resolved locks, the oldest first."""
 
+    def prechecks(self, task: Task) -> "StoredPrechecks | None":
+        """Return what the last prechecks have found, if they were ever stored."""
+
     def history(self, task: Task, lock: str | None = None) -> History:
         """Return orders and executions of one lock or all."""
 
@@ -130,6 +134,11 @@ class TaskFolder:
 
         with _meta(task) as meta:
             return coordinate.views(meta, resolved=True) if meta else ()
+
+    def prechecks(self, task: Task) -> "StoredPrechecks | None":
+        """Return what the last prechecks have found."""
+        with _meta(task) as meta:
+            return meta.prechecks.last() if meta else None
 
     def history(self, task: Task, lock: str | None = None) -> History:
         """Return orders and executions."""

@@ -104,7 +104,7 @@ class Pages:
             "sources": self._desk.sources(visit.task),
             "open": [view for view in locks if view.is_open],
             "resolved": [view for view in reversed(locks) if not view.is_open],
-            "history": self._desk.history(visit.task),
+            "history": self._desk.history(visit.task), "prechecks": self._desk.prechecks(visit.task),
         }, 422 if refused else 200)  # fmt: skip
 
     def set_halted(self, visit: Visit, fields: Mapping[str, str]) -> Answer | None:

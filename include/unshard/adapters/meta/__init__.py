@@ -15,6 +15,7 @@ from unshard.adapters.meta.halts import Halts
 from unshard.adapters.meta.lateindexes import LateIndexes
 from unshard.adapters.meta.locks import Locks
 from unshard.adapters.meta.orders import Orders
+from unshard.adapters.meta.prechecks import Prechecks
 from unshard.adapters.meta.presence import Presence
 from unshard.adapters.meta.rates import Rates
 from unshard.adapters.meta.removal import Removal
@@ -43,6 +44,7 @@ class Meta:
         self.rates = Rates(self._database)
         self.late_indexes = LateIndexes(self._database)
         self.collisions = Collisions(self._database)
+        self.prechecks = Prechecks(self._database)
         self.windows = Windows(self._database)
         self.locks = Locks(self._database)
         self.orders = Orders(self._database)

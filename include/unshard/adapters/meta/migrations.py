@@ -152,6 +152,10 @@ _STATEMENT_ORDERS = (
            "UNIQUE KEY by_id (id)", "KEY by_state (task, source, state)"),
 )  # fmt: skip
 
+_PRECHECKS = (
+    _table("precheck", TASK, "items LONGTEXT NOT NULL", f"checked_at {MOMENT} NOT NULL", "PRIMARY KEY (task)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -162,4 +166,5 @@ MIGRATIONS = (
     Migration(7, "tasks that are halted", _HALT),
     Migration(8, "speed of the full load, limit of the dump", _FULL_LOAD),
     Migration(9, "orders about statements of a binlog", _STATEMENT_ORDERS),
+    Migration(10, "what the last prechecks have found", _PRECHECKS),
 )

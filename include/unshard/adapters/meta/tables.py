@@ -123,6 +123,8 @@ window = Table(
 
 pace = Table("pace", metadata, _key("task"), _key("source"), Column("windows", LONGTEXT))
 
+precheck = Table("precheck", metadata, _key("task"), Column("items", LONGTEXT), Column("checked_at", Moment))
+
 fence = Table("fence", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
               Column("window", BigInteger), Column("epoch", BigInteger))  # fmt: skip
 
