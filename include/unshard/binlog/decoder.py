@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,6 @@ from unshard.binlog.events import (
     CHECKSUM,
     COMPRESSED_ROWS,
     DELETES,
-    EXTRA_ROWS,
     HEADER,
     ROWS,
     UPDATES,
@@ -39,10 +39,10 @@ from unshard.binlog.events import (
     walk,
 )
 from unshard.binlog.lockstep import Lockstep, Numbers, compile_lockstep, is_worth
-from unshard.binlog.metadata import packed
 from unshard.binlog.payload import nested
 from unshard.binlog.rowcode import Reader, RowReader, compile_partial
 from unshard.binlog.skim import RowEvents, Skimmed, gathered, image_begins, pieces, skim
+from unshard.binlog.sparse import PRESENT, Annotated, Bits, Sparse, images_at, mask_type, whole_pairs
 from unshard.binlog.tablemap import NO_TABLE, Field, read_table, read_table_map, table_id_of
 from unshard.binlog.transactions import survey
 from unshard.core.model import Column, TableId, TableSchema
@@ -50,7 +50,6 @@ from unshard.errors.relay import (
     ColumnCountDiffers,
     DamagedEvent,
     DamagedRow,
-    PartialRowImage,
     RowsWithoutTable,
 )
 
@@ -85,6 +84,8 @@ class _Images(NamedTuple):
     data: bytes
     end: int
     number: int
+    present: Bits = ()
+    """Which columns they have; empty: all."""
 
 
 _Read = tuple[list[pa.Array], Numbers]
@@ -99,6 +100,7 @@ class _Bound:
     fields: tuple[Field, ...]
     columns: tuple[Column, ...]
     reader: RowReader
+    structure: TableSchema
     schema: pa.Schema
     shard: str
     file: str
@@ -108,9 +110,37 @@ class _Bound:
     def batches(self) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         """Yield the waiting rows and forget them."""
         events, self.events, self.bytes = self.events, [], 0
+        for is_sparse, some in groupby(events, key=lambda event: bool(event.present)):
+            yield from (self._sparse if is_sparse else self._full)(list(some))
+
+    def _full(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         kinds = np.fromiter((event.kind for event in events), np.int64, len(events))
         numbers = np.fromiter((event.number for event in events), np.int64, len(events))
         yield from self._sliced(kinds, numbers, self._together(events) or self._one_by_one(events))
+
+    def _sparse(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+        """Read images that leave columns out; a batch does not end inside an UPDATE."""
+        reader, cells, counts = Sparse(self.fields, self.structure, self.shard), None, []
+        for event in events:
+            try:
+                found = reader.read(event.data, event.kind, event.present, f"{self.file}:{event.end}")
+            except _UNREADABLE as error:
+                raise DamagedRow(self.shard, f"{self.file}:{event.end}", str(error)) from error
+            counts.append(len(found.masks))
+            cells = found if cells is None else cells.add(found)
+        if cells is None:
+            return
+        kinds = np.fromiter((event.kind for event in events), np.int64, len(events))
+        numbers = np.fromiter((event.number for event in events), np.int64, len(events))
+        sized = np.array(counts, np.int64)
+        inside, columns = _numbered(sized), cells.arrays(self.reader.finish)
+        ops = _operations(kinds, sized, inside)
+        schema = self.schema if len(columns) == len(self.reader.finish) else self.schema.append(
+            pa.field(PRESENT, mask_type(len(self.reader.finish))))  # fmt: skip
+        seq = pa.array(np.repeat(numbers << ROW_BITS, sized) + inside)
+        whole = pa.RecordBatch.from_arrays([ops, seq, *columns], schema=schema)
+        for part in whole_pairs(ops.to_pylist(), BATCH_ROWS, AFTER):
+            yield self.table, whole.slice(part.start, part.stop - part.start)
 
     def _sliced(self, kinds: Numbers, numbers: Numbers, read: _Read) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         columns, counts = read
@@ -236,6 +266,7 @@ class _Decoder:
         self.where = f"{origin.source} {origin.file}".strip()
         self.ids: dict[int, tuple[bytes, _Bound | None]] = {}
         self.bound: dict[tuple[TableId, bytes], _Bound] = {}
+        self.annotated = Annotated()
 
     def skimmed(self, found: Skimmed,
                 starts: Mapping[TableId, int]) -> list[Iterator[tuple[TableId, pa.RecordBatch]]] | None:  # fmt: skip
@@ -258,6 +289,7 @@ class _Decoder:
         for number, (frame, body, end) in enumerate(opened(self.data, events, tail, self.origin)):
             if frame.type not in ADMITTED:
                 admit(frame, self.place(end))
+            self.annotated.see(frame, body)
             if frame.type == EventType.TABLE_MAP:
                 self.bind(bytes(body), end)
             elif frame.type in ROWS and number not in found.undone:
@@ -300,7 +332,7 @@ class _Decoder:
             table_map = read_table_map(body)
             reader = bind_structure(table_map, schema, shard, self.place(end))
             self.bound[table, body[8:]] = _Bound(
-                table, table_map.fields, schema.columns, reader, batch_schema(schema.written), shard,
+                table, table_map.fields, schema.columns, reader, schema, batch_schema(schema.written), shard,
                 self.origin.file)  # fmt: skip
         return self.bound[table, body[8:]]
 
@@ -319,34 +351,21 @@ class _Decoder:
         if bound is None or ends[1] <= starts.get(bound.table, -1):
             return None
         try:
-            images = self._images(bound, frame, bytes(body), ends[0])
+            self.annotated.check(frame, body, bound.shard, self.place(ends[0]))
+            images, present = self._images(bound, frame, bytes(body), ends[0])
         except _UNREADABLE as error:
             raise DamagedRow(bound.shard, self.place(ends[0]), str(error)) from error
-        bound.events.append(_Images(frame.type, images, ends[0], number))
+        bound.events.append(_Images(frame.type, images, ends[0], number, present))
         bound.bytes += len(images)
         return bound
 
-    def _images(self, bound: _Bound, frame: Frame, body: bytes, end: int) -> bytes:
-        """Return the row images of an event, without what stands before them."""
-        offset = 8 + (_extra_bytes(body) if frame.type in EXTRA_ROWS else 0)
-        count, offset = packed(body, offset)
+    def _images(self, bound: _Bound, frame: Frame, body: bytes, end: int) -> tuple[bytes, Bits]:
+        """Return the row images of an event, without what stands before them, and which columns they have."""
+        count, offset, present = images_at(frame, body)
         if count != len(bound.columns):
             raise ColumnCountDiffers(bound.shard, self.place(end), count, len(bound.columns))
-        size = (count + 7) // 8
-        for _ in range(2 if frame.type in UPDATES else 1):
-            present = int.from_bytes(body[offset : offset + size], "little")
-            if ~present & ((1 << count) - 1):
-                raise PartialRowImage(bound.shard, self.place(end))
-            offset += size
-        return inflate(body[offset:], self.place(end)) if frame.type in COMPRESSED_ROWS else body[offset:]
-
-
-def _extra_bytes(body: bytes) -> int:
-    """Return how many bytes of a row event of version 2 are about partitions or clusters, with those of the number."""
-    size = int.from_bytes(body[8:10], "little")
-    if not 2 <= size <= len(body) - 8:
-        raise ValueError(f"{size} extra bytes in an event of {len(body)}")
-    return size
+        images = inflate(body[offset:], self.place(end)) if frame.type in COMPRESSED_ROWS else body[offset:]
+        return images, present
 
 
 @lru_cache(1024)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from unshard.binlog.binding import bind_structure
 from unshard.binlog.decoder import Origin, decode_range, opened
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, Buffer, EventType, Frame, admit, walk, write_frame
+from unshard.binlog.sparse import Annotated
 from unshard.binlog.tablemap import NO_TABLE, read_table, read_table_map, table_id_of
 from unshard.binlog.transactions import survey
 from unshard.core.model import TableId, TableSchema
@@ -61,22 +62,23 @@ class _Extract:
             self.ids[number] = body, write_frame(frame, body, end) + body
             self.written.discard(number)
 
-    def add(self, frame: Frame, body: bytes, end: int) -> None:
+    def add(self, frame: Frame, body: bytes, end: int) -> bool:
         """Take a row event if it is one of the table's."""
         number = table_id_of(body)
         if number == NO_TABLE:
-            return
+            return False
         if number not in self.ids:
             raise RowsWithoutTable(f"{self.file}:{end}", number)
         described = self.ids[number]
         if described is None:
-            return
+            return False
         if number not in self.written:
             self.written.add(number)
             self.maps.append(described[1])
             self._take(described[1])
         self._take(write_frame(frame, body, end) + body)
         self.count += 1
+        return True
 
     def piece(self) -> pa.RecordBatch:
         """Return what was gathered and begin anew."""
@@ -100,12 +102,15 @@ def extract(data: Buffer, checksum: bool, table: TableId, start: int = -1,
     tail = CHECKSUM if checksum else 0
     found = survey(opened(data, events, tail, origin), origin.file, origin.committed)
     gathered = _Extract(table, origin.file)
+    annotated = Annotated()
     for number, (frame, body, end) in enumerate(opened(data, events, tail, origin)):
         kind = admit(frame, f"{origin.file}:{end}")
+        annotated.see(frame, body)
         if kind == EventType.TABLE_MAP:
             gathered.bind(frame, bytes(body), end)
         elif kind in ROWS and number not in found.undone and found.ends[number] > start:
-            gathered.add(frame, bytes(body), end)
+            if gathered.add(frame, bytes(body), end):
+                annotated.check(frame, body, origin.shard(table), f"{origin.file}:{end}")
             if gathered.size >= piece_bytes:
                 yield gathered.piece()
     if gathered.count:

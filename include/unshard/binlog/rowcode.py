@@ -80,6 +80,15 @@ def compile_reader(fields: tuple[Field, ...], columns: tuple[Column, ...], shard
     return RowReader(_compiled(lines, namespace, shard), tuple(code.finish or _binary for code in kept))
 
 
+def read_once(codes: Sequence[Code], columns: Sequence[Column], shard: str) -> Callable[..., int]:
+    """Generate the reader of a single image of these columns: it appends a tuple and returns where the image ends."""
+    namespace: dict[str, Any] = {"fb": int.from_bytes}
+    lines = ["def read(b,o,e,append):", " if True:", *_image(codes, columns, namespace), "  return o"]
+    exec(compile("\n".join(lines), f"<part of rows of {shard}>", "exec"), namespace)  # noqa: S102
+    read: Callable[..., int] = namespace["read"]
+    return read
+
+
 @lru_cache(1024)
 def compile_partial(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> Reader:
     """Generate the reader of PARTIAL_UPDATE_ROWS: an AFTER image may hold changes of JSON in place of its values."""

@@ -192,12 +192,29 @@ class SegmentDamaged(RelayError):
 
 @dataclass(eq=False)
 class PartialRowImage(RelayError):
-    """A row event leaves columns out."""
+    """A row event leaves columns out that nothing else tells."""
 
     shard: str
     place: str
+    why: str = ""
     code = "US-3016"
-    template = "rows of {shard} at {place} lack columns (binlog_row_image is not FULL in that session)"
+    template = "rows of {shard} at {place} lack columns (binlog_row_image is not FULL in that session) {why}"
+    hint = "set binlog_row_image=FULL globally and in every session, then dump the source again"
+
+
+@dataclass(eq=False)
+class DefaultUnknown(RelayError):
+    """An INSERT leaves a column out whose default is not known as a value."""
+
+    shard: str
+    column: str
+    place: str
+    default: str
+    code = "US-3026"
+    template = (
+        "an INSERT into {shard} at {place} leaves out column '{column}' (binlog_row_image is not FULL in that session),"
+        " whose default ({default}) cannot be told from its text"
+    )
     hint = "set binlog_row_image=FULL globally and in every session, then dump the source again"
 
 
