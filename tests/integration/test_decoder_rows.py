@@ -11,10 +11,12 @@ from unshard.errors.relay import (
     ColumnCountDiffers,
     ColumnTypeDiffers,
     DamagedRow,
+    DefaultUnknown,
     PartialRowImage,
     UnsupportedColumn,
     UnsupportedTable,
 )
+from unshard.units.patches import has
 from unshard_demo import servers
 
 pytestmark = pytest.mark.integration
@@ -275,19 +277,63 @@ def test_system_versioned_tables(source_1, table, tmp_path):
         changes(source_1, tmp_path, begins, {table: replace(schema, create_sql=created)})
 
 
-@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
-def test_partial_row_images(source_1, table, tmp_path, image):
-    begins = end_of(source_1)
+DEFAULTS = (
+    "id int auto_increment primary key, a int, b varchar(9) not null default 'b''\\\\d', c timestamp not null"
+    " default current_timestamp on update current_timestamp, e int default (1+1), u char(36) default (uuid()),"
+    " t text, bl blob default 'dd', g int as (a*2) stored, nn int not null, d decimal(9,3) default 1.5, f float"
+    " default 0.1, dd double default 1e20, dt datetime(3) default '2020-01-01 01:02:03.5', da date default"
+    " '2020-01-01', ti time(2) default '-01:02:03', y year default 2001, en enum('x','ü') charset latin1"
+    " default 'ü', se set('a','b') not null default 'a,b', bi bit(10) default b'1000000001', bn binary(4)"
+    " default 'ab', vb varbinary(9) default 'q', z int(5) zerofill default 42, inv int invisible default 7, big"
+    " bigint unsigned not null default 18446744073709551615, ch char(9) charset ucs2 default 'é', eno"
+    " enum('p','q') not null, tz time(2) not null, bz bit(9) not null, tn varchar(3) not null, fn float not"
+    " null, dn decimal(5,2) not null, tsn timestamp(2) not null default '0000-00-00'"
+)
+
+
+@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB", "FULL"])
+def test_row_images_that_leave_columns_out(source_1, unique, tmp_path, image):
+    """What the images have, put on what was there, is what the server shows: defaults, too."""
+    source_1.run(f"CREATE DATABASE `{unique}`", "SET sql_mode=''", f"CREATE TABLE `{unique}`.t({DEFAULTS})")
+    begins, table = end_of(source_1), TableId(unique, "t")
     run(
-        source_1,
-        table,
-        "ALTER TABLE t ADD b blob",
-        "INSERT INTO t VALUES (1,'a','b')",
-        f"SET SESSION binlog_row_image={image}",
-        "UPDATE t SET v='c'",
+        source_1, table, "SET time_zone='+00:00', sql_mode=''", f"SET SESSION binlog_row_image={image}",
+        "INSERT INTO t(a) VALUES (1)", "INSERT INTO t() VALUES (),()", "INSERT INTO t(t,e) VALUES ('x',NULL)",
+        "UPDATE t SET a=7 WHERE id>1", "UPDATE t SET bl=NULL, e=5 WHERE id=2", "UPDATE t SET id=20 WHERE id=2",
+        "INSERT INTO t(id, a) VALUES (3, 9) ON DUPLICATE KEY UPDATE b='y'", "DELETE FROM t WHERE id=1",
+        "INSERT INTO t(id) VALUES (1)",
+    )  # fmt: skip
+    schema = schema_of(source_1, table)
+    rows, key = {}, None
+    for _, op, values in changes(source_1, tmp_path, begins, {table: schema}):
+        width = len(schema.written)
+        mask = values[width] if len(values) > width else None
+        if op == INSERT:
+            assert mask is None
+        if op in (DELETE, BEFORE):
+            key, old = values[0], rows.pop(values[0])
+            assert all(
+                mine == theirs for n, (mine, theirs) in enumerate(zip(values, old, strict=False)) if has(mask, n)
+            )
+        else:
+            rows[values[0]] = [values[n] if has(mask, n) else old[n] for n in range(width)]
+    assert key is not None
+    assert sorted(map(tuple, rows.values())) == sorted(selected(source_1, table, schema)) and len(rows) == 4
+
+
+def test_rows_whose_left_out_columns_nobody_knows(source_1, table, tmp_path):
+    """A REPLACE is logged as an UPDATE; a default is shown in the time zone of whoever asks."""
+    run(source_1, table, "CREATE TABLE d(id int primary key, v timestamp not null default '2020-01-01')",
+        "INSERT INTO t VALUES (1, 'a')")  # fmt: skip
+    cases = (
+        ("REPLACE INTO t(id) VALUES (1)", "t", PartialRowImage),
+        ("INSERT INTO d(id) VALUES (1)", "d", DefaultUnknown),
     )
-    with pytest.raises(PartialRowImage):
-        changes(source_1, tmp_path, begins, {table: schema_of(source_1, table)})
+    for number, (statement, name, error) in enumerate(cases):
+        begins, chosen = end_of(source_1), TableId(table.schema, name)
+        run(source_1, table, "SET SESSION binlog_row_image=MINIMAL", statement)
+        with pytest.raises(error):
+            changes(source_1, tmp_path / str(number), begins, {chosen: schema_of(source_1, chosen)})
 
 
 def test_compressed_events(server_folder, tmp_path):

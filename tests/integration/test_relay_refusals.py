@@ -53,9 +53,9 @@ def test_another_identity_is_refused(upstream_server, tmp_path):
         pull(SOURCE, upstream_server.server, RelayStore(tmp_path), FIRST, identity="mariadb:1:000000000000")
 
 
-@pytest.mark.parametrize(("variable", "value"), [("binlog_format", "MIXED"), ("binlog_row_image", "MINIMAL")])
-def test_settings_are_checked(upstream_server, tmp_path, variable, value):
-    upstream_server.run(f"SET GLOBAL {variable} = {value}")
+def test_settings_are_checked(upstream_server, tmp_path):
+    variable = "binlog_format"
+    upstream_server.run(f"SET GLOBAL {variable} = MIXED")
     with pytest.raises(BinlogSettingRefused) as caught:
         pull(SOURCE, upstream_server.server, RelayStore(tmp_path), FIRST)
     assert variable in str(caught.value)

@@ -22,8 +22,9 @@ _ESCAPED = re.compile(r"''|\\.")
 _MEANT = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
 """What SHOW CREATE TABLE writes for them."""
 _BITS = re.compile(r"b'([01]+)'")
+_NEVER = "0000-00-00 00:00:00"
 _FORMS = {"date": r"\d{4}-\d\d-\d\d", "datetime": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "time": r"-?\d{2,3}:\d\d:\d\d",
-          "year": r"\d{4}"}  # fmt: skip
+          "timestamp": _NEVER, "year": r"\d{4}"}  # fmt: skip
 _BLOBS = frozenset(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
 
 
@@ -89,7 +90,7 @@ def _float(code: str) -> Callable[[Column, str], bytes | None]:
 
 
 def _temporal(column: Column, text: str) -> bytes | None:
-    """A TIMESTAMP is not among them: it is shown in the time zone of whoever asks."""
+    """Of a TIMESTAMP only zero is certain: all others are shown in the time zone of whoever asks."""
     whole, _, fraction = _inside(text).partition(".")
     digits = 0 if column.data_type in ("date", "year") else (*_numbers(column), 0)[0]
     if not re.fullmatch(_FORMS[column.data_type], whole) or len(fraction) > digits:

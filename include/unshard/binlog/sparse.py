@@ -7,7 +7,8 @@
 | AFTER          | columns that the statement set                      | the rest comes from BEFORE if that has it |
 
 So a batch of such rows has one column more than others, the last: which of the written columns a row has, as bits;
-NULL for a row that has all. What an AFTER image then lacks is as it was. A table without a primary key gets whole rows by this, for its BEFORE images are whole.
+NULL for a row that has all. What an AFTER image then lacks is as it was. A table without a primary key gets whole rows,
+for its BEFORE images are whole.
 
 MariaDB logs a REPLACE that meets a row as an UPDATE of the columns that it names, although it sets the others to
 their defaults: nothing in the row event tells. So such rows are refused if the annotated statement is one.

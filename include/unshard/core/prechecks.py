@@ -17,6 +17,7 @@ from unshard.errors.prechecks import (
     KeysCountUp,
     OnlineDdlUnderWay,
     RetentionShort,
+    RowImageSparse,
     ServerIdTwice,
     VersionUntested,
 )
@@ -26,7 +27,7 @@ ITEMS = {
     "server_id": "`server_id` is not 0, and no two sources have the same",
     "binlog_enable": "`log_bin` is on",
     "binlog_format": "`binlog_format` is ROW",
-    "binlog_row_image": "`binlog_row_image` is FULL",
+    "binlog_row_image": "`binlog_row_image` is FULL, else rows lack columns that are read from the target",
     "binlog_row_metadata": "what the binlog says about columns",
     "binlog_retention": "the source keeps its binlog for a day at least",
     "binlog_db": "the server's own filters hide no shard",
@@ -127,6 +128,11 @@ def kept_for(values: Mapping[str, str]) -> timedelta | None:
     seconds = float(values.get("binlog_expire_logs_seconds") or 0)
     days = float(values.get("expire_logs_days") or 0)
     return timedelta(seconds=seconds or days * 86400) if seconds or days else None
+
+
+def image_problems(source: str, image: str) -> list[UnshardError]:
+    """Return the warning that row images lack columns."""
+    return [] if image.upper() == "FULL" else [RowImageSparse(source, image)]
 
 
 def retention_problems(source: str, kept: timedelta | None) -> list[UnshardError]:

@@ -152,6 +152,22 @@ class CollationUnknown(SourceError):
 
 
 @dataclass(eq=False)
+class RowImageSparse(SourceError):
+    """The source logs only some columns of a row that changes."""
+
+    scope = Scope.CONFIG
+    source: str
+    image: str
+
+    code = "US-2341"
+    template = (
+        "source {source} has binlog_row_image = {image}: rows are made whole with what the target has, which costs a"
+        " read of it; a REPLACE that meets a row stops the source, and a row that changes its key while it is dumped"
+    )
+    hint = "SET GLOBAL binlog_row_image = FULL, the same in the server's configuration, and reconnect every session"
+
+
+@dataclass(eq=False)
 class StorageShort(SourceError):
     """The storage path has not the room that the dump may take."""
 

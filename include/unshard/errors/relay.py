@@ -210,7 +210,7 @@ class DefaultUnknown(RelayError):
     column: str
     place: str
     default: str
-    code = "US-3026"
+    code = "US-3031"
     template = (
         "an INSERT into {shard} at {place} leaves out column '{column}' (binlog_row_image is not FULL in that session),"
         " whose default ({default}) cannot be told from its text"

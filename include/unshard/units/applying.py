@@ -8,15 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unshard.adapters.target import Changes, Lines, Mode, Removal, Writes
+from unshard.adapters.target import Changes, Lines, Mode, Patches, Removal, Writes
 from unshard.adapters.target.deletes import any_of
 from unshard.core.collision import NAMED_AT_ONCE, Clash
-from unshard.core.model import Column
+from unshard.core.model import Column, TableSchema
 from unshard.core.netting import Collisions, Write, actions
 from unshard.core.uniquekeys import unique_keys
 from unshard.errors.target import Collision, KeyOutOfOrder
 from unshard.units import keys
 from unshard.units.changes import counted_lines, equal_to_previous
+from unshard.units.patches import PATCH, folded, split
 from unshard.units.windowjob import WindowJob
 
 MODES = {Write.PLAIN: Mode.PLAIN, Write.REPLACE: Mode.REPLACE}
@@ -27,7 +28,7 @@ def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
     schema = job.schemas[target]
     key = tuple(schema.column(name) for name in schema.key)
     deletes, removals, lines, met = _parts(job, target, runs, bool(key))
-    order = deletes.encoded if isinstance(deletes, Keys) else None
+    order = deletes.encoded if isinstance(deletes, Keys) and not _needs_one_transaction(lines, schema) else None
     written = tuple(column.name for column in schema.written)
     writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, met)
     return Changes(job.targets[target], key, deletes, removals, written, writes, order)
@@ -84,6 +85,7 @@ def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
 
 def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
     runs = runs.take(pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")])).combine_chunks()
+    runs = folded(job, target, runs)
     last, decided, broken = _decide(runs)
     if broken is not None and job.collisions is Collisions.ERROR:
         raise _disorder(job, target, runs, broken)
@@ -140,15 +142,40 @@ def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -
     layouts = _numbers(runs, "layout")[rows]
     for write, mode in MODES.items():
         for layout in np.unique(layouts[how == write]).tolist():
-            chosen = rows[(how == write) & (layouts == layout)]
-            made = _lines(job, runs, layout, pa.array(chosen), mode)
-            yield replace(made, order=_array(runs, "key").take(pa.array(chosen)))
+            chosen = pa.array(rows[(how == write) & (layouts == layout)])
+            made = replace(_lines(job, runs, layout, chosen, mode), order=_array(runs, "key").take(chosen))
+            yield _with_patches(job, runs, chosen, made)
+
+
+def _needs_one_transaction(lines: Sequence[Lines], schema: TableSchema) -> bool:
+    """Whether rows have to be read that an earlier step of the same changes may have deleted."""
+    gaps = [each.patches for each in lines if each.patches is not None]
+    return bool(gaps) and (len(schema.unique_indexes) > 1 or any(each.moves for each in gaps))
 
 
 def _lines(job: WindowJob, runs: pa.Table, layout: int, rows: pa.Array, mode: Mode) -> Lines:
     shards = [job.shards[number] for number in _array(runs, "shard").take(rows).to_pylist()]
     lines, blank = _array(runs, "line").take(rows), _array(runs, "blank").take(rows)
     return Lines(job.layouts[layout].destination, mode, lines, blank, shards)
+
+
+def _with_patches(job: WindowJob, runs: pa.Table, chosen: pa.Array, made: Lines) -> Lines:
+    """Say of lines with gaps which rows they change, and leave only the line of each."""
+    gaps = np.flatnonzero(_numbers(runs, "come")[chosen.to_numpy()] >= PATCH)
+    if not len(gaps):
+        return made
+    rows = chosen.take(pa.array(gaps))
+    target = made.destination.table
+    schema = job.schemas[job.targets.index(target)]
+    own, come = _array(runs, "key").take(rows), _numbers(runs, "come")[rows.to_numpy()]
+    parts = [split(line) for line in made.lines.take(pa.array(gaps)).to_pylist()]
+    bases = [base or key for (base, _), key in zip(parts, own.to_pylist(), strict=True)]
+    places = np.arange(len(made.lines))
+    places[gaps] = len(made.lines) + np.arange(len(gaps))
+    lines = pa.concat_arrays([made.lines, pa.array([line for _, line in parts], pa.binary())]).take(pa.array(places))
+    keys_there = Keys(tuple(schema.column(name) for name in schema.key), pa.array(bases, pa.binary()))
+    patches = Patches(gaps, keys_there, (come == PATCH).tolist(), bases != own.to_pylist())
+    return replace(made, lines=lines, patches=patches)
 
 
 def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int) -> Clash:

@@ -17,6 +17,7 @@ from unshard.adapters.target.load import blank_rows
 from unshard.core.netting import Op
 from unshard.units import keys
 from unshard.units.conversion import Conversion, convert
+from unshard.units.patches import is_sparse, patched, refuse_lost_keys, whole_or_refused
 
 RUNS = pa.schema([
     ("slot", pa.int32()),     # number of the partition that applies it
@@ -47,6 +48,10 @@ class Origin:
     layout: int
     seq: int
     safe: bool
+    name: str = ""
+    """The shard, for messages."""
+    unsure: bool = False
+    """The dump may have seen the row later than this change was made, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,10 @@ def changes_in(batch: pa.RecordBatch) -> int:
 
 def runs_of(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> tuple[pa.RecordBatch, bytes | None]:
     """Net a batch of one shard; also return a key whose changes contradict each other, if there is one."""
+    if is_sparse(batch):
+        if conversion.key:
+            return _sparse(batch, conversion, origin), None
+        batch = whole_or_refused(batch, origin.name, conversion)
     columns = [batch.column(FIRST_COLUMN + place) for place in range(batch.num_columns - FIRST_COLUMN)]
     adds = ADDS[batch.column(0).to_numpy()]
     if not conversion.key:
@@ -86,6 +95,16 @@ def _keyed(columns: Sequence[pa.Array], adds: np.ndarray, conversion: Conversion
     places = pa.array(np.cumsum(exists) - 1, pa.int64(), mask=~exists)
     counts = existed.astype(np.int32), exists.astype(np.int32)
     return _batch(origin, counts, key.take(last), lines.take(places), pc.fill_null(blank.take(places), False)), broken
+
+
+def _sparse(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
+    """Make a run of each change of rows that lack columns; they are netted where all runs come together."""
+    refuse_lost_keys(batch, conversion, origin.name)
+    key = key_of_rows(batch.columns[FIRST_COLUMN:-1], conversion)
+    made = patched(batch, conversion, key, origin.unsure)
+    runs = _batch(origin, (made.gone, made.come), made.key, made.line, made.blank)
+    seq = pa.array(made.seq + origin.seq)
+    return runs.set_column(runs.schema.get_field_index("seq"), runs.schema.field("seq"), seq)
 
 
 def key_of_rows(columns: Sequence[pa.Array], conversion: Conversion) -> pa.BinaryArray:

@@ -13,6 +13,7 @@ from unshard.core.model import TableId, TableSchema
 from unshard.core.prechecks import (
     Item,
     Severity,
+    image_problems,
     kept_for,
     problem,
     retention_problems,
@@ -151,10 +152,10 @@ def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[It
     if values["log_bin"] != "ON":
         return [problem("binlog_enable", place, BinlogDisabled(source))]
     items = [Item("binlog_enable", Severity.OK, place, "ON")]
-    for variable, wanted in (("binlog_format", "ROW"), ("binlog_row_image", "FULL")):
-        value = values.get(variable, wanted)
-        wrong = [BinlogSettingWrong(source, variable, value, wanted)] if value.upper() != wanted else []
-        items += verdict(variable, place, wrong, value)
+    form, image = values.get("binlog_format", "ROW"), values.get("binlog_row_image", "FULL")
+    wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() != "ROW" else []
+    items += verdict("binlog_format", place, wrong, form)
+    items += verdict("binlog_row_image", place, image_problems(source, image), image, Severity.WARNING)
     metadata, kept = values.get("binlog_row_metadata", "not there"), kept_for(values)
     told = f"{metadata}: rows tell their own columns" if metadata == "FULL" else f"{metadata}: columns are tracked"
     shown = "for ever" if kept is None else f"for {kept}"

@@ -137,10 +137,8 @@ def _replica_id(options: PullOptions) -> int:
 
 
 def _check_source(source: str, found: upstream.Upstream) -> None:
-    wanted = (("binlog_format", found.binlog_format, "ROW"), ("binlog_row_image", found.binlog_row_image, "FULL"))
-    for variable, value, allowed in wanted:
-        if value.upper() != allowed:
-            raise BinlogSettingRefused(source, variable, value, allowed)
+    if found.binlog_format.upper() != "ROW":
+        raise BinlogSettingRefused(source, "binlog_format", found.binlog_format, "ROW")
 
 
 @dataclass(frozen=True, slots=True)

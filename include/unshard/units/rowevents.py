@@ -14,7 +14,9 @@ from unshard.core.model import Shard, TableSchema
 from unshard.core.netting import Op
 from unshard.core.reshape import Reshaping
 from unshard.core.rowfilter import RowFilter
+from unshard.errors.leftout import ColumnLeftOut
 from unshard.errors.target import RowsFiltered
+from unshard.units.patches import has, is_sparse, masks_of
 
 OPS = {"insert": (Op.INSERT,), "update": (Op.BEFORE, Op.AFTER), "delete": (Op.DELETE,)}
 FIRST_COLUMN = 2
@@ -51,6 +53,7 @@ class Filtering:
         batch = self._whole(shard, structure, batch)
         for rule in reshaping.filters:
             if batch.num_rows:
+                self._refuse_gaps(rule, shard, self._structures[structure], batch)
                 batch = batch.filter(pa.array(~self._dropped(rule, self._structures[structure], batch)))
         return batch
 
@@ -63,6 +66,17 @@ class Filtering:
             self._halves[shard, structure] = batch.slice(batch.num_rows - 1)
             batch = batch.slice(0, batch.num_rows - 1)
         return batch
+
+    def _refuse_gaps(self, rule: RowFilter, shard: Shard, structure: TableSchema, batch: pa.RecordBatch) -> None:
+        """Raise if rows lack a column whose name stands in the rule's expression for them."""
+        if not is_sparse(batch):
+            return
+        texts = {Op.DELETE: rule.delete, Op.BEFORE: rule.update_old, Op.AFTER: rule.update_new}
+        for op, mask in {*zip(batch.column(0).to_pylist(), masks_of(batch).to_pylist(), strict=True)}:
+            for place, column in enumerate(structure.written):
+                if column.name.lower() in texts.get(Op(op), "").lower() and not has(mask, place):
+                    need = f"the rule '{rule.name}' of expression-filter"
+                    raise ColumnLeftOut(str(shard), column.name, "the target", need)
 
     def _dropped(self, rule: RowFilter, structure: TableSchema, batch: pa.RecordBatch) -> np.ndarray:
         ops = batch.column(0).to_numpy()
@@ -82,6 +96,7 @@ class Filtering:
         met: np.ndarray = batch.column(0).to_numpy() == op.value
         if expression and met.any():
             rows = batch.filter(pa.array(met))
-            met[met] = self._judge.true_for(rule, expression, structure, rows.columns[FIRST_COLUMN:])
+            columns = rows.columns[FIRST_COLUMN : FIRST_COLUMN + len(structure.written)]
+            met[met] = self._judge.true_for(rule, expression, structure, columns)
             return met
         return np.zeros(len(met), bool)

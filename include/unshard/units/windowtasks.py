@@ -41,6 +41,7 @@ from unshard.errors.meta import SparkTaskCrashed
 from unshard.errors.target import KeyOutOfOrder
 from unshard.units.applying import changes_of, shown_key
 from unshard.units.changes import RUNS, Origin, changes_in, message, messages_in, of_target, runs_of, targets_in
+from unshard.units.patches import in_pairs, is_sparse, with_masks
 from unshard.units.rowevents import Filtering
 from unshard.units.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob
 
@@ -167,7 +168,7 @@ class PartReader:
 
     def _rows_of(self, file: HeldFile) -> Iterator[pa.RecordBatch]:
         if not file.is_raw:
-            return self._job.storage.read_batches(file.path)
+            return in_pairs(self._job.storage.read_batches(file.path))
         pieces = self._job.storage.read_batches(file.path, rows=1)
         return rawrows.decode(pieces, self._job.structures[file.structure], file.shard.source)
 
@@ -199,14 +200,15 @@ class PartReader:
         reshaping = self._job.reshapings.get(rows.shard.table, AS_IT_IS)
         kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch)
         if kept.num_rows:
-            yield self._netted(rows, kept, safe or reshaping.filters_changes)
+            yield self._netted(rows, kept, safe or reshaping.filters_changes, safe)
 
-    def _netted(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> pa.RecordBatch:
+    def _netted(self, rows: Rows, batch: pa.RecordBatch, safe: bool, unsure: bool) -> pa.RecordBatch:
         conversion, layout = self._job.conversion(rows)
         number = self._job.targets.index(rows.target)
         seq = self._part.ordinal * BATCHES_PER_PART + self._batches
-        self._batches += 1
-        origin = Origin(number % self._slots, number, self._job.shards.index(rows.shard), layout, seq, safe)
+        self._batches += batch.num_rows if is_sparse(batch) else 1
+        origin = Origin(number % self._slots, number, self._job.shards.index(rows.shard), layout, seq, safe,
+                        str(rows.shard), unsure)  # fmt: skip
         runs, broken = runs_of(batch, conversion, origin)
         if broken is not None and not safe and self._job.collisions is Collisions.ERROR:
             raise KeyOutOfOrder(str(rows.shard), str(rows.target), shown_key(self._job, number, broken))
@@ -215,8 +217,9 @@ class PartReader:
     def _store(self, disposition: Disposition, batches: list[pa.RecordBatch]) -> HeldFile:
         plan, seq = self._job.plan, disposition.hold or 0
         path = held_path(disposition.shard, seq, self._job.begun, self._part.ordinal)
-        written = self._job.storage.write_batches(path, batches[0].schema, iter(batches))
         is_raw = not disposition.structure
+        batches = batches if is_raw else with_masks(batches)
+        written = self._job.storage.write_batches(path, batches[0].schema, iter(batches))
         rows = sum(batch["count"][0].as_py() if is_raw else changes_in(batch) for batch in batches)
         return HeldFile(
             disposition.shard, seq, plan.number, self._part.ordinal, path, rows, written.bytes, disposition.structure,

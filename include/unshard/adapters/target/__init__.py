@@ -6,7 +6,7 @@ statement is checked, because LOAD DATA LOCAL turns errors into warnings and goe
 """
 
 from unshard.adapters.target.apply import apply_changes
-from unshard.adapters.target.changes import Applied, Changes, Lines, Removal, Writes
+from unshard.adapters.target.changes import Applied, Changes, Lines, Patches, Removal, Writes
 from unshard.adapters.target.collisions import Ledger, write_rows
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.lines import lines_of
@@ -22,6 +22,7 @@ __all__ = [
     "Lines",
     "Loaded",
     "Mode",
+    "Patches",
     "Removal",
     "Writes",
     "apply_changes",

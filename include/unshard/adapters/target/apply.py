@@ -31,6 +31,7 @@ from unshard.adapters.target.changes import Applied, Changes
 from unshard.adapters.target.collisions import Ledger, write_rows
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
+from unshard.adapters.target.patches import filled, has_gaps
 from unshard.adapters.target.session import open_session
 from unshard.adapters.target.steps import Bounds, Kind, Step, bounds_of
 from unshard.core.collision import Found
@@ -45,6 +46,9 @@ T = TypeVar("T")
 
 def apply_changes(server: Server, fence: Fence, changes: Changes, bounds: Bounds | None = None) -> Applied:
     """Apply the window to its target table exactly once, however often it is called."""
+    if has_gaps(changes):
+        given = changes
+        changes = _again(_Attempts(), lambda: filled(server, fence, given))
     tried = _Attempts()
     done = _repeated(server, tried, lambda connection: _apply_or_cut(connection, fence, changes, tried, bounds))
     if isinstance(done, Applied):
@@ -128,10 +132,17 @@ class _Attempts:
 
 
 def _repeated(server: Server, tried: _Attempts, once: Callable[[Connection], T]) -> T:
+    def in_session() -> T:
+        with contextlib.closing(open_session(server)) as connection:
+            return once(connection)
+
+    return _again(tried, in_session)
+
+
+def _again(tried: _Attempts, once: Callable[[], T]) -> T:
     while True:
         try:
-            with contextlib.closing(open_session(server)) as connection:
-                return once(connection)
+            return once()
         except UnshardError as error:
             if not error.transient or tried.exhausted:
                 raise

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from unshard.adapters.target.load import Destination, Mode
@@ -10,6 +11,20 @@ from unshard.core.collision import Clash
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.netting import Collisions
 from unshard.core.uniquekeys import UniqueKey
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """Those of some lines that lack values (`\\A`): these are as they were in a row of the target."""
+
+    rows: np.ndarray
+    """Numbers of such lines."""
+    bases: Sequence[tuple[bytes, ...]]
+    """For each of them, the key of the row that it changes."""
+    strict: Sequence[bool]
+    """Whether that row must be there; without it the line is left out."""
+    moves: bool = False
+    """Whether one of them takes its values from a row of another key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +39,7 @@ class Lines:
     """Where each line comes from."""
     order: pa.Array | None = None
     """The encoded key of each line, ascending; None in a table without a key."""
+    patches: Patches | None = None
 
 
 @dataclass(frozen=True, slots=True)

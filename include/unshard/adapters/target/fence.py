@@ -45,6 +45,11 @@ def hold(connection: Connection, fence: Fence) -> None:
         raise FencedOut(fence.source, fence.window, fence.epoch, fence.epoch)
 
 
+def lock_unless_applied(connection: Connection, fence: Fence) -> bool:
+    """Lock the fence until the end of the transaction; False when the window is in the target already."""
+    return not _is_applied(connection, fence, " FOR UPDATE")
+
+
 def raise_fence(connection: Connection, fence: Fence) -> bool:
     """Let the fence say that the window is applied; False when it is not ours any more."""
     sql = f"UPDATE {table_of(fence)} SET `window` = %s WHERE {OURS} AND epoch = %s AND `window` < %s"  # noqa: S608

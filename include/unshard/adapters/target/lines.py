@@ -14,13 +14,15 @@ TAB = pa.scalar(b"\t", pa.binary())
 NEWLINE = pa.scalar(b"\n", pa.binary())
 NOTHING = pa.scalar(b"", pa.binary())
 NULL = pa.scalar(b"\\N", pa.binary())
+ABSENT = b"\\A"
+"""Stands in a line that is not whole yet for a value that nobody has said; no value is written like it."""
 ESCAPES = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"))
 UNESCAPED = {b"t"[0]: b"\t", b"n"[0]: b"\n", b"\\"[0]: b"\\"}
 
 
-def lines_of(columns: Sequence[pa.Array]) -> pa.BinaryArray:
-    """Render one line per row; the columns are binary arrays of the same length."""
-    texts = [_text(column) for column in columns]
+def lines_of(columns: Sequence[pa.Array | None]) -> pa.BinaryArray:
+    """Render one line per row; the columns are binary arrays of the same length, None one that is absent."""
+    texts = [pa.scalar(ABSENT, pa.binary()) if column is None else _text(column) for column in columns]
     joined = pc.binary_join_element_wise(*texts, TAB)
     return pc.binary_join_element_wise(joined, NEWLINE, NOTHING)
 

@@ -1,0 +1,56 @@
+"""US-604x: rows of the binlog that lack columns, where what is there does not do."""
+
+from dataclasses import dataclass
+
+from unshard.errors.target import TargetError
+
+FULL = "set binlog_row_image=FULL on the source, globally and in every session, and load the target anew"
+
+
+@dataclass(eq=False)
+class ColumnLeftOut(TargetError):
+    """A row lacks a column that is needed to apply it."""
+
+    shard: str
+    column: str
+    target: str
+    need: str
+
+    code = "US-6041"
+    template = (
+        "rows of shard {shard} lack the column '{column}' (binlog_row_image is not FULL in that session),"
+        " which {need} needs to write them into {target}"
+    )
+    hint = FULL
+
+
+@dataclass(eq=False)
+class ChangedRowMissing(TargetError):
+    """Some columns of a row change that is not in the target."""
+
+    target: str
+    shard: str
+    key: str
+
+    code = "US-6042"
+    template = (
+        "shard {shard} changes some columns of the row {key}, which is not in target table {target}:"
+        " what the other columns hold is not in the binlog (binlog_row_image is not FULL in that session)"
+    )
+    hint = f"somebody has removed the row from the target, or it never came (`unshard validate` shows more); {FULL}"
+
+
+@dataclass(eq=False)
+class MovedRowUnknown(TargetError):
+    """A row got another key while the dump was under way, and not all of its columns are known."""
+
+    target: str
+    shard: str
+    key: str
+
+    code = "US-6043"
+    template = (
+        "in shard {shard} a row has got the key {key} while the dump of {target} was under way, or in safe mode,"
+        " and the binlog lacks columns of it (binlog_row_image is not FULL in that session): nobody can tell its values"
+    )
+    hint = f"change no keys while the source is dumped, or {FULL}"

@@ -1,0 +1,110 @@
+"""Sources that log changed columns only (binlog_row_image): the target is the union all the same."""
+
+# ruff: noqa: E501 - statements are compared in one look
+
+from random import Random
+
+import pytest
+
+from tests.livetask import living
+
+pytestmark = pytest.mark.integration
+SEEDS = range(1)
+
+COLUMNS = (
+    "id INT AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(20) NOT NULL DEFAULT 'b''d', c TIMESTAMP NOT NULL DEFAULT"
+    " CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, e INT DEFAULT (1+1), u CHAR(36) DEFAULT (UUID()), t TEXT,"
+    " bl BLOB DEFAULT 'dd', g INT AS (a*2) STORED, h INT AS (a+1) VIRTUAL, d DECIMAL(9,3) DEFAULT 1.5, f FLOAT DEFAULT 0.1,"
+    " dt DATETIME(3) DEFAULT '2020-01-01 01:02:03.5', en ENUM('x','ü') CHARSET latin1 DEFAULT 'ü', bi BIT(10) DEFAULT b'1',"
+    " bn BINARY(4) DEFAULT 'ab', z INT(5) ZEROFILL DEFAULT 42, inv INT INVISIBLE DEFAULT 7, iu UUID, p POINT, k INT"
+)
+UNIQUE = f"{COLUMNS}, UNIQUE KEY (k)"
+COMPOSED = (
+    "x VARCHAR(9) NOT NULL, y INT NOT NULL, a INT DEFAULT 3, t TEXT, b VARCHAR(20) DEFAULT 'q', PRIMARY KEY (y, x)"
+)
+KEYLESS = "id INT, a INT DEFAULT 5, b VARCHAR(20), t TEXT"
+VALUES = {
+    "a": ("NULL", "1", "-5"), "b": ("'x'", "'a\\tb\\n'", "'\\\\N'", "'\\\\A'", "''"), "t": ("NULL", "'\\\\A'", "REPEAT('ü', 3000)"),
+    "bl": ("NULL", "x'00095c0a41'", "''"), "e": ("NULL", "9"), "d": ("-0.001", "NULL"), "f": ("1.1", "NULL", "3e30"),
+    "en": ("'x'", "NULL", "'nothing'"), "bi": ("b'1000000001'", "0"), "bn": ("x'00'", "x'5c41'"), "z": ("7", "NULL"),
+    "inv": ("NULL", "1"), "iu": ("NULL", "UUID()"), "p": ("POINT(1,2)", "NULL"), "dt": ("'0000-00-00'", "NULL"),
+}  # fmt: skip
+
+
+def statement(random: Random, table: str, number: int) -> str:
+    """Return a change of a table of COLUMNS; keys of shards never meet, because each has its own thousands."""
+    ids = [number * 1000 + n for n in range(25)]
+    chosen, other = random.choice(ids), random.choice(ids)
+    names = random.sample(sorted(VALUES), random.randint(1, 4))
+    given = [random.choice(VALUES[name]) for name in names]
+    sets = ", ".join(f"{name} = {value}" for name, value in zip(names, given, strict=True))
+    where = random.choice([f"id = {chosen}", f"id BETWEEN {chosen} AND {chosen + 3}"])
+    return random.choice([
+        f"INSERT IGNORE INTO {table} (id, {', '.join(names)}) VALUES ({chosen}, {', '.join(given)})",
+        f"INSERT IGNORE INTO {table} (id) VALUES ({chosen}), ({other})",
+        f"INSERT INTO {table} (id, a) VALUES ({chosen}, 4) ON DUPLICATE KEY UPDATE {sets}",
+        f"UPDATE {table} SET {sets} WHERE {where}", f"UPDATE {table} SET {sets} WHERE {where}",
+        f"UPDATE IGNORE {table} SET id = {other} WHERE id = {chosen}",
+        f"UPDATE IGNORE {table} SET id = {other}, {sets} WHERE id = {chosen}",
+        f"UPDATE IGNORE {table} SET k = {other} WHERE id = {chosen}",
+        f"DELETE FROM {table} WHERE id = {chosen}",
+    ])  # fmt: skip
+
+
+def composed(random: Random, table: str, number: int) -> str:
+    x, y, other = (
+        random.choice(["'a'", "'é'", "'a b'"]),
+        number * 100 + random.randint(0, 4),
+        number * 100 + random.randint(0, 4),
+    )
+    return random.choice([
+        f"INSERT IGNORE INTO {table} (x, y, a) VALUES ({x}, {y}, {other})", f"INSERT IGNORE INTO {table} (x, y) VALUES ({x}, {y})",
+        f"UPDATE {table} SET t = REPEAT('t', {other}) WHERE x = {x} AND y = {y}", f"UPDATE {table} SET a = a + 1 WHERE y = {y}",
+        f"UPDATE IGNORE {table} SET y = {other} WHERE x = {x} AND y = {y}", f"DELETE FROM {table} WHERE x = {x} AND y = {y}",
+    ])  # fmt: skip
+
+
+def keyless(random: Random, table: str, number: int) -> str:
+    x = random.randint(0, 5)
+    return random.choice([
+        f"INSERT INTO {table} (id) VALUES ({x})", f"INSERT INTO {table} (id, t) VALUES ({x}, 'tt')",
+        f"UPDATE {table} SET a = a + {number} WHERE id = {x}", f"UPDATE {table} SET t = NULL WHERE id = {x}",
+        f"DELETE FROM {table} WHERE id = {x} LIMIT 2",
+    ])  # fmt: skip
+
+
+CHANGES = {"plain": statement, "unique": statement, "composed": composed, "keyless": keyless}
+
+
+def change(task, random: Random, group: str, numbers: dict[tuple[str, str], tuple[int, ...]]) -> None:
+    """Let each shard of a group run changes, under any row image."""
+    for (source, _), some in ((of, some) for of, some in numbers.items() if of[1] == group):
+        for number in some:
+            image = random.choice(["MINIMAL", "MINIMAL", "NOBLOB", "FULL"])
+            made = [CHANGES[group](random, f"{group}_{number}", number) for _ in range(random.randint(5, 40))]
+            session = (f"USE {task.name}", "SET sql_mode = ''", f"SET SESSION binlog_row_image = {image}")
+            task.sources[source].run(*session, *made)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_union_under_any_row_image(source_1, source_2, target, unique, tmp_path, seed):
+    """Windows with many changes of a row and with few; rows that wait behind a DDL; keys that change."""
+    random = Random(seed)
+    groups = {"plain": COLUMNS, "unique": UNIQUE, "composed": COMPOSED, "keyless": KEYLESS}
+    numbers = {("s1", group): (1, 2) for group in groups} | {("s2", group): (3,) for group in groups}
+    with living(unique, tmp_path, [source_1, source_2, target], list(groups), columns=groups, numbers=numbers,
+                window_bytes=200_000) as task:  # fmt: skip
+        for round_ in range(3):
+            for group in groups:
+                change(task, random, group, numbers)
+            if round_ == 1:
+                source_1.run(f"ALTER TABLE {unique}.plain_1 ADD COLUMN late INT DEFAULT 9 AFTER a")
+                change(task, random, "plain", numbers)
+            task.run()
+            for group in groups:
+                assert (group, round_) == ("plain", 1) or task.assert_union(group)
+            if round_ == 1:
+                source_1.run(f"ALTER TABLE {unique}.plain_2 ADD COLUMN late INT DEFAULT 9 AFTER a")
+                source_2.run(f"ALTER TABLE {unique}.plain_3 ADD COLUMN late INT DEFAULT 9 AFTER a")
+        task.assert_settled()
+        assert len(task.executed("plain")) == 1
