@@ -28,8 +28,8 @@ class Memory:
     def begin(self, prefix: bytes) -> None:
         self.data = bytearray(prefix)
 
-    def write(self, event: bytes) -> None:
-        self.data += event
+    def write(self, events: bytes | memoryview) -> None:
+        self.data += events
 
     def finish(self, segment: Segment, length: int) -> None:
         self.segments.append((segment, bytes(self.data[:length])))

@@ -5,6 +5,8 @@ bytes must be stored untouched and mysql-replication drops event types that it d
 the session asks for every event (GTIDs, ANNOTATE_ROWS): events that the server leaves out would be gaps.
 """
 
+import select
+import ssl
 import struct
 import uuid
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters.mysql import query
 from unshard.binlog.events import CHECKSUM, is_whole
+from unshard.binlog.packets import EOF, ERROR, Packets
+from unshard.binlog.runs import Run
 from unshard.core.gtidset import read_set
 from unshard.core.model import Location
 from unshard.core.relaychain import FIRST_POSITION
@@ -26,8 +30,6 @@ BINLOG_DUMP_GTID = 0x1E
 THROUGH_GTID = 4
 NON_BLOCK = 1
 SEND_ANNOTATE_ROWS = 2
-FULL_PACKET = 0xFFFFFF
-OK, EOF, ERROR = 0x00, 0xFE, 0xFF
 SHORT_EOF = 9
 SETUP = (
     "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum",
@@ -37,8 +39,8 @@ SETUP = (
 )
 
 
-def dump(connection: Connection, source: str, location: Location, replica_id: int) -> Iterator[bytes]:
-    """Yield all events from `location` to the end of the binlog, also those that stand in no file.
+def dump(connection: Connection, source: str, location: Location, replica_id: int) -> Iterator[Run]:
+    """Yield all events from `location` to the end of the binlog, also those that stand in no file, as they come.
 
     The position goes in four bytes. The connection serves for nothing else afterwards and must be closed by the caller.
     """
@@ -55,7 +57,8 @@ def dump_behind(connection: Connection, source: str, history: str, replica_id: i
     else:
         query(connection, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1", (history,))
         request = struct.pack("<BIHI", BINLOG_DUMP, FIRST_POSITION, NON_BLOCK | SEND_ANNOTATE_ROWS, replica_id)
-    yield from _dumped(connection, source, Location("", FIRST_POSITION), request, replica_id)
+    for run in _dumped(connection, source, Location("", FIRST_POSITION), request, replica_id):
+        yield from run.events()
 
 
 def encoded_set(history: str) -> bytes:
@@ -77,20 +80,20 @@ def checksum_of(event: bytes) -> int:
 
 
 def _dumped(connection: Connection, source: str, location: Location, request: bytes,
-            replica_id: int) -> Iterator[bytes]:  # fmt: skip
+            replica_id: int) -> Iterator[Run]:  # fmt: skip
     for statement in SETUP:
         query(connection, statement)
     try:
         _command(connection, _registration(replica_id))
         connection._read_packet()
         _command(connection, request)
-        while (packet := _packet(connection))[0] == OK:
-            yield packet[1:]
+        packets = _packets(connection)
+        yield from packets.runs()
     except pymysql.err.Error as error:
         raise _refusal(error, source, location) from error
     except (OSError, EOFError) as error:
         raise DumpBroken(source, str(location), str(error) or type(error).__name__) from error
-    _end(packet, source, location)
+    _end(packets.last, source, location)
 
 
 def _registration(replica_id: int) -> bytes:
@@ -103,24 +106,15 @@ def _command(connection: Connection, payload: bytes) -> None:
     connection._next_seq_id = 1
 
 
-def _packet(connection: Connection) -> bytes:
-    """Read one message; messages of 16 MiB and more come in several packets."""
-    payload = _read(connection, int.from_bytes(_read(connection, 4)[:3], "little"))
-    if len(payload) < FULL_PACKET:
-        if not payload:
-            raise EOFError("an empty packet came")
-        return payload
-    parts = [payload]
-    while len(parts[-1]) == FULL_PACKET:
-        parts.append(_read(connection, int.from_bytes(_read(connection, 4)[:3], "little")))
-    return b"".join(parts)
+def _packets(connection: Any) -> Packets:
+    """The driver's buffer may hold the first bytes already; what is larger than it passes it by."""
+    sock, file = connection._sock, connection._rfile
 
+    def has_more() -> bool:
+        is_open_record = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+        return is_open_record or bool(select.select((sock,), (), (), 0)[0])
 
-def _read(connection: Any, size: int) -> bytes:
-    data: bytes = connection._rfile.read(size)
-    if len(data) < size:
-        raise EOFError("the server closed the connection")
-    return data
+    return Packets(file.readinto1, has_more)
 
 
 def _end(packet: bytes, source: str, location: Location) -> None:

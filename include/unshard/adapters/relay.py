@@ -135,10 +135,12 @@ class SegmentWriter:
             self._path, self._file = _temporary(self.folder)
             self._file.write(prefix)
 
-    def write(self, event: bytes) -> None:
+    def write(self, events: bytes | memoryview) -> None:
         """Append to it."""
-        with self._writable():
-            self._opened.write(event)
+        try:
+            self._opened.write(events)
+        except OSError as error:
+            raise RelayUnwritable(str(self.folder), str(error)) from error
 
     def finish(self, segment: Segment, length: int) -> None:
         """Make it durable under its own name, then its index."""

@@ -66,8 +66,8 @@ class Sink(Protocol):
     def begin(self, prefix: bytes) -> None:
         """Start a segment file with these bytes."""
 
-    def write(self, event: bytes) -> None:
-        """Append an event."""
+    def write(self, events: bytes | memoryview) -> None:
+        """Append an event, or several."""
 
     def finish(self, segment: Segment, length: int) -> None:
         """Cut the file to `length` bytes and store it as this segment."""
@@ -76,7 +76,7 @@ class Sink(Protocol):
         """Forget the segment that was begun."""
 
 
-class _Draft:
+class Draft:
     """The segment being written, and its state at the last border."""
 
     def __init__(self, file: str, start: int, prefix: int) -> None:
@@ -91,10 +91,11 @@ class _Draft:
         self.times = self.border_times = (0, 0)
         self.statement: Statement | None = None
 
-    def add(self, frame: Frame) -> None:
-        self.offset += frame.size
-        if frame.time:
-            self.times = (self.times[0] or frame.time, frame.time)
+    def add(self, size: int, first: int, last: int) -> None:
+        """Note events of so many bytes, and their first and last time stamp."""
+        self.offset += size
+        if last:
+            self.times = (self.times[0] or first, last)
 
     def close_group(self) -> None:
         """Note that everything so far belongs to the segment."""
@@ -142,7 +143,7 @@ class Cutter:
         self.format: Format | None = None
         self._description = b""
         self._position = location.position
-        self._draft: _Draft | None = None
+        self._draft: Draft | None = None
         self._waiting: list[tuple[Frame, bytes]] = []
         """Events of a transaction that may still turn out to be a statement."""
         self._open = False
@@ -160,6 +161,8 @@ class Cutter:
 
     def feed(self, event: bytes) -> None:
         """Take the next event of the dump."""
+        if len(event) < HEADER:
+            raise DamagedEvent(f"{self.source} {self.location.file}:{self._position}", "its frame is cut off")
         frame = read_frame(event)
         place = f"{self.source} {self.location.file}:{self._position + frame.size}"
         if frame.size != len(event):
@@ -216,7 +219,7 @@ class Cutter:
                 self._begin(read_gtid(body, frame, place), frame, event, place)
             case E.TABLE_MAP:
                 self._release()
-                self._tables[table_id_of(body)] = _table_of(body, place)
+                self._tables[table_id_of(body)] = table_of(body, place)
                 self._put(frame, event)
             case E.XID:
                 self._close(frame, event)
@@ -354,19 +357,22 @@ class Cutter:
         if self._draft and self._draft.border >= self.segment_bytes:
             self._finish("")
 
-    def _put(self, frame: Frame, event: bytes) -> _Draft:
+    def _put(self, frame: Frame, event: bytes) -> Draft:
         draft = self._draft or self._start()
         self.sink.write(event)
-        draft.add(frame)
+        draft.add(frame.size, frame.time, frame.time)
         return draft
 
-    def _start(self) -> _Draft:
-        # At 4 the description is the first event of the segment itself.
-        start = self.location.position
-        prefix = MAGIC if start == len(MAGIC) else MAGIC + self._description
+    def _start(self) -> Draft:
+        prefix = self._prefix
         self.sink.begin(prefix)
-        self._draft = _Draft(self.location.file, start, len(prefix))
+        self._draft = Draft(self.location.file, self.location.position, len(prefix))
         return self._draft
+
+    @property
+    def _prefix(self) -> bytes:
+        """What stands in a segment before its own events: at 4 the description is the first of them."""
+        return MAGIC if self.location.position == len(MAGIC) else MAGIC + self._description
 
     def _border(self) -> None:
         if self._gtid is not None:
@@ -406,7 +412,7 @@ class Cutter:
         draft.close_range()
         self.sink.finish(self._segment(draft, next_file), draft.border)
 
-    def _segment(self, draft: _Draft, next_file: str) -> Segment:
+    def _segment(self, draft: Draft, next_file: str) -> Segment:
         first, last = draft.border_times
         name = f"{draft.file}.{draft.start}-{draft.end}.seg"
         self._ledger.settle(name)
@@ -420,7 +426,8 @@ class Cutter:
         return CHECKSUM if self.format and self.format.checksum else 0
 
 
-def _table_of(body: bytes, place: str) -> TableId:
+def table_of(body: bytes, place: str) -> TableId:
+    """Return the table that the body of a TABLE_MAP names."""
     try:
         return read_table(body)[0]
     except (IndexError, ValueError) as error:

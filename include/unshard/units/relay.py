@@ -20,8 +20,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import binlogstream, mysql, upstream
 from unshard.adapters.relay import RelayStore
-from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import MAGIC
+from unshard.binlog.runcutter import RunCutter
 from unshard.core.gtidset import History
 from unshard.core.model import Location, Server
 from unshard.core.relaychain import dump_start, ending_at, longest_run
@@ -42,7 +42,7 @@ SEGMENT_BYTES = 8 << 20
 """A window takes whole segments, so this is how finely windows are sized; an eighth of `window-size`."""
 READ_SECONDS = 60.0
 REPLICA_IDS = (1 << 31, (1 << 32) - 1)
-PROGRESS_BYTES = 1 << 20
+PROGRESS_BYTES = 1 << 19
 NO_SUCH_BINLOG = 1236
 Progress = Callable[[int, int], None]
 
@@ -161,7 +161,7 @@ class _Pull:
         writer = self.store.writer(self.source)
         size = self.options.get("segment_bytes", SEGMENT_BYTES)
         before = ending_at(self.stored, resumes)
-        cutter = Cutter(self.source, resumes, writer, size, before)
+        cutter = RunCutter(self.source, resumes, writer, size, before)
         if before is None:
             cutter.history = History(self.options.get("gtid", ""))
         try:
@@ -172,17 +172,17 @@ class _Pull:
         end = found.end.in_generation(here)
         return RelayReport(resumes, cutter.location, end, len(writer.stored), size, found.identity)
 
-    def _copy(self, connection: Connection, cutter: Cutter, meter: "_Meter") -> None:
+    def _copy(self, connection: Connection, cutter: RunCutter, meter: "_Meter") -> None:
         """Feed events to the cutter until the stop; what the server ends too early is an error."""
         known = self._known_file(cutter.location)
         try:
             start = dump_start(self.stored, cutter.location)
             cutter.read_again_from(start.position)
-            for event in binlogstream.dump(connection, self.source, start, _replica_id(self.options)):
-                cutter.feed(event)
-                if known and cutter.format:
-                    known = self._compare_file(known, cutter)
-                meter.add(len(event))
+            for run in binlogstream.dump(connection, self.source, start, _replica_id(self.options)):
+                for size in cutter.read(run, self.stop):
+                    if known and cutter.format:
+                        known = self._compare_file(known, cutter)
+                    meter.add(size)
                 if cutter.location >= self.stop:
                     break
         except UnshardError as error:
@@ -199,7 +199,7 @@ class _Pull:
         last = ending_at(self.stored, location)
         return self.store.described(last).fingerprint if last and last.file == location.file else ""
 
-    def _compare_file(self, known: str, cutter: Cutter) -> str:
+    def _compare_file(self, known: str, cutter: RunCutter) -> str:
         found = cutter.format.fingerprint if cutter.format else ""
         if found != known:
             raise BinlogReplaced(self.source, cutter.location.file, known, found)

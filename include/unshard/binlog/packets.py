@@ -1,0 +1,134 @@
+"""The packets of a binlog dump, as many at once as have come: the events in them, back to back.
+
+A packet is the length of its payload in three bytes, a number, and the payload: an event behind a byte 0, or what
+ends the dump. A payload of 16 MiB and more goes on in the next packet. Reads end anywhere, inside a packet too; what
+has come whole is handed on at once, and only what is there already is read on for.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from unshard.binlog.runs import Numbers, Run
+
+OK, EOF, ERROR = 0x00, 0xFE, 0xFF
+FULL_PACKET = 0xFFFFFF
+HEAD = 4
+BUFFER_BYTES = 1 << 20
+"""Much enough for NumPy, and not too much for the cache of a processor."""
+_LENGTH = struct.Struct("<I")
+Receive = Callable[[memoryview], int]
+
+
+class Packets:
+    """Reads packets: `receive` fills a part of a buffer, `has_more` tells whether it would not have to wait."""
+
+    def __init__(self, receive: Receive, has_more: Callable[[], bool], buffer_bytes: int = BUFFER_BYTES) -> None:
+        self._receive, self._has_more, self._size = receive, has_more, buffer_bytes
+        self._buffer = bytearray(buffer_bytes)
+        self._filled = 0
+        self._failure: Exception | None = None
+        self.last = b""
+        """The packet that has ended the dump."""
+
+    def runs(self) -> Iterator[Run]:
+        """Yield the events up to the packet that ends the dump; EOFError if none does."""
+        while not self.last:
+            self._fill()
+            starts, end = self._whole()
+            if starts:
+                run, behind = _opened(self._buffer, starts, end)
+                if len(run):
+                    yield run
+                if behind == b"":
+                    raise EOFError("an empty packet came")
+                self.last = behind or b""
+            elif end:
+                yield from self._large(end)
+            self._drop(end)
+
+    def _fill(self) -> None:
+        """Read what has come, at least something."""
+        if self._failure:
+            raise self._failure
+        if self._filled == len(self._buffer):
+            self._resize(2 * self._filled)
+        self._read()
+        while self._filled < len(self._buffer) and not self._failure and self._has_more():
+            self._read()
+
+    def _read(self) -> None:
+        """What breaks a connection counts behind all that has come before it."""
+        try:
+            count = self._receive(memoryview(self._buffer)[self._filled :])
+            if not count:
+                raise EOFError("the server closed the connection")
+            self._filled += count
+        except (OSError, EOFError) as error:
+            self._failure = error
+
+    def _whole(self) -> tuple[list[int], int]:
+        """Return where the whole packets begin, and where the last one ends; none for one that goes on in others."""
+        starts, at, filled, buffer = list[int](), 0, self._filled - HEAD, self._buffer
+        length_at, add = _LENGTH.unpack_from, starts.append
+        while at <= filled:
+            size = length_at(buffer, at)[0] & FULL_PACKET
+            if size == FULL_PACKET or at + size > filled:
+                break
+            add(at)
+            at += HEAD + size
+        return (starts, at) if starts else (starts, self._end_of_large())
+
+    def _end_of_large(self) -> int:
+        """Return the end of a payload in several packets, 0 if it has not come."""
+        at, size = 0, FULL_PACKET
+        while size == FULL_PACKET:
+            if at + HEAD > self._filled:
+                return 0
+            size = _LENGTH.unpack_from(self._buffer, at)[0] & FULL_PACKET
+            at += HEAD + size
+        return at if at <= self._filled else 0
+
+    def _large(self, end: int) -> Iterator[Run]:
+        heads = range(0, end, HEAD + FULL_PACKET)
+        payload = b"".join(memoryview(self._buffer)[at + HEAD : min(at + HEAD + FULL_PACKET, end)] for at in heads)
+        if payload[0] == OK:
+            yield Run(memoryview(payload)[1:], np.array([0, len(payload) - 1]))
+        else:
+            self.last = payload
+
+    def _drop(self, end: int) -> None:
+        """Move what is left to the beginning."""
+        left = self._filled - end
+        if len(self._buffer) > self._size > left:
+            self._resize(self._size, end)
+        elif end:
+            self._buffer[:left] = self._buffer[end : self._filled]
+        self._filled = left
+
+    def _resize(self, size: int, begin: int = 0) -> None:
+        old, self._buffer = self._buffer, bytearray(size)
+        self._buffer[: self._filled - begin] = old[begin : self._filled]
+
+
+def _opened(buffer: bytearray, packets: list[int], end: int) -> tuple[Run, bytes | None]:
+    """Return the events of packets up to the first packet that holds none, and that one."""
+    starts = np.array([*packets, end], np.int64)
+    seen = np.frombuffer(buffer, np.uint8)
+    sizes = np.diff(starts) - HEAD
+    others = np.flatnonzero((sizes == 0) | (seen[np.minimum(starts[:-1] + HEAD, end - 1)] != OK))
+    behind = None
+    if len(others):
+        first = int(others[0])
+        behind = bytes(buffer[packets[first] + HEAD : int(starts[first + 1])])
+        starts, sizes = starts[: first + 1], sizes[:first]
+    return Run(_without_heads(seen, starts), np.append(0, np.cumsum(sizes - 1))), behind
+
+
+def _without_heads(seen: npt.NDArray[np.uint8], starts: Numbers) -> memoryview:
+    kept = np.ones(int(starts[-1]), np.bool_)
+    for byte in range(HEAD + 1):
+        kept[starts[:-1] + byte] = False
+    return seen[: len(kept)][kept].data

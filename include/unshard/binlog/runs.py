@@ -1,0 +1,261 @@
+"""Runs of events: what must be known of many at once to store them, where they are what nearly all events are.
+
+OLTP writes a transaction of a few events for a few rows, so what is done in Python for each event is most of what
+relaying costs. A `Run` is events as they came. A `Stretch` is a part of one, of events that are not odd: row events
+and their maps, comments, and what begins and ends transactions. For everything else, and for everything that is
+wrong, there is the cutter's way of one event after the other: a stretch ends before it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from unshard.binlog.checksums import are_whole
+from unshard.binlog.events import ARTIFICIAL, CHECKSUM, COMMENTS, HEADER, ROWS, EventType, is_whole
+from unshard.binlog.gtids import GTIDS
+from unshard.binlog.tablemap import NO_TABLE
+from unshard.binlog.transactions import Kind
+from unshard.core.model import TableId
+
+E = EventType
+Numbers = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.bool_]
+FRAME = np.dtype([("time", "<u4"), ("type", "u1"), ("server", "<u4"), ("size", "<u4"), ("end", "<u4"),
+                  ("flags", "<u2")])  # fmt: skip
+PLAIN = ROWS | GTIDS | COMMENTS | {E.TABLE_MAP, E.XID, E.QUERY}
+CONTROL: dict[Kind | None, bool] = {Kind.BEGIN: False, Kind.COMMIT: True, Kind.ROLLBACK: True}
+"""Queries that are not odd, and whether they end a transaction."""
+SHORTEST_MAP = 8
+_MARIADB = np.dtype([("sequence", "<u8"), ("domain", "<u4"), ("flags", "u1")])
+ODD_GTID = 0x40 | 0x80
+"""Flags of a GTID event that is about an XA transaction."""
+ID_BITS = (1 << 48) - 1
+
+
+def _table(kinds: frozenset[EventType] | set[EventType]) -> Bits:
+    return np.isin(np.arange(256), [int(kind) for kind in kinds])
+
+
+_IS_PLAIN, _IS_ROWS, _IS_GTID = _table(PLAIN), _table(ROWS), _table(GTIDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Whole events back to back."""
+
+    data: memoryview
+    offsets: Numbers
+    """Where they begin, and the end of the last one."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def event(self, number: int) -> bytes:
+        """Return one event."""
+        return bytes(self.data[int(self.offsets[number]) : int(self.offsets[number + 1])])
+
+    def events(self) -> Iterator[bytes]:
+        """Return one after the other."""
+        return map(self.event, range(len(self)))
+
+    def parts(self, numbers: Numbers, skip: int, size: int) -> npt.NDArray[np.uint8]:
+        """Return so many bytes of each of these events, behind those that are skipped; all must have them."""
+        places = np.ndarray(len(self.data) - size + 1, f"V{size}", self.data, strides=(1,))
+        return places[self.offsets[numbers] + skip].view(np.uint8).reshape(-1, size)
+
+
+class Sight:
+    """The frames of a run, and which of its events are odd; `control` says what a QUERY event is, None if that is."""
+
+    def __init__(self, run: Run, control: Callable[[bytes], Kind | None]) -> None:
+        self.run, self._control = run, control
+        self.frames = _frames(run)
+        self.sizes = np.diff(run.offsets)
+        self.kinds = self.frames["type"].astype(np.int64)
+        self.is_close = self.kinds == E.XID
+        self._queries = np.flatnonzero(self.kinds == E.QUERY)
+        odd = ~_IS_PLAIN[self.kinds] | (self.frames["size"] != self.sizes) | (self.frames["end"] == 0)
+        odd |= (self.frames["flags"] & ARTIFICIAL) != 0
+        self._odd = np.append(np.flatnonzero(odd), len(run))
+
+    def plain_until(self, begin: int) -> int:
+        """Return the number of the first event from this one on that is odd."""
+        end = int(self._odd[np.searchsorted(self._odd, begin)])
+        first, last = np.searchsorted(self._queries, (begin, end))
+        for number in self._queries[first:last].tolist():
+            closes = CONTROL.get(self._control(self.run.event(number)))
+            if closes is None:
+                return int(number)
+            self.is_close[number] = closes
+        return end
+
+
+def sight(run: Run, control: Callable[[bytes], Kind | None]) -> Sight | None:
+    """Look at a run; None if there are events in it that have no frame."""
+    return Sight(run, control) if len(run) and int(np.diff(run.offsets).min()) >= HEADER else None
+
+
+def _frames(run: Run) -> npt.NDArray[np.void]:
+    places = np.ndarray(len(run.data) - HEADER + 1, f"V{HEADER}", run.data, strides=(1,))
+    return places[run.offsets[:-1]].view(FRAME)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The row events of a stretch, but for those that have no table."""
+
+    at: Numbers
+    table: Numbers
+    """Number of the table of each."""
+    tables: tuple[TableId, ...]
+
+
+class Stretch:
+    """Events [begin, end) of a run that are whole, follow each other, and whose tables are known."""
+
+    def __init__(self, seen: Sight, begin: int, end: int) -> None:
+        self.seen, self.run, self.begin, self.end = seen, seen.run, begin, end
+        self._maps: dict[int, tuple[int, TableId]] = {}
+        self.rows = _Rows(np.array([], np.int64), np.array([], np.int64), ())
+
+    @property
+    def maps(self) -> dict[int, TableId]:
+        """Tables by their ids, as the maps in it say."""
+        return {table: name for table, (number, name) in self._maps.items() if number < self.end}
+
+    def offset(self, number: int) -> int:
+        return int(self.run.offsets[number])
+
+    def data(self, begin: int, end: int) -> memoryview:
+        return self.run.data[self.offset(begin) : self.offset(end)]
+
+    def rows_until(self, begin: int) -> int:
+        """Return the number of the first event from `begin` on that begins or ends a transaction."""
+        found = np.flatnonzero(self.seen.is_close[begin : self.end] | _IS_GTID[self.seen.kinds[begin : self.end]])
+        return begin + int(found[0]) if len(found) else self.end
+
+    def check(self, position: int, tail: int) -> None:
+        """End before the first event that is not where it says, or is damaged; `tail` is the size of a checksum."""
+        run, begin, end = self.run, self.begin, self.end
+        ends = position + run.offsets[begin + 1 : end + 1] - run.offsets[begin]
+        wrong = (ends & 0xFFFFFFFF) != self.seen.frames["end"][begin:end]
+        wrong |= self.seen.sizes[begin:end] < HEADER + tail
+        self._end_before(wrong)
+        if tail and self.end > begin and not are_whole(self.data(begin, self.end), self._ends()):
+            events = map(run.event, range(begin, self.end))
+            self._end_before(np.array([not is_whole(event) for event in events], np.bool_))
+
+    def _ends(self) -> Numbers:
+        ends: Numbers = self.run.offsets[self.begin + 1 : self.end + 1] - self.run.offsets[self.begin]
+        return ends
+
+    def _end_before(self, wrong: Bits) -> None:
+        found = np.flatnonzero(wrong)
+        self.end = self.begin + int(found[0]) if len(found) else self.end
+
+    def match(self, known: Mapping[int, TableId], read: Callable[[bytes], TableId | None], tail: int) -> None:
+        """Find the tables of all row events; `known` are those of maps before, `read` reads the body of one.
+
+        End before the first row event without a map, and before a map that cannot be read or says something new of
+        an id.
+        """
+        kinds = self.seen.kinds[self.begin : self.end]
+        at = self.begin + np.flatnonzero((kinds == E.TABLE_MAP) | _IS_ROWS[kinds])
+        short = at[self.seen.sizes[at] < HEADER + SHORTEST_MAP + tail]
+        if len(short):
+            self.end = int(short[0])
+            at = at[at < self.end]
+        if not len(at):
+            return
+        ids, number = _distinct(self.run.parts(at, HEADER, 8).view(np.int64).ravel() & ID_BITS)
+        names = [self._name(int(table), at[number == place] if len(ids) > 1 else at, known, (read, tail))
+                 for place, table in enumerate(ids)]  # fmt: skip
+        counted = _IS_ROWS[self.seen.kinds[at]] & (ids[number] != NO_TABLE)
+        self.rows = _Rows(at[counted], number[counted], tuple(names))
+
+    def _name(self, table: int, at: Numbers, known: Mapping[int, TableId],
+              reading: tuple[Callable[[bytes], TableId | None], int]) -> TableId:  # fmt: skip
+        """Return the table that an id stands for in these events."""
+        maps = at[self.seen.kinds[at] == E.TABLE_MAP]
+        if not len(maps):
+            if table not in known and table != NO_TABLE:
+                self.end = min(self.end, int(at[0]))
+            return known.get(table, TableId("", ""))
+        read, tail = reading
+        first = int(maps[0])
+        name = read(self.run.event(first)[HEADER : -tail or None])
+        if name is None or known.get(table, name) != name or (table not in known and at[0] < first):
+            self.end = min(self.end, int(at[0]))
+            return TableId("", "")
+        self._maps[table] = first, name
+        self.end = min(self.end, self._first_other(maps, tail))
+        return name
+
+    def _first_other(self, maps: Numbers, tail: int) -> int:
+        """Return which of these maps is the first with another body than the first one has."""
+        size = int(self.seen.sizes[maps[0]]) - HEADER - tail
+        same = self.seen.sizes[maps] == size + HEADER + tail
+        if not same.all():
+            maps = maps[: int(np.flatnonzero(~same)[0]) + 1]
+            return min(int(maps[-1]), self._first_other(maps[:-1], tail))
+        bodies = self.run.parts(maps, HEADER, size)
+        if bodies.tobytes() == bodies[0].tobytes() * len(maps):
+            return self.end
+        return int(maps[np.flatnonzero((bodies != bodies[0]).any(1))[0]])
+
+    def transactions(self, begin: int) -> Numbers:
+        """Return the last event of each whole transaction from `begin` on, up to the first that is not as it must be.
+
+        It must have a GTID at most at its beginning, and a map before its first rows.
+        """
+        kinds = self.seen.kinds[begin : self.end]
+        closes = np.flatnonzero(self.seen.is_close[begin : self.end])
+        is_start = np.zeros(len(kinds) + 1, np.bool_)
+        is_start[0] = is_start[closes + 1] = True
+        numbers = np.arange(len(kinds))
+        start_of = np.maximum.accumulate(np.where(is_start[:-1], numbers, 0))
+        map_of = np.maximum.accumulate(np.where(kinds == E.TABLE_MAP, numbers, -1))
+        wrong = np.flatnonzero((_IS_GTID[kinds] & ~is_start[:-1]) | (_IS_ROWS[kinds] & (map_of < start_of)))
+        if len(wrong):
+            closes = closes[closes < wrong[0]]
+        return begin + closes
+
+    def counts(self, begin: int, end: int) -> Iterator[tuple[TableId, int]]:
+        """Yield the tables of the row events among [begin, end), and how many there are of each."""
+        first, last = np.searchsorted(self.rows.at, (begin, end))
+        counts = np.bincount(self.rows.table[first:last], minlength=len(self.rows.tables))
+        yield from ((self.rows.tables[place], int(counts[place])) for place in np.flatnonzero(counts).tolist())
+
+    def times(self, begin: int, end: int) -> tuple[int, int]:
+        """Return the first and the last time stamp among [begin, end), 0 if they have none."""
+        times = self.seen.frames["time"][begin:end]
+        if times[0] and times[-1]:
+            return int(times[0]), int(times[-1])
+        times = times[times != 0]
+        return (int(times[0]), int(times[-1])) if len(times) else (0, 0)
+
+    def gtids(self, begin: int, end: int) -> Numbers:
+        """Return which of the events [begin, end) have a GTID."""
+        return begin + np.flatnonzero(_IS_GTID[self.seen.kinds[begin:end]])
+
+    def last_of_domains(self, numbers: Numbers) -> list[str] | None:
+        """Return the last GTID of each of MariaDB's domains; None if one of these events is of another kind."""
+        frames, least = self.seen.frames[numbers], HEADER + _MARIADB.itemsize + CHECKSUM
+        if (frames["type"] != E.GTID).any() or (self.seen.sizes[numbers] < least).any():
+            return None
+        bodies = self.run.parts(numbers, HEADER, _MARIADB.itemsize).view(_MARIADB).ravel()
+        if (bodies["flags"] & ODD_GTID).any():
+            return None
+        domains, backwards = np.unique(bodies["domain"][::-1], return_index=True)
+        last = len(numbers) - 1 - backwards
+        parts = zip(domains, frames["server"][last], bodies["sequence"][last], strict=True)
+        return [f"{domain}-{server}-{sequence}" for domain, server, sequence in parts]
+
+
+def _distinct(ids: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the different ids, and which one each is; mostly the same one comes several times in a row."""
+    firsts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
+    found, number = np.unique(ids[firsts], return_inverse=True)
+    return found, np.repeat(number, np.diff(np.append(firsts, len(ids))))
