@@ -7,6 +7,7 @@ present end may be in the target already, because nobody knows the place to the 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 
 from unshard.adapters import binlogstream, mysql, upstream
 from unshard.binlog.events import EventType, read_frame
@@ -73,4 +74,4 @@ def _first_at(server: Server, who: tuple[str, int], first: Location, moment: flo
 @contextlib.contextmanager
 def _events(server: Server, source: str, first: Location, replica_id: int) -> Iterator[Iterator[bytes]]:
     with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
-        yield binlogstream.dump(connection, source, first, replica_id)
+        yield chain.from_iterable(run.events() for run in binlogstream.dump(connection, source, first, replica_id))
