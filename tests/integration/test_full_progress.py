@@ -1,6 +1,7 @@
 """Progress of a full load that dies, its rate limit, and sources that are loaded side by side."""
 
 import contextlib
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -51,7 +52,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Work]:
     with open_work(load_task(path)) as work:
-        yield work
+        yield dataclasses.replace(work, bulk_spark=lambda: None)
 
 
 def limited(path: Path) -> Path:
