@@ -151,7 +151,7 @@ def test_a_task_without_windows_reads_each_table_at_one_moment(full: Full) -> No
     full.compare("t", s1=["t_1"])
 
 
-@pytest.mark.parametrize("consistency", ["snapshot", "flush"])
+@pytest.mark.parametrize("consistency", ["snapshot", "flush", "lock"])
 def test_consistency_asks_for_one_moment_per_table(full: Full, monkeypatch: pytest.MonkeyPatch,
                                                    consistency: str) -> None:  # fmt: skip
     """Every table is one chunk, read at the location from which its binlog counts."""

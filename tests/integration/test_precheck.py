@@ -165,6 +165,11 @@ def test_least_privileges_are_enough(world: World, account) -> None:
     needed = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX"
     world.target_user = account(world.target, f"{needed} ON {schema}.*", f"{needed} ON {schema}_meta.*")
     assert world.problems() == []
+    world.instance = ", mydumper: {consistency: lock}"
+    (found,) = [item for item in world.items() if item.code]
+    assert (found.code, found.name) == ("US-2306", "dump_privilege") and "LOCK TABLES" in found.message
+    world.s1.run(f"GRANT LOCK TABLES ON `{schema}\\_1`.* TO {source}")
+    assert world.problems() == []
 
 
 def test_missing_privileges_on_the_target(world: World, account) -> None:
@@ -198,6 +203,9 @@ def test_table_without_a_key_is_a_warning(world: World) -> None:
     for source in (world.s1, world.s2):
         source.run(*(f"ALTER TABLE {world.schema}_1.{table} DROP PRIMARY KEY" for table in ("t_1", "t_2")))
     world.s2.run(f"ALTER TABLE {world.schema}_1.t_2 ENGINE=MyISAM")
+    world.instance = ", mydumper: {consistency: lock}"
+    assert [code for code, *_ in world.problems()].count("US-2309") == 0
+    world.instance = ""
     found = world.problems()
     assert [code for code, _, _ in found] == ["US-2308"] * 4 + ["US-2309"]
     assert {severity for _, severity, _ in found} == {"warning"}

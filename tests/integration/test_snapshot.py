@@ -9,7 +9,7 @@ import pytest
 
 from unshard.adapters import mysql, snapshot
 from unshard.adapters.relay import RelayStore
-from unshard.adapters.snapshot import Moment, begin_snapshot
+from unshard.adapters.snapshot import Moment, begin_snapshot, lock_table
 from unshard.adapters.structures import read_schema
 from unshard.binlog.decoder import decode_range
 from unshard.core.model import Location, TableId
@@ -19,11 +19,16 @@ from unshard_demo.servers import MariaDb
 pytestmark = pytest.mark.integration
 WRITERS = 4
 LOOKS = 40
+TABLE = TableId("d", "many")
 
 
 def locked(connection, source: str) -> Moment:
     mysql.query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     return snapshot._under_lock(connection, source)
+
+
+def table_locked(connection, source: str) -> Moment:
+    return lock_table(connection, source, TABLE)
 
 
 def write(server: MariaDb, table: TableId, number: int, done: threading.Event) -> None:
@@ -33,18 +38,22 @@ def write(server: MariaDb, table: TableId, number: int, done: threading.Event) -
             cursor.execute(f"INSERT INTO {table} VALUES ({number})")
 
 
-@pytest.mark.parametrize("begin", [begin_snapshot, locked])
+CASES = [(begin_snapshot, "InnoDB"), (locked, "InnoDB"), (table_locked, "InnoDB"), (table_locked, "MyISAM")]
+
+
+@pytest.mark.parametrize(("begin", "engine"), CASES)
 def test_a_snapshot_and_its_location_agree(
-    upstream_server: MariaDb, tmp_path: Path, begin: Callable[[object, str], Moment]
+    upstream_server: MariaDb, tmp_path: Path, begin: Callable[[object, str], Moment], engine: str
 ) -> None:
-    table, done = TableId("d", "many"), threading.Event()
-    upstream_server.run(f"CREATE TABLE {table} (v INT)")
+    table, done = TABLE, threading.Event()
+    upstream_server.run(f"CREATE TABLE {table} (v INT) ENGINE={engine}")
     with closing(mysql.connect(upstream_server.server)) as connection:
         ((file, position, *_),) = mysql.query(connection, "SHOW MASTER STATUS")
         schema = read_schema(connection, table)
         first = begin(connection, "s1")
         assert (first.location.file, first.location.position) == (file, position)
         mysql.query(connection, "ROLLBACK")
+        mysql.query(connection, "UNLOCK TABLES")
         writers = [threading.Thread(target=write, args=(upstream_server, table, n, done)) for n in range(WRITERS)]
         for writer in writers:
             writer.start()
@@ -53,6 +62,7 @@ def test_a_snapshot_and_its_location_agree(
             moment = begin(connection, "s1")
             ((rows,),) = mysql.query(connection, f"SELECT COUNT(*) FROM {table}")
             mysql.query(connection, "ROLLBACK")
+            mysql.query(connection, "UNLOCK TABLES")
             looks.append((moment.location, rows))
         done.set()
         for writer in writers:

@@ -446,8 +446,6 @@ LATER = {
     "import into": instance("loader: {import-mode: import-into}"),
     "where": instance("mydumper: {where: id > 1}"),
     "dumpling's options": instance("mydumper: {extra-args: --where x}"),
-    "consistency": instance("mydumper: {consistency: lock}"),
-    "consistency in options": instance("mydumper: {extra-args: --consistency lock}"),
 }
 
 

@@ -2,17 +2,19 @@
 
 `SHOW MASTER STATUS` is not exact: a transaction may stand in the binlog while InnoDB does not show its
 rows yet, so a reader that begins there would miss them for ever. MariaDB tells the location of a consistent
-snapshot itself; elsewhere commits are held up for a moment by FLUSH TABLES WITH READ LOCK.
+snapshot itself; elsewhere commits are held up for a moment by FLUSH TABLES WITH READ LOCK. Who asks for locks
+(`consistency: lock`) gets one per table, which also holds for engines that have no snapshots.
 """
 
 from dataclasses import dataclass
 
 from pymysql.connections import Connection
 
-from unshard.adapters.mysql import query
-from unshard.core.model import Location
+from unshard.adapters.mysql import query, table_name
+from unshard.core.model import Location, TableId
 from unshard.errors.relay import BinlogOff
 
+LOCK_WAIT_SECONDS = 60
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 
@@ -42,14 +44,29 @@ def _under_lock(connection: Connection, source: str) -> Moment:
     query(connection, "FLUSH TABLES WITH READ LOCK")
     try:
         query(connection, BEGIN)
-        rows = query(connection, "SHOW MASTER STATUS")
-        if not rows:
-            raise BinlogOff(source)
-        gtid = _text(rows[0][4]).replace("\n", "") if len(rows[0]) > 4 else ""
-        return Moment(Location(_text(rows[0][0]), int(rows[0][1])), gtid)
+        return _now(connection, source)
     finally:
         if connection.open:
             query(connection, "UNLOCK TABLES")
+
+
+def lock_table(connection: Connection, source: str, table: TableId) -> Moment:
+    """Keep writers of a table out until the connection ends; the moment is exact for this table, whatever its engine.
+
+    The lock is granted when every transaction that has written to the table has ended, in the binlog too. A writer
+    who comes while we wait for it waits with us, so we give up after a while; that may be tried again.
+    """
+    query(connection, "SET SESSION lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
+    query(connection, f"LOCK TABLES {table_name(table)} READ")
+    return _now(connection, source)
+
+
+def _now(connection: Connection, source: str) -> Moment:
+    rows = query(connection, "SHOW MASTER STATUS")
+    if not rows:
+        raise BinlogOff(source)
+    gtid = _text(rows[0][4]).replace("\n", "") if len(rows[0]) > 4 else ""
+    return Moment(Location(_text(rows[0][0]), int(rows[0][1])), gtid)
 
 
 def _text(value: object) -> str:

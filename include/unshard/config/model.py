@@ -68,6 +68,8 @@ class Consistency(StrEnum):
     """Keyed tables in chunks without a lock, repaired by the binlog; others in one snapshot."""
     SNAPSHOT = "snapshot"
     """Every table in one piece and one consistent snapshot of its own."""
+    LOCK = "lock"
+    """Every table in one piece, under a lock of its own that keeps writers out until it is read."""
 
 
 class ImportMode(StrEnum):

@@ -31,7 +31,7 @@ from unshard.config.model import (
 from unshard.config.rowfilters import row_filter
 from unshard.config.sources import SourceFiles, endpoint, find_sources
 from unshard.config.taskkeys import OPTIONS, TASK
-from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LATER_CONSISTENCIES, LOADER, MYDUMPER, SYNCER
+from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LOADER, MYDUMPER, SYNCER
 from unshard.config.yamltext import Scalar, read_file
 from unshard.core.eventfilter import EventFilter, EventRule
 from unshard.core.extract import Extractor, Origin, compile_extractor
@@ -243,7 +243,7 @@ def _consistency(settings: Values) -> Consistency:
         if settings.gives("consistency"):
             raise KeysExclude(str(settings.place), "consistency", "extra-args")
         word = Scalar(value if equals else next(arguments, ""), place.line)
-        result = choice(CONSISTENCIES, LATER_CONSISTENCIES).read(word, place)
+        result = choice(CONSISTENCIES).read(word, place)
     return result
 
 

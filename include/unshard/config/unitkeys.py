@@ -10,8 +10,7 @@ BY_WINDOW = "rows are applied window by window; unshard.window-size bounds them"
 SAFE = "safe mode lasts exactly until the position at which the dump ended"
 
 CONSISTENCIES = {"auto": Consistency.AUTO, "none": Consistency.AUTO, "snapshot": Consistency.SNAPSHOT,
-                 "flush": Consistency.SNAPSHOT}  # fmt: skip
-LATER_CONSISTENCIES = {"lock": "a dump under locks on all tables"}
+                 "flush": Consistency.SNAPSHOT, "lock": Consistency.LOCK}  # fmt: skip
 IMPORT_MODES = {"logical": ImportMode.LOGICAL}
 OLD_IMPORT_MODES = {"sql": "logical", "loader": "logical"}
 CONTINUOUS = "continuous validation"
@@ -37,11 +36,13 @@ MYDUMPER = Block(
     (
         Key("threads", integer(1), "Chunks of one source that are read at the same time.", 4),
         Key("rows", integer(0), "Rows of a chunk, cut along the key; 0: a table is one chunk.", 200_000),
-        Key("consistency", choice(CONSISTENCIES, LATER_CONSISTENCIES),
+        Key("consistency", choice(CONSISTENCIES),
             "How a dump sees one moment. `auto` and `none` are the same here: tables with a usable key are read in "
             "chunks without a lock and repaired from the binlog, the others in one consistent snapshot. `snapshot` and "
             "`flush` are the same here: every table is read in one piece, in a consistent snapshot of its own, from "
-            "which its binlog counts; it is not resumable inside a table.",
+            "which its binlog counts; it is not resumable inside a table. `lock` is the same under LOCK TABLES … READ "
+            "instead of a snapshot: writers of a table wait while it is read, and tables of any engine are read at one "
+            "moment.",
             Consistency.AUTO),
         Key("rate-limit", size(), "Bytes of rows that all threads of a source read in a second together, like `20MiB`: "
             "for a source that has other work. Windows and the relay are not limited.", shown="no limit"),

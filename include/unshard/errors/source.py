@@ -286,7 +286,7 @@ class NotTransactional(SourceError):
 
     code = "US-2309"
     template = "{table} has no usable key and the engine {engine}, which knows no snapshot"
-    hint = "convert it to InnoDB or give it a primary key; else rows written during the dump may be lost or doubled"
+    hint = "convert it to InnoDB, give it a key or use consistency: lock; else rows may be lost or doubled"
 
 
 @dataclass(eq=False)

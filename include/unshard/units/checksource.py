@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
-from unshard.config import Connections, Instance, resolve
+from unshard.config import Connections, Consistency, Instance, resolve
 from unshard.core import grants
 from unshard.core.model import TableId, TableSchema
 from unshard.core.prechecks import (
@@ -80,6 +80,9 @@ def _ask(instance: Instance, connection: Connection, is_loaded: bool) -> Checked
     schemas = structures.read_schemas(connection, readable)
     zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
     no_shards = [] if found.targets or found.problems else [NoShards(source, account(connection), found.seen)]
+    locks = instance.dump.consistency is Consistency.LOCK
+    for schema in sorted({table.schema for table in found.targets}) if locks else ():
+        refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
     refused += [] if "mariadb" in values["version"].lower() else lacking(connection, place, ("RELOAD",), known)
     needed = instance.dump.threads + EXTRA_CONNECTIONS
     items = [
@@ -95,7 +98,7 @@ def _ask(instance: Instance, connection: Connection, is_loaded: bool) -> Checked
         *verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
         *verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
         *verdict("online_ddl", place, under_way(source, found.targets), "no tool changes a shard", Severity.WARNING),
-        *_table_items(source, place, schemas, found.engines, _referring(connection, found.targets)),
+        *_table_items(source, place, schemas, {} if locks else found.engines, _referring(connection, found.targets)),
         *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]  # fmt: skip
@@ -223,7 +226,7 @@ def _table_items(
     keyless = [table for table, schema in schemas.items() if not schema.key]
     problems: list[UnshardError] = [KeylessTable(str(table)) for table in keyless]
     problems += [NotTransactional(str(table), engines[table]) for table in keyless
-                 if engines[table].lower() not in TRANSACTIONAL]  # fmt: skip
+                 if engines and engines[table].lower() not in TRANSACTIONAL]  # fmt: skip
     if referring:
         problems.append(ForeignKeysLeft(source, shortened([str(table) for table in referring])))
     return verdict("table_schema", place, problems, "every shard has a key, none a foreign key", Severity.WARNING)

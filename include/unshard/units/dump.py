@@ -21,6 +21,7 @@ When a structure changes meanwhile, the dump starts anew from a new snapshot; no
 """
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from unshard.errors.source import NoSnapshot, StructureChanged
 from unshard.units.dumping import DumpJob, Piece, dump_piece, plan_bounds, start_of
 from unshard.units.snapshot import present_schemas, retake_snapshot
 from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 
@@ -89,6 +92,7 @@ def _dump_steadily(work: Work, source: str) -> None:
 def _start_anew(work: Work, source: str, error: StructureChanged) -> None:
     if any(chunk.state is ChunkState.LOADED for chunk in work.meta.chunks.of(source)):
         raise error
+    log.warning("dump begins anew source=%s: %s", source, error)
     work.meta.chunks.clear(source)
     work.storage.delete_folder(dump_folder(source))
     retake_snapshot(work, source)
@@ -126,7 +130,8 @@ def _job(work: Work, source: str, schemas: dict[str, TableSchema]) -> DumpJob:
     if options.rate:
         work.meta.rates.begin(source)
     return DumpJob(source, work.sources[source], work.target, work.task.meta_schema, work.task.name, work.storage,
-                   dump_folder(source), options.chunk_rows, schemas, options.rate)  # fmt: skip
+                   dump_folder(source), options.chunk_rows, schemas, options.rate,
+                   options.consistency is Consistency.LOCK)  # fmt: skip
 
 
 def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Chunk, ...]:

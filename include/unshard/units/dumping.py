@@ -15,7 +15,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
-from unshard.adapters.snapshot import begin_snapshot
+from unshard.adapters.snapshot import begin_snapshot, lock_table
 from unshard.adapters.target.lines import content_of
 from unshard.adapters.textrows import expression, prepare, read_rows, schema_of
 from unshard.core.checksum import KeyRange, condition
@@ -45,6 +45,8 @@ class DumpJob:
     schemas: Mapping[str, TableSchema]
     rate: int = 0
     """Bytes per second that all readers of the source may read together; 0: as fast as they can."""
+    locks: bool = False
+    """Whether a table that is read in one piece is locked, instead of read in a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
     path = f"{job.folder}/{piece.chunk:08d}-{uuid.uuid4().hex[:8]}.parquet"
     meta, began = _meta(job.target, job.meta_schema, job.task), time.monotonic()
     with _connected(job, piece.table) as connection:
-        start = begin_snapshot(connection, job.source).location if piece.whole else None
+        start = _begin(connection, job, piece) if piece.whole else None
         schema = job.schemas[piece.structure]
         arrow = schema_of(schema.written).with_metadata(_metadata(start))
         taken = _Taken(job, meta)
@@ -95,6 +97,13 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
     if not meta.chunks.dumped(piece.chunk, path, written.rows, taken.bytes, millis):
         job.storage.delete(path)
     return ()
+
+
+def _begin(connection: Connection, job: DumpJob, piece: Piece) -> Location:
+    """Let all that is read from here on be of one moment; return the location from which the table's binlog counts."""
+    if job.locks:
+        return lock_table(connection, job.source, piece.table).location
+    return begin_snapshot(connection, job.source).location
 
 
 class _Taken:

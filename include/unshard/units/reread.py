@@ -13,6 +13,7 @@ there (its `start`), as for a table without a key. Files of the dump stay until 
 | before the collision is closed   | the same                                                                  |
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -25,6 +26,8 @@ from unshard.units.dump import dump_again
 from unshard.units.loading import LoadJob, Parcel, load_parcel, unload_parcel
 from unshard.units.owners import has_row
 from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
 
 
 def reread_mended(work: Work, source: str, job_of: Callable[[str], LoadJob]) -> None:
@@ -75,6 +78,7 @@ def _may_be_read(work: Work, shard: Shard, source: str) -> bool:
 
 
 def _reread(work: Work, state: ShardState, job: LoadJob) -> None:
+    log.warning("shard is read anew because of a collision shard=%s", state.shard)
     shard, threads = state.shard, work.task.instance(state.shard.source).load.threads
     _run(work, partial(unload_parcel, job), _parcels(work, state, ChunkState.LOADED), threads)
     old = work.meta.chunks.begin_anew(shard, state.target)
