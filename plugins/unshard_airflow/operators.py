@@ -121,9 +121,14 @@ class Apply(UnitOperator):
     """Runs one window of a source: plan, Spark, commit."""
 
     def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.units.stopping import error_of
         from unshard.units.sync import run_window
 
-        return run_window(work, self.source)
+        report = run_window(work, self.source)
+        if report.stopped:
+            # The window is committed and the next ones go on; somebody has to be told, once.
+            raise error_of(report.stopped[0])
+        return report
 
 
 def is_past(work: "Work", source: str, phase: Any) -> bool:

@@ -9,6 +9,7 @@ from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Pa
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.planning import PlanRules, plan_window
 from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
+from unshard.core.stops import held_behind, withheld
 from unshard.core.window import HeldFile, Plan, QueueEntry, Rename, ShardState
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.shardddl import SegmentGap, UnknownShard
@@ -367,3 +368,18 @@ def test_a_shard_that_comes_back_with_nothing_waiting_begins_anew() -> None:
 def test_arguments_are_not_changed_and_the_plan_is_the_same_again() -> None:
     segments, shards = [rows(0, T1), ddl(1, "alter t_1 B")], [state(T1)]
     assert plan(segments, shards) == plan(segments, [replace(one) for one in shards])
+
+
+def test_rows_for_a_stopped_target_are_held_and_none_released() -> None:
+    shards = [state(T1, held=(held(T1, 0),)), state(T2, "B", last_seq=3)]
+    made = plan([rows(0, T1, T2), ddl(1, "alter t_2 C"), rows(2, T2)], shards, stopped=frozenset({TARGET}))
+    assert made.releases == () and made.targets == frozenset()
+    assert holds(made) == [("seg-0", "t_1", "A", 0), ("seg-0", "t_2", "B", 3), ("seg-2", "t_2", "C", 4)]
+
+
+def test_what_a_plan_wants_applied_is_held_before_the_ddl_that_it_queues() -> None:
+    made = plan([rows(0, T1, T2), ddl(1, "alter t_2 C"), rows(2, T2)], [state(T1), state(T2, "B", last_seq=3)])
+    behind = held_behind(made, {Shard("s1", T1): 0, Shard("s1", T2): 3})
+    found = [(d.shard.table, d.hold) for r in made.reads for d in withheld(r.dispositions, {TARGET}, behind)]
+    assert found == [(T1, 0), (T2, 3), (T2, 4)]
+    assert withheld(made.reads[0].dispositions, set(), behind) == made.reads[0].dispositions

@@ -178,6 +178,17 @@ COMMANDS = (
         "unshard.cli.ddl", "0 done, 1 error or not confirmed; list: 0 no order waits, 3 some wait",
     ),
     Command(
+        "retry", "let targets go on that have stopped because they could not take a row of a source",
+        "unshard retry shop.yaml --table shop.orders --reason 'row 7 is corrected'",
+        (
+            TASK,
+            Argument(("--table",), "only this target table, as schema.table; may be repeated",
+                     {"action": "append", "default": [], "metavar": "TABLE"}),
+            *ORDER,
+        ),
+        "unshard.cli.retry", "0 done, or nothing was stopped, 1 error or not confirmed",
+    ),
+    Command(
         "validate", "compare the union of the shards with the target, row by row",
         "unshard validate shop.yaml --table shop.orders",
         (

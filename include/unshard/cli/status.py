@@ -8,6 +8,7 @@ from typing import Any
 from unshard.adapters.meta.aside import PassedStatement
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.life import halt_document
+from unshard.cli.retry import stop_document, stop_lines
 from unshard.config import load_task
 from unshard.core.fullload import Progress
 from unshard.core.numbers import amount, size
@@ -27,6 +28,7 @@ def status(options: Namespace, console: Console) -> Answer:
     document = {"task": task.name, "warnings": [*task.warnings],
                 "halted": halt_document(told.halt), "sources": [_document(each) for each in sources],
                 "passed_statements": [_passed(each) for each in told.passed],
+                "stopped_targets": [stop_document(stop) for stop in told.stops],
                 "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned]}  # fmt: skip
     lines = [f"task {task.name} is {told.halt}; `unshard resume {options.task}` lets it go on"] if told.halt else []
     lines += table(HEADER, map(_row, sources))
@@ -36,6 +38,7 @@ def status(options: Namespace, console: Console) -> Answer:
     lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "
               f"shard: {one_line(each.passed.text)}" for each in told.passed]  # fmt: skip
     lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
+    lines += [line for stop in told.stops for line in stop_lines(stop, options.task)]
     lines += [_collisions(each, options.task) for each in sources if each.collisions]
     return Answer(document, lines, 1 if any(each.error for each in sources) else 0)
 

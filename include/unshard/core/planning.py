@@ -9,6 +9,7 @@ Segments are walked in order from the checkpoint. In each, every shard is either
 | has held rows that this window does not release     | are held behind its newest DDL (order is kept)     |
 | all its held rows are released by this window       | are applied, after the released ones               |
 | of transactions that end before its `start`         | are passed over: the dump has them                 |
+| goes to a target that cannot take a row             | are held behind its newest DDL                     |
 | was dropped by an operator                          | are passed over and counted, like its DDL          |
 | has had a DDL that the task's filters ignore        | are applied or held as before, with their structure |
 
@@ -98,6 +99,8 @@ class PlanRules:
     """As `effects`, without the task's filters: an order comes before them."""
     history: str = ""
     """The GTIDs up to the checkpoint."""
+    stopped: frozenset[TableId] = frozenset()
+    """Targets that cannot take a row of the source (core.stops): all rows for them are held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
     """
     _require_chain(source, checkpoint, segments)
     own = [state for state in shards if state.shard.source == source]
-    releases = _releases(own, rules.window_bytes)
+    releases = _releases([state for state in own if state.target not in rules.stopped], rules.window_bytes)
     released = frozenset(file for release in releases for file in release.files)
     peers = tuple(state for state in shards if state.shard.source != source and not state.is_dropped)
     start = _Walk({state.shard.table: _without(state, released) for state in own}, peers, sequences=rules.sequences)
@@ -290,14 +293,15 @@ def _read(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Read 
         if state.is_dropped:
             continue
         if state.start is None or segment.ends > state.start:
-            dispositions.append(_disposition(state, segment))
+            dispositions.append(_disposition(state, segment, rules))
     tables = {disposition.shard.table for disposition in dispositions}
     ranges = tuple((r.start, r.end) for r in segment.ranges if any(table in tables for table, _ in r.tables))
     return Read(segment.name, segment.file, ranges, tuple(dispositions)) if ranges else None
 
 
-def _disposition(state: ShardState, segment: Segment) -> Disposition:
-    hold = state.last_seq if state.queue or state.held or not state.structure else None
+def _disposition(state: ShardState, segment: Segment, rules: PlanRules) -> Disposition:
+    waits = state.queue or state.held or not state.structure or state.target in rules.stopped
+    hold = state.last_seq if waits else None
     start = state.start if state.start is not None and state.start > segment.begins else None
     return Disposition(state.shard, state.target, state.structure, hold, start)
 

@@ -41,6 +41,7 @@ from unshard.units.load import handover, load
 from unshard.units.precheck import keep, precheck, raise_if_failed
 from unshard.units.pulling import end_of_source, pull_source
 from unshard.units.snapshot import take_snapshot
+from unshard.units.stopping import error_of, retry
 from unshard.units.sync import WindowReport, run_window
 from unshard.units.work import Work
 
@@ -213,6 +214,8 @@ def _follow(work: Work, goals: Mapping[str, Location], tally: _Tally, watch: Wat
     goals = {source: _goal(work, source, goals[source]) for source in synced}
     # A death may have left locks to settle, which lets windows move that would find nothing to do.
     _coordinate(work, tally, watch)
+    # Whoever runs the task again may have mended what a target could not take.
+    retry(work, work.meta.stops.all())
     while active := [source for source in goals if _may_go_on(source, tally)]:
         moved = _side_by_side(active, lambda source: _step(work, source, goals[source], tally, watch))
         if _is_halted(work, tally, watch):
@@ -318,7 +321,8 @@ def _phase(work: Work, source: str) -> Phase:
 def _outcome(work: Work, tally: _Tally, seconds: float) -> Outcome:
     sources = tuple(_source_outcome(work, source, tally.windows.get(source, [])) for source in work.task.sources)
     locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
-    return Outcome(sources, locks, tuple(tally.errors.values()), seconds)
+    stops = [Trouble(f"{stop.source}, {stop.target}", error_of(stop), False) for stop in work.meta.stops.all()]
+    return Outcome(sources, locks, (*tally.errors.values(), *stops), seconds)
 
 
 def _source_outcome(work: Work, source: str, windows: Sequence[WindowReport]) -> SourceOutcome:

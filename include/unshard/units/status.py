@@ -19,6 +19,7 @@ from unshard.core.fullload import NOTHING_YET, Progress, progress_of
 from unshard.core.halt import Halt
 from unshard.core.model import Location
 from unshard.core.progress import Chunk, Phase
+from unshard.core.stops import Stop
 from unshard.errors import UnshardError
 from unshard.errors.source import ServerError
 from unshard.units.coordinate import LockView, views
@@ -60,6 +61,8 @@ class Remarks:
     """Locks, open or resolved of late, behind whose DDL the target is not the union of the shards."""
     halt: Halt | None = None
     """Who has paused or stopped the task."""
+    stops: tuple[Stop, ...] = ()
+    """Targets that take no rows of a source, because they could not take one."""
 
 
 @contextlib.contextmanager
@@ -108,7 +111,7 @@ def remarks(task: Task, connections: Connections = environment_connections) -> R
         if meta is None:
             return Remarks()
         warned = tuple(lock for lock in views(meta, resolved=True) if lock.warning)
-        return Remarks(meta.aside.newest(), warned, meta.halts.get())
+        return Remarks(meta.aside.newest(), warned, meta.halts.get(), meta.stops.all())
 
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:

@@ -17,7 +17,7 @@ A window without rows needs no Spark, and without new binlog there is no window 
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from unshard.adapters.meta.presence import window_of
@@ -28,6 +28,7 @@ from unshard.core.pace import Pace, next_bytes, remembered
 from unshard.core.planning import PlanRules, named_by, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase
 from unshard.core.relaychain import chain
+from unshard.core.stops import Stop
 from unshard.core.window import HeldFile, Plan, QueueEntry
 from unshard.errors import UnshardError
 from unshard.errors.target import Collision, NotInSync
@@ -35,11 +36,12 @@ from unshard.units.context import in_context
 from unshard.units.effects import DdlEffects
 from unshard.units.owners import name_owners, stopped_by
 from unshard.units.settle import settle
+from unshard.units.stopping import newest_ddl, still_stopped, stop_targets, stops_of
 from unshard.units.targets import create_joined, present_schemas, reshaped_by
 from unshard.units.trial import ShadowTrial
 from unshard.units.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.windowspark import run_job
-from unshard.units.windowtasks import PartReport, Result, TargetReport, held_folder, held_window
+from unshard.units.windowtasks import PartReport, Result, TargetRefused, TargetReport, held_folder, held_window
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ class WindowReport:
     seconds: float
     more: bool
     """Whether another window could move on at once."""
+    stopped: tuple[Stop, ...] = ()
+    """Targets whose rows were held in it, because they could not take one of them."""
 
     @property
     def moved(self) -> bool:
@@ -85,6 +89,10 @@ class _Moved:
     released: int = 0
     skipped: int = 0
     held: tuple[HeldFile, ...] = ()
+    stopped: tuple[Stop, ...] = ()
+    """Targets whose rows were held, because they could not take one of them."""
+    refused: tuple[TargetRefused, ...] = ()
+    """Targets that have found that out just now: they have got nothing yet, nor is anything held for them."""
 
 
 def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
@@ -106,12 +114,17 @@ def _run(work: Work, plan: Plan, is_again: bool, began: float, say: Callable[[in
     say(2, "begin", begun.plan)
     create_joined(work, begun.plan)
     moved = _move(work, begun) if begun.plan.moves_rows else _Moved()
+    while moved.refused:
+        stop_targets(work, begun, moved.refused)
+        # Another epoch: whatever of the attempt before is still under way cannot write any more.
+        begun, is_again = work.meta.windows.begin(source, plan), True
+        moved = _move(work, begun)
     say(3, "move", begun.plan)
     # How long a window took that an earlier run has begun, nobody knows.
     paces = () if is_again else _paces(work, begun.plan, moved, began)
-    work.meta.windows.commit(begun, moved.held, moved.applied, paces)
+    work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped)
     say(4, "commit", begun.plan)
-    _sweep(work, begun.plan, again=is_again)
+    _sweep(work, begun.plan, moved.stopped, again=is_again)
     return _report(work, begun.plan, begun.plan.number, moved, began)
 
 
@@ -137,6 +150,7 @@ def next_plan(work: Work, source: str) -> Plan:
         orders=work.meta.statement_orders.waiting(source),
         ordered=DdlEffects(work.shadow, work.meta.structures, instance.routing, filters=False),
         history=checkpoint.gtid,
+        stopped=still_stopped(work, source),
     )
     settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
     found = chain(work.store.segments(source), checkpoint.location)
@@ -148,7 +162,8 @@ def next_plan(work: Work, source: str) -> Plan:
 def window_job(work: Work, begun: BegunWindow) -> WindowJob:
     """Return what the executors need; raises whatever can be refused before a row is read."""
     plan = begun.plan
-    targets = tuple(sorted(plan.targets))
+    stops = stops_of(work, plan)
+    targets = tuple(sorted(plan.targets - stops.keys()))
     shards = {d.shard for read in plan.reads for d in read.dispositions} | {release.shard for release in plan.releases}
     schemas = present_schemas(work, targets)
     job = WindowJob(
@@ -164,7 +179,14 @@ def window_job(work: Work, begun: BegunWindow) -> WindowJob:
         shards=tuple(sorted(shards)),
         structures=work.structures(_digests(plan)),
         behind=work.meta.locks.behind(shards, plan.structures),
-        parts=parts_of(plan, dropped_since(work.meta.structures.dropped(shards), plan)),
+        parts=parts_of(
+            plan,
+            dropped_since(work.meta.structures.dropped(shards), plan),
+            stops,
+            newest_ddl(work, plan) if stops else {},
+        ),
+        partial=frozenset(target for target, stop in stops.items() if stop.is_partial),
+        stopped=tuple(stops.values()),
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
     )
@@ -181,6 +203,8 @@ def _move(work: Work, begun: BegunWindow) -> _Moved:
     job = window_job(work, begun)
     results = run_job(work.spark(), job) if job.parts else ()
     _raise_first(work, begun.plan.number, results)
+    if refused := tuple(result for result in results if isinstance(result, TargetRefused)):
+        return _Moved(refused=refused)
     parts = [result for result in results if isinstance(result, PartReport)]
     targets = [result for result in results if isinstance(result, TargetReport)]
     if any(target.applied.collided or target.applied.before for target in targets):
@@ -188,7 +212,7 @@ def _move(work: Work, begun: BegunWindow) -> _Moved:
     held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
     released = sum(part.released for part in parts)
     skipped = sum(target.applied.skipped for target in targets)
-    return _Moved(sum(part.applied for part in parts) + released, released, skipped, tuple(held))
+    return _Moved(sum(part.applied for part in parts) + released, released, skipped, tuple(held), job.stopped)
 
 
 def _raise_first(work: Work, window: int, results: Iterable[Result]) -> None:
@@ -199,14 +223,15 @@ def _raise_first(work: Work, window: int, results: Iterable[Result]) -> None:
             raise result
 
 
-def _sweep(work: Work, plan: Plan, again: bool) -> None:
+def _sweep(work: Work, plan: Plan, stopped: Collection[Stop], again: bool) -> None:
     """Remove what nothing names any more: released and dropped files, and segments before the window.
 
     The window's own segments stay for the next pull to go on from. Files that a death left behind are looked for
     where there may be some, because that reads all that is held: after a window that was run again, when the first rows
     are held and the last are released, and now and then.
     """
-    gone = [file for release in plan.releases for file in release.files]
+    kept = {stop.target for stop in stopped}
+    gone = [file for release in plan.releases if release.target not in kept for file in release.files]
     gone += [file for drop in plan.drops for file in drop.files]
     for file in gone:
         work.storage.delete(file.path)
@@ -239,13 +264,16 @@ def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: fl
         ddls=plan.queued,
         seconds=time.monotonic() - began,
         more=window is not None and _more(work, plan.source, plan.ends),
+        stopped=moved.stopped,
     )
 
 
 def _more(work: Work, source: str, ends: Location) -> bool:
     if chain(work.store.segments(source), ends):
         return True
-    return bool(work.meta.structures.waiting(source))
+    stopped = {stop.target for stop in work.meta.stops.all(source)}
+    target_of = work.task.instance(source).routing.target_of
+    return any(target_of(shard.table) not in stopped for shard in work.meta.structures.waiting(source))
 
 
 def _steps(source: str, progress: Progress | None) -> Callable[[int, str, Plan], None]:

@@ -9,12 +9,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from unshard.adapters.parquet import Storage
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
 from unshard.core.reshape import AS_IT_IS, Reshaping
+from unshard.core.stops import Stop, held_behind, withheld
 from unshard.core.window import Disposition, HeldFile, Plan
 from unshard.errors.target import EngineNotTransactional
 from unshard.units.conversion import Behind, Conversion, conversion
@@ -83,6 +85,10 @@ class WindowJob:
     parts: tuple[Part, ...]
     reshapings: Mapping[TableId, Reshaping] = field(default_factory=dict)
     """What the task does to the rows of a shard."""
+    partial: frozenset[TableId] = frozenset()
+    """Targets that have some of the window's rows and stopped then: what is held of them may come again."""
+    stopped: tuple[Stop, ...] = ()
+    """Targets whose rows are held instead of applied."""
     time_zone: str = "+00:00"
     """In which expressions of filters are evaluated."""
 
@@ -150,13 +156,19 @@ def dropped_since(dropped: Collection[Shard], plan: Plan) -> frozenset[Shard]:
     return frozenset(dropped) - {change.shard for change in plan.structures if change.joins}
 
 
-def parts_of(plan: Plan, dropped: Collection[Shard] = ()) -> tuple[Part, ...]:
+def parts_of(plan: Plan, dropped: Collection[Shard] = (), stopped: Collection[TableId] = (),
+             last: Mapping[Shard, int] = MappingProxyType({})) -> tuple[Part, ...]:  # fmt: skip
     """Number the work units of a plan: released files, then byte ranges.
 
-    Shards that an operator has dropped since are left out: their rows may be what the window cannot get past.
+    Shards that an operator has dropped since are left out: their rows may be what the window cannot get past. Rows for
+    targets that have stopped are held behind the newest DDL (`last`) of their shard.
     """
-    releases = [release for release in plan.releases if release.shard not in dropped]
-    reads = [replace(r, dispositions=tuple(d for d in r.dispositions if d.shard not in dropped)) for r in plan.reads]
+    releases = [r for r in plan.releases if r.shard not in dropped and r.target not in stopped]
+    behind = held_behind(plan, last)
+    reads = [
+        replace(r, dispositions=withheld((d for d in r.dispositions if d.shard not in dropped), stopped, behind))
+        for r in plan.reads
+    ]
     released = [(release.target, file) for release in releases for file in release.files]
     held = [HeldPart(number, target, file) for number, (target, file) in enumerate(released)]
     ranges = [(read, bounds) for read in reads if read.dispositions for bounds in read.ranges]

@@ -38,7 +38,7 @@ from unshard.core.reshape import AS_IT_IS
 from unshard.core.window import Disposition, HeldFile
 from unshard.errors import UnshardError
 from unshard.errors.meta import SparkTaskCrashed
-from unshard.errors.target import KeyOutOfOrder
+from unshard.errors.target import KeyOutOfOrder, RowRefused
 from unshard.units.applying import changes_of, shown_key
 from unshard.units.changes import RUNS, Origin, changes_in, message, messages_in, of_target, runs_of, targets_in
 from unshard.units.patches import in_pairs, is_sparse, with_masks
@@ -70,7 +70,15 @@ class TargetReport:
     applied: Applied
 
 
-Result = PartReport | TargetReport | UnshardError
+@dataclass(frozen=True, slots=True)
+class TargetRefused:
+    """A target cannot take a row: it has got nothing, the others are not concerned."""
+
+    target: TableId
+    error: RowRefused
+
+
+Result = PartReport | TargetReport | TargetRefused | UnshardError
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,9 @@ class ReadParts:
             yield from (message(slot, poison) for slot in range(self.slots))
         else:
             yield message(0, pickle.dumps(reader.report))
+            for number, refusal in reader.refused.items():
+                refused = TargetRefused(self.job.targets[number], refusal)
+                yield message(number % self.slots, pickle.dumps(refused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +122,17 @@ class ApplyTargets:
         messages = messages_in(runs)
         results = [pickle.loads(body) for body in messages]  # noqa: S301  written by stage 1 of this job
         if not any(isinstance(result, UnshardError) for result in results):
-            results += [self._apply(target, runs) for target in targets_in(runs)]
+            refused = {result.target for result in results if isinstance(result, TargetRefused)}
+            targets = (number for number in targets_in(runs) if self.job.targets[number] not in refused)
+            results += [self._apply(target, runs) for target in targets]
         bodies = [pickle.dumps(result) for result in results]
         yield pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], schema=RESULTS)
 
     def _apply(self, target: int, runs: pa.Table) -> Result:
         try:
             return TargetReport(self.job.targets[target], apply_target(self.job, target, of_target(runs, target)))
+        except RowRefused as error:
+            return TargetRefused(self.job.targets[target], error)
         except Exception as error:
             return coded(error)
 
@@ -147,6 +162,8 @@ class PartReader:
         self._filtering = Filtering(RowJudge(job.server, job.meta_schema, job.time_zone), job.structures)
         self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
         self.report = PartReport(0, 0, ())
+        self.refused: dict[int, RowRefused] = {}
+        """Targets, by number, for which a row cannot be converted."""
 
     def runs(self) -> Iterator[pa.RecordBatch]:
         """Yield the runs of the rows that are applied, and store those that are held."""
@@ -199,12 +216,18 @@ class PartReader:
         """Net what the task's filters let through; where these leave gaps, rows come as in safe mode."""
         reshaping = self._job.reshapings.get(rows.shard.table, AS_IT_IS)
         kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch)
-        if kept.num_rows:
-            yield self._netted(rows, kept, safe or reshaping.filters_changes, safe)
-
-    def _netted(self, rows: Rows, batch: pa.RecordBatch, safe: bool, unsure: bool) -> pa.RecordBatch:
-        conversion, layout = self._job.conversion(rows)
         number = self._job.targets.index(rows.target)
+        if not kept.num_rows or number in self.refused:
+            return
+        try:
+            netted = self._netted(rows, number, kept, safe or reshaping.filters_changes, safe)
+        except RowRefused as error:
+            self.refused[number] = error
+        else:
+            yield netted
+
+    def _netted(self, rows: Rows, number: int, batch: pa.RecordBatch, safe: bool, unsure: bool) -> pa.RecordBatch:
+        conversion, layout = self._job.conversion(rows)
         seq = self._part.ordinal * BATCHES_PER_PART + self._batches
         self._batches += batch.num_rows if is_sparse(batch) else 1
         origin = Origin(number % self._slots, number, self._job.shards.index(rows.shard), layout, seq, safe,
@@ -223,7 +246,7 @@ class PartReader:
         rows = sum(batch["count"][0].as_py() if is_raw else changes_in(batch) for batch in batches)
         return HeldFile(
             disposition.shard, seq, plan.number, self._part.ordinal, path, rows, written.bytes, disposition.structure,
-            plan.safe, is_raw,
+            plan.safe or disposition.target in self._job.partial, is_raw,
         )  # fmt: skip
 
 

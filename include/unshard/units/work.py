@@ -53,13 +53,17 @@ class Work:
 
     def target_schemas(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
         """Read the present structures of several target tables at once."""
-        if not targets:
-            return {}
-        with contextlib.closing(mysql.connect(self.target)) as connection:
-            found = structures.read_schemas(connection, sorted(targets))
+        found = self.present(targets)
         for target in targets - found.keys():
             raise NoTargetTable(str(target))
         return found
+
+    def present(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
+        """Read the present structures of those target tables that are there."""
+        if not targets:
+            return {}
+        with contextlib.closing(mysql.connect(self.target)) as connection:
+            return structures.read_schemas(connection, sorted(targets))
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from unshard.adapters.meta.rates import Rates
 from unshard.adapters.meta.removal import Removal
 from unshard.adapters.meta.sources import Checkpoints, Sources
 from unshard.adapters.meta.statementorders import StatementOrders
+from unshard.adapters.meta.stops import Stops
 from unshard.adapters.meta.structures import Structures
 from unshard.adapters.meta.windows import Windows
 from unshard.core.model import Server
@@ -51,6 +52,7 @@ class Meta:
         self.halts = Halts(self._database)
         self.presence = Presence(self._database)
         self.removal = Removal(self._database)
+        self.stops = Stops(self._database)
         self.statement_orders = StatementOrders(self._database)
 
     def migrate(self) -> None:

@@ -156,6 +156,13 @@ _PRECHECKS = (
     _table("precheck", TASK, "items LONGTEXT NOT NULL", f"checked_at {MOMENT} NOT NULL", "PRIMARY KEY (task)"),
 )  # fmt: skip
 
+_STOPS = (
+    _table("stopped_target", TASK, f"source {ID}", TARGET, "`window` BIGINT NOT NULL", f"column_name {ID}",
+           "key_shown LONGTEXT NOT NULL", "words LONGTEXT NOT NULL", f"structure {DIGEST} NOT NULL",
+           "times BIGINT NOT NULL", f"since {MOMENT} NOT NULL", "partial TINYINT NOT NULL", "is_open TINYINT NOT NULL",
+           "PRIMARY KEY (task, source, target_schema, target_table)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -167,4 +174,5 @@ MIGRATIONS = (
     Migration(8, "speed of the full load, limit of the dump", _FULL_LOAD),
     Migration(9, "orders about statements of a binlog", _STATEMENT_ORDERS),
     Migration(10, "what the last prechecks have found", _PRECHECKS),
+    Migration(11, "targets that are stopped by a row", _STOPS),
 )

@@ -186,6 +186,13 @@ statement_order = Table(
     Column("met_text", LONGTEXT), Column("ended_at", Moment),
 )  # fmt: skip
 
+stopped_target = Table(
+    "stopped_target", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
+    Column("window", BigInteger), _text("column_name"), Column("key_shown", LONGTEXT), Column("words", LONGTEXT),
+    _text("structure", 32), Column("times", BigInteger), Column("since", Moment), Column("partial", TINYINT),
+    Column("is_open", TINYINT),
+)  # fmt: skip
+
 held_rows = Table(
     "held_rows", metadata, _key("task"), *_shard(), _number("seq"), _number("window"), _number("part"),
     _text("path", 1024), Column("row_count", BigInteger), Column("bytes", BigInteger), _text("structure", 32),

@@ -11,7 +11,7 @@
 | after `commit`, before its answer arrives | `commit` again finds the window committed and does nothing      |
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, false, func, or_, select, update
@@ -37,11 +37,13 @@ from unshard.adapters.meta.rows import (
 from unshard.adapters.meta.rows import target_columns as target_key
 from unshard.adapters.meta.sources import lock_source
 from unshard.adapters.meta.statementorders import require_known, use
+from unshard.adapters.meta.stops import keep
 from unshard.adapters.meta.structures import record_change
 from unshard.core import codec
-from unshard.core.model import Location
+from unshard.core.model import Location, TableId
 from unshard.core.pace import Pace
 from unshard.core.progress import BegunWindow, WindowTotals
+from unshard.core.stops import Stop
 from unshard.core.window import HeldFile, Plan, QueueEntry
 from unshard.errors.meta import FencedOut, NotBegun, WindowMismatch
 
@@ -81,10 +83,11 @@ class Windows:
         return BegunWindow(begun, epoch)
 
     def commit(self, begun: BegunWindow, held: Sequence[HeldFile], rows_applied: int,
-               paces: Sequence[Pace] = ()) -> None:  # fmt: skip
+               paces: Sequence[Pace] = (), stopped: Collection[Stop] = ()) -> None:  # fmt: skip
         """Make the window's effects exist: held files, queue entries, structures, checkpoint; idempotent.
 
-        `paces` are what is remembered of the last windows from now on; empty: what was.
+        `paces` are what is remembered of the last windows from now on; empty: what was. What was to be released for
+        targets that are `stopped` is held still.
         """
         plan = begun.plan
         with self._database.transaction() as connection:
@@ -93,7 +96,8 @@ class Windows:
                 raise FencedOut(plan.source, plan.number, begun.epoch, found)
             if self._is_committed(connection, plan):
                 return
-            self._move_held(connection, plan, held)
+            keep(connection, self._task, plan, {stop.target: stop for stop in stopped})
+            self._move_held(connection, plan, held, {stop.target for stop in stopped})
             self._move_shards(connection, plan)
             move_shards(connection, self._task, plan.renames, plan.number)
             move_aside(connection, self._task, plan)
@@ -144,16 +148,20 @@ class Windows:
             raise NotBegun(plan.source, plan.number)
         return bool(state == COMMITTED)
 
-    def _move_held(self, connection: Connection, plan: Plan, held: Sequence[HeldFile]) -> None:
+    def _move_held(self, connection: Connection, plan: Plan, held: Sequence[HeldFile],
+                   stopped: Collection[TableId]) -> None:  # fmt: skip
         table = tables.held_rows
-        released = [file for release in plan.releases for file in release.files]
+        released = [file for release in plan.releases if release.target not in stopped for file in release.files]
         for files in in_portions(released):
             named = (matches(table, {**shard_columns(f.shard), "seq": f.seq, "window": f.window, "part": f.part})
                      for f in files)  # fmt: skip
             connection.execute(delete(table).where(table.c.task == self._task, or_(false(), *named)))
         for drop in plan.drops:
             drop_waiting(connection, self._task, drop.shard)
-        rows = [{"task": self._task, **held_columns(file), "safe": plan.safe, "held_at": tables.NOW} for file in held]
+        rows = [
+            {"task": self._task, **held_columns(file), "safe": plan.safe or file.safe, "held_at": tables.NOW}
+            for file in held
+        ]
         for some_rows in in_portions(rows):
             connection.execute(insert(table).values(list(some_rows)))
 

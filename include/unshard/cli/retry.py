@@ -1,0 +1,61 @@
+"""`unshard retry`: targets that have stopped go on."""
+
+import getpass
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from unshard.cli.console import Answer, Console
+from unshard.config import load_task
+from unshard.core.orders import Given
+from unshard.core.stops import Stop
+from unshard.units.orders import one_line
+from unshard.units.stopping import error_of
+from unshard.units.stopping import retry as lift
+from unshard.units.work import open_work
+
+
+def retry(options: Namespace, console: Console) -> Answer:
+    """Let the next windows release what targets have missed."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    with open_work(task) as work:
+        stops = [s for s in work.meta.stops.all() if not options.table or str(s.target) in options.table]
+        effects = [f"{s.target} goes on for {s.source}: its next window releases what is held, and stops it again if a "
+                   f"row does not fit ({s.refusal.key})" for s in stops]  # fmt: skip
+        document = {"task": task.name, "dry_run": options.dry_run, "effects": effects,
+                    "stopped_targets": [stop_document(stop) for stop in stops]}  # fmt: skip
+        if not stops:
+            return Answer(document, ["no target is stopped"])
+        if options.dry_run:
+            return Answer(document, [*effects, "dry run: nothing was done"])
+        for line in effects:
+            console.note(line)
+        console.confirm("retry", options.yes)
+        for stop in stops:
+            details = {"source": stop.source, "target": str(stop.target), "key": stop.refusal.key}
+            lift(work, (stop,), Given("retry", getpass.getuser(), "command line", options.reason, details))
+    return Answer(document, ["done; the next windows go on with it"])
+
+
+def stop_lines(stop: Stop, task: str) -> list[str]:
+    """Tell a person why a target is stopped, and what helps."""
+    since = f"{stop.since:%Y-%m-%d %H:%M:%S} UTC"
+    return [
+        f"target {stop.target} is stopped for source {stop.source} since {since}, its rows are held: {error_of(stop)}",
+        f"  it goes on by itself when the table is altered; if the row was mended in its shard: unshard retry {task}",
+    ]
+
+
+def stop_document(stop: Stop) -> dict[str, Any]:
+    """Return a target that has stopped as JSON."""
+    return {
+        "source": stop.source,
+        "target": str(stop.target),
+        "column": stop.refusal.column,
+        "key": stop.refusal.key,
+        "error": one_line(stop.refusal.words),
+        "window": stop.window,
+        "times": stop.times,
+        "since": stop.since.isoformat(),
+    }

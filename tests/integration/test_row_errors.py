@@ -1,0 +1,164 @@
+"""A row that a target cannot take stops that target, of that source; everything else goes on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.livetask import LiveTask, living
+from unshard.adapters.meta.windows import Windows
+from unshard.adapters.target import steps
+from unshard.cli import main
+from unshard.units import coordinate
+from unshard.units.run import run
+from unshard.units.stopping import retry
+from unshard.units.sync import next_plan
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
+
+
+@pytest.fixture
+def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LiveTask]:
+    columns = {"a": COLUMNS, "b": COLUMNS}
+    numbers = {("s1", "a"): (1, 2), ("s2", "a"): (3,), ("s1", "b"): (1,)}
+    with living(unique, tmp_path, (source_1, source_2, target), "ab", columns=columns, numbers=numbers) as opened:
+        yield opened
+
+
+def put(task: LiveTask, source: str, shard: str, number: int, value: str = "x") -> None:
+    task.sources[source].run(f"REPLACE INTO {task.name}.{shard} VALUES ({number}, '{value}')")
+
+
+def ids(task: LiveTask, group: str) -> list[int]:
+    return [row[0] for row in task.target.run(f"SELECT id FROM {task.table(group)} ORDER BY id")]
+
+
+def stopped(task: LiveTask) -> list[tuple[str, str, str, int]]:
+    return [(stop.source, stop.target.name, stop.refusal.key, stop.times) for stop in task.work().meta.stops.all()]
+
+
+def test_one_target_stops_and_goes_on_when_it_can_take_the_row(task: LiveTask) -> None:
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(3)")
+    put(task, "s1", "a_1", 1)
+    task.run()
+    put(task, "s1", "a_1", 10)
+    put(task, "s1", "a_2", 20, "too long")
+    put(task, "s1", "b_1", 1)
+    put(task, "s2", "a_3", 30)
+    task.run()
+    assert stopped(task) == [("s1", "a", "id = 20", 1)]
+    (stop,) = task.work().meta.stops.all()
+    assert stop.refusal.column == "v" and "truncated" in stop.refusal.words
+    assert (ids(task, "a"), ids(task, "b")) == ([1, 30], [1])
+    assert task.checkpoint("s1") == task.upstream_end("s1")
+
+    task.restart()
+    put(task, "s1", "a_1", 11)
+    put(task, "s1", "b_1", 2)
+    task.sources["s1"].run(f"DELETE FROM {task.name}.a_1 WHERE id = 1")
+    task.run()
+    assert (ids(task, "a"), ids(task, "b")) == ([1, 30], [1, 2])
+    assert next_plan(task.work(), "s1").is_empty and not task.window("s1").more
+
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(20)")
+    task.run()
+    assert stopped(task) == [] and ids(task, "a") == [10, 11, 20, 30]
+    task.assert_settled()
+
+
+def test_a_row_that_is_corrected_in_its_shard_needs_a_retry_only(task: LiveTask) -> None:
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(3)")
+    put(task, "s1", "a_1", 1, "too long")
+    task.run()
+    retry(task.work(), task.work().meta.stops.all())
+    task.run()
+    assert stopped(task) == [("s1", "a", "id = 1", 2)] and ids(task, "a") == []
+    put(task, "s1", "a_1", 1, "ok")
+    task.run()
+    assert ids(task, "a") == []
+    outcome = run(task.work())
+    assert outcome.exit_code == 0 and stopped(task) == []
+    put(task, "s1", "a_1", 2, "too long")
+    outcome = run(task.work())
+    assert [str(trouble.error.code) for trouble in outcome.errors] == ["US-6002"] and outcome.exit_code == 1
+    assert stopped(task) == [("s1", "a", "id = 2", 1)]
+    task.sources["s1"].run(f"DELETE FROM {task.name}.a_1 WHERE id = 2")
+    assert run(task.work()).exit_code == 0
+    task.assert_settled()
+
+
+def test_ddl_waits_behind_the_rows_of_a_stopped_target(task: LiveTask) -> None:
+    put(task, "s1", "a_1", 1)
+    task.run()
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(3)")
+    put(task, "s1", "a_1", 2, "too long")
+    for source, shard in (("s1", "a_1"), ("s1", "a_2"), ("s2", "a_3")):
+        task.sources[source].run(f"ALTER TABLE {task.name}.{shard} ADD w INT DEFAULT 5",
+                                 f"INSERT INTO {task.name}.{shard} VALUES (1{shard[-1]}, 'y', 6)")  # fmt: skip
+    task.sources["s1"].run(f"RENAME TABLE {task.name}.a_2 TO {task.name}.a_9")
+    task.run()
+    assert [str(view.state) for view in coordinate.views(task.work().meta)] == ["draining"]
+    assert ids(task, "a") == [1]
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(20)")
+    task.run()
+    task.shards["a"] = [("s1", f"{task.name}.a_1"), ("s1", f"{task.name}.a_9"), ("s2", f"{task.name}.a_3")]
+    task.assert_settled()
+    assert ids(task, "a") == [1, 2, 11, 12, 13]
+
+
+class Died(BaseException):
+    """The process ended here."""
+
+
+def test_a_death_behind_the_stop_and_rows_that_were_written_in_part(task: LiveTask, monkeypatch) -> None:
+    """The window is cut into transactions of two rows, of which the first is done when a row does not fit."""
+    monkeypatch.setattr(steps, "INNODB", steps.Bounds(2, 1 << 20, 1))
+    for number in range(5):
+        put(task, "s1", "a_1", number)
+    task.run()
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(3)")
+    task.sources["s1"].run(
+        f"UPDATE {task.name}.a_1 SET v = IF(id = 4, 'too long', 'y')", f"INSERT INTO {task.name}.a_1 VALUES (-1, 'z')",
+        f"DELETE FROM {task.name}.a_1 WHERE id = 0", f"INSERT INTO {task.name}.b_1 VALUES (1, 'x')",
+    )  # fmt: skip
+    task.pull("s1")
+    with monkeypatch.context() as patch:
+        patch.setattr(Windows, "commit", died)
+        with pytest.raises(Died):
+            task.window("s1")
+    (stop,) = task.work().meta.stops.all()
+    assert stop.is_partial and 0 not in ids(task, "a") and ids(task, "b") == [1]
+    task.restart()
+    assert task.window("s1").stopped
+    assert {file.safe for state in task.work().meta.structures.shards() for file in state.held} == {True}
+    put(task, "s1", "a_1", 2, "w")
+    task.run()
+    held = set(task.work().storage.list("held"))
+    named = {file.path for state in task.work().meta.structures.shards() for file in state.held}
+    assert held == named
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(30)")
+    task.run()
+    task.assert_settled()
+
+
+def died(*_: object) -> None:
+    raise Died
+
+
+def test_status_tells_and_the_command_line_lets_it_go_on(task: LiveTask, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(3)")
+    put(task, "s1", "a_1", 1, "too long")
+    task.run()
+    capsys.readouterr()
+    assert main(["status", str(task.path)]) == 0
+    assert "id = 1" in (said := capsys.readouterr().out) and "'v'" in said and "unshard retry" in said
+    assert main(["retry", str(task.path), "--dry-run"]) == 0 and stopped(task)
+    assert main(["retry", str(task.path), "--table", "no.such", "--yes"]) == 0 and stopped(task)
+    assert main(["retry", str(task.path), "--table", task.table("a"), "--reason", "why", "--yes"]) == 0
+    assert stopped(task) == []
+    found = task.target.run(f"SELECT action, reason, details FROM {task.meta_schema}.operator_action")
+    assert [(action, reason) for action, reason, _ in found] == [("retry", "why")] and "id = 1" in found[0][2]
