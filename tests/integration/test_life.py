@@ -163,3 +163,97 @@ def test_task_begins_at_a_gtid_or_at_a_time(
         with task.work() as work:
             life.remove(work, "me", "test", "")
         assert run_from(task, "2002-01-01") == ("US-7303",)
+
+
+def codes(task: LifeTask) -> set[str]:
+    return {trouble.error.code for trouble in task.run().errors}
+
+
+def test_tables_schemas_and_sources_are_added_to_a_running_task(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path
+) -> None:
+    """What the list lets in anew is loaded with the rows that it has, while what is there goes on."""
+    with living(unique, tmp_path, {"s1": source_1, "s2": source_2}, target, "s1") as task:
+        first = task.make_shard("s1", 1, 1, 2)
+        task.shards["s2"] = []
+        ours = task.body["block-allow-list"]["ours"]
+        ours |= {"do-dbs": [unique], "ignore-tables": [{"db-name": unique, "tbl-name": "t_9"}]}
+        task.write()
+        task.go()
+        left_out = task.make_shard("s1", 9, 91, 92)
+        source_1.run(
+            f"CREATE DATABASE {unique}_more", f"CREATE TABLE {unique}_more.t_1 (id int PRIMARY KEY, v varchar(20))"
+        )
+        task.shards["s1"].append(f"{unique}_more.t_1")
+        task.insert("s1", f"{unique}_more.t_1", 101)
+        task.insert("s1", first, 11)
+        task.go()
+        assert target.run(f"SELECT id FROM {unique}_to.t ORDER BY id") == [(1,), (2,), (11,)]
+
+        ours |= {"do-dbs": [f"{unique}*"], "ignore-tables": []}
+        task.write()
+        task.insert("s1", left_out, 93)
+        source_1.run(f"UPDATE {first} SET v = 'changed' WHERE id = 1", f"DELETE FROM {left_out} WHERE id = 91")
+        late = task.make_shard("s1", 12, 121)
+        task.insert("s1", left_out, 11)
+        assert codes(task) == {"US-6405"}, "both have 11: its load has begun and not ended"
+        source_1.run(f"DELETE FROM {left_out} WHERE id = 11")
+        task.go()
+        assert task.assert_union() == 7, "a table that is made meanwhile joins by its CREATE TABLE"
+        source_1.run(f"UPDATE {left_out} SET v = 'changed'", f"DELETE FROM {late}")
+        task.go()
+        assert task.assert_union() == 6
+
+        task.make_shard("s2", 5, 51, 52)
+        task.body["mysql-instances"].append({**task.body["mysql-instances"][0], "source-id": "s2"})
+        task.write()
+        task.insert("s1", first, 13)
+        task.go()
+        assert task.assert_union() == 9
+        with task.work() as work:
+            ((action, told),) = [(one.action, one.reason) for one in work.meta.locks.actions()]
+        assert action == "rules" and f"s1 {unique}.t_9 joins {unique}_to.t" in told and "on: " in told
+
+
+def test_rules_are_changed_between_and_not_inside_shard_ddl(task: LifeTask) -> None:
+    """Refused with the reason: what would move rows, and what concerns a group whose DDL waits."""
+    task.go()
+    route, ours = task.body["routes"]["all"], task.body["block-allow-list"]["ours"]
+    first = task.shards["s1"][0]
+    route["target-table"] = "elsewhere"
+    task.write()
+    assert codes(task) == {"US-7306"}
+    route["target-table"] = "t"
+    task.sources["s1"].run(f"ALTER TABLE {first} ADD COLUMN w int")
+    task.write()
+    assert task.go().locks, "s2 has not brought it"
+    task.body["filters"] = {"no-delete": {"schema-pattern": f"{task.name}*", "events": ["delete"], "action": "Ignore"}}
+    for instance in task.body["mysql-instances"]:
+        instance["filter-rules"] = ["no-delete"]
+    task.write()
+    (trouble, *_) = task.run().errors
+    assert trouble.error.code == "US-7307" and "ADD COLUMN w int" in str(trouble.error)
+    filters = task.body.pop("filters")
+    for instance in task.body["mysql-instances"]:
+        instance["filter-rules"] = []
+    task.write()
+    task.sources["s2"].run(f"ALTER TABLE {task.shards['s2'][0]} ADD COLUMN w int")
+    assert not task.go().locks
+
+    task.body["filters"] = filters
+    for instance in task.body["mysql-instances"]:
+        instance["filter-rules"] = ["no-delete"]
+    task.write()
+    task.go()
+    task.sources["s1"].run(f"DELETE FROM {first} WHERE id = 1")
+    ours["ignore-tables"] = [{"db-name": task.name, "tbl-name": "t_2"}]
+    task.body["mysql-instances"][1]["filter-rules"] = []
+    task.write()
+    task.insert("s2", task.shards["s2"][0])
+    task.sources["s2"].run(f"DELETE FROM {task.shards['s2'][0]}")
+    task.go()
+    rows = task.target.run(f"SELECT id FROM {task.name}_to.t ORDER BY id")
+    assert rows == [(1,), (2,), (3,)], "the deletes are left out by the filter and by the list"
+    ours["ignore-tables"] = []
+    task.write()
+    assert codes(task) == {"US-7306"}, "a shard that was left out cannot come back: what has it missed?"

@@ -7,6 +7,7 @@ written before the field existed are still read.
 """
 
 import json
+import re
 import types
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
@@ -33,6 +34,8 @@ def to_plain(value: object) -> Any:
         return value.value
     if isinstance(value, PLAIN):
         return value
+    if isinstance(value, re.Pattern):
+        return [value.pattern, value.flags]
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
@@ -43,8 +46,8 @@ def to_plain(value: object) -> Any:
 def from_plain(kind: Any, body: Any) -> Any:
     """Return what `to_plain` was given, led by the type."""
     origin = get_origin(kind)
-    if kind is Any:
-        return body
+    if kind is Any or origin is re.Pattern:
+        return re.compile(*body) if origin else body
     if origin in (Union, types.UnionType):
         return _union(get_args(kind), body)
     if origin is tuple:
@@ -66,9 +69,12 @@ def _union(kinds: tuple[Any, ...], body: Any) -> Any:
     if body is None and type(None) in kinds:
         return None
     others = [kind for kind in kinds if kind is not type(None)]
-    if len(others) != 1:
+    if len(others) == 1:
+        return from_plain(others[0], body)
+    if not all(isinstance(kind, type) and is_dataclass(kind) for kind in others) or not isinstance(body, dict):
         raise TypeError(f"cannot read a union of {others}")
-    return from_plain(others[0], body)
+    # Of several dataclasses it is the one that has these fields.
+    return next((from_plain(kind, body) for kind in others if _shape(kind)[1].keys() == body.keys()), None)
 
 
 def _tuple(kinds: tuple[Any, ...], body: Any) -> tuple[Any, ...]:

@@ -8,8 +8,11 @@ Rules are compiled once. Answers are remembered per table, and the rules in ques
 that ten thousand tables cost little more than ten.
 """
 
+import hashlib
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from unshard.core.codec import dumps
 from unshard.core.eventfilter import EventFilter
 from unshard.core.extract import Extractor
 from unshard.core.filters import BlockAllowList
@@ -78,6 +81,12 @@ class Routing:
     _routed: dict[TableId, _Routed] = field(default_factory=dict, init=False, repr=False, compare=False)
     _passing: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_schema: dict[str, tuple[RouteRule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells these rules from others: equal for equal rules, wherever they stand in their files."""
+        said = (self.rules, self.allowed, self.mappings, self.events, self.filters)
+        return hashlib.sha256(dumps(said).encode()).hexdigest()[:32]
 
     def target_of(self, table: TableId) -> TableId | None:
         """Return the target table, None when the table is not migrated; two answers are an error."""

@@ -71,3 +71,30 @@ class StartNotNew(MetaError):
     code = "US-7305"
     template = "task {task} cannot be started at a time: {why}"
     hint = "a start time is for a task in task-mode incremental that has no state; `--remove-meta` removes it"
+
+
+@dataclass(eq=False)
+class RulesSpoilRows(MetaError):
+    """Changed rules would make rows differ that are in the target already."""
+
+    scope = Scope.CONFIG
+    source: str
+    what: str
+
+    code = "US-7306"
+    template = "the changed rules of source {source} do not fit the rows that are in the target: {what}"
+    hint = ("put the former rules back; or begin anew: a task of another name, or `unshard stop --remove-meta` and "
+            "empty targets")  # fmt: skip
+
+
+@dataclass(eq=False)
+class RulesWait(MetaError):
+    """Changed rules cannot be taken while something waits that the former ones have brought about."""
+
+    scope = Scope.CONFIG
+    source: str
+    what: str
+
+    code = "US-7307"
+    template = "the changed rules of source {source} cannot be taken now: {what}"
+    hint = "put the former rules back until that has passed (`unshard locks`, `unshard status`), then change them again"

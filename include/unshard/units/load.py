@@ -98,9 +98,9 @@ def _load_chunks(work: Work, source: str) -> None:
     if not work.task.task_mode.loads:
         return
     check_recorded_alike(work, source)
-    job = _job(work, source)
+    job = job_of(work, source)
     try:
-        reread_mended(work, source, partial(_job, work))
+        reread_mended(work, source, partial(job_of, work))
         _load_dumped(work, source, job)
     except LoadCollision as error:
         raise stopped_by(work, error, Found.LOAD) from error
@@ -124,7 +124,8 @@ def _parcels(work: Work, source: str) -> Iterator[Parcel]:
             yield Parcel.of(chunk, structures[chunk.shard])
 
 
-def _job(work: Work, source: str) -> LoadJob:
+def job_of(work: Work, source: str) -> LoadJob:
+    """Return what all chunks of a source have in common."""
     shards = work.meta.structures.shards(source)
     return LoadJob(
         source=source,

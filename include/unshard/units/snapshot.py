@@ -26,6 +26,7 @@ from unshard.core.alike import structure_differences, unfit_reasons
 from unshard.core.lineage import Ran
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.progress import ChunkState, Phase
+from unshard.core.rules import rules_of
 from unshard.core.segment import SchemaDefault
 from unshard.core.window import StructureChange
 from unshard.errors.source import NoShards, ShardsDiffer, StructuresUnsteady, TransactionsPrepared
@@ -84,6 +85,7 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     work.meta.sources.add(source, about.identity, about.flavor)
     location, gtid = _start(work, instance, view)
     _record(work, source, location, view)
+    work.meta.rules.put(source, instance.routing.digest, rules_of(instance.routing), location)
     # What stands between a start time and now may be in the target already.
     known_until = view.moment.location if instance.start_time else None
     work.meta.sources.set_phase(source, Phase.SNAPSHOT, snapshot=location, snapshot_gtid=gtid, dump_end=known_until)
@@ -170,15 +172,19 @@ def _drop_outdated(work: Work, source: str, view: View) -> None:
 
 
 def _prepare_targets(work: Work, instance: Instance, view: View) -> None:
+    shards = {table: (view.targets[table], schema) for table, schema in view.schemas.items()}
+    prepare_targets(work, instance, shards)
+
+
+def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tuple[TableId, TableSchema]]) -> None:
     """Create the target tables that are missing; see that those which exist can take the rows."""
-    likes = {view.targets[table]: (table, schema) for table, schema in reversed(list(view.schemas.items()))}
+    likes = {target: (table, schema) for table, (target, schema) in reversed(list(shards.items()))}
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         for target, (table, schema) in likes.items():
             make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema)
         present = structures.read_schemas(connection, sorted(likes))
         behind_at = cache(work.meta.locks.behind_at)  # thousands of shards have one structure
-        for table, schema in view.schemas.items():
-            target = view.targets[table]
+        for table, (target, schema) in shards.items():
             behind = behind_at(target, schema.digest)
             _check_fit(instance, Shard(instance.source.id, table), schema, (target, present[target]), behind)
         if work.task.task_mode.loads and instance.load.on_duplicate is OnDuplicate.ERROR:

@@ -35,6 +35,7 @@ from unshard.errors.target import Collision, NotInSync
 from unshard.units.context import in_context
 from unshard.units.effects import DdlEffects
 from unshard.units.owners import name_owners, stopped_by
+from unshard.units.rules import adopt_rules
 from unshard.units.settle import settle
 from unshard.units.stopping import newest_ddl, still_stopped, stop_targets, stops_of
 from unshard.units.targets import create_joined, present_schemas, reshaped_by
@@ -98,6 +99,7 @@ class _Moved:
 def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
     """Run the open window of a source or, if there is none, the next one; idempotent at every point."""
     began = time.monotonic()
+    adopt_rules(work, source)
     say = _steps(source, progress)
     begun_before = work.meta.windows.open(source)
     plan = begun_before or next_plan(work, source)

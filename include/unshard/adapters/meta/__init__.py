@@ -19,6 +19,7 @@ from unshard.adapters.meta.prechecks import Prechecks
 from unshard.adapters.meta.presence import Presence
 from unshard.adapters.meta.rates import Rates
 from unshard.adapters.meta.removal import Removal
+from unshard.adapters.meta.rules import RulesInForce
 from unshard.adapters.meta.sources import Checkpoints, Sources
 from unshard.adapters.meta.statementorders import StatementOrders
 from unshard.adapters.meta.stops import Stops
@@ -50,6 +51,7 @@ class Meta:
         self.locks = Locks(self._database)
         self.orders = Orders(self._database)
         self.halts = Halts(self._database)
+        self.rules = RulesInForce(self._database)
         self.presence = Presence(self._database)
         self.removal = Removal(self._database)
         self.stops = Stops(self._database)

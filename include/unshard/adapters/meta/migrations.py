@@ -163,6 +163,11 @@ _STOPS = (
            "PRIMARY KEY (task, source, target_schema, target_table)"),
 )  # fmt: skip
 
+_RULES = (
+    _table("rules", TASK, f"source {ID}", f"digest {DIGEST} NOT NULL", "body LONGTEXT NOT NULL", LOCATION,
+           f"adopted_at {MOMENT} NOT NULL", "PRIMARY KEY (task, source)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -175,4 +180,5 @@ MIGRATIONS = (
     Migration(9, "orders about statements of a binlog", _STATEMENT_ORDERS),
     Migration(10, "what the last prechecks have found", _PRECHECKS),
     Migration(11, "targets that are stopped by a row", _STOPS),
+    Migration(12, "rules in force", _RULES),
 )

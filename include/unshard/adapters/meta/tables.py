@@ -176,6 +176,9 @@ operator_action = Table(
     Column("details", LONGTEXT), Column("done_at", Moment),
 )  # fmt: skip
 
+rules = Table("rules", metadata, _key("task"), _key("source"), _text("digest", 32), Column("body", LONGTEXT),
+              *_location(), Column("adopted_at", Moment))  # fmt: skip
+
 halt = Table("halt", metadata, _key("task"), _text("kind", 16), _text("who", 255), _text("via"),
              Column("reason", LONGTEXT), Column("halted_at", Moment))  # fmt: skip
 

@@ -1,0 +1,98 @@
+"""The rules of a source as they are kept, and what another set of them means for the shards that it has.
+
+| what the new rules do                                | then                                                    |
+|------------------------------------------------------|---------------------------------------------------------|
+| send a shard to another target                       | refused: its rows are in the old one                    |
+| map or extract other values of a shard               | refused: its rows in the target have the old ones       |
+| leave a shard out                                    | it leaves its group; its rows in the target stay        |
+| leave out other rows or DDL of a shard               | from the checkpoint on                                  |
+| take a table that exists                             | it is loaded by itself, and joins its group             |
+
+While a DDL of a group that is concerned waits, or rows of it are held, nothing of this is possible: the rows were held,
+and the DDL were queued, by the old rules.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from unshard.core.eventfilter import EventFilter, EventRule
+from unshard.core.filters import BlockAllowList
+from unshard.core.mapping import MappingRule
+from unshard.core.model import TableId
+from unshard.core.reshape import Reshaping
+from unshard.core.routing import RouteRule, Routing
+from unshard.core.rowfilter import RowFilter
+from unshard.core.window import ShardState
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All rules of one source, compiled; can be written and read back."""
+
+    routes: tuple[RouteRule, ...]
+    allowed: BlockAllowList
+    mappings: tuple[MappingRule, ...]
+    events: tuple[EventRule, ...]
+    filters: tuple[RowFilter, ...]
+
+
+def rules_of(routing: Routing) -> Rules:
+    """Return what is kept of a routing."""
+    return Rules(routing.rules, routing.allowed, routing.mappings, routing.events.rules, routing.filters)
+
+
+def routing_of(rules: Rules, like: Routing) -> Routing:
+    """Return the routing of the same source by other rules."""
+    return Routing(rules.routes, rules.allowed, like.meta_schema, like.source, rules.mappings,
+                   EventFilter(rules.events), rules.filters)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What new rules change for the shards of a source."""
+
+    moved: tuple[tuple[ShardState, TableId], ...] = ()
+    reshaped: tuple[ShardState, ...] = ()
+    out: tuple[ShardState, ...] = ()
+    filtered: tuple[ShardState, ...] = ()
+
+    @property
+    def targets(self) -> frozenset[TableId]:
+        """The targets whose group is concerned by what may be changed."""
+        return frozenset(state.target for state in (*self.out, *self.filtered))
+
+    @property
+    def spoiled(self) -> tuple[str, ...]:
+        """What would make rows differ that are in the target already."""
+        moved = (f"{state.shard} goes to {state.target}, and would go to {to}" for state, to in self.moved)
+        return (*moved, *(f"values of {state.shard} are mapped or extracted otherwise" for state in self.reshaped))
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What changes, one sentence each."""
+        out = (f"{state.shard} leaves {state.target}, its rows stay there" for state in self.out)
+        return (*out, *(f"other changes of {state.shard} are left out" for state in self.filtered))
+
+
+def revise(old: Routing, new: Routing, shards: Iterable[ShardState]) -> Revision:
+    """Compare what two routings of a source say about its shards."""
+    moved, reshaped, out, filtered = [], [], [], []
+    for state in shards:
+        table = state.shard.table
+        target = new.target_of(table)
+        if target is None:
+            out.append(state)
+            continue
+        before, after = old.reshaping(table), new.reshaping(table)
+        if target != state.target:
+            moved.append((state, target))
+        elif _by_name(before) != _by_name(after):
+            reshaped.append(state)
+        elif before != after or old.events != new.events:
+            filtered.append(state)
+    return Revision(tuple(moved), tuple(reshaped), tuple(out), tuple(filtered))
+
+
+def _by_name(reshaping: Reshaping) -> tuple[object, ...]:
+    """What happens to values, whatever the rules are called."""
+    return reshaping.extracted, tuple(replace(mapped, rule="") for mapped in reshaping.mapped)

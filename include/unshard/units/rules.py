@@ -1,0 +1,240 @@
+"""Changed rules of a source that is followed: refused, or taken from the checkpoint on; and tables that they add.
+
+Every window looks first whether the rules of the file are those in force. What they change for the shards of the
+source is decided in core.rules. A table that exists and that they take anew is loaded before the window: read in
+one snapshot, which becomes its `start`, while the other sources go on.
+
+| died                                       | what happens                                                       |
+|--------------------------------------------|--------------------------------------------------------------------|
+| while new tables are recorded or loaded    | the old rules are in force still: it is done again, and tables     |
+|                                            | whose chunk is not loaded are read anew                            |
+| after the load, before the rules are noted | they are loaded already; the rest is done again, to the same end   |
+"""
+
+import contextlib
+import getpass
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from unshard.adapters import mysql, structures
+from unshard.adapters.meta.presence import load_of
+from unshard.adapters.spark import map_items
+from unshard.config import Instance
+from unshard.core.alike import structure_differences
+from unshard.core.collision import Found
+from unshard.core.ddl import DdlKind, read
+from unshard.core.ddltypes import Ddl, Role
+from unshard.core.model import Location, Shard, TableId, TableSchema
+from unshard.core.orders import Given
+from unshard.core.progress import Chunk, ChunkState, Phase
+from unshard.core.relaychain import chain
+from unshard.core.rules import Revision, revise, routing_of, rules_of
+from unshard.core.segment import Statement
+from unshard.core.window import ShardState, StructureChange
+from unshard.errors import UnshardError
+from unshard.errors.life import RulesSpoilRows, RulesWait
+from unshard.errors.source import ShardsDiffer
+from unshard.errors.target import LoadCollision
+from unshard.units.discover import find_shards
+from unshard.units.dump import dump_again
+from unshard.units.load import job_of
+from unshard.units.loading import Parcel, load_parcel
+from unshard.units.owners import stopped_by
+from unshard.units.pulling import pull_source
+from unshard.units.snapshot import prepare_targets
+from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
+
+CHANGE = "rules"
+VIA = "task file"
+LISTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Newcomer:
+    """A table that exists and that new rules take."""
+
+    shard: Shard
+    target: TableId
+    schema: TableSchema
+    is_loaded: bool = False
+    """By an attempt that died before the rules were noted."""
+
+
+def note_rules(work: Work, instance: Instance, begins: Location) -> None:
+    """Note the rules that a source begins with."""
+    work.meta.rules.put(instance.source.id, instance.routing.digest, rules_of(instance.routing), begins)
+
+
+def adopt_rules(work: Work, source: str) -> None:
+    """Take the rules of the file if they are not those in force; a coded error says why they cannot be taken."""
+    instance, known = work.task.instance(source), work.meta.rules.digest(source)
+    if known == instance.routing.digest:
+        return
+    state, checkpoint = work.meta.sources.get(source), work.meta.checkpoints.get(source)
+    if state is None or checkpoint is None or state.phase is not Phase.SYNC:
+        return
+    if known is not None:
+        _adopt(work, instance, checkpoint.location)
+    note_rules(work, instance, checkpoint.location)
+
+
+def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
+    source = instance.source.id
+    work.meta.halts.refuse()
+    all_shards = work.meta.structures.shards()
+    unfinished = _unfinished(work, source)
+    own = [s for s in all_shards if s.shard.source == source and not s.has_left and s.shard not in unfinished]
+    old = routing_of(work.meta.rules.get(source), instance.routing)
+    revision = revise(old, instance.routing, own)
+    if revision.spoiled:
+        raise RulesSpoilRows(source, _some(revision.spoiled))
+    new = _newcomers(work, instance, {state.shard for state in own}, unfinished)
+    _refuse_waiting(work, source, revision, {each.target for each in new}, all_shards)
+    if new:
+        with work.meta.presence.at(load_of(source)):
+            _take(work, instance, new, checkpoint, own)
+    gone = [StructureChange(state.shard, state.target, checkpoint, None) for state in revision.out]
+    work.meta.structures.record_all(gone)
+    told = (*(f"{each.shard} joins {each.target}" for each in new), *revision.told)
+    if told:
+        log.info("rules changed source=%s location=%s changes=%s", source, checkpoint, told)
+        reason = f"{source} from {checkpoint} on: {_some(told)}"
+        work.meta.halts.record(Given(CHANGE, getpass.getuser(), VIA, reason))
+
+
+def _refuse_waiting(work: Work, source: str, revision: Revision, joined: set[TableId],
+                    shards: Sequence[ShardState]) -> None:  # fmt: skip
+    """Refuse while anything waits in a group that is concerned, or a window is open that has begun by the old rules."""
+    concerned = revision.targets | joined
+    waiting = [state for state in shards if state.target in concerned and (state.queue or state.held)]
+    if waiting:
+        ddl = next((state.queue[0].routed for state in waiting if state.queue), "")
+        what = f"the DDL `{' '.join(ddl.split())}`" if ddl else "rows behind a DDL"
+        raise RulesWait(source, f"{what} of {waiting[0].target} waits ({_some(str(s.shard) for s in waiting)})")
+    if (revision.out or joined) and work.meta.windows.open(source) is not None:
+        raise RulesWait(source, "a window that has begun by the former rules has not ended")
+
+
+def _newcomers(work: Work, instance: Instance, known: set[Shard], unfinished: set[Shard]) -> list[_Newcomer]:
+    """Return the tables that exist on the source, that the rules take and that are no shards yet.
+
+    A table that was created behind the checkpoint is left to the windows, which meet its CREATE TABLE.
+    """
+    source = instance.source.id
+    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        found = find_shards(connection, instance)
+        if found.problems:
+            raise found.problems[0]
+        wanted = [table for table in sorted(found.targets) if Shard(source, table) not in known]
+        schemas = structures.read_schemas(connection, wanted)
+    if not schemas:
+        return []
+    pull_source(work, source)
+    made = []
+    for table, schema in schemas.items():
+        shard = Shard(source, table)
+        if _is_created_behind(work, shard):
+            continue
+        loaded = _is_loaded(work, shard)
+        if work.meta.structures.history(shard) and shard not in unfinished and not loaded:
+            raise RulesSpoilRows(source, f"{shard} was left out before: what it had then is in {found.targets[table]}")
+        made.append(_Newcomer(shard, found.targets[table], schema, loaded))
+    return made
+
+
+def _is_created_behind(work: Work, shard: Shard) -> bool:
+    """Whether its CREATE TABLE stands behind the checkpoint; another DDL of it there is in the way."""
+    for statement in _statements(work, shard):
+        try:
+            ddl = read(statement.text, statement.sql_mode, statement.schema)
+        except UnshardError:
+            ddl = None
+        if ddl is not None and shard.table not in _concerned(ddl):
+            continue
+        if ddl is not None and ddl.kind is DdlKind.CREATE_TABLE:
+            return True
+        raise RulesWait(shard.source, f"a DDL that may be about {shard} is not reached yet: `{statement.text[:200]}`")
+    return False
+
+
+def _concerned(ddl: Ddl) -> set[TableId]:
+    return {ref.table for ref in ddl.tables if ref.role not in (Role.LIKE, Role.REFERENCED)}
+
+
+def _statements(work: Work, shard: Shard) -> Iterable[Statement]:
+    checkpoint = work.meta.checkpoints.get(shard.source)
+    assert checkpoint is not None
+    name = shard.table.name.lower()
+    for segment in chain(work.store.segments(shard.source), checkpoint.location):
+        if segment.statement is not None and name in segment.statement.text.lower():
+            yield segment.statement
+
+
+def _take(work: Work, instance: Instance, new: Sequence[_Newcomer], checkpoint: Location,
+          own: Sequence[ShardState]) -> None:  # fmt: skip
+    """Make shards of new tables and load them."""
+    source = instance.source.id
+    _check_alike(work, new)
+    prepare_targets(work, instance, {each.shard.table: (each.target, each.schema) for each in new})
+    for each in (each for each in new if not each.is_loaded):
+        digest = work.meta.structures.put(each.schema)
+        change = StructureChange(each.shard, each.target, checkpoint, digest, joins=True)
+        work.meta.structures.record_all([change])
+        if work.task.task_mode.loads:
+            _load(work, source, each, digest)
+
+
+def _check_alike(work: Work, new: Sequence[_Newcomer]) -> None:
+    """Compare each new shard with one that its target has: nothing waits there, so all are at one place."""
+    taken = {each.shard for each in new}
+    there = {state.target: state for state in reversed(work.meta.structures.shards())
+             if state.shard not in taken and not state.is_dropped and not state.has_left}  # fmt: skip
+    schemas = work.structures({state.structure for state in there.values()})
+    for each in new:
+        state = there.get(each.target)
+        if state is None:
+            continue
+        if differences := structure_differences(schemas[state.structure], each.schema):
+            raise ShardsDiffer(str(each.target), str(state.shard), str(each.shard), "; ".join(differences))
+
+
+def _load(work: Work, source: str, each: _Newcomer, digest: str) -> None:
+    for chunk in work.meta.chunks.begin_anew(each.shard, each.target):
+        if chunk.path:
+            work.storage.delete(chunk.path)
+    state = next(s for s in work.meta.structures.shards(source) if s.shard == each.shard)
+    dump_again(work, state)
+    parcels = [Parcel.of(chunk, digest).to_json() for chunk in _chunks(work, each.shard)]
+    try:
+        for _ in map_items(work.bulk_spark(), partial(load_parcel, job_of(work, source)), parcels, 1):
+            pass
+    except LoadCollision as error:
+        raise stopped_by(work, error, Found.LOAD) from error
+    if work.task.clean_dump_file:
+        for chunk in _chunks(work, each.shard):
+            work.storage.delete(chunk.path)
+
+
+def _chunks(work: Work, shard: Shard) -> list[Chunk]:
+    return [chunk for chunk in work.meta.chunks.of(shard.source) if chunk.shard == shard]
+
+
+def _unfinished(work: Work, source: str) -> set[Shard]:
+    """Return the tables of which an attempt that died has begun the load."""
+    return {chunk.shard for chunk in work.meta.chunks.of(source) if chunk.state is not ChunkState.LOADED}
+
+
+def _is_loaded(work: Work, shard: Shard) -> bool:
+    return any(state.shard == shard and not state.has_left for state in work.meta.structures.shards(shard.source)) and (
+        bool(_chunks(work, shard)) and all(chunk.state is ChunkState.LOADED for chunk in _chunks(work, shard))
+    )
+
+
+def _some(texts: Iterable[str]) -> str:
+    shown = [*texts]
+    more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
+    return "; ".join(shown[:LISTED]) + more
