@@ -2,11 +2,14 @@
 
 # ruff: noqa: E501 - statements are compared in one look
 
+import contextlib
 from random import Random
 
 import pytest
 
 from tests.livetask import living
+from unshard.adapters.target import steps
+from unshard.errors.leftout import ChangedRowMissing, MovedRowUnknown
 
 pytestmark = pytest.mark.integration
 SEEDS = range(1)
@@ -108,3 +111,50 @@ def test_union_under_any_row_image(source_1, source_2, target, unique, tmp_path,
                 source_2.run(f"ALTER TABLE {unique}.plain_3 ADD COLUMN late INT DEFAULT 9 AFTER a")
         task.assert_settled()
         assert len(task.executed("plain")) == 1
+
+
+@contextlib.contextmanager
+def one_shard(source, target, unique, folder, **options):
+    """A keyed shard with three rows that are in the target; then its session logs changed columns only."""
+    with living(unique, folder, [source, target], ["t"], columns={"t": "id INT PRIMARY KEY, a INT, b TEXT"},
+                numbers={("s1", "t"): (1,)}, **options) as task:  # fmt: skip
+        source.run(f"INSERT INTO {unique}.t_1 VALUES (1, 1, 'one'), (2, 2, 'two'), (3, 3, 'three')")
+        task.run()
+        yield task, ("SET SESSION binlog_row_image = MINIMAL", f"USE {unique}")
+
+
+def test_a_changed_row_that_is_not_in_the_target(source_1, target, unique, tmp_path):
+    with one_shard(source_1, target, unique, tmp_path) as (task, session):
+        target.run(f"DELETE FROM {task.table('t')} WHERE id = 2")
+        source_1.run(*session, "UPDATE t_1 SET a = 5 WHERE id = 1", "UPDATE t_1 SET a = 5 WHERE id = 2")
+        with pytest.raises(ChangedRowMissing, match="id = 2") as caught:
+            task.run()
+        assert f"s1 {unique}.t_1" in str(caught.value)
+        assert target.run(f"SELECT a FROM {task.table('t')} WHERE id = 1") == [(1,)], "nothing of the window is there"
+        target.run(f"INSERT INTO {task.table('t')} VALUES (2, 2, 'two')")
+        task.run()
+        task.assert_settled()
+
+
+def test_changed_rows_in_safe_mode(source_1, target, unique, tmp_path):
+    """The dump may have seen a row deleted that the binlog still changes; what moved meanwhile nobody can tell."""
+    with one_shard(source_1, target, unique, tmp_path, safe_mode=True) as (task, session):
+        target.run(f"DELETE FROM {task.table('t')} WHERE id = 2")
+        source_1.run(*session, "UPDATE t_1 SET a = 5", "UPDATE t_1 SET a = 6 WHERE id = 1")
+        task.run()
+        assert target.run(f"SELECT * FROM {task.table('t')} ORDER BY id") == [(1, 6, "one"), (3, 5, "three")]
+        source_1.run(*session, "DELETE FROM t_1 WHERE id = 2", "UPDATE t_1 SET id = 4 WHERE id = 1")
+        with pytest.raises(MovedRowUnknown, match="id = 4"):
+            task.run()
+
+
+def test_steps_of_rows_that_lack_columns(source_1, target, unique, tmp_path, monkeypatch):
+    """More than one transaction holds is cut by key; where keys move, all is one transaction."""
+    monkeypatch.setattr(steps, "INNODB", steps.Bounds(10, 1 << 20, 1))
+    with one_shard(source_1, target, unique, tmp_path, window_bytes=1 << 20) as (task, session):
+        source_1.run(f"INSERT INTO {unique}.t_1 SELECT seq, seq, 'x' FROM {unique}.seq_10_to_99")
+        task.run()
+        for moves in ("UPDATE t_1 SET a = -a", "UPDATE t_1 SET id = id + 1000 ORDER BY id DESC"):
+            source_1.run(*session, moves, "UPDATE t_1 SET b = 'y' WHERE id % 3 = 0", "DELETE FROM t_1 WHERE id % 7 = 0")
+            task.run()
+            task.assert_settled()
