@@ -33,6 +33,7 @@ from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
 
 SEGMENT_BYTES = 4096
+NO_OPTIONS: Mapping[str, str] = {}
 
 
 @dataclass
@@ -63,13 +64,15 @@ class LiveTask:
     # --- making it
 
     def make(self, columns: Mapping[str, str], numbers: Mapping[tuple[str, str], Sequence[int]],
-             window_bytes: int = 30_000, on_duplicate: str = "error", safe_mode: bool = False) -> None:  # fmt: skip
+             window_bytes: int = 30_000, on_duplicate: str = "error", safe_mode: bool = False,
+             options: Mapping[str, str] = NO_OPTIONS) -> None:  # fmt: skip
         """Create the shards (`numbers` by source and group), the task's files, and hand over to the windows."""
         for server in self.sources.values():
             server.run(f"CREATE DATABASE {self.name}")
         for (source, group), some in numbers.items():
             names = [f"{self.name}.{group}_{number}" for number in some]
-            self.sources[source].run("DO 1", *(f"CREATE TABLE {name} ({columns[group]})" for name in names))
+            made = (f"CREATE TABLE {name} ({columns[group]}) {options.get(group, '')}" for name in names)
+            self.sources[source].run("DO 1", *made)
             self.shards.setdefault(group, []).extend((source, name) for name in names)
         units = {"loader": {"on-duplicate": on_duplicate}, "syncer": {"safe-mode": safe_mode}}
         self._write_files(window_bytes, units)

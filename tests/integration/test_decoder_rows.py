@@ -14,7 +14,6 @@ from unshard.errors.relay import (
     DefaultUnknown,
     PartialRowImage,
     UnsupportedColumn,
-    UnsupportedTable,
 )
 from unshard.units.patches import has
 from unshard_demo import servers
@@ -269,12 +268,27 @@ def test_compressed_columns(source_1, unique, tmp_path):
 def test_system_versioned_tables(source_1, table, tmp_path):
     begins = end_of(source_1)
     schema = schema_of(source_1, table)
-    run(source_1, table, "ALTER TABLE t ADD SYSTEM VERSIONING", "INSERT INTO t(id) VALUES (1)")
+    run(
+        source_1, table, "ALTER TABLE t ADD SYSTEM VERSIONING", "INSERT INTO t VALUES (1,'a'),(2,'b'),(3,'c')",
+        "UPDATE t SET v='d' WHERE id=1", "DELETE FROM t WHERE id=2", "REPLACE INTO t VALUES (1,'e'),(4,'f')",
+        "UPDATE t SET id=30 WHERE id=3", "DELETE HISTORY FROM t", "BEGIN", "DELETE FROM t WHERE id=4",
+        "INSERT INTO t VALUES (4,'g')", "COMMIT",
+    )  # fmt: skip
     with pytest.raises(ColumnCountDiffers):
-        changes(source_1, tmp_path, begins, {table: schema})
-    created = str(source_1.run(f"SHOW CREATE TABLE {table}")[0][1])
-    with pytest.raises(UnsupportedTable, match="system-versioned"):
-        changes(source_1, tmp_path, begins, {table: replace(schema, create_sql=created)})
+        changes(source_1, tmp_path / "a", begins, {table: schema})
+    versioned = schema_of(source_1, table)
+    rows = {}
+    for _, op, values in changes(source_1, tmp_path / "b", begins, {table: versioned}):
+        if op in (DELETE, BEFORE):
+            assert rows.pop(values[0]) == values
+        else:
+            assert values[0] not in rows
+            rows[values[0]] = values
+    assert sorted(rows.values()) == sorted(selected(source_1, table, versioned))
+    begins = end_of(source_1)
+    run(source_1, table, "SET SESSION binlog_row_image=MINIMAL", "UPDATE t SET v='x'")
+    with pytest.raises(PartialRowImage, match="system-versioned"):
+        changes(source_1, tmp_path / "c", begins, {table: versioned})
 
 
 DEFAULTS = (

@@ -8,6 +8,7 @@ from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import read_schema, read_schemas, server_dialect
 from unshard.core.ddlcreate import create_text
 from unshard.core.model import Index, Server, TableId, TableSchema, shape_of
+from unshard.core.versioning import as_in_rows, unversioned
 from unshard.errors.source import TableMissing, TableUnsupported
 from unshard_demo.servers import MariaDb
 
@@ -121,9 +122,32 @@ def test_missing_table(connection, schema: str) -> None:
         read_schema(connection, TableId(schema, "nothing"))
 
 
-def test_system_versioned_table_is_refused(connection, schema: str) -> None:
-    with pytest.raises(TableUnsupported):
-        created(connection, schema, "CREATE TABLE {name} (a INT) WITH SYSTEM VERSIONING")
+VERSIONED = {
+    "hidden": "a INT DEFAULT 1, b INT, PRIMARY KEY (b)) WITH SYSTEM VERSIONING",
+    "shown": "a INT DEFAULT 1, rs TIMESTAMP(6) GENERATED ALWAYS AS ROW START, b INT, re TIMESTAMP(6) GENERATED ALWAYS"
+    " AS ROW END INVISIBLE, PRIMARY KEY (b), PERIOD FOR SYSTEM_TIME (rs, re)) WITH SYSTEM VERSIONING",
+    "parts": "a INT DEFAULT 1 WITHOUT SYSTEM VERSIONING, b INT, PRIMARY KEY (b)) WITH SYSTEM VERSIONING PARTITION BY"
+    " SYSTEM_TIME (PARTITION p0 HISTORY, PARTITION pn CURRENT)",
+}
+
+
+@pytest.mark.parametrize("kind", VERSIONED)
+def test_system_versioned_table(connection, schema: str, kind: str) -> None:
+    """It has the columns and keys of a table that is none, and the target is made like that one."""
+    plain = created(connection, schema, "CREATE TABLE {name} (a INT DEFAULT 1, b INT, PRIMARY KEY (b))", "plain")
+    versioned = created(connection, schema, f"CREATE TABLE {{name}} ({VERSIONED[kind]}", "versioned")
+    assert versioned.shape == plain.shape and versioned.key == ("b",)
+    assert unversioned(versioned.create_sql) == plain.create_sql
+    rows, period_end = as_in_rows(versioned)
+    names = ["a", "rs", "b", "re"] if kind == "shown" else ["a", "b", "row_start", "row_end"]
+    assert ([column.name for column in rows.columns], period_end) == (names, 2)
+
+
+def test_a_table_whose_history_is_kept_by_transactions_is_refused(connection, schema: str) -> None:
+    period = "BIGINT UNSIGNED GENERATED ALWAYS AS ROW"
+    columns = f"a INT, s {period} START, e {period} END, PERIOD FOR SYSTEM_TIME (s, e)"
+    with pytest.raises(TableUnsupported, match="transactions"):
+        created(connection, schema, f"CREATE TABLE {{name}} ({columns}) WITH SYSTEM VERSIONING")
 
 
 def test_digest_ignores_the_name_and_tells_charsets_apart(connection, schema: str) -> None:

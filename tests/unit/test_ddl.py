@@ -65,7 +65,7 @@ CASES = [
     ("select as default", "CREATE TABLE db.t1 (`select` INT, a INT DEFAULT (SELECT 1))", 0,
      DdlKind.CREATE_TABLE, [SHARD]),
     ("create from query", "CREATE TABLE db.t1 (a INT) SELECT 1 AS b", 0, DdlKind.UNSUPPORTED, [SHARD]),
-    ("versioned table", "CREATE TABLE db.t1 (a INT) WITH SYSTEM VERSIONING", 0, DdlKind.UNSUPPORTED, [SHARD]),
+    ("versioned table", "CREATE TABLE db.t1 (a INT) WITH SYSTEM VERSIONING", 0, DdlKind.CREATE_TABLE, [SHARD]),
     ("nothing but a comment", "/* dummy */", 0, DdlKind.IGNORABLE, []),
     ("empty", "", 0, DdlKind.IGNORABLE, []),
     ("body with semicolons", "CREATE TRIGGER a BEFORE INSERT ON t FOR EACH ROW BEGIN SET @a=1; SET @b=2; END", 0,

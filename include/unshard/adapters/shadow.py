@@ -23,6 +23,7 @@ from unshard.core.ddlcreate import PLACEHOLDER, create_text
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.schemadefaults import with_default
 from unshard.core.segment import SchemaDefault, Statement
+from unshard.core.versioning import period_of
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused, TableMissing
 
@@ -77,6 +78,9 @@ class ShadowTables:
                 if before:
                     create_as_shown(connection, create_text(before.create_sql, shadow))
                 with self._connection() as session:
+                    if before and period_of(before.create_sql):
+                        # What a source's session or server has said before; replicas need it, too.
+                        query(session, "SET SESSION system_versioning_alter_history = KEEP")
                     assume_session(session, statement)
                     query(session, with_default(retarget(ddl, {table: shadow}), statement))
             except (StatementRefused, TableMissing) as error:

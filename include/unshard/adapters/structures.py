@@ -18,6 +18,7 @@ from unshard.core.ddlcreate import normal_create
 from unshard.core.ddltokens import Dialect
 from unshard.core.model import Column, Index, TableId, TableSchema
 from unshard.core.segment import SchemaDefault
+from unshard.core.versioning import without_period
 from unshard.errors.source import TableMissing, TableUnsupported
 
 COLUMNS = """SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME,
@@ -137,11 +138,19 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
     for wanted in names:
         found = by_name.get(reader.name(wanted), "")
         kind, collation = tables.get(found, ("", ""))
-        if kind == "SYSTEM VERSIONED":
-            raise TableUnsupported(f"{schema}.{found}", "it is system versioned, so it has columns that nothing shows")
-        if kind == "BASE TABLE":
+        if kind in ("BASE TABLE", "SYSTEM VERSIONED"):
             text = normal_create(_show_create(reader, TableId(schema, found)), reader.dialect)
-            yield wanted, TableSchema(tuple(columns[found]), _indexes(parts[found]), text, collation)
+            own, indexes = tuple(columns[found]), _indexes(parts[found])
+            if kind == "SYSTEM VERSIONED":
+                _refuse_transactions(f"{schema}.{found}", own)
+                own, indexes = without_period(own, indexes, text)
+            yield wanted, TableSchema(own, indexes, text, collation)
+
+
+def _refuse_transactions(table: str, columns: tuple[Column, ...]) -> None:
+    """Raise for a period of transaction numbers: MariaDB logs such a table's changes as statements, not as rows."""
+    if any(column.default is None and column.data_type == "bigint" and column.is_generated for column in columns):
+        raise TableUnsupported(table, "its history is kept by transactions, and its changes are logged as statements")
 
 
 def _show_create(reader: Reader, table: TableId) -> str:
@@ -152,7 +161,9 @@ def _column(name: str | None, data_type: str | None, column_type: str | None, nu
             *rest: str | None) -> Column:  # fmt: skip
     charset, collation, default, extra = rest
     # MySQL says DEFAULT_GENERATED of a default that is an expression; such a column is not generated.
-    words = str(extra).lower().replace("default_generated", "").strip()
+    words = str(extra).lower().replace("default_generated", "")
+    # A column that MariaDB keeps no history of.
+    words = words.replace("without system versioning", "").strip(" ,")
     # ALTER … SET DEFAULT of a generated column shows there and nowhere else, and means nothing.
     shown = None if "generated" in words else default
     return Column(str(name), str(data_type).lower(), str(column_type), nullable == "YES", charset, collation,

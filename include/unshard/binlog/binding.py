@@ -4,7 +4,6 @@ A DDL that was not seen then ends in an error and never in rows that are read wi
 more metadata the server sends, the more is compared; physical types and their sizes always are.
 """
 
-import re
 from collections.abc import Sequence
 
 from unshard.binlog.labels import encoded_labels, read_labels
@@ -14,9 +13,8 @@ from unshard.binlog.tablemap import NUMERIC, TableMap, agrees, numbers_of
 from unshard.binlog.tablemap import FieldType as F
 from unshard.core.charsets import charset_of
 from unshard.core.model import Column, TableSchema
-from unshard.errors.relay import ColumnCountDiffers, ColumnTypeDiffers, UnsupportedColumn, UnsupportedTable
+from unshard.errors.relay import ColumnCountDiffers, ColumnTypeDiffers, UnsupportedColumn
 
-_VERSIONED = re.compile(r"\n\)[^\n]*WITH SYSTEM VERSIONING", re.IGNORECASE)
 _CHARACTERS = frozenset((F.STRING, F.VAR_STRING, F.VARCHAR, F.BLOB, F.VARCHAR_COMPRESSED, F.BLOB_COMPRESSED, F.VECTOR))
 _LABELLED = frozenset((F.ENUM, F.SET))
 _ALIASES = {"utf8": "utf8mb3", None: "binary"}
@@ -24,8 +22,6 @@ _ALIASES = {"utf8": "utf8mb3", None: "binary"}
 
 def bind_structure(table_map: TableMap, schema: TableSchema, shard: str, place: str) -> RowReader:
     """Return the reader of a table's rows; ValueError if the metadata contradict the columns beside them."""
-    if _VERSIONED.search(schema.create_sql):
-        raise UnsupportedTable(shard, "system-versioned")
     if len(table_map.fields) != len(schema.columns):
         raise ColumnCountDiffers(shard, place, len(table_map.fields), len(schema.columns))
     for physical, column in zip(table_map.fields, schema.columns, strict=True):

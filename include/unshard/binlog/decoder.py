@@ -45,11 +45,14 @@ from unshard.binlog.skim import RowEvents, Skimmed, gathered, image_begins, piec
 from unshard.binlog.sparse import PRESENT, Annotated, Bits, Sparse, images_at, mask_type, whole_pairs
 from unshard.binlog.tablemap import NO_TABLE, Field, read_table, read_table_map, table_id_of
 from unshard.binlog.transactions import survey
+from unshard.binlog.versions import present_rows
 from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.versioning import as_in_rows
 from unshard.errors.relay import (
     ColumnCountDiffers,
     DamagedEvent,
     DamagedRow,
+    PartialRowImage,
     RowsWithoutTable,
 )
 
@@ -104,6 +107,8 @@ class _Bound:
     schema: pa.Schema
     shard: str
     file: str
+    period_end: int | None = None
+    """Number of the read column that says whether a row of a versioned table is a present one."""
     events: list[_Images] = field(default_factory=list)
     bytes: int = 0
 
@@ -120,6 +125,9 @@ class _Bound:
 
     def _sparse(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         """Read images that leave columns out; a batch does not end inside an UPDATE."""
+        if self.period_end is not None:
+            why = "and the table is system-versioned, so a row may be an old one"
+            raise PartialRowImage(self.shard, f"{self.file}:{events[0].end}", why)
         reader, cells, counts = Sparse(self.fields, self.structure, self.shard), None, []
         for event in events:
             try:
@@ -145,8 +153,10 @@ class _Bound:
     def _sliced(self, kinds: Numbers, numbers: Numbers, read: _Read) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         columns, counts = read
         inside = _numbered(counts)
-        arrays = [_operations(kinds, counts, inside), pa.array(np.repeat(numbers << ROW_BITS, counts) + inside)]
-        whole = pa.RecordBatch.from_arrays([*arrays, *columns], schema=self.schema)
+        ops, seq = _operations(kinds, counts, inside), pa.array(np.repeat(numbers << ROW_BITS, counts) + inside)
+        if self.period_end is not None:
+            ops, seq, columns = present_rows(ops, seq, columns, self.period_end)
+        whole = pa.RecordBatch.from_arrays([ops, seq, *columns], schema=self.schema)
         for start in range(0, whole.num_rows, BATCH_ROWS):
             yield self.table, whole.slice(start, BATCH_ROWS)
 
@@ -330,10 +340,11 @@ class _Decoder:
         if (table, body[8:]) not in self.bound:
             shard = self.origin.shard(table)
             table_map = read_table_map(body)
-            reader = bind_structure(table_map, schema, shard, self.place(end))
+            whole, period_end = as_in_rows(schema)
+            reader = bind_structure(table_map, whole, shard, self.place(end))
             self.bound[table, body[8:]] = _Bound(
-                table, table_map.fields, schema.columns, reader, schema, batch_schema(schema.written), shard,
-                self.origin.file)  # fmt: skip
+                table, table_map.fields, whole.columns, reader, whole, batch_schema(schema.written), shard,
+                self.origin.file, period_end)  # fmt: skip
         return self.bound[table, body[8:]]
 
     def read(self, number: int, frame: Frame, body: Buffer, ends: tuple[int, int],

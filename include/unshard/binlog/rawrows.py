@@ -21,6 +21,7 @@ from unshard.binlog.sparse import Annotated
 from unshard.binlog.tablemap import NO_TABLE, read_table, read_table_map, table_id_of
 from unshard.binlog.transactions import survey
 from unshard.core.model import TableId, TableSchema
+from unshard.core.versioning import as_in_rows
 from unshard.errors.relay import DamagedEvent, RelayError, RowsWithoutTable
 
 PIECE_BYTES = 8 << 20
@@ -128,6 +129,7 @@ def decode(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) 
 
 def misfit(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) -> str:
     """Return why rows of an extract cannot have that structure, as far as their TABLE_MAPs tell; empty if they can."""
+    schema, _ = as_in_rows(schema)
     for piece in _pieces(batches):
         shard = Origin(source).shard(TableId(piece["table_schema"], piece["table_name"]))
         for offset, frame in walk(piece["maps"], False, piece["file"]):

@@ -307,7 +307,7 @@ def _created_otherwise(words: Words) -> str:
         words_outside += [token.word] if depth == 0 else []
     if is_query or {"SELECT", "VALUES", "TABLE"} & set(words_outside):
         return "its columns come from a query over other tables"
-    return NOT_FOLLOWED["ADD", "SYSTEM", "VERSIONING"] if "VERSIONING" in words_outside else ""
+    return ""
 
 
 def _atomic(words: Words) -> tuple[tuple[int, int], ...]:

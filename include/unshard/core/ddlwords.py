@@ -67,9 +67,11 @@ FOLLOWED = (
 
 BECOMES = "a table becomes a sequence, or a sequence a table"
 
+VERSIONS = "a table begins or ends to keep its history, and the same statement changes it otherwise, too"
+
 NOT_FOLLOWED: Mapping[tuple[str, ...], str] = {
-    ("ADD", "SYSTEM", "VERSIONING"): "system versioning adds columns that information_schema does not show",
-    ("DROP", "SYSTEM", "VERSIONING"): "system versioning has columns that information_schema does not show",
+    ("ADD", "SYSTEM", "VERSIONING"): VERSIONS,
+    ("DROP", "SYSTEM", "VERSIONING"): VERSIONS,
     ("EXCHANGE", "PARTITION"): "the rows of a partition are exchanged without being in the binlog",
     ("CONVERT", "PARTITION"): "the rows of a partition leave the table without being in the binlog",
     ("CONVERT", "TABLE"): "rows of another table come in without being in the binlog",

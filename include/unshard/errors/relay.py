@@ -228,7 +228,7 @@ class ColumnCountDiffers(RelayError):
     tracked: int
     code = "US-3017"
     template = "rows of {shard} at {place} have {found} columns, the tracked structure has {tracked}"
-    hint = "a DDL was not seen (sql_log_bin=0?) or the table is system-versioned: dump the shard again"
+    hint = "a DDL was not seen (sql_log_bin=0?): dump the shard again"
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from unshard.core.ddlevents import NOT_KNOWN, Around, parts_of, view_of
 from unshard.core.ddlgrammar import IGNORE_REASON, without_specs
 from unshard.core.ddlnames import changes_rows, concerned, created, loose_agreement, mentions, put_in
 from unshard.core.ddltokens import MARIADB, tokenize
+from unshard.core.ddlwords import VERSIONS
 from unshard.core.effects import (
     Coordinated,
     Effect,
@@ -221,10 +222,20 @@ class DdlEffects:
             return Ignored(table)
         if not creates and self._left_out(ddl, statement, table)[0]:
             return self._followed(ddl, statement, table, present.get(table))
+        if ddl.reason == VERSIONS and (after := self._versioned(ddl, statement, table, present.get(table))):
+            return Follows(table, after)
         routed = self._retargeted(ddl, table)
         reason = str(ShardDdlRefused(str(table), ddl.text, ddl.reason, OTHER_STEP))
         return Undecided(table, reason, routed, agreement(routed, statement.sql_mode),
                          is_new=table not in present and (creates or table not in ddl.subjects))  # fmt: skip
+
+    def _versioned(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> str:
+        """Return the structure behind a statement that changes nothing but whether a table keeps its history."""
+        with contextlib.suppress(*UNKNOWABLE):
+            found = self._shadow.effect(self._schema(before), statement, table) if before else None
+            if found is not None and before is not None and found.shape == self._schema(before).shape:
+                return self._structures.put(found)
+        return ""
 
     def _followed(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> Effect:
         """An unsupported statement is ignored: only ALTER IGNORE, which changes a structure, can be tried out."""

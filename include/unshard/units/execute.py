@@ -33,6 +33,7 @@ from unshard.core.ddl import DdlKind, read
 from unshard.core.ddlcreate import create_text
 from unshard.core.difference import differences, missing_columns
 from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.versioning import unversioned
 from unshard.core.window import QueueEntry
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
 from unshard.errors.source import StatementRefused, TableMissing
@@ -138,7 +139,7 @@ def create_target(connection: Connection, target: TableId, like: TableSchema) ->
     columns; raises TargetLacksColumns.
     """
     query(connection, f"CREATE DATABASE IF NOT EXISTS {identifier(target.schema)}")
-    create_as_shown(connection, create_text(like.create_sql, target, if_not_exists=True))
+    create_as_shown(connection, create_text(unversioned(like.create_sql), target, if_not_exists=True))
     found = read_schema(connection, target)
     if missing := missing_columns(like, found):
         raise TargetLacksColumns(str(target), ", ".join(missing))
