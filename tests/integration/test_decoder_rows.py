@@ -277,8 +277,10 @@ def test_system_versioned_tables(source_1, table, tmp_path):
     with pytest.raises(ColumnCountDiffers):
         changes(source_1, tmp_path / "a", begins, {table: schema})
     versioned = schema_of(source_1, table)
-    rows = {}
-    for _, op, values in changes(source_1, tmp_path / "b", begins, {table: versioned}):
+    rows, found = {}, changes(source_1, tmp_path / "b", begins, {table: versioned})
+    ops = [op for _, op, _ in found]
+    assert [ops[n + 1] for n, op in enumerate(ops) if op == BEFORE] == [AFTER] * ops.count(AFTER)
+    for _, op, values in found:
         if op in (DELETE, BEFORE):
             assert rows.pop(values[0]) == values
         else:
