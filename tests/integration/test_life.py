@@ -65,6 +65,21 @@ def test_window_that_has_begun_ends_and_none_begins_behind_the_pause(task: LifeT
             pull_source(work, "s1")
 
 
+def test_safe_mode_is_switched_on_a_running_task(task: LifeTask) -> None:
+    shard = task.shards["s1"][0]
+    task.go()
+    for number, (safe, found) in enumerate(((True, set()), (False, {"US-6006"})), 77):
+        for instance in task.body["mysql-instances"]:
+            instance["syncer"] = {"safe-mode": safe}
+        task.write()
+        task.target.run(f"INSERT INTO {task.name}_to.t VALUES ({number}, 'there already')")
+        task.insert("s1", shard, number)
+        assert codes(task) == found
+    task.target.run(f"DELETE FROM {task.name}_to.t WHERE id = 78")
+    task.go()
+    assert task.assert_union() == 5
+
+
 def test_stopped_task_says_what_remains_and_is_removed(task: LifeTask, capsys: pytest.CaptureFixture[str]) -> None:
     task.go()
     capsys.readouterr()

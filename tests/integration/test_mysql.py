@@ -4,8 +4,11 @@ import contextlib
 import pickle
 
 import pytest
+from sqlalchemy import text
 
+from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.mysql import connect, connect_raw, query, stream, table_name
+from unshard.adapters.target import open_session
 from unshard.core.model import Server, TableId
 from unshard.errors import UnshardError
 from unshard.errors import source as errors
@@ -34,6 +37,12 @@ def test_session_is_the_same_everywhere(target: MariaDb) -> None:
         row = query(connection, "SELECT @@time_zone, @@character_set_client, @@autocommit, @@sql_mode, "
                                 "@@lock_wait_timeout, @@long_query_time")  # fmt: skip
     assert row == [("+00:00", "utf8mb4", 1, "ANSI_QUOTES", 7, 1.5)]
+    meta = MetaDatabase(server, "mysql", "task")
+    with meta.transaction() as transaction:
+        (told,) = transaction.execute(text("SELECT @@time_zone, @@lock_wait_timeout, @@sql_mode")).all()
+    assert tuple(told) == ("+00:00", 7, "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"), "ours come last"
+    with contextlib.closing(open_session(server)) as connection:
+        assert query(connection, "SELECT @@lock_wait_timeout, @@foreign_key_checks") == [(7, 0)]
 
 
 def test_wrong_password_names_account_and_remedy(target: MariaDb) -> None:

@@ -441,7 +441,6 @@ LATER = {
     "online DDL's rules": MINIMAL + "shadow-table-rules: ['^_(.+)_gho$']\n",
     "validators": MINIMAL + "validators: {global: {mode: full}}\n",
     "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
-    "collation": MINIMAL + "collation_compatible: strict\n",
     "physical import": instance("loader: {import-mode: physical}"),
     "import into": instance("loader: {import-mode: import-into}"),
     "where": instance("mydumper: {where: id > 1}"),
@@ -703,3 +702,9 @@ def test_file_of_a_time_is_found_by_halving(moment: float, file: str | None) -> 
 
     assert last_before("abc", created, moment) == file
     assert len(asked) <= 2 and last_before("", created, moment) is None
+
+
+def test_old_switch_is_warned_of_with_the_new_one(write: Write) -> None:
+    (warning,) = load_task(write("is-sharding: true\n" + MINIMAL)).warnings
+    assert "'shard-mode: pessimistic'" in warning
+    assert load_task(write("is-sharding: true\nshard-mode: pessimistic\n" + MINIMAL)).warnings == ()

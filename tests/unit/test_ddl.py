@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshard.core.ddl import DdlKind, Dialect, Role, agreement, read, retarget
+from unshard.core.ddlcreate import with_collation
 from unshard.core.model import TableId
 from unshard.core.quoting import identifier, qualified
 from unshard.errors import UnshardError
@@ -208,3 +209,17 @@ def test_agreement_is_stable(pieces: list[str]) -> None:
 def test_roles() -> None:
     ddl = read("ALTER TABLE a ADD FOREIGN KEY (x) REFERENCES y.p (id)", 0, "d")
     assert ddl.of(Role.REFERENCED) == (TableId("y", "p"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (") ENGINE=InnoDB DEFAULT CHARSET=latin1", ") ENGINE=InnoDB DEFAULT CHARSET=latin1 COLLATE=latin1_german1_ci"),
+        (") DEFAULT CHARSET=latin1 COLLATE=latin1_bin", ") DEFAULT CHARSET=latin1 COLLATE=latin1_bin"),
+        (") DEFAULT CHARSET=latin1 COMMENT='x'\n/*!50100 PARTITION BY KEY (a)\n() */",
+         ") DEFAULT CHARSET=latin1 COLLATE=latin1_german1_ci COMMENT='x'\n/*!50100 PARTITION BY KEY (a)\n() */"),
+    ],
+)  # fmt: skip
+def test_collation_that_a_server_does_not_print_is_written_out(text: str, options: str) -> None:
+    head = "CREATE TABLE `t` (\n  `a` int COMMENT ' DEFAULT CHARSET=latin1 COLLATE='\n"
+    assert with_collation(head + text, "latin1_german1_ci") == head + options

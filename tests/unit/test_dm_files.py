@@ -23,8 +23,6 @@ LATER = {
     "online-ddl-scheme": ("online-ddl-scheme",),
     "shadow tables": ("shadow-table-rules",),
     "trash tables": ("trash-table-rules",),
-    "collations": ("collation_compatible",),
-    "remove-meta": ("remove-meta",),
     "where": ("mydumpers", "global", "where"),
     "validators": ("validators", "global", "mode"),
 }
@@ -96,6 +94,7 @@ def test_what_a_later_version_brings_is_refused_by_its_place(write: Write, featu
         ("black-white-list", "is the old name of 'block-allow-list'"),
         ("import-mode", "'sql' is the old name of 'logical'"),
         ("binlog-gtid", "binlog-name and binlog-pos say the place"),
+        ("remove-meta", "`unshard run --remove-meta`"),
         ("enable-heartbeat", "DM itself has given it up"),
         ("ansi-quotes", "which sql_mode a statement has"),
         ("enable-ansi-quotes", "which sql_mode a statement has"),

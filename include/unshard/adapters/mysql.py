@@ -42,7 +42,7 @@ from unshard.errors.source import (
 )
 
 __all__ = ["assume_session", "coded", "coded_errors", "connect", "connect_raw", "create_as_shown", "identifier",
-           "plain_mode", "query", "stream", "table_name"]  # fmt: skip
+           "plain_mode", "prepare", "query", "stream", "table_name"]  # fmt: skip
 
 Row = tuple[Any, ...]
 Arguments = Sequence[object] | Mapping[str, object] | None
@@ -93,7 +93,7 @@ def connect(server: Server, where: str = "server", *, database: str | None = Non
             read_timeout: float | None = None) -> Connection:  # fmt: skip
     """Connect with utf8mb4, autocommit, UTC and the task's session variables."""
     options = {"database": database, "local_infile": local_infile, "read_timeout": read_timeout}
-    return _prepare(_open(server, where, options), server)
+    return prepare(_open(server, where, options), server)
 
 
 def connect_raw(server: Server, where: str = "server", *, database: str | None = None,
@@ -103,7 +103,7 @@ def connect_raw(server: Server, where: str = "server", *, database: str | None =
     Statements are still sent as UTF-8, so identifiers outside ASCII work; string literals are binary.
     """
     options = {"database": database, "use_unicode": False, "conv": ENCODERS, "read_timeout": read_timeout}
-    connection = _prepare(_open(server, where, options), server)
+    connection = prepare(_open(server, where, options), server)
     query(connection, "SET NAMES binary")
     return connection
 
@@ -170,7 +170,7 @@ def _open(server: Server, where: str, options: Mapping[str, Any]) -> ServerConne
     return connection
 
 
-def _prepare(connection: Connection, server: Server) -> Connection:
+def prepare(connection: Connection, server: Server) -> Connection:
     """Set the session; a connection that cannot be set up is closed, never handed out half-made."""
     try:
         query(connection, "SET SESSION time_zone = '+00:00'")

@@ -64,8 +64,7 @@ def load_task(path: Path) -> Task:
     folder = path.absolute().parent
     options = values["unshard"] or _defaults(OPTIONS, values.place)
     instances = _instances(values, find_sources(path.parent, options["sources"]))
-    if values.gives("is-sharding") and not values["is-sharding"]:
-        values.place_of("is-sharding").warn("shards of one target are coordinated in any case")
+    _warn_of_old_switch(values)
     return Task(
         name=values["name"],
         path=path.absolute(),
@@ -80,6 +79,15 @@ def load_task(path: Path) -> Task:
         ignored_checks=values["ignore-checking-items"],
         warnings=tuple(values.place.notes),
     )
+
+
+def _warn_of_old_switch(values: Values) -> None:
+    if not values.gives("is-sharding"):
+        return
+    if not values["is-sharding"]:
+        values.place_of("is-sharding").warn("shards of one target are coordinated in any case")
+    elif not values.gives("shard-mode"):
+        values.place_of("is-sharding").warn("'is-sharding' is the old way to say 'shard-mode: pessimistic'")
 
 
 def _options(values: Values, folder: Path) -> Options:

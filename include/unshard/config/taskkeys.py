@@ -194,8 +194,10 @@ TASK = Block(
         Later("online-ddl-scheme", ONLINE_DDL),
         Later("shadow-table-rules", ONLINE_DDL),
         Later("trash-table-rules", ONLINE_DDL),
-        Later("collation_compatible", "adding collations to CREATE TABLE", ("loose",)),
-        Later("remove-meta", "forgetting the state of a task", ("false",)),
+        Key("collation_compatible", choice({"loose": "loose", "strict": "strict"}), "Both are the same here: target "
+            "tables are made with the collations that the shards have, also where their server does not print them; "
+            "`unshard check` names one that the target does not know.", "loose"),
+        Ignored("remove-meta", "`unshard run --remove-meta` or `unshard stop --remove-meta` says it once", ("false",)),
         Key("clean-dump-file", boolean(), "Whether dumped files are removed once every source is loaded.", True),
         Ignored("experimental", "every window commits its checkpoint"),
         Ignored("enable-heartbeat", GIVEN_UP, ("false",)),

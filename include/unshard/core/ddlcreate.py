@@ -14,6 +14,7 @@ from unshard.core.quoting import identifier, qualified
 
 PLACEHOLDER = "t"
 ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
+CHARSET = re.compile(r"( DEFAULT CHARSET=\w+)")
 Span = tuple[int, int]
 
 
@@ -35,6 +36,14 @@ def create_text(normal: str, table: TableId, *, if_not_exists: bool = False) -> 
         raise ValueError(f"not a normal CREATE TABLE: {normal[:80]!r}")
     condition = "IF NOT EXISTS " if if_not_exists else ""
     return f"CREATE TABLE {condition}{qualified(table.schema, table.name)}{normal[len(head) :]}"
+
+
+def with_collation(text: str, collation: str) -> str:
+    """Write out a table's collation where its server has left it to be the default of the character set."""
+    options = text.rfind("\n) ")
+    if options < 0 or not collation or " COLLATE=" in text[options:]:
+        return text
+    return text[:options] + CHARSET.sub(rf"\1 COLLATE={collation}", text[options:], count=1)
 
 
 def _next_number(tokens: tuple[Token, ...]) -> Iterator[Span]:

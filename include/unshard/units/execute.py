@@ -30,7 +30,7 @@ from unshard.adapters.mysql import assume_session, connect, create_as_shown, ide
 from unshard.adapters.shadow import ShadowTables
 from unshard.adapters.structures import read_schema, read_schemas
 from unshard.core.ddl import DdlKind, read
-from unshard.core.ddlcreate import create_text
+from unshard.core.ddlcreate import create_text, with_collation
 from unshard.core.difference import differences, missing_columns
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.versioning import unversioned
@@ -139,7 +139,8 @@ def create_target(connection: Connection, target: TableId, like: TableSchema) ->
     columns; raises TargetLacksColumns.
     """
     query(connection, f"CREATE DATABASE IF NOT EXISTS {identifier(target.schema)}")
-    create_as_shown(connection, create_text(unversioned(like.create_sql), target, if_not_exists=True))
+    text = with_collation(unversioned(like.create_sql), like.collation)
+    create_as_shown(connection, create_text(text, target, if_not_exists=True))
     found = read_schema(connection, target)
     if missing := missing_columns(like, found):
         raise TargetLacksColumns(str(target), ", ".join(missing))

@@ -128,6 +128,16 @@ class MetaDatabase:
 
 def _engine(server: Server, schema: str | None) -> Engine:
     # An UPDATE counts the rows that it finds, also those that it leaves as they are: conditions rely on it.
-    connect = partial(mysql.driver_connection, server, database=schema, init_command=SESSION,
-                      client_flag=CLIENT.FOUND_ROWS)  # fmt: skip
+    connect = partial(_connection, server, schema)
     return create_engine("mysql+pymysql://", creator=connect, poolclass=NullPool, isolation_level="READ COMMITTED")
+
+
+def _connection(server: Server, schema: str | None) -> DriverConnection:
+    """Connect with the variables of the task's session; those that our own statements rely on come last."""
+    options = {"database": schema, "client_flag": CLIENT.FOUND_ROWS}
+    if not server.session:
+        return mysql.driver_connection(server, init_command=SESSION, **options)
+    connection = mysql.driver_connection(server, **options)
+    connection.where = "target (meta tables)"
+    mysql.query(mysql.prepare(connection, server), SESSION)
+    return connection
