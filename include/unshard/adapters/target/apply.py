@@ -7,6 +7,7 @@ transaction can hold is one transaction; more is cut into steps (see `steps`), t
 |-----------------------------------|--------------------------------------------------------------------|
 | before COMMIT                     | the server rolls back; a retry does it all again                   |
 | in COMMIT, the answer is lost     | a new connection reads the fence: this window there means done     |
+| … and the COMMIT is still going on | rows that are met or missing then are its own: the fence is read again |
 | after COMMIT                      | a retry reads the fence and does nothing                           |
 | hangs, while another run begins   | the epoch has risen: the UPDATE of the fence matches no row, rollback |
 
@@ -37,7 +38,7 @@ from unshard.adapters.target.steps import Bounds, Kind, Step, bounds_of
 from unshard.core.collision import Found
 from unshard.core.model import Server
 from unshard.errors import UnshardError
-from unshard.errors.target import FenceMissing
+from unshard.errors.target import Collision, FenceMissing, RowsMissing
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1
@@ -99,8 +100,12 @@ def _apply_step(server: Server, fence: Fence, step: Step, part: Changes) -> Appl
 
 
 def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, tried: "_Attempts") -> Applied:
+    if tried.committing and stepping.is_done(connection, fence, step):
+        return tried.committing
     connection.begin()
-    applied = _write(connection, fence, part)
+    applied = _written(connection, fence, part, lambda: stepping.is_done(connection, fence, step))
+    if applied is None:
+        return tried.committing or Applied(before=True)
     hold(connection, fence)
     if not stepping.mark(connection, fence, step):
         mysql.query(connection, "ROLLBACK")
@@ -154,17 +159,33 @@ def _apply_once(connection: Connection, fence: Fence, changes: Changes, tried: _
     if is_applied(connection, fence):
         return tried.committing or Applied(before=True)
     connection.begin()
-    applied = _write(connection, fence, changes)
+    applied = _written(connection, fence, changes, lambda: is_applied(connection, fence))
+    if applied is None:
+        return tried.committing or Applied(before=True)
     if was_cut:
         stepping.forget(connection, fence)
     if not raise_fence(connection, fence):
         mysql.query(connection, "ROLLBACK")
         if is_applied(connection, fence):
-            return Applied(before=True)
+            return tried.committing or Applied(before=True)
         raise FenceMissing(str(fence.target), fence.source)
     tried.committing = applied
     mysql.query(connection, "COMMIT")
     return applied
+
+
+def _written(connection: Connection, fence: Fence, changes: Changes, is_done: Callable[[], bool]) -> Applied | None:
+    """Write the changes; None if the rows that were met or missed are those of another attempt, which has come through.
+
+    Its COMMIT may have been under way, its answer lost, when the fence was read.
+    """
+    try:
+        return _write(connection, fence, changes)
+    except (Collision, RowsMissing):
+        mysql.query(connection, "ROLLBACK")
+        if is_done():
+            return None
+        raise
 
 
 def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:

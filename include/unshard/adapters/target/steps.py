@@ -33,7 +33,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.changes import Changes, Lines
-from unshard.adapters.target.fence import Fence, hold, named, table_of
+from unshard.adapters.target.fence import Fence, hold, is_applied, named, table_of
 from unshard.adapters.target.load import Mode
 from unshard.core.literals import TEXTS
 
@@ -115,6 +115,12 @@ def mark(connection: Connection, fence: Fence, step: Step) -> bool:
     sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {WHERE} AND number = %s AND done = 0"  # noqa: S608
     with mysql.coded_errors(connection, sql), connection.cursor() as cursor:
         return bool(cursor.execute(sql, (*named(fence), fence.window, step.number)))
+
+
+def is_done(connection: Connection, fence: Fence, step: Step) -> bool:
+    """Whether the step, or all of the window, is in the target; raises FencedOut when another run has taken over."""
+    return is_applied(connection, fence) or any(each.number == step.number and each.done
+                                                for each in _read(connection, fence))  # fmt: skip
 
 
 def forget(connection: Connection, fence: Fence) -> None:

@@ -1,0 +1,98 @@
+"""A way between a client and a server that breaks at a COMMIT: before it arrives, or before its answer does."""
+
+import contextlib
+import dataclasses
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+from unshard_demo.servers import MariaDb
+
+COMMIT = b"\x03COMMIT"
+PATIENCE_SECONDS = 120
+
+
+class Way:
+    """Passes bytes on both ways, packet by packet towards the server; breaks at the COMMIT with that number."""
+
+    def __init__(self, port: int, arrives: bool, number: int) -> None:
+        self._to, self._arrives, self._left = port, arrives, number
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._sockets, self._threads = [self._listening], list[threading.Thread]()
+        self.port = int(self._listening.getsockname()[1])
+        self.broken, self.answered = threading.Event(), threading.Event()
+        self._run(self._accept)
+
+    def close(self) -> None:
+        # A socket that another thread reads is not closed by `close`: the other side would not notice.
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in self._sockets:
+            each.close()
+
+    def _run(self, work: Callable[..., None], *given: object) -> None:
+        self._threads.append(threading.Thread(target=work, args=given))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                server = socket.create_connection(("127.0.0.1", self._to))
+                self._sockets += [client, server]
+                silent = threading.Event()
+                self._run(self._answer, server, client, silent)
+                self._run(self._ask, client, server, silent)
+
+    def _ask(self, client: socket.socket, server: socket.socket, silent: threading.Event) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                header = _exactly(client, 4)
+                body = _exactly(client, int.from_bytes(header[:3], "little"))
+                if body == COMMIT and self._is_the_one():
+                    break
+                server.sendall(header + body)
+            if self._arrives:
+                silent.set()
+                server.sendall(header + body)
+                self.answered.wait(PATIENCE_SECONDS)
+            self.broken.set()
+        for each in (server, client):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _is_the_one(self) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+    def _answer(self, server: socket.socket, client: socket.socket, silent: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(1 << 16):
+                if silent.is_set():
+                    self.answered.set()
+                    return
+                client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    parts = b""
+    while len(parts) < size:
+        part = sock.recv(size - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return parts
+
+
+@contextlib.contextmanager
+def cut_at_commit(server: MariaDb, *, arrives: bool, number: int = 1) -> Iterator[tuple[MariaDb, Way]]:
+    """Give the server behind such a way; without `arrives` it never hears of the COMMIT."""
+    way = Way(server.port, arrives, number)
+    try:
+        yield dataclasses.replace(server, port=way.port), way
+    finally:
+        way.close()
