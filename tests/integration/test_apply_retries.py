@@ -75,7 +75,7 @@ def test_a_connection_that_is_lost_at_commit(make, name, arrives):
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["before it arrives", "before its answer"])
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("number", [1, 3, 5])
 def test_a_connection_that_is_lost_at_any_commit_of_a_large_window(make, monkeypatch, number, arrives):
     monkeypatch.setattr(steps, "INNODB", Bounds(2, 1 << 20, 1))
     target = make(TABLES["integer"])
@@ -88,8 +88,8 @@ def test_a_connection_that_is_lost_at_any_commit_of_a_large_window(make, monkeyp
     assert target.server.run(f"SELECT COUNT(*) FROM {target.meta}.fence_step") == [(0,)]
 
 
-@pytest.mark.parametrize("policy", Collisions)
-@pytest.mark.parametrize("name", ["integer", "without key"])
+@pytest.mark.parametrize(("name", "policy"), [("integer", Collisions.ERROR), ("integer", Collisions.IGNORE),
+                                              ("without key", Collisions.ERROR)])  # fmt: skip
 def test_a_commit_that_comes_through_while_it_is_tried_again(make, name, policy):
     """The fence was read before the lost COMMIT was done: then the rows that are met, or missing, are our own."""
     target = make(TABLES[name], collisions=policy)
