@@ -436,9 +436,6 @@ def test_refused_with_code_place_and_words(case: str, write: Write) -> None:
 LATER = {
     "optimistic mode": MINIMAL + "shard-mode: optimistic\n",
     "strict optimistic": MINIMAL + "strict-optimistic-shard-mode: true\n",
-    "online DDL": MINIMAL + "online-ddl: true\n",
-    "online DDL's old key": MINIMAL + "online-ddl-scheme: gh-ost\n",
-    "online DDL's rules": MINIMAL + "shadow-table-rules: ['^_(.+)_gho$']\n",
     "validators": MINIMAL + "validators: {global: {mode: full}}\n",
     "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
     "physical import": instance("loader: {import-mode: physical}"),
@@ -446,6 +443,27 @@ LATER = {
     "where": instance("mydumper: {where: id > 1}"),
     "dumpling's options": instance("mydumper: {extra-args: --where x}"),
 }
+
+
+def test_online_ddl(write: Write) -> None:
+    real, shadow = TableId("d", "t"), TableId("d", "_t_gho")
+    (found,) = load_task(write(MINIMAL)).instances
+    assert found.online and found.online.shadow.real(shadow, {real}) == real and not found.online.shadow.are_own
+    (found,) = load_task(write(MINIMAL + "online-ddl: false\n")).instances
+    assert found.online is None
+    task = load_task(write(MINIMAL + "shadow-table-rules: ['(.*)_shadow']\nonline-ddl-scheme: pt\n"))
+    (rules,) = (instance.online for instance in task.instances)
+    assert rules and rules.shadow.are_own and not rules.trash.are_own
+    assert [rules.shadow.real(each, {real}) for each in (shadow, TableId("d", "t_shadow"))] == [None, real]
+    assert any("'online-ddl-scheme' has no effect here: gh-ost and pt-online" in note for note in task.warnings)
+    task = load_task(write(MINIMAL + "online-ddl: false\ntrash-table-rules: ['(.*)_x']\n"))
+    assert any("'trash-table-rules' has no effect here: online-ddl is off" in note for note in task.warnings)
+
+
+@pytest.mark.parametrize("rule", ["_gho$", "^_(.+)_(gho|new)$", "("])
+def test_rules_of_online_ddl_have_one_group(rule: str, write: Write) -> None:
+    message = refusal(write(MINIMAL + f"shadow-table-rules: ['{rule}']\n"))
+    assert message.startswith("[US-1006] ") or "a regular expression" in message
 
 
 @pytest.mark.parametrize("case", LATER)

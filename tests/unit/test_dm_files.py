@@ -19,10 +19,6 @@ from unshard.errors import UnshardError
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tests/files/dm"
 LATER = {
-    "online-ddl": ("online-ddl",),
-    "online-ddl-scheme": ("online-ddl-scheme",),
-    "shadow tables": ("shadow-table-rules",),
-    "trash tables": ("trash-table-rules",),
     "where": ("mydumpers", "global", "where"),
     "validators": ("validators", "global", "mode"),
 }

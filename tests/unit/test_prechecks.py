@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from unshard.core.model import TableId
+from unshard.core.online import BY_GH_OST, Ghost, Role
 from unshard.core.prechecks import (
     ITEMS,
     Item,
@@ -56,11 +57,13 @@ def test_how_long_a_binlog_is_kept(values: dict[str, str], kept: timedelta | Non
     assert bool(retention_problems("s1", kept)) == is_short
 
 
-def test_ghosts_are_known_by_the_table_beside_them() -> None:
-    names = ("t_1", "_t_1_gho", "_t_1_ghc", "_t_2_new", "_x_old", "_t_1_del")
-    found = under_way("s1", [TableId("a", name) for name in names] + [TableId("b", "t_2")])
+def test_tables_of_tools_and_those_that_only_look_like_one_are_warnings() -> None:
+    real, shadow = TableId("a", "t_1"), TableId("a", "_t_1_gho")
+    ghost = Ghost(shadow, real, Role.SHADOW, BY_GH_OST)
+    found = under_way("s1", [ghost], [(TableId("a", "_t_1_new"), real)])
     assert [error.message for error in found] == [
-        f"source s1 has a._t_1_{kind}, as a tool has that changes a.t_1 online" for kind in ("ghc", "gho")
+        "source s1 has a._t_1_gho, the shadow table of a tool that changes a.t_1 online: it is left out",
+        "source s1 has a._t_1_new, called like the shadow of a.t_1: it is taken for a table of its own",
     ]
 
 

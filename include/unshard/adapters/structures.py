@@ -81,6 +81,24 @@ def read_sequences(connection: Connection) -> frozenset[TableId]:
     return frozenset(TableId(_name(schema), _name(name)) for schema, name in query(connection, sql))
 
 
+def read_triggers(connection: Connection, schemas: Iterable[str]) -> dict[TableId, list[str]]:
+    """Read what the triggers of each table do, where the account has the privilege TRIGGER."""
+    found: dict[TableId, list[str]] = defaultdict(list)
+    sql = ("SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_STATEMENT FROM information_schema.TRIGGERS"
+           " WHERE EVENT_OBJECT_SCHEMA = %s")  # fmt: skip
+    for each in schemas:
+        for schema, table, body in query(connection, sql, (each,)):
+            found[TableId(_name(schema), _name(table))].append(_name(body))
+    return found
+
+
+def column_names(connection: Connection, table: TableId) -> tuple[str, ...]:
+    """Read the names of a table's columns, in order."""
+    sql = ("SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+           " ORDER BY ORDINAL_POSITION")  # fmt: skip
+    return tuple(_name(name) for (name,) in query(connection, sql, (table.schema, table.name)))
+
+
 def read_schema(connection: Connection, table: TableId) -> TableSchema:
     """Read one structure; raises TableMissing."""
     found = read_schemas(connection, [table])

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from unshard.cli.retry import stop_document, stop_lines
 from unshard.config import load_task
 from unshard.core.fullload import Progress
 from unshard.core.numbers import amount, size
+from unshard.core.online import Ghost
 from unshard.core.progress import Phase
 from unshard.units.orders import one_line
 from unshard.units.status import SourceStatus, remarks
@@ -27,6 +29,7 @@ def status(options: Namespace, console: Console) -> Answer:
     sources, told = read_status(task), remarks(task)
     document = {"task": task.name, "warnings": [*task.warnings],
                 "halted": halt_document(told.halt), "sources": [_document(each) for each in sources],
+                "online_ddl": [_online_document(*each) for each in told.online],
                 "passed_statements": [_passed(each) for each in told.passed],
                 "stopped_targets": [stop_document(stop) for stop in told.stops],
                 "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned]}  # fmt: skip
@@ -35,6 +38,7 @@ def status(options: Namespace, console: Console) -> Answer:
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
     lines += [_full(each) for each in sources if each.dump.chunks and each.phase.order < Phase.LOADED.order]
     lines += map(_held, (each for each in sources if each.held_since))
+    lines += [_online(*each) for each in told.online]
     lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "
               f"shard: {one_line(each.passed.text)}" for each in told.passed]  # fmt: skip
     lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
@@ -63,6 +67,31 @@ def _document(each: SourceStatus) -> dict[str, Any]:
         "collisions": {str(state): number for state, number in each.collisions.items()},
         "error": error_document(each.error) if each.error else None,
     }
+
+
+def _online_document(source: str, ghost: Ghost) -> dict[str, Any]:
+    return {
+        "source": source,
+        "table": str(ghost.real),
+        "shadow": str(ghost.table),
+        "tool": ghost.seen,
+        "since": _since(ghost).isoformat() if ghost.since else None,
+        "statements": [statement.text for statement in ghost.statements],
+        "is_whole": ghost.is_whole,
+    }
+
+
+def _online(source: str, ghost: Ghost) -> str:
+    """`source s1: online DDL of shop_1.orders_1 by shop_1._orders_1_new since 2026-01-01 00:00:00 UTC: ALTER …`."""
+    since = f"since {_since(ghost):%Y-%m-%d %H:%M:%S} UTC" if ghost.since else "since before the snapshot"
+    ran = [one_line(statement.text) for statement in ghost.statements]
+    ran += [] if ghost.is_whole else ["(its first statements are not known)"]
+    told = "; ".join(ran) or "nothing yet"
+    return f"source {source}: online DDL of {ghost.real} by {ghost.table} ({ghost.seen}) {since}: {told}"
+
+
+def _since(ghost: Ghost) -> datetime:
+    return datetime.fromtimestamp(ghost.since, UTC)
 
 
 def _passed(each: PassedStatement) -> dict[str, Any]:

@@ -56,6 +56,15 @@ def table_name(value: str) -> str | None:
     return "a table name: up to 64 printable characters, the last one no blank"
 
 
+def one_group(value: str) -> str | None:
+    """What finds the name of a shard in that of its shadow."""
+    try:
+        groups = re.compile(value).groups
+    except re.error as error:
+        return f"a regular expression: {error}"
+    return None if groups == 1 else "a regular expression with one group ( ), the shard's name"
+
+
 def column_name(value: str) -> str | None:
     """Hold to what MySQL takes as the name of a column."""
     return table_name(value) if value.strip() else "the name of a column"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from unshard.core.eventfilter import EventRule
 from unshard.core.model import Location, Verify
+from unshard.core.online import DEFAULT_RULES, OnlineRules
 from unshard.core.pace import WindowLimits
 from unshard.core.routing import Routing
 from unshard.errors.config import SourceNotInTask
@@ -173,6 +174,8 @@ class Instance:
     dump: DumpOptions
     load: LoadOptions
     sync: SyncOptions
+    online: OnlineRules | None = DEFAULT_RULES
+    """How tables of tools that change shards online are called; None: they are tables like others."""
     start_time: datetime | None = None
     """The same as a time; from whoever starts the task, never from a file."""
 

@@ -38,6 +38,7 @@ from unshard.core.extract import Extractor, Origin, compile_extractor
 from unshard.core.filters import BlockAllowList, compile_tables
 from unshard.core.mapping import MappingRule
 from unshard.core.model import Location
+from unshard.core.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
 from unshard.core.pace import WindowLimits
 from unshard.core.pattern import compile_pattern
 from unshard.core.routing import RouteRule, Routing, compile_rule
@@ -196,7 +197,19 @@ def _instance(task: Values, values: Values, source: Source, library: _Library) -
         _dump(values, _settings(values, "mydumper", MYDUMPER, library.mydumpers)),
         _load(values, _settings(values, "loader", LOADER, library.loaders)),
         SyncOptions(_settings(values, "syncer", SYNCER, library.syncers)["safe-mode"]),
+        _online(task),
     )
+
+
+def _online(task: Values) -> OnlineRules | None:
+    own = {key: task[key] for key in ("shadow-table-rules", "trash-table-rules")}
+    if not task["online-ddl"]:
+        for key in (key for key, rules in own.items() if rules):
+            task.place_of(key).warn(f"'{key}' has no effect here: online-ddl is off")
+        return None
+    defaults = (SHADOW_RULES, TRASH_RULES)
+    return OnlineRules(*(name_rules(rules or default, are_own=bool(rules))
+                         for rules, default in zip(own.values(), defaults, strict=True)))  # fmt: skip
 
 
 def _start(mode: TaskMode, instance: Values) -> tuple[Location | None, str]:

@@ -1,7 +1,7 @@
 """Declared keys of a server and of a source file."""
 
 from unshard.config import checks
-from unshard.config.declare import BY_GTID, Block, Ignored, Key, Later, Refused
+from unshard.config.declare import BY_GTID, Block, Ignored, Key, Refused
 from unshard.config.eventfilters import EVENT_FILTER
 from unshard.config.kinds import blocks, boolean, choice, integer, nested, secret, text, texts, variables, words
 from unshard.config.model import Flavor
@@ -80,8 +80,8 @@ SOURCE = Block(
         Key("checker", nested(Block("Automatic resuming", tuple(Ignored(name, RETRY) for name in CHECKER_NAMES))),
             f"DM's automatic resuming: no effect, {RETRY}."),
         Ignored("enable-gtid", BY_GTID, ("false",)),
-        Later("online-ddl", "online DDL (gh-ost, pt-osc)", ("false",)),
-        Later("online-ddl-scheme", "online DDL (gh-ost, pt-osc)"),
+        Ignored("online-ddl", "the task file says it", ("true",)),
+        Ignored("online-ddl-scheme", "gh-ost and pt-online-schema-change are both followed"),
         Ignored("enable-relay", RELAY, ("true",)),
         Ignored("relay-dir", RELAY),
         Ignored("meta-dir", RELAY),

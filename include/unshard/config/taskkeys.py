@@ -1,5 +1,6 @@
 """Declared keys of a task file."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from unshard.config import checks
@@ -12,12 +13,18 @@ from unshard.config.sourcekeys import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
 from unshard.core.extract import Origin
 from unshard.core.mapping import Expression
+from unshard.core.online import SHADOW_RULES, TRASH_RULES
 from unshard.core.prechecks import IGNORABLE
 
-ONLINE_DDL = "online DDL (gh-ost, pt-osc)"
 GIVEN_UP = "DM itself has given it up"
 
 SHARD_MODES = {"": ShardMode.PESSIMISTIC, "pessimistic": ShardMode.PESSIMISTIC}
+
+
+def rules_shown(rules: Iterable[str]) -> str:
+    """Return rules as they stand in a file."""
+    return ", ".join(f"`{rule}`" for rule in rules)
+
 
 OPTIONS = Block(
     "unshard's own block `unshard`",
@@ -186,14 +193,20 @@ TASK = Block(
         Key("loaders", named(LOADER), "Settings of the load by name, see below.", shown="none"),
         Key("syncers", named(SYNCER), "Settings of windows by name, see below.", shown="none"),
         Key("validators", named(VALIDATOR), "DM's continuous validation by name, see below.", shown="none"),
+        Key("online-ddl", boolean(), "Whether the tables by which gh-ost and pt-online-schema-change change a shard "
+            "are followed: they are no shards, and what is run on them is the shard's DDL from the cut-over on. "
+            "Without, they are tables like others.", True),
+        Key("shadow-table-rules", texts(text("regular expression", checks.one_group)), "What shadow tables are called; "
+            "the group `( )` is the shard's name. Rules that are given are taken at their word: a copy of a shard that "
+            "is called so is a shadow at once. With the default ones a tool must show itself by its triggers, its log "
+            "or its comment; else it is a table like others.", (), shown=rules_shown(SHADOW_RULES)),
+        Key("trash-table-rules", texts(text("regular expression", checks.one_group)), "The same for the tools' other "
+            "tables.", (), shown=rules_shown(TRASH_RULES)),
         Key("ignore-checking-items", texts(choice({name: name for name in IGNORABLE})), "Prechecks whose problems are "
             "shown and stop nothing, by name; `all` for every one.", (), shown="none"),
         Key("unshard", nested(OPTIONS), "What DM has no key for, see below."),
         Later("strict-optimistic-shard-mode", "the optimistic shard mode", ("false",)),
-        Later("online-ddl", ONLINE_DDL, ("false",)),
-        Later("online-ddl-scheme", ONLINE_DDL),
-        Later("shadow-table-rules", ONLINE_DDL),
-        Later("trash-table-rules", ONLINE_DDL),
+        Ignored("online-ddl-scheme", "gh-ost and pt-online-schema-change are both followed, see `online-ddl`"),
         Key("collation_compatible", choice({"loose": "loose", "strict": "strict"}), "Both are the same here: target "
             "tables are made with the collations that the shards have, also where their server does not print them; "
             "`unshard check` names one that the target does not know.", "loose"),

@@ -134,6 +134,16 @@ def require_changes(order: StatementOrder, effects: Sequence[Effect | PassedOver
         raise OrderUnfit(order.number, str(order.place), " ".join(text.split()), "it changes no shard's structure")
 
 
+def under(order: StatementOrder | None, effects: Sequence[Effect | PassedOver],
+          text: str) -> Sequence[Effect | PassedOver]:  # fmt: skip
+    """Return what a statement does under an order; raises OrderUnfit if it does nothing that could be replaced."""
+    if order is not None and order.kind is Kind.SKIP:
+        return skipped(effects)
+    if order is not None:
+        require_changes(order, effects, text)
+    return effects
+
+
 def counted(order: StatementOrder, entry: QueueEntry, shards: Collection[TableId]) -> QueueEntry:
     """Return the entry that counts as what an order says; raises OrderUnfit if that cannot be."""
     texts = order.statements if order.kind is Kind.REPLACE else (*order.statements, entry.routed)

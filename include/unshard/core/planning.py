@@ -35,16 +35,17 @@ A statement that cannot be read is put before an operator for the shards that it
 is passed over and written down. An error that is left (rows of a table that nobody knows) ends the window before its
 place, so that everything before it is still applied; only when it stands first does it come out.
 
-A SEQUENCE writes rows like a table and is none: they are passed over and counted, whatever it is called later.
+A SEQUENCE writes rows like a table and is none: they are passed over and counted, whatever it is called later. The
+tables of gh-ost and pt-online-schema-change are none either; what is run on a shadow becomes the shard's DDL where the
+shadow takes its place (core.online).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import assert_never
 
 from unshard.core.ddlnames import without_strings
-from unshard.core.ddlorders import Kind, StatementOrder, counted, order_for, require_changes, skipped
+from unshard.core.ddlorders import Kind, StatementOrder, counted, order_for, under
 from unshard.core.effects import (
     Coordinated,
     Effect,
@@ -59,10 +60,12 @@ from unshard.core.effects import (
 )
 from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.newcomers import likeness
+from unshard.core.online import Ghost, Ghosts, Online, Step, Swapped, unsure
+from unshard.core.relaychain import require_chain
 from unshard.core.renaming import name_aside
 from unshard.core.segment import ByteRange, Segment, Statement
 from unshard.core.sequences import followed, is_about_sequence
-from unshard.core.shardgroup import releasable
+from unshard.core.shardgroup import releases
 from unshard.core.window import (
     Disposition,
     Drop,
@@ -72,13 +75,12 @@ from unshard.core.window import (
     Plan,
     QueueEntry,
     Read,
-    Release,
     Rename,
     ShardState,
     StructureChange,
 )
 from unshard.errors import UnshardError
-from unshard.errors.shardddl import RecreatedShard, SegmentGap, StrangeNewShard, UnknownShard
+from unshard.errors.shardddl import RecreatedShard, StrangeNewShard, UnknownShard
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class PlanRules:
     """The GTIDs up to the checkpoint."""
     stopped: frozenset[TableId] = frozenset()
     """Targets that cannot take a row of the source (core.stops): all rows for them are held."""
+    ghosts: Ghosts = ()
+    """The tables of tools that change shards online, at the checkpoint."""
+    online: Online | None = None
+    """How those are followed; None: they are tables like others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,7 @@ class _Walk:
     unread: tuple[Passed, ...] = ()
     sequences: frozenset[TableId] = frozenset()
     obeyed: tuple[Obeyed, ...] = ()
+    ghosts: Ghosts = ()
 
 
 def plan_window(source: str, number: int, checkpoint: Location, segments: Sequence[Segment],
@@ -130,23 +137,25 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
     `segments` follow on the checkpoint. `shards` are those of all sources: the others' tell what a new
     shard may look like.
     """
-    _require_chain(source, checkpoint, segments)
+    require_chain(source, checkpoint, segments)
     own = [state for state in shards if state.shard.source == source]
-    releases = _releases([state for state in own if state.target not in rules.stopped], rules.window_bytes)
-    released = frozenset(file for release in releases for file in release.files)
+    due = releases([state for state in own if state.target not in rules.stopped], rules.window_bytes)
+    released = frozenset(file for release in due for file in release.files)
     peers = tuple(state for state in shards if state.shard.source != source and not state.is_dropped)
-    start = _Walk({state.shard.table: _without(state, released) for state in own}, peers, sequences=rules.sequences)
+    start = _Walk({state.shard.table: _without(state, released) for state in own}, peers, sequences=rules.sequences,
+                  ghosts=rules.ghosts)  # fmt: skip
     drops = tuple(Drop(state.shard, state.held) for state in own if state.is_dropped and (state.queue or state.held))
     walk = _walk(source, start, segments, rules, sum(file.bytes for file in released))
     safe = rules.force_safe or (rules.safe_until is not None and checkpoint < rules.safe_until)
     return Plan(
         source, number, checkpoint, walk.passed[-1].ends if walk.passed else checkpoint,
-        safe or any(file.safe for file in released), releases, walk.reads, walk.queued, walk.structures,
+        safe or any(file.safe for file in released), due, walk.reads, walk.queued, walk.structures,
         walk.passed[-1].gtid if walk.passed else "",
         max((segment.last_time for segment in walk.passed), default=0), walk.ignored, walk.renames,
         drops, walk.passed_rows, walk.unread,
         tuple(sorted(walk.sequences)) if walk.sequences != rules.sequences else None,
         walk.obeyed, tuple(order.number for order in rules.orders),
+        walk.ghosts if walk.ghosts != rules.ghosts else None,
     )  # fmt: skip
 
 
@@ -163,38 +172,15 @@ def within_window(segments: Iterable[Segment], rules: PlanRules) -> tuple[Segmen
     return tuple(taken)
 
 
-def named_by(segments: Sequence[Segment]) -> frozenset[TableId] | None:
-    """Return the tables whose shards a plan is made of; None: any, because a statement may concern each of them."""
-    if any(segment.statement for segment in segments):
+def named_by(segments: Sequence[Segment], ghosts: Ghosts = ()) -> frozenset[TableId] | None:
+    """Return the tables whose shards a plan is made of; None: any, because a statement may concern each of them.
+
+    So may rows of a table that turns out to be no tool's: it joins a group.
+    """
+    tables = frozenset[TableId]().union(*(segment.tables for segment in segments))
+    if any(segment.statement for segment in segments) or tables & unsure(ghosts):
         return None
-    return frozenset[TableId]().union(*(segment.tables for segment in segments))
-
-
-def _require_chain(source: str, checkpoint: Location, segments: Sequence[Segment]) -> None:
-    expected = checkpoint
-    for segment in segments:
-        if segment.begins != expected:
-            raise SegmentGap(source, str(expected), str(segment.begins))
-        expected = segment.ends
-
-
-def _releases(shards: Sequence[ShardState], size: int) -> tuple[Release, ...]:
-    """Take the oldest files of all shards up to the size, at least one; each shard's stay in order."""
-    files = sorted((f for state in shards for f in _decodable(state)), key=lambda f: (f.window, f.shard, f.seq, f.part))
-    taken: dict[Shard, list[HeldFile]] = {}
-    room = size
-    for file in files:
-        if taken and file.bytes > room:
-            break
-        taken.setdefault(file.shard, []).append(file)
-        room -= file.bytes
-    targets = {state.shard: state.target for state in shards}
-    return tuple(Release(shard, tuple(taken[shard]), targets[shard]) for shard in sorted(taken))
-
-
-def _decodable(state: ShardState) -> Iterator[HeldFile]:
-    """Return the releasable files up to the first whose structure a decision has given but nobody has found yet."""
-    return takewhile(lambda file: bool(file.structure), releasable(state))
+    return tables
 
 
 def _without(state: ShardState, released: frozenset[HeldFile]) -> ShardState:
@@ -230,33 +216,93 @@ def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk
     walk = replace(walk, passed=(*walk.passed, segment))
     if segment.statement is None:
         walk = replace(walk, passed_rows=walk.passed_rows + _passed_rows(walk, segment, rules))
+        for ghost in walk.ghosts:
+            walk = _show(source, walk, ghost, segment, rules)
         return replace(walk, reads=(*walk.reads, *_reads(source, walk, segment, rules)))
-    present = {table: state.structure for table, state in walk.shards.items() if not state.has_left}
-    before, after = walk.sequences, followed(walk.sequences, segment.statement, present)
-    walk = replace(walk, sequences=after)
+    statement, present = segment.statement, _present(walk)
+    before, after = walk.sequences, followed(walk.sequences, statement, present)
+    step = rules.online.step(statement, present, walk.ghosts) if rules.online else Step((), (statement,))
+    walk = replace(walk, sequences=after, ghosts=step.ghosts)
     if order is not None:
-        obeyed = Obeyed(order.number, segment.begins, without_strings(segment.statement.text))
+        obeyed = Obeyed(order.number, segment.begins, without_strings(statement.text))
         walk = replace(walk, obeyed=(*walk.obeyed, obeyed))
-    for effect in _effects(segment.statement, present, order, rules):
-        if isinstance(effect, PassedOver):
-            unread = Passed(Location(segment.file, segment.end), without_strings(segment.statement.text))
-            walk = replace(walk, unread=(*walk.unread, unread))
-            continue
-        target = rules.target_of(effect.table)
-        if target is not None and not is_about_sequence(effect, before, after):
-            walk = _apply(walk, effect, _Site(Shard(source, effect.table), target, segment, segment.statement, order))
+
+    def is_apart(effect: Effect) -> bool:
+        return effect.table in step.apart or is_about_sequence(effect, before, after)
+
+    if not step.happens:
+        under(order, (), statement.text)
+    meeting = _Meeting(source, segment, rules, order, is_apart)
+    for each in step.happens:
+        walk = _happen(walk, each, meeting)
     return walk
 
 
-def _effects(statement: Statement, present: Mapping[TableId, str], order: StatementOrder | None,
-             rules: PlanRules) -> Sequence[Effect | PassedOver]:  # fmt: skip
-    if order is None:
-        return rules.effects(statement, present)
-    effects = (rules.ordered or rules.effects)(statement, present)
-    if order.kind is Kind.SKIP:
-        return skipped(effects)
-    require_changes(order, effects, statement.text)
-    return effects
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Where a statement is met, and which of its effects are none on shards."""
+
+    source: str
+    segment: Segment
+    rules: PlanRules
+    order: StatementOrder | None
+    is_apart: Callable[[Effect], bool]
+
+
+def _present(walk: _Walk) -> dict[TableId, str]:
+    return {table: state.structure for table, state in walk.shards.items() if not state.has_left}
+
+
+def _happen(walk: _Walk, what: Statement | Effect | Swapped, met: _Meeting) -> _Walk:
+    match what:
+        case Statement():
+            ask = (met.order and met.rules.ordered) or met.rules.effects
+            for effect in under(met.order, ask(what, _present(walk)), what.text):
+                if isinstance(effect, PassedOver):
+                    unread = Passed(Location(met.segment.file, met.segment.end), without_strings(what.text))
+                    walk = replace(walk, unread=(*walk.unread, unread))
+                elif not met.is_apart(effect):
+                    walk = _effect(walk, effect, what, met)
+        case Swapped():
+            walk = _swap(walk, what, met)
+        case _:
+            assert met.segment.statement is not None
+            walk = _effect(walk, what, met.segment.statement, met)
+    return walk
+
+
+def _effect(walk: _Walk, effect: Effect, statement: Statement, met: _Meeting) -> _Walk:
+    target = met.rules.target_of(effect.table)
+    if target is None:
+        return walk
+    return _apply(walk, effect, _Site(Shard(met.source, effect.table), target, met.segment, statement, met.order))
+
+
+def _swap(walk: _Walk, swapped: Swapped, met: _Meeting) -> _Walk:
+    """What was run on the shadow happens to the shard; if that is not how the shadow looks, an operator is asked.
+
+    An order about the statement is one about all of it: the first takes what it says, the others nothing.
+    """
+    met = replace(met, is_apart=lambda _: False)
+    for statement in swapped.ghost.statements:
+        walk = _happen(walk, statement, met)
+        met = replace(met, order=replace(met.order, kind=Kind.SKIP) if met.order else None)
+    assert met.rules.online is not None
+    arrived = met.rules.online.arrival(swapped, _present(walk).get(swapped.ghost.real, ""))
+    return _effect(walk, arrived, swapped.statement, replace(met, order=None)) if arrived else walk
+
+
+def _show(source: str, walk: _Walk, ghost: Ghost, segment: Segment, rules: PlanRules) -> _Walk:
+    """Rows in a table that only its name makes a shadow show that it is one of its own."""
+    target = rules.target_of(ghost.table)
+    if ghost.seen or ghost.table not in segment.tables or target is None or ghost.create is None:
+        return walk
+    walk = replace(walk, ghosts=tuple(other for other in walk.ghosts if other != ghost))
+    site = _Site(Shard(source, ghost.table), target, replace(segment, end=segment.start), ghost.create)
+    if ghost.structure:
+        return _join(walk, Joins(ghost.table, ghost.structure), site)
+    strange = StrangeNewShard(str(site.shard), str(target), ghost.create.text, "its structure is not known")
+    return _enter_alone(walk, "", str(strange), "", site)
 
 
 def _passed_rows(walk: _Walk, segment: Segment, rules: PlanRules) -> int:
@@ -283,8 +329,9 @@ def _reads(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Iter
 
 
 def _read(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Read | None:
+    apart = walk.sequences | {ghost.table for ghost in walk.ghosts}
     found = {table: target for r in segment.ranges for table, _ in r.tables
-             if table not in walk.sequences and (target := rules.target_of(table))}  # fmt: skip
+             if table not in apart and (target := rules.target_of(table))}  # fmt: skip
     dispositions = []
     for table, target in sorted(found.items()):
         state = walk.shards.get(table)

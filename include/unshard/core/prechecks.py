@@ -11,6 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.online import Ghost
 from unshard.errors import UnshardError
 from unshard.errors.prechecks import (
     CaseRulesDiffer,
@@ -19,6 +20,7 @@ from unshard.errors.prechecks import (
     RetentionShort,
     RowImageSparse,
     ServerIdTwice,
+    ShadowDoubtful,
     VersionUntested,
 )
 
@@ -65,8 +67,6 @@ IGNORABLE = (EVERYTHING, *ITEMS, *PHYSICAL_ONLY)
 TESTED = {"mariadb": ((10, 5), (12, 0)), "mysql": ((5, 6), (10, 0))}
 """Versions that are read, the first and the first that is not, by the make of the server."""
 KEPT_AT_LEAST = timedelta(days=1)
-GHOST = re.compile(r"_(?P<table>.+)_(gho|ghc|new)\Z")
-"""Tables of gh-ost and of pt-online-schema-change, by what their names are made of."""
 
 
 class Severity(StrEnum):
@@ -140,14 +140,11 @@ def retention_problems(source: str, kept: timedelta | None) -> list[UnshardError
     return [RetentionShort(source, str(kept))] if kept is not None and kept < KEPT_AT_LEAST else []
 
 
-def under_way(source: str, tables: Iterable[TableId]) -> list[UnshardError]:
-    """Return a warning for each table that looks like the ghost of another one of the same source."""
-    known = set(tables)
-    pairs = ((table, found["table"]) for table in sorted(known) if (found := GHOST.fullmatch(table.name)))
+def under_way(source: str, ghosts: Iterable[Ghost], doubtful: Iterable[tuple[TableId, TableId]]) -> list[UnshardError]:
+    """Return a warning for each table of a tool, and for each shard that only looks like one."""
     return [
-        OnlineDdlUnderWay(source, str(ghost), str(TableId(ghost.schema, name)))
-        for ghost, name in pairs
-        if TableId(ghost.schema, name) in known
+        *(OnlineDdlUnderWay(source, str(g.table), g.role.value, str(g.real)) for g in ghosts),
+        *(ShadowDoubtful(source, str(table), str(real)) for table, real in doubtful),
     ]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from unshard.core.model import Location
 from unshard.core.segment import Segment
 from unshard.errors.relay import RelayGap
+from unshard.errors.shardddl import SegmentGap
 
 POSITIONS = 1 << 32
 FIRST_POSITION = 4
@@ -68,3 +69,12 @@ def unneeded(segments: Iterable[Segment], before: Location) -> tuple[Segment, ..
     named = frozenset[str]().union(*(segment.needs for segment in kept))
     gone = (segment for segment in stored if segment not in kept)
     return tuple(segment for segment in gone if segment.name not in named)
+
+
+def require_chain(source: str, checkpoint: Location, segments: Iterable[Segment]) -> None:
+    """Raise SegmentGap unless the segments follow on the checkpoint and on each other."""
+    expected = checkpoint
+    for segment in segments:
+        if segment.begins != expected:
+            raise SegmentGap(source, str(expected), str(segment.begins))
+        expected = segment.ends

@@ -18,10 +18,11 @@ that could be applied before it. The cases of one shard:
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from unshard.core.model import Shard, TableId, shape_of
-from unshard.core.window import HeldFile, QueueEntry, ShardState
+from unshard.core.window import HeldFile, QueueEntry, Release, ShardState
 
 
 def groups(shards: Iterable[ShardState]) -> Mapping[TableId, tuple[ShardState, ...]]:
@@ -80,3 +81,22 @@ def place(structures: Sequence[str], wanted: str) -> int | None:
     alike = [place for place, found in enumerate(structures) if shape_of(found) == shape_of(wanted)]
     found = exact or alike
     return found[-1] if found else None
+
+
+def releases(shards: Sequence[ShardState], size: int) -> tuple[Release, ...]:
+    """Take the oldest files of all shards up to the size, at least one; each shard's stay in order."""
+    files = sorted((f for state in shards for f in _decodable(state)), key=lambda f: (f.window, f.shard, f.seq, f.part))
+    taken: dict[Shard, list[HeldFile]] = {}
+    room = size
+    for file in files:
+        if taken and file.bytes > room:
+            break
+        taken.setdefault(file.shard, []).append(file)
+        room -= file.bytes
+    targets = {state.shard: state.target for state in shards}
+    return tuple(Release(shard, tuple(taken[shard]), targets[shard]) for shard in sorted(taken))
+
+
+def _decodable(state: ShardState) -> Iterator[HeldFile]:
+    """Return the releasable files up to the first whose structure a decision has given but nobody has found yet."""
+    return takewhile(lambda file: bool(file.structure), releasable(state))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from unshard.core.model import Location, Shard, TableId
+from unshard.core.online import Ghosts
 from unshard.core.segment import Statement
 
 
@@ -236,6 +237,8 @@ class Plan:
     """Orders about statements of the window."""
     orders: tuple[int, ...] = ()
     """All orders that waited when it was planned."""
+    ghosts: Ghosts | None = None
+    """All tables of tools that change shards online, behind the window; None: the same as before."""
 
     @property
     def is_empty(self) -> bool:

@@ -38,11 +38,31 @@ class OnlineDdlUnderWay(SourceError):
 
     source: str
     ghost: str
+    role: str
     table: str
 
     code = "US-2322"
-    template = "source {source} has {ghost}, as a tool has that changes {table} online"
-    hint = "let the tool end first, or drop what it left; its tables must not be on the block-allow list"
+    template = "source {source} has {ghost}, the {role} table of a tool that changes {table} online: it is left out"
+    hint = (
+        "let the tool end first, so that its statement is known; if it is a table of its own, give shadow-table-rules"
+        " and trash-table-rules that its name does not fit"
+    )
+
+
+@dataclass(eq=False)
+class ShadowDoubtful(SourceError):
+    """A table is called like the shadow of a shard, but no tool is seen at work on it."""
+
+    source: str
+    table: str
+    shard: str
+
+    code = "US-2335"
+    template = "source {source} has {table}, called like the shadow of {shard}: it is taken for a table of its own"
+    hint = (
+        "drop it or put it on ignore-tables if a tool has left it; if a tool is at work, give the account the privilege"
+        " TRIGGER, by which it is seen, and do not turn online-ddl off"
+    )
 
 
 @dataclass(eq=False)

@@ -129,7 +129,8 @@ def _newcomers(work: Work, instance: Instance, known: set[Shard], unfinished: se
         found = find_shards(connection, instance)
         if found.problems:
             raise found.problems[0]
-        wanted = [table for table in sorted(found.targets) if Shard(source, table) not in known]
+        apart = {ghost.table for ghost in work.meta.online.of(source)}
+        wanted = [table for table in sorted(found.targets) if Shard(source, table) not in known and table not in apart]
         schemas = structures.read_schemas(connection, wanted)
     if not schemas:
         return []

@@ -13,8 +13,8 @@ waits for that lock, so it cannot hide between the two.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from pymysql.connections import Connection
@@ -25,6 +25,7 @@ from unshard.config import Instance, OnDuplicate
 from unshard.core.alike import structure_differences, unfit_reasons
 from unshard.core.lineage import Ran
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
+from unshard.core.online import Ghost, Ghosts, Role
 from unshard.core.progress import ChunkState, Phase
 from unshard.core.rules import rules_of
 from unshard.core.segment import SchemaDefault
@@ -60,6 +61,9 @@ class View:
     schemas: Mapping[TableId, TableSchema]
     defaults: Mapping[str, SchemaDefault]
     sequences: frozenset[TableId]
+    ghosts: Ghosts = ()
+    shadows: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    """Structures of the shadow tables of tools at work."""
 
 
 def take_snapshot(work: Work, source: str) -> SnapshotReport:
@@ -119,6 +123,7 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
     for _ in range(ATTEMPTS):
         found, before = present_schemas(connection, instance)
         around = structures.read_defaults(connection), structures.read_sequences(connection)
+        shadows = _shadows(connection, found.ghosts)
         if not found.targets:
             ((account,),) = mysql.query(connection, "SELECT CURRENT_USER()")
             raise NoShards(source, account, found.seen)
@@ -130,9 +135,28 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
         is_steady = (before, *around) == (
             after, structures.read_defaults(connection), structures.read_sequences(connection)
         )  # fmt: skip
-        if is_steady and found.targets == again.targets:
-            return View(moment, {table: found.targets[table] for table in before}, before, *around)
+        are_same = (found.targets, found.ghosts, shadows) == (
+            again.targets, again.ghosts, _shadows(connection, again.ghosts)
+        )  # fmt: skip
+        if is_steady and are_same:
+            targets = {table: found.targets[table] for table in before}
+            return View(moment, targets, before, *around, found.ghosts, shadows)
     raise StructuresUnsteady(source, ATTEMPTS)
+
+
+def _shadows(connection: Connection, ghosts: Ghosts) -> dict[TableId, TableSchema]:
+    return structures.read_schemas(connection, [ghost.table for ghost in ghosts if ghost.role is Role.SHADOW])
+
+
+def _kept_ghosts(work: Work, view: View) -> Iterator[Ghost]:
+    """Yield the tables of tools; all of a shadow is known if it is still like its table: nothing was run on it."""
+    for ghost in view.ghosts:
+        schema = view.shadows.get(ghost.table)
+        if schema is None:
+            yield ghost
+            continue
+        is_like = schema.shape == view.schemas[ghost.real].shape
+        yield replace(ghost, structure=work.meta.structures.put(schema), is_whole=is_like)
 
 
 def check_recorded_alike(work: Work, source: str) -> None:
@@ -231,6 +255,7 @@ def _record(work: Work, source: str, location: Location, view: View) -> None:
         assert work.meta.structures.put(schema) == digest
     work.meta.defaults.begin(source, location, view.defaults)
     work.meta.aside.begin(source, view.sequences)
+    work.meta.online.begin(source, tuple(_kept_ghosts(work, view)))
     there = (StructureChange(Shard(source, table), view.targets[table], location, schema.digest)
              for table, schema in view.schemas.items())  # fmt: skip
     work.meta.structures.record_all(there)

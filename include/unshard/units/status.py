@@ -18,6 +18,7 @@ from unshard.core.collision import CollisionState
 from unshard.core.fullload import NOTHING_YET, Progress, progress_of
 from unshard.core.halt import Halt
 from unshard.core.model import Location
+from unshard.core.online import Ghost, Role
 from unshard.core.progress import Chunk, Phase
 from unshard.core.stops import Stop
 from unshard.errors import UnshardError
@@ -63,6 +64,8 @@ class Remarks:
     """Who has paused or stopped the task."""
     stops: tuple[Stop, ...] = ()
     """Targets that take no rows of a source, because they could not take one."""
+    online: tuple[tuple[str, Ghost], ...] = ()
+    """Shadow tables by which tools change shards online now, with their sources."""
 
 
 @contextlib.contextmanager
@@ -110,8 +113,10 @@ def remarks(task: Task, connections: Connections = environment_connections) -> R
     with existing_meta(task, connections) as meta:
         if meta is None:
             return Remarks()
+        online = ((source, ghost) for source in task.sources for ghost in meta.online.of(source))
+        shadows = tuple((source, ghost) for source, ghost in online if ghost.role is Role.SHADOW and ghost.seen)
         warned = tuple(lock for lock in views(meta, resolved=True) if lock.warning)
-        return Remarks(meta.aside.newest(), warned, meta.halts.get(), meta.stops.all())
+        return Remarks(meta.aside.newest(), warned, meta.halts.get(), meta.stops.all(), shadows)
 
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from unshard.adapters.meta.presence import window_of
+from unshard.config import Instance
 from unshard.core.collision import Found
 from unshard.core.model import Location
 from unshard.core.netting import Collisions
@@ -34,6 +35,7 @@ from unshard.errors import UnshardError
 from unshard.errors.target import Collision, NotInSync
 from unshard.units.context import in_context
 from unshard.units.effects import DdlEffects
+from unshard.units.online import OnlineDdl
 from unshard.units.owners import name_owners, stopped_by
 from unshard.units.rules import adopt_rules
 from unshard.units.settle import settle
@@ -153,12 +155,21 @@ def next_plan(work: Work, source: str) -> Plan:
         ordered=DdlEffects(work.shadow, work.meta.structures, instance.routing, filters=False),
         history=checkpoint.gtid,
         stopped=still_stopped(work, source),
+        ghosts=work.meta.online.of(source),
+        online=online_ddl(work, instance),
     )
     settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
     found = chain(work.store.segments(source), checkpoint.location)
     segments = in_context(work, source, checkpoint.location, within_window(found, rules))
-    shards = work.meta.structures.nearby(source, named_by(segments))
+    shards = work.meta.structures.nearby(source, named_by(segments, rules.ghosts))
     return plan_window(source, checkpoint.window + 1, checkpoint.location, segments, shards, rules)
+
+
+def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
+    """Return how the tools of a source are followed; None if the task does not ask for it."""
+    if instance.online is None:
+        return None
+    return OnlineDdl(instance.online, work.shadow, work.meta.structures, instance.routing)
 
 
 def window_job(work: Work, begun: BegunWindow) -> WindowJob:

@@ -132,7 +132,8 @@ def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck,
     shards: dict[TableId, list[_Found]] = defaultdict(list)
     for source, server in work.sources.items():
         with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
-            found = find_shards(connection, work.task.instance(source))
+            recorded = {state.shard.table for state in work.meta.structures.shards(source)}
+            found = find_shards(connection, work.task.instance(source), recorded)
             for problem in found.problems:
                 raise problem
             wanted = [table for table, target in found.targets.items() if not tables or target in tables]

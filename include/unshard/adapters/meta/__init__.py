@@ -14,6 +14,7 @@ from unshard.adapters.meta.defaults import Defaults
 from unshard.adapters.meta.halts import Halts
 from unshard.adapters.meta.lateindexes import LateIndexes
 from unshard.adapters.meta.locks import Locks
+from unshard.adapters.meta.online import Online
 from unshard.adapters.meta.orders import Orders
 from unshard.adapters.meta.prechecks import Prechecks
 from unshard.adapters.meta.presence import Presence
@@ -42,6 +43,7 @@ class Meta:
         self.structures = Structures(self._database)
         self.defaults = Defaults(self._database)
         self.aside = Aside(self._database)
+        self.online = Online(self._database)
         self.chunks = Chunks(self._database)
         self.rates = Rates(self._database)
         self.late_indexes = LateIndexes(self._database)

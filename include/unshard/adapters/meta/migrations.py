@@ -168,6 +168,11 @@ _RULES = (
            f"adopted_at {MOMENT} NOT NULL", "PRIMARY KEY (task, source)"),
 )  # fmt: skip
 
+_ONLINE = (
+    _table("online_ddl", TASK, f"source {ID}", f"ghost_schema {ID}", f"ghost_table {ID}", "ghost LONGTEXT NOT NULL",
+           "PRIMARY KEY (task, source, ghost_schema, ghost_table)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -181,4 +186,5 @@ MIGRATIONS = (
     Migration(10, "what the last prechecks have found", _PRECHECKS),
     Migration(11, "targets that are stopped by a row", _STOPS),
     Migration(12, "rules in force", _RULES),
+    Migration(13, "tables of tools that change shards online", _ONLINE),
 )

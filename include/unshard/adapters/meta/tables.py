@@ -121,6 +121,9 @@ window = Table(
     Column("committed_at", Moment),
 )  # fmt: skip
 
+online_ddl = Table("online_ddl", metadata, _key("task"), _key("source"), _key("ghost_schema"), _key("ghost_table"),
+                   Column("ghost", LONGTEXT))  # fmt: skip
+
 pace = Table("pace", metadata, _key("task"), _key("source"), Column("windows", LONGTEXT))
 
 precheck = Table("precheck", metadata, _key("task"), Column("items", LONGTEXT), Column("checked_at", Moment))

@@ -23,6 +23,7 @@ from unshard.adapters.meta.collisions import mend
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.debts import owe_as_newcomer
 from unshard.adapters.meta.halts import refuse_halted
+from unshard.adapters.meta.online import move_online
 from unshard.adapters.meta.orders import drop_waiting
 from unshard.adapters.meta.renames import move_shards
 from unshard.adapters.meta.rows import (
@@ -102,6 +103,7 @@ class Windows:
             move_shards(connection, self._task, plan.renames, plan.number)
             move_aside(connection, self._task, plan)
             use(connection, self._task, plan)
+            move_online(connection, self._task, plan)
             self._move_checkpoint(connection, plan)
             self._close(connection, plan, rows_applied, sum(file.rows for file in held))
             self._remember(connection, plan.source, paces)
