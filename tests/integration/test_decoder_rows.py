@@ -13,7 +13,6 @@ from unshard.errors.relay import (
     DamagedRow,
     DefaultUnknown,
     PartialRowImage,
-    UnsupportedColumn,
 )
 from unshard.units.patches import has
 from unshard_demo import servers
@@ -127,13 +126,28 @@ def test_temporal_types_of_before_mysql_5_6(source_1, unique, tmp_path):
             ],
         )
         assert decoded == shown
-        with pytest.raises(UnsupportedColumn):
-            round_trip(
-                source_1,
-                tmp_path / "f",
-                TableId(unique, "f"),
-                ["CREATE TABLE f(id int primary key, a datetime(3))", "INSERT INTO f VALUES (1,'2024-01-01')"],
-            )
+        digits = range(1, 7)
+        columns = ",".join(f"t{n} time({n}), d{n} datetime({n}), s{n} timestamp({n}) null" for n in digits)
+        moments = (
+            ("-838:59:59.123456", "2024-02-10 01:02:03.654321", "2024-02-10 01:02:03.654321"),
+            ("838:59:59.999999", "0000-00-00", "0000-00-00"),
+            ("-00:00:00.1", "9999-12-31 23:59:59.999999", "1970-01-01 00:00:01.000001"),
+            ("00:00:00.000001", "2024-00-10 01:02:03.09", "2038-01-19 03:14:07.999999"),
+            ("12:34:56.5", "0001-12-31 00:00:00.000001", "2000-02-29 12:00:00.01"),
+        )
+        made = [",".join(f"'{text}'" for text in texts) for texts in moments]
+        rows = ",".join(f"({n},{','.join([row] * len(digits))})" for n, row in enumerate(made))
+        decoded, shown = round_trip(
+            source_1,
+            tmp_path / "f",
+            TableId(unique, "f"),
+            [
+                "SET SESSION sql_mode='', time_zone='+00:00'",
+                f"CREATE TABLE f(id int primary key, {columns})",
+                f"INSERT INTO f VALUES {rows}, (9{',NULL' * 3 * len(digits)})",
+            ],
+        )
+        assert decoded == shown and len(shown) == len(moments) + 1
     finally:
         source_1.run("SET GLOBAL mysql56_temporal_format=ON")
 

@@ -300,18 +300,25 @@ def _temporal(field: Field, column: Column, shard: str) -> Code:
             return Code(convert=values.time_text(field.a), width=3 + fraction)
         case F.YEAR if column.column_type != "year(2)":
             return Code(convert=values.year_text, width=1, together=wholes.year_column)
-        case F.TIME_OLD | F.DATETIME_OLD | F.TIMESTAMP_OLD if "(" not in column.column_type:
-            return _old_temporal(F(field.type))
+        case F.TIME_OLD | F.DATETIME_OLD | F.TIMESTAMP_OLD:
+            return _old_temporal(F(field.type), (*numbers_of(column.column_type), 0)[0])
         case _:
             raise UnsupportedColumn(shard, column.name, f"{column.column_type} stored as {field}")
 
 
-def _old_temporal(kind: F) -> Code:
+def _old_temporal(kind: F, digits: int) -> Code:
+    if digits:
+        convert, width = _OLD_FRACTIONS[kind](digits)
+        return Code(convert=convert, width=width)
     if kind == F.TIME_OLD:
         return Code(convert=values.old_time_text, width=3)
     if kind == F.DATETIME_OLD:
         return Code(convert=values.old_datetime_text, width=8)
     return Code(convert=values.old_timestamp_text, width=4)
+
+
+_OLD_FRACTIONS = {F.TIME_OLD: values.old_time_fraction, F.DATETIME_OLD: values.old_datetime_fraction,
+                  F.TIMESTAMP_OLD: values.old_timestamp_fraction}  # fmt: skip
 
 
 def _double(column: Column) -> Code:

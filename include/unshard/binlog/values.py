@@ -145,6 +145,50 @@ def old_timestamp_text(data: bytes, offset: int) -> bytes:
     return _epoch(value) if value else b"0000-00-00 00:00:00"
 
 
+def old_time_fraction(digits: int) -> tuple[Converter, int]:
+    """Return the reader of TIME(digits) without mysql56_temporal_format, and its bytes: a number, 0 being the least."""
+    width, zero = (4, 4, 5, 5, 5, 6)[digits - 1], (MAX_HOURS + 1) * 3600 * 10**digits
+
+    def read(data: bytes, offset: int) -> bytes:
+        value = int.from_bytes(data[offset : offset + width], "big") - zero
+        sign, value = (b"-", -value) if value < 0 else (b"", value)
+        seconds, fraction = divmod(value, 10**digits)
+        if seconds >= (MAX_HOURS + 1) * 3600:
+            raise ValueError(f"a TIME above {MAX_HOURS} hours")
+        return sign + b"%02d:%02d:%02d.%0*d" % (seconds // 3600, seconds // 60 % 60, seconds % 60, digits, fraction)
+
+    return read, width
+
+
+def old_datetime_fraction(digits: int) -> tuple[Converter, int]:
+    """Return the same of DATETIME(digits): one number of thirteen months a year, 32 days a month, and so on."""
+    width = (6, 6, 7, 7, 7, 8)[digits - 1]
+
+    def read(data: bytes, offset: int) -> bytes:
+        value, fraction = divmod(int.from_bytes(data[offset : offset + width], "big"), 10**digits)
+        day, second = divmod(value, 86400)
+        month, day = divmod(day, 32)
+        clock = b" %02d:%02d:%02d" % (second // 3600, second // 60 % 60, second % 60)
+        return _calendar(month // 13, month % 13, day) + clock + b".%0*d" % (digits, fraction)
+
+    return read, width
+
+
+def old_timestamp_fraction(digits: int) -> tuple[Converter, int]:
+    """Return the same of TIMESTAMP(digits): seconds and the fraction."""
+    width = fraction_bytes(digits)
+
+    def read(data: bytes, offset: int) -> bytes:
+        seconds = int.from_bytes(data[offset : offset + 4], "big")
+        fraction = int.from_bytes(data[offset + 4 : offset + 4 + width], "big")
+        text = b".%0*d" % (digits, fraction)
+        if len(text) != digits + 1:
+            raise ValueError("a fraction of a second has too many digits")
+        return (_epoch(seconds) if seconds or fraction else b"0000-00-00 00:00:00") + text
+
+    return read, 4 + width
+
+
 def year_text(data: bytes, offset: int) -> bytes:
     """Read YEAR: years since 1900, and 0 for 0000."""
     return b"%d" % (data[offset] + 1900) if data[offset] else b"0000"
