@@ -213,6 +213,13 @@ def test_tables_schemas_and_sources_are_added_to_a_running_task(
         task.insert("s1", left_out, 11)
         assert codes(task) == {"US-6405"}, "both have 11: its load has begun and not ended"
         source_1.run(f"DELETE FROM {left_out} WHERE id = 11")
+        with task.work() as work:
+            former = work.meta.rules.digest("s1"), work.meta.rules.get("s1")
+            at = work.meta.checkpoints.get("s1")
+        task.go()
+        with task.work() as work:
+            assert former[0] and at and work.meta.rules.digest("s1") != former[0]
+            work.meta.rules.put("s1", *former, at.location)
         task.go()
         assert task.assert_union() == 7, "a table that is made meanwhile joins by its CREATE TABLE"
         source_1.run(f"UPDATE {left_out} SET v = 'changed'", f"DELETE FROM {late}")
@@ -226,7 +233,7 @@ def test_tables_schemas_and_sources_are_added_to_a_running_task(
         task.go()
         assert task.assert_union() == 9
         with task.work() as work:
-            ((action, told),) = [(one.action, one.reason) for one in work.meta.locks.actions()]
+            (action, told), *_ = [(one.action, one.reason) for one in work.meta.locks.actions()]
         assert action == "rules" and f"s1 {unique}.t_9 joins {unique}_to.t" in told and "on: " in told
 
 

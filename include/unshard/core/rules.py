@@ -83,6 +83,8 @@ def revise(old: Routing, new: Routing, shards: Iterable[ShardState]) -> Revision
         if target is None:
             out.append(state)
             continue
+        if old.target_of(table) is None:
+            continue  # taken in by an attempt that died before it noted the new rules
         before, after = old.reshaping(table), new.reshaping(table)
         if target != state.target:
             moved.append((state, target))

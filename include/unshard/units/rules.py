@@ -60,8 +60,6 @@ class _Newcomer:
     shard: Shard
     target: TableId
     schema: TableSchema
-    is_loaded: bool = False
-    """By an attempt that died before the rules were noted."""
 
 
 def note_rules(work: Work, instance: Instance, begins: Location) -> None:
@@ -140,10 +138,9 @@ def _newcomers(work: Work, instance: Instance, known: set[Shard], unfinished: se
         shard = Shard(source, table)
         if _is_created_behind(work, shard):
             continue
-        loaded = _is_loaded(work, shard)
-        if work.meta.structures.history(shard) and shard not in unfinished and not loaded:
+        if work.meta.structures.history(shard) and shard not in unfinished:
             raise RulesSpoilRows(source, f"{shard} was left out before: what it had then is in {found.targets[table]}")
-        made.append(_Newcomer(shard, found.targets[table], schema, loaded))
+        made.append(_Newcomer(shard, found.targets[table], schema))
     return made
 
 
@@ -181,12 +178,22 @@ def _take(work: Work, instance: Instance, new: Sequence[_Newcomer], checkpoint: 
     source = instance.source.id
     _check_alike(work, new)
     prepare_targets(work, instance, {each.shard.table: (each.target, each.schema) for each in new})
-    for each in (each for each in new if not each.is_loaded):
+    for each in new:
+        _begin_anew(work, each)
         digest = work.meta.structures.put(each.schema)
         change = StructureChange(each.shard, each.target, checkpoint, digest, joins=True)
         work.meta.structures.record_all([change])
         if work.task.task_mode.loads:
             _load(work, source, each, digest)
+
+
+def _begin_anew(work: Work, each: _Newcomer) -> None:
+    """Note that the table is to be read before it is a shard: a shard without a chunk has nothing to load."""
+    if not work.task.task_mode.loads:
+        return
+    for chunk in work.meta.chunks.begin_anew(each.shard, each.target):
+        if chunk.path:
+            work.storage.delete(chunk.path)
 
 
 def _check_alike(work: Work, new: Sequence[_Newcomer]) -> None:
@@ -204,9 +211,6 @@ def _check_alike(work: Work, new: Sequence[_Newcomer]) -> None:
 
 
 def _load(work: Work, source: str, each: _Newcomer, digest: str) -> None:
-    for chunk in work.meta.chunks.begin_anew(each.shard, each.target):
-        if chunk.path:
-            work.storage.delete(chunk.path)
     state = next(s for s in work.meta.structures.shards(source) if s.shard == each.shard)
     dump_again(work, state)
     parcels = [Parcel.of(chunk, digest).to_json() for chunk in _chunks(work, each.shard)]
@@ -227,12 +231,6 @@ def _chunks(work: Work, shard: Shard) -> list[Chunk]:
 def _unfinished(work: Work, source: str) -> set[Shard]:
     """Return the tables of which an attempt that died has begun the load."""
     return {chunk.shard for chunk in work.meta.chunks.of(source) if chunk.state is not ChunkState.LOADED}
-
-
-def _is_loaded(work: Work, shard: Shard) -> bool:
-    return any(state.shard == shard and not state.has_left for state in work.meta.structures.shards(shard.source)) and (
-        bool(_chunks(work, shard)) and all(chunk.state is ChunkState.LOADED for chunk in _chunks(work, shard))
-    )
 
 
 def _some(texts: Iterable[str]) -> str:
