@@ -19,7 +19,7 @@ from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.session import open_session
 from unshard.core.progress import BegunWindow
 from unshard.units.applying import changes_of
-from unshard.units.changes import of_target, targets_in
+from unshard.units.parcels import of_target, parcels, targets_in
 from unshard.units.sync import next_plan, run_window, window_job
 from unshard.units.windowtasks import PartReader
 from unshard.units.work import Work
@@ -67,7 +67,7 @@ def _bare(work: Work) -> None:
     """Read range by range and write each as a window would, all in one plan that nobody keeps."""
     job = window_job(work, BegunWindow(next_plan(work, SOURCE), 1))
     for part in job.parts:
-        runs = pa.Table.from_batches(list(PartReader(job, part, 1).runs()))
+        runs = pa.Table.from_batches(list(parcels(PartReader(job, part).runs(), 1)))
         with contextlib.closing(open_session(work.target)) as connection:
             for target in targets_in(runs):
                 changes = changes_of(job, target, of_target(runs, target))

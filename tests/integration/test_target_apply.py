@@ -88,7 +88,7 @@ class Target:
             while some:
                 part += 1
                 cut = chance.randint(1, len(some))
-                origin = Origin(0, 0, number, layout, part, safe)
+                origin = Origin(number, layout, part, safe)
                 runs, broken = runs_of(batch_of(structure, some[:cut]), conversion, origin)
                 assert broken is None
                 batches.append(runs)

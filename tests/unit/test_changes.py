@@ -75,7 +75,7 @@ def runs(job: WindowJob, both: tuple[list[tuple[Op, Row]], ...], cuts: list[int]
         while rest:
             size = next(sizes)
             conversion, layout = job.conversion(Rows(SHARDS[number], job.schemas[0].digest, TARGET))
-            batch, broken = runs_of(batch_of(rest[:size]), conversion, Origin(0, 0, number, layout, len(batches), safe))
+            batch, broken = runs_of(batch_of(rest[:size]), conversion, Origin(number, layout, len(batches), safe))
             assert broken is None
             batches.append(batch)
             rest = rest[size:]

@@ -5,7 +5,7 @@ sends it on, and the applier of a target nets once more what comes together ther
 serves every table: what differs between tables is inside `key` and `line`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,6 @@ from unshard.units.conversion import Conversion, convert
 from unshard.units.patches import is_sparse, patched, refuse_lost_keys, whole_or_refused
 
 RUNS = pa.schema([
-    ("slot", pa.int32()),     # number of the partition that applies it
-    ("target", pa.int32()),   # number of the target table; -1: a message, which is in `line`
     ("shard", pa.int32()),
     ("layout", pa.int32()),   # number of the column list that the line has
     ("seq", pa.int64()),      # order of the runs of one key
@@ -32,7 +30,6 @@ RUNS = pa.schema([
     ("key", pa.binary()),     # empty for multisets
     ("line", pa.binary()),    # the row after the run; multisets: the row itself
 ])  # fmt: skip
-MESSAGE = -1
 FIRST_COLUMN = 2
 """A batch begins with `_op` and `_seq`; the shard's columns follow in their order."""
 ADDS = np.array([op.adds for op in Op])
@@ -42,8 +39,6 @@ ADDS = np.array([op.adds for op in Op])
 class Origin:
     """What all rows of a batch have in common."""
 
-    slot: int
-    target: int
     shard: int
     layout: int
     seq: int
@@ -171,30 +166,7 @@ def equal_to_previous(values: pa.Array) -> np.ndarray:
 def _batch(origin: Origin, counts: tuple[np.ndarray, np.ndarray], key: pa.Array, line: pa.Array,
            blank: pa.Array) -> pa.RecordBatch:  # fmt: skip
     size = len(key)
-    numbers = [np.full(size, n, np.int32) for n in (origin.slot, origin.target, origin.shard, origin.layout)]
+    numbers = [np.full(size, n, np.int32) for n in (origin.shard, origin.layout)]
     columns = [*map(pa.array, numbers), pa.array(np.full(size, origin.seq, np.int64)), *map(pa.array, counts),
                pa.array(np.full(size, origin.safe)), blank, key, line]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=RUNS)
-
-
-def message(slot: int, body: bytes) -> pa.RecordBatch:
-    """Return a row that carries a message to the applier of a slot instead of a run."""
-    row = {"slot": slot, "target": MESSAGE, "shard": 0, "layout": 0, "seq": 0, "gone": 0, "come": 0, "safe": False,
-           "blank": False, "key": b"", "line": body}  # fmt: skip
-    return pa.RecordBatch.from_pylist([row], schema=RUNS)
-
-
-def messages_in(runs: pa.Table) -> list[bytes]:
-    """Return the messages among the runs."""
-    found: list[bytes] = runs.filter(pc.equal(runs["target"], MESSAGE))["line"].to_pylist()
-    return found
-
-
-def of_target(runs: pa.Table, target: int) -> pa.Table:
-    """Return the runs of one target table."""
-    return runs.filter(pc.equal(runs["target"], target)).combine_chunks()
-
-
-def targets_in(runs: pa.Table) -> Iterator[int]:
-    """Yield the numbers of the target tables that runs speak of, ascending."""
-    yield from sorted(number for number in pc.unique(runs["target"]).to_pylist() if number >= 0)

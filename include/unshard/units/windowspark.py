@@ -8,8 +8,9 @@ import pickle
 from typing import Any
 
 from unshard.adapters.spark import collect
+from unshard.units.parcels import PARCELS_SPARK
 from unshard.units.windowjob import WindowJob
-from unshard.units.windowtasks import RESULTS_SPARK, RUNS_SPARK, ApplyTargets, ReadParts, Result
+from unshard.units.windowtasks import RESULTS_SPARK, ApplyTargets, ReadParts, Result
 
 SMALL_BYTES = 2 << 20
 WORKER_BYTES = 4 << 20
@@ -22,10 +23,10 @@ def run_job(spark: Any, job: WindowJob) -> tuple[Result, ...]:
     workers = workers_for(job)
     slots = min(max(len(job.targets), 1), MOST_APPLIERS) if workers > 1 else 1
     read = ReadParts(job, workers, slots)
-    runs = spark.range(0, workers, 1, workers).mapInArrow(read, RUNS_SPARK)
+    parcels = spark.range(0, workers, 1, workers).mapInArrow(read, PARCELS_SPARK)
     if workers > 1:
-        runs = runs.repartitionById(slots, "slot")
-    bodies = collect(runs.mapInArrow(ApplyTargets(job), RESULTS_SPARK)).column("body").to_pylist()
+        parcels = parcels.repartitionById(slots, "slot")
+    bodies = collect(parcels.mapInArrow(ApplyTargets(job), RESULTS_SPARK)).column("body").to_pylist()
     return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
 
 

@@ -40,13 +40,12 @@ from unshard.errors import UnshardError
 from unshard.errors.meta import SparkTaskCrashed
 from unshard.errors.target import KeyOutOfOrder, RowRefused
 from unshard.units.applying import changes_of, shown_key
-from unshard.units.changes import RUNS, Origin, changes_in, message, messages_in, of_target, runs_of, targets_in
+from unshard.units.changes import Origin, changes_in, runs_of
+from unshard.units.parcels import PARCELS, Run, message, messages_in, of_target, parcels, targets_in
 from unshard.units.patches import in_pairs, is_sparse, with_masks
 from unshard.units.rowevents import Filtering
 from unshard.units.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob
 
-RUNS_SPARK = ("slot int, target int, shard int, layout int, seq bigint, gone int, come int, safe boolean,"
-              " blank boolean, key binary, line binary")  # fmt: skip
 RESULTS_SPARK = "body binary"
 RESULTS = pa.schema([("body", pa.binary())])
 BATCHES_PER_PART = 1 << 32
@@ -97,9 +96,9 @@ class ReadParts:
                     yield from self._read(part)
 
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
-        reader = PartReader(self.job, part, self.slots)
+        reader = PartReader(self.job, part)
         try:
-            yield from reader.runs()
+            yield from parcels(reader.runs(), self.slots)
         except Exception as error:
             poison = pickle.dumps(coded(error))
             yield from (message(slot, poison) for slot in range(self.slots))
@@ -118,19 +117,19 @@ class ApplyTargets:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        runs = pa.Table.from_batches(list(batches), RUNS)
-        messages = messages_in(runs)
+        found = pa.Table.from_batches(list(batches), PARCELS)
+        messages = messages_in(found)
         results = [pickle.loads(body) for body in messages]  # noqa: S301  written by stage 1 of this job
         if not any(isinstance(result, UnshardError) for result in results):
             refused = {result.target for result in results if isinstance(result, TargetRefused)}
-            targets = (number for number in targets_in(runs) if self.job.targets[number] not in refused)
-            results += [self._apply(target, runs) for target in targets]
+            targets = (number for number in targets_in(found) if self.job.targets[number] not in refused)
+            results += [self._apply(target, of_target(found, target)) for target in targets]
         bodies = [pickle.dumps(result) for result in results]
         yield pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], schema=RESULTS)
 
     def _apply(self, target: int, runs: pa.Table) -> Result:
         try:
-            return TargetReport(self.job.targets[target], apply_target(self.job, target, of_target(runs, target)))
+            return TargetReport(self.job.targets[target], apply_target(self.job, target, runs))
         except RowRefused as error:
             return TargetRefused(self.job.targets[target], error)
         except Exception as error:
@@ -156,8 +155,8 @@ def coded(error: Exception) -> UnshardError:
 class PartReader:
     """Reads one part; its report is complete when its runs are exhausted."""
 
-    def __init__(self, job: WindowJob, part: Part, slots: int) -> None:
-        self._job, self._part, self._slots = job, part, slots
+    def __init__(self, job: WindowJob, part: Part) -> None:
+        self._job, self._part = job, part
         self._batches = 0
         self._filtering = Filtering(RowJudge(job.server, job.meta_schema, job.time_zone), job.structures)
         self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
@@ -165,7 +164,7 @@ class PartReader:
         self.refused: dict[int, RowRefused] = {}
         """Targets, by number, for which a row cannot be converted."""
 
-    def runs(self) -> Iterator[pa.RecordBatch]:
+    def runs(self) -> Iterator[Run]:
         """Yield the runs of the rows that are applied, and store those that are held."""
         with contextlib.closing(self._filtering):
             match self._part:
@@ -176,7 +175,7 @@ class PartReader:
         held = tuple(self._store(disposition, batches) for disposition, batches in self._waiting.items())
         self.report = replace(self.report, held=held)
 
-    def _released(self, part: HeldPart) -> Iterator[pa.RecordBatch]:
+    def _released(self, part: HeldPart) -> Iterator[Run]:
         safe = self._job.plan.safe or part.file.safe
         rows = Rows(part.file.shard, part.file.structure, part.target, part.file.seq)
         for batch in self._rows_of(part.file):
@@ -189,7 +188,7 @@ class PartReader:
         pieces = self._job.storage.read_batches(file.path, rows=1)
         return rawrows.decode(pieces, self._job.structures[file.structure], file.shard.source)
 
-    def _decoded(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, part: BinlogPart) -> Iterator[Run]:
         source = self._job.plan.source
         bytes_ = RelayStore(self._job.relay).read(source, part.segment, part.start, part.end)
         origin = replace(bytes_.origin, committed=part.committed)
@@ -212,7 +211,7 @@ class PartReader:
             rows = Rows(disposition.shard, disposition.structure, disposition.target)
             yield from self._passed(rows, batch, self._job.plan.safe)
 
-    def _passed(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> Iterator[pa.RecordBatch]:
+    def _passed(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> Iterator[Run]:
         """Net what the task's filters let through; where these leave gaps, rows come as in safe mode."""
         reshaping = self._job.reshapings.get(rows.shard.table, AS_IT_IS)
         kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch)
@@ -226,16 +225,15 @@ class PartReader:
         else:
             yield netted
 
-    def _netted(self, rows: Rows, number: int, batch: pa.RecordBatch, safe: bool, unsure: bool) -> pa.RecordBatch:
+    def _netted(self, rows: Rows, number: int, batch: pa.RecordBatch, safe: bool, unsure: bool) -> Run:
         conversion, layout = self._job.conversion(rows)
         seq = self._part.ordinal * BATCHES_PER_PART + self._batches
         self._batches += batch.num_rows if is_sparse(batch) else 1
-        origin = Origin(number % self._slots, number, self._job.shards.index(rows.shard), layout, seq, safe,
-                        str(rows.shard), unsure)  # fmt: skip
+        origin = Origin(self._job.shards.index(rows.shard), layout, seq, safe, str(rows.shard), unsure)
         runs, broken = runs_of(batch, conversion, origin)
         if broken is not None and not safe and self._job.collisions is Collisions.ERROR:
             raise KeyOutOfOrder(str(rows.shard), str(rows.target), shown_key(self._job, number, broken))
-        return runs
+        return number, runs
 
     def _store(self, disposition: Disposition, batches: list[pa.RecordBatch]) -> HeldFile:
         plan, seq = self._job.plan, disposition.hold or 0
