@@ -136,6 +136,16 @@ class ApplyTargets:
             return coded(error)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadAndApply:
+    """Both stages of a small window in one: its runs do not leave the Python worker."""
+
+    job: WindowJob
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return ApplyTargets(self.job)(ReadParts(self.job, 1, 1)(batches))
+
+
 def apply_target(job: WindowJob, target: int, runs: pa.Table) -> Applied:
     """Apply all runs of one target table."""
     table, plan = job.targets[target], job.plan
