@@ -8,6 +8,7 @@ import pytest
 from tests.fulltask import Settings, write_task
 from tests.oracle import assert_union
 from unshard.config import load_task
+from unshard.units import windowspark
 from unshard.units.run import Outcome, run
 from unshard.units.work import Work, open_work
 from unshard_demo.cluster import SparkCluster, running_cluster
@@ -32,7 +33,9 @@ def caught_up(work: Work) -> Outcome:
 
 
 def test_a_cluster_does_what_a_local_session_does(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str,
-                                                  tmp_path: Path, cluster: SparkCluster) -> None:  # fmt: skip
+                                                  tmp_path: Path, cluster: SparkCluster,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(windowspark, "ALONE_BYTES", windowspark.SMALL_BYTES)
     sources = {"s1": source_1, "s2": source_2}
     shards = {name: [f"{unique}.t_1", f"{unique}.t_2"] for name in sources}
     for number, server in enumerate(sources.values()):

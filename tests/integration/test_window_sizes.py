@@ -8,6 +8,7 @@ import pytest
 
 from tests.livetask import SEGMENT_BYTES, LiveTask, living
 from unshard.core.pace import Pace, WindowLimits
+from unshard.units import windowspark
 from unshard.units.sync import next_plan, run_window
 from unshard.units.work import Work
 from unshard_demo.servers import MariaDb
@@ -64,6 +65,19 @@ def test_the_size_follows_time_and_rows(task: LiveTask) -> None:
         assert BYTES // 2 - 2 * SEGMENT_BYTES <= next_plan(sized(task, limits, pace), "s1").bytes <= BYTES // 2
     slow = WindowLimits(BYTES, 1_000_000, 1)
     assert 0 < next_plan(sized(task, slow, Pace(BYTES, 50, HOUR)), "s1").bytes <= max(BYTES // 16, 2 * SEGMENT_BYTES)
+
+
+@pytest.mark.parametrize("workers", [1, 3], ids=["alone", "side by side"])
+def test_one_task_or_several_read_the_same(task: LiveTask, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    backlog(task, 150)
+    task.sources["s1"].run(f"UPDATE {task.name}.g_1 SET id = -id", f"DELETE FROM {task.name}.g_1 WHERE id % 3 = 0")
+    task.pull("s1")
+    if workers > 1:
+        for name, size in {"SMALL_BYTES": 0, "ALONE_BYTES": 0, "WORKER_BYTES": 10_000, "MOST_WORKERS": workers}.items():
+            monkeypatch.setattr(windowspark, name, size)
+    work = sized(task, WindowLimits(1 << 30, 1_000_000, HOUR))
+    assert run_window(work, "s1").rows_applied == 150 + 149 + 50
+    assert task.assert_union("g") == 100
 
 
 def test_a_larger_transaction_goes_whole(task: LiveTask) -> None:
