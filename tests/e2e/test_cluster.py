@@ -35,7 +35,8 @@ def caught_up(work: Work) -> Outcome:
 def test_a_cluster_does_what_a_local_session_does(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str,
                                                   tmp_path: Path, cluster: SparkCluster,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    monkeypatch.setattr(windowspark, "ALONE_BYTES", windowspark.SMALL_BYTES)
+    for name in ("SMALL_BYTES", "ALONE_BYTES", "WORKER_BYTES"):
+        monkeypatch.setattr(windowspark, name, 1 << 20)
     sources = {"s1": source_1, "s2": source_2}
     shards = {name: [f"{unique}.t_1", f"{unique}.t_2"] for name in sources}
     for number, server in enumerate(sources.values()):
