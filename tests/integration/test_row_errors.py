@@ -1,14 +1,17 @@
 """A row that a target cannot take stops that target, of that source; everything else goes on."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.livetask import LiveTask, living
 from unshard.adapters.meta.windows import Windows
 from unshard.adapters.target import steps
 from unshard.cli import main
+from unshard.core.rowerrors import RowError
 from unshard.units import coordinate
 from unshard.units.run import run
 from unshard.units.stopping import retry
@@ -162,3 +165,58 @@ def test_status_tells_and_the_command_line_lets_it_go_on(task: LiveTask, capsys,
     assert stopped(task) == []
     found = task.target.run(f"SELECT action, reason, details FROM {task.meta_schema}.operator_action")
     assert [(action, reason) for action, reason, _ in found] == [("retry", "why")] and "id = 1" in found[0][2]
+
+
+def test_rows_are_put_aside_if_the_task_says_so(task: LiveTask, capsys, monkeypatch) -> None:
+    body = yaml.safe_load(task.path.read_text())
+    body["unshard"]["row-errors"] = "divert"
+    task.path.write_text(yaml.safe_dump(body))
+    task.restart()
+    monkeypatch.setattr(steps, "INNODB", steps.Bounds(3, 1 << 20, 1))
+    for number in range(8):
+        put(task, "s1", "a_1", number)
+    task.run()
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(3)")
+    task.sources["s1"].run(f"UPDATE {task.name}.a_1 SET v = IF(id IN (2, 3, 7), 'too long', 'y')",
+                           f"INSERT INTO {task.name}.a_2 VALUES (20, 'long too')")  # fmt: skip
+    put(task, "s2", "a_3", 30, "longer")
+    task.pull("s1")
+    with monkeypatch.context() as patch:
+        patch.setattr(Windows, "commit", died)
+        with pytest.raises(Died):
+            task.window("s1")
+    task.restart()
+    task.run()
+    assert stopped(task) == [] and ids(task, "a") == [0, 1, 4, 5, 6]
+    assert [(e.key, e.column, e.shard.table.name, e.row, e.times) for e in errors(task)] == [
+        ("id = 2", "v", "a_1", '{"id": "2", "v": "too long"}', 1),
+        ("id = 20", "v", "a_2", '{"id": "20", "v": "long too"}', 1),
+        ("id = 3", "v", "a_1", '{"id": "3", "v": "too long"}', 1),
+        ("id = 30", "v", "a_3", '{"id": "30", "v": "longer"}', 1),
+        ("id = 7", "v", "a_1", '{"id": "7", "v": "too long"}', 1),
+    ]
+    capsys.readouterr()
+    assert main(["row-errors", str(task.path), "--json"]) == 3
+    assert len(json.loads(capsys.readouterr().out)["row_errors"]) == 5
+    assert main(["status", str(task.path)]) == 0 and "5 rows were put aside" in capsys.readouterr().out
+
+    put(task, "s1", "a_1", 2, "ok")
+    put(task, "s1", "a_1", 3, "too long again")
+    task.sources["s1"].run(f"DELETE FROM {task.name}.a_1 WHERE id = 7")
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(8)")
+    put(task, "s1", "a_2", 20, "fits")
+    put(task, "s2", "a_3", 30, "fits, too")
+    task.run()
+    states = {e.key: (str(e.state), e.times) for e in errors(task)}
+    assert states == {"id = 2": ("mended", 1), "id = 20": ("mended", 1), "id = 7": ("mended", 1),
+                      "id = 3": ("open", 2), "id = 30": ("open", 2)}  # fmt: skip
+    task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(20)")
+    for source, shard in (("s1", "a_1"), ("s2", "a_3")):
+        task.sources[source].run(f"UPDATE {task.name}.{shard} SET v = CONCAT(v, '!')")
+    task.run()
+    assert {str(e.state) for e in errors(task)} == {"mended"}
+    task.assert_settled()
+
+
+def errors(task: LiveTask) -> list[RowError]:
+    return sorted(task.work().meta.row_errors.all(), key=lambda error: error.key)

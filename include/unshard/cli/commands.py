@@ -189,6 +189,12 @@ COMMANDS = (
         "unshard.cli.retry", "0 done, or nothing was stopped, 1 error or not confirmed",
     ),
     Command(
+        "row-errors", "show rows that a target could not take and that were put aside (row-errors: divert)",
+        "unshard row-errors shop.yaml",
+        (TASK, Argument(("--all",), "those too that a later change has mended", {"action": "store_true"})),
+        "unshard.cli.row_errors", "0 no target lacks a row, 3 some do, 1 error",
+    ),
+    Command(
         "validate", "compare the union of the shards with the target, row by row",
         "unshard validate shop.yaml --table shop.orders",
         (

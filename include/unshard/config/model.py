@@ -14,6 +14,7 @@ from unshard.core.model import Location, Verify
 from unshard.core.online import DEFAULT_RULES, OnlineRules
 from unshard.core.pace import WindowLimits
 from unshard.core.routing import Routing
+from unshard.core.rowerrors import RowErrors
 from unshard.errors.config import SourceNotInTask
 
 
@@ -192,6 +193,7 @@ class Options:
     bulk_connection: str
     window: WindowLimits
     filter_load: bool = False
+    row_errors: RowErrors = RowErrors.STOP
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def _options(values: Values, folder: Path) -> Options:
             values["window-size"], values["window-rows"], int(values["window-time"] / timedelta(milliseconds=1))
         ),
         values["filter-load"],
+        values["row-errors"],
     )
 
 

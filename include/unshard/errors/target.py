@@ -31,6 +31,8 @@ class RowRefused(TargetError):
     column: str
     key: str
     words: str
+    line: bytes = b""
+    """The row as it was sent; empty if it never was."""
 
     code = "US-6002"
     template = "target table {target} cannot store a row as it is: {words} (column '{column}', row {key})"

@@ -30,7 +30,7 @@ def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
     deletes, removals, lines, met = _parts(job, target, runs, bool(key))
     order = deletes.encoded if isinstance(deletes, Keys) and not _needs_one_transaction(lines, schema) else None
     written = tuple(column.name for column in schema.written)
-    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, met)
+    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, met, job.diverts)
     return Changes(job.targets[target], key, deletes, removals, written, writes, order)
 
 

@@ -66,6 +66,8 @@ class Remarks:
     """Targets that take no rows of a source, because they could not take one."""
     online: tuple[tuple[str, Ghost], ...] = ()
     """Shadow tables by which tools change shards online now, with their sources."""
+    diverted: Mapping[str, int] = field(default_factory=dict)
+    """How many rows were put aside that a target lacks."""
 
 
 @contextlib.contextmanager
@@ -116,7 +118,8 @@ def remarks(task: Task, connections: Connections = environment_connections) -> R
         online = ((source, ghost) for source in task.sources for ghost in meta.online.of(source))
         shadows = tuple((source, ghost) for source, ghost in online if ghost.role is Role.SHADOW and ghost.seen)
         warned = tuple(lock for lock in views(meta, resolved=True) if lock.warning)
-        return Remarks(meta.aside.newest(), warned, meta.halts.get(), meta.stops.all(), shadows)
+        stops, diverted = meta.stops.all(), meta.row_errors.counts()
+        return Remarks(meta.aside.newest(), warned, meta.halts.get(), stops, shadows, diverted)
 
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:

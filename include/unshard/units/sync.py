@@ -29,6 +29,7 @@ from unshard.core.pace import Pace, next_bytes, remembered
 from unshard.core.planning import PlanRules, named_by, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase
 from unshard.core.relaychain import chain
+from unshard.core.rowerrors import RowErrors
 from unshard.core.stops import Stop
 from unshard.core.window import HeldFile, Plan, QueueEntry
 from unshard.errors import UnshardError
@@ -200,6 +201,7 @@ def window_job(work: Work, begun: BegunWindow) -> WindowJob:
         ),
         partial=frozenset(target for target, stop in stops.items() if stop.is_partial),
         stopped=tuple(stops.values()),
+        diverts=work.task.options.row_errors is RowErrors.DIVERT,
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
     )

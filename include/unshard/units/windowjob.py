@@ -87,6 +87,8 @@ class WindowJob:
     """What the task does to the rows of a shard."""
     partial: frozenset[TableId] = frozenset()
     """Targets that have some of the window's rows and stopped then: what is held of them may come again."""
+    diverts: bool = False
+    """Whether rows that a target cannot take are put aside instead of stopping it."""
     stopped: tuple[Stop, ...] = ()
     """Targets whose rows are held instead of applied."""
     time_zone: str = "+00:00"

@@ -20,6 +20,7 @@ from unshard.adapters.meta.prechecks import Prechecks
 from unshard.adapters.meta.presence import Presence
 from unshard.adapters.meta.rates import Rates
 from unshard.adapters.meta.removal import Removal
+from unshard.adapters.meta.rowerrors import RowErrorRecords
 from unshard.adapters.meta.rules import RulesInForce
 from unshard.adapters.meta.sources import Checkpoints, Sources
 from unshard.adapters.meta.statementorders import StatementOrders
@@ -56,6 +57,7 @@ class Meta:
         self.rules = RulesInForce(self._database)
         self.presence = Presence(self._database)
         self.removal = Removal(self._database)
+        self.row_errors = RowErrorRecords(self._database)
         self.stops = Stops(self._database)
         self.statement_orders = StatementOrders(self._database)
 

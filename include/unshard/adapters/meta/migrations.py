@@ -173,6 +173,14 @@ _ONLINE = (
            "PRIMARY KEY (task, source, ghost_schema, ghost_table)"),
 )  # fmt: skip
 
+_ROW_ERRORS = (
+    _table("row_error", TASK, TARGET, f"digest {DIGEST} NOT NULL", SHARD, "key_shown LONGTEXT NOT NULL",
+           f"column_name {ID}", "words LONGTEXT NOT NULL", "row_json LONGTEXT NOT NULL", "`window` BIGINT NOT NULL",
+           "state VARCHAR(16) NOT NULL", "times BIGINT NOT NULL", f"first_at {MOMENT} NOT NULL",
+           f"last_at {MOMENT} NOT NULL", "PRIMARY KEY (task, target_schema, target_table, digest)",
+           "KEY by_state (task, state)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -187,4 +195,5 @@ MIGRATIONS = (
     Migration(11, "targets that are stopped by a row", _STOPS),
     Migration(12, "rules in force", _RULES),
     Migration(13, "tables of tools that change shards online", _ONLINE),
+    Migration(14, "rows that were put aside", _ROW_ERRORS),
 )

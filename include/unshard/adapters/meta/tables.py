@@ -192,6 +192,13 @@ statement_order = Table(
     Column("met_text", LONGTEXT), Column("ended_at", Moment),
 )  # fmt: skip
 
+row_error = Table(
+    "row_error", metadata, _key("task"), _key("target_schema"), _key("target_table"), _key("digest", 32),
+    _text("source"), _text("shard_schema"), _text("shard_table", 128), Column("key_shown", LONGTEXT),
+    _text("column_name"), Column("words", LONGTEXT), Column("row_json", LONGTEXT), Column("window", BigInteger),
+    _text("state", 16), Column("times", BigInteger), Column("first_at", Moment), Column("last_at", Moment),
+)  # fmt: skip
+
 stopped_target = Table(
     "stopped_target", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
     Column("window", BigInteger), _text("column_name"), Column("key_shown", LONGTEXT), Column("words", LONGTEXT),

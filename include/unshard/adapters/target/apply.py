@@ -29,8 +29,9 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.changes import Applied, Changes
-from unshard.adapters.target.collisions import Ledger, write_rows
+from unshard.adapters.target.collisions import Ledger
 from unshard.adapters.target.deletes import delete_keys, remove_rows
+from unshard.adapters.target.diverting import record, write_or_divert
 from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
 from unshard.adapters.target.patches import filled, has_gaps
 from unshard.adapters.target.session import open_session
@@ -193,5 +194,6 @@ def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:
     for removal in changes.removals:
         deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
     ledger = Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window)
-    loaded, collided = write_rows(connection, changes.writes, ledger)
+    loaded, collided, diverted = write_or_divert(connection, changes.writes, ledger)
+    record(connection, fence, changes, diverted)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped, collided)

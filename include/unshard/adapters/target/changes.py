@@ -52,6 +52,8 @@ class Writes:
     collisions: Collisions
     met: tuple[Clash, ...] = ()
     """Collisions that are known already; the policy has been followed."""
+    diverts: bool = False
+    """Whether rows that the table cannot take are put aside."""
 
 
 @dataclass(frozen=True, slots=True)

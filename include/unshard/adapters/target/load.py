@@ -284,8 +284,8 @@ def _refused(destination: Destination, lines: pa.BinaryArray, words: str) -> Row
     if row is None or not 1 <= int(row[1]) <= len(lines):
         return None
     place = _PLACE.search(words)
-    key = key_of(destination, lines[int(row[1]) - 1].as_py())
-    return RowRefused(str(destination.table), place["column"] if place else "", key, words)
+    line = lines[int(row[1]) - 1].as_py()
+    return RowRefused(str(destination.table), place["column"] if place else "", key_of(destination, line), words, line)
 
 
 def key_of(destination: Destination, line: bytes) -> str:

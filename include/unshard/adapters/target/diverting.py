@@ -1,0 +1,153 @@
+"""Rows that the target cannot take go into `row_error`, if the task says so: in the transaction of all others.
+
+The writes are taken back to their savepoint, the row is left out, and the rest is written again, until all fits. What
+the table has of an older version goes: nobody shall take that for the present one. Only tables with a key can go on
+without a row.
+
+| dies                    | what happens                                                     |
+|-------------------------|------------------------------------------------------------------|
+| before COMMIT           | neither the rows nor the record is there; a retry does the same  |
+| after it                | the fence, or the step, says that both are                       |
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.target.changes import Changes, Lines, Writes
+from unshard.adapters.target.collisions import SAVEPOINT, Ledger, write_rows
+from unshard.adapters.target.deletes import delete_keys
+from unshard.adapters.target.fence import Fence, table_of
+from unshard.adapters.target.lines import values_of
+from unshard.adapters.target.load import Destination, Loaded, Mode
+from unshard.core.model import Shard
+from unshard.core.rowerrors import RowErrorState
+from unshard.errors.target import RowRefused
+
+MOST = 100
+"""More of one target in one transaction are no slips: the target stops."""
+OPEN, MENDED = RowErrorState.OPEN.value, RowErrorState.MENDED.value
+Key = tuple[bytes | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diverted:
+    """A row that was left out."""
+
+    destination: Destination
+    shard: Shard
+    error: RowRefused
+    is_known: bool
+    """The table may have an older version of it, of the same shard."""
+
+
+def write_or_divert(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[Loaded, bool, list[Diverted]]:
+    """Write rows, leaving out those that the target cannot take; raises RowRefused where that is not wanted."""
+    diverted: list[Diverted] = []
+    while True:
+        try:
+            loaded, collided = write_rows(connection, writes, ledger)
+            return loaded, collided, diverted
+        except RowRefused as error:
+            found = _found(writes, error) if writes.diverts and len(diverted) < MOST else None
+            if found is None:
+                raise
+            mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
+            writes, row = found
+            diverted.append(row)
+
+
+def record(connection: Connection, fence: Fence, changes: Changes, diverted: Sequence[Diverted]) -> None:
+    """Note what was left out, and that of what was left out before the keys have been changed again."""
+    if not changes.writes.diverts or not changes.key:
+        return
+    _mend(connection, fence, changes)
+    sql = (
+        f"INSERT INTO {table_of(fence, 'row_error')} (task, target_schema, target_table, digest, source, shard_schema,"  # noqa: S608
+        " shard_table, key_shown, column_name, words, row_json, `window`, state, times, first_at, last_at) VALUES"
+        f" ({', '.join(['%s'] * 13)}, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE source ="
+        " VALUES(source), shard_schema = VALUES(shard_schema), shard_table = VALUES(shard_table), column_name ="
+        " VALUES(column_name), words = VALUES(words), row_json = VALUES(row_json), `window` = VALUES(`window`),"
+        " state = VALUES(state), times = times + 1, last_at = VALUES(last_at)"
+    )
+    old = [
+        tuple(value or b"" for value in _key_of(row.destination, row.error.line)) for row in diverted if row.is_known
+    ]
+    delete_keys(connection, changes.table, changes.key, old)
+    for row in diverted:
+        error, shard = row.error, row.shard
+        mysql.query(connection, sql, (
+            fence.task, fence.target.schema, fence.target.name, _digest(_key_of(row.destination, error.line)),
+            shard.source, shard.table.schema, shard.table.name, error.key, error.column, error.words,
+            _as_json(row.destination, error.line), fence.window, OPEN,
+        ))  # fmt: skip
+
+
+def _found(writes: Writes, error: RowRefused) -> tuple[Writes, Diverted] | None:
+    """Return the writes without the row that was refused."""
+    for number, each in enumerate(writes.lines):
+        place = pc.index(each.lines, pa.scalar(error.line, each.lines.type)).as_py() if error.line else -1
+        if place >= 0 and each.patches is None and each.destination.key:
+            lines = [*writes.lines[:number], _without(each, place), *writes.lines[number + 1 :]]
+            kept = [one for one in lines if len(one.lines)]
+            return replace(writes, lines=kept), Diverted(
+                each.destination, each.shards[place], error, each.mode is Mode.REPLACE
+            )
+    return None
+
+
+def _without(each: Lines, place: int) -> Lines:
+    def cut(array: pa.Array) -> pa.Array:
+        return pa.concat_arrays([array.slice(0, place), array.slice(place + 1)])
+
+    shards = [*each.shards[:place], *each.shards[place + 1 :]]
+    order = None if each.order is None else cut(each.order)
+    return replace(each, lines=cut(each.lines), blank=cut(each.blank), shards=shards, order=order)
+
+
+def _mend(connection: Connection, fence: Fence, changes: Changes) -> None:
+    where = "task = %s AND target_schema = %s AND target_table = %s AND state = %s"
+    mine = fence.task, fence.target.schema, fence.target.name
+    table = table_of(fence, "row_error")
+    found = {row[0] for row in mysql.query(connection, f"SELECT digest FROM {table} WHERE {where}", (*mine, OPEN))}  # noqa: S608
+    if not found:
+        return
+    for digest in found & set(map(_digest, _keys(changes))):
+        sql = f"UPDATE {table} SET state = %s, last_at = UTC_TIMESTAMP(6) WHERE {where} AND digest = %s"  # noqa: S608
+        mysql.query(connection, sql, (MENDED, *mine, OPEN, digest))
+
+
+def _keys(changes: Changes) -> Iterator[Key]:
+    yield from (tuple(key) for key in changes.deletes)
+    for each in changes.writes.lines:
+        yield from (_key_of(each.destination, line) for line in each.lines.to_pylist())
+
+
+def _key_of(destination: Destination, line: bytes) -> Key:
+    values = dict(zip((column.name for column in destination.columns), values_of(line), strict=True))
+    return tuple(values.get(name) for name in destination.key)
+
+
+def _digest(key: Key) -> str:
+    text = json.dumps([None if value is None else value.hex() for value in key])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _as_json(destination: Destination, line: bytes) -> str:
+    pairs = zip(destination.columns, values_of(line), strict=True)
+    return json.dumps({column.name: _shown(value) for column, value in pairs}, ensure_ascii=False)
+
+
+def _shown(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"

@@ -1,0 +1,53 @@
+"""`unshard row-errors`: rows that a target could not take and that were put aside."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from unshard.cli.console import Answer, Console, table
+from unshard.config import load_task
+from unshard.core.numbers import amount
+from unshard.core.rowerrors import RowError, RowErrorState
+from unshard.units.orders import one_line
+from unshard.units.status import existing_meta
+
+HEADER = ("TARGET", "KEY", "COLUMN", "SHARD", "WINDOW", "STATE", "TIMES", "LAST", "ERROR")
+SHOWN = 1000
+
+
+def row_errors(options: Namespace, console: Console) -> Answer:
+    """List rows that were put aside, those that the target lacks first."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    with existing_meta(task) as meta:
+        found = meta.row_errors.all(SHOWN, only_open=not options.all) if meta else ()
+    is_open = [each for each in found if each.state is RowErrorState.OPEN]
+    document = {"task": task.name, "warnings": [*task.warnings], "row_errors": [_document(each) for each in found]}
+    lines = [*table(HEADER, map(_row, found))] if found else ["no row was put aside"]
+    if is_open:
+        lines.append(
+            "the target lacks these rows: correct them in their shards, or alter the target, then change them there"
+        )
+    return Answer(document, lines, 3 if is_open else 0)
+
+
+def _document(each: RowError) -> dict[str, Any]:
+    return {
+        "target": str(each.target),
+        "key": each.key,
+        "column": each.column,
+        "shard": str(each.shard),
+        "error": each.words,
+        "row": each.row,
+        "window": each.window,
+        "state": each.state,
+        "times": each.times,
+        "first_at": each.first_at.isoformat(),
+        "last_at": each.last_at.isoformat(),
+    }
+
+
+def _row(each: RowError) -> tuple[object, ...]:
+    last = f"{each.last_at:%Y-%m-%d %H:%M:%S}"
+    return (each.target, each.key, each.column, each.shard, each.window, each.state, amount(each.times), last,
+            one_line(each.words))  # fmt: skip
