@@ -16,6 +16,7 @@ from unshard.units.checksource import REPLICATION
 from unshard.units.checktarget import PRIVILEGES
 from unshard.units.precheck import precheck
 from unshard.units.run import Outcome, run
+from unshard.units.status import status
 from unshard.units.validate import validate
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
@@ -114,7 +115,10 @@ def test_a_whole_run_needs_no_more_than_the_documented_grants(world: World) -> N
     assert outcome.exit_code == 0
     assert world.compare("orders", "orders_1", "orders_2") == 4
     assert world.target.run(f"SELECT COUNT(*) FROM {world.schema}.extra") == [(1,)]
+    assert [(each.error, each.lag_bytes) for each in status(load_task(world.path))] == [(None, 0)] * 2
     with open_work(load_task(world.path)) as work:
+        stored = work.meta.prechecks.last()
+        assert stored and {item.place for item in stored.items} >= {"source s1", "source s2", "target"}
         assert [verdict.equal for verdict in validate(work)] == [True, True]
 
 
