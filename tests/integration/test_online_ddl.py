@@ -9,6 +9,8 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
 
 import pytest
+from pymysql.constants import ER
+from pymysql.err import OperationalError
 
 from tests.livetask import LiveTask, living
 from unshard.cli import main
@@ -60,11 +62,16 @@ def write_while(tool: Popen[str], task: LiveTask, shards: Sequence[tuple[str, in
 
 
 def write(task: LiveTask, source: str, number: int, step: int) -> None:
-    """Change rows of a shard, in the columns that it always has."""
+    """Change rows of a shard, in the columns that it always has; the locks of a tool may undo a change."""
     first = number * 100_000
-    run(task, source, f"INSERT INTO t_{number} (v) VALUES ('new {step}')",
-        f"UPDATE t_{number} SET v = 'step {step}' WHERE id = {first + step % 200}",
-        f"DELETE FROM t_{number} WHERE id = {first + step * 7 % 200}")  # fmt: skip
+    for change in (f"INSERT INTO t_{number} (v) VALUES ('new {step}')",
+                   f"UPDATE t_{number} SET v = 'step {step}' WHERE id = {first + step % 200}",
+                   f"DELETE FROM t_{number} WHERE id = {first + step * 7 % 200}"):  # fmt: skip
+        try:
+            run(task, source, change)
+        except OperationalError as error:
+            if error.args[0] not in (ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT):
+                raise
 
 
 @contextmanager

@@ -51,8 +51,8 @@ from unshard.errors.shardddl import ShardDdlRefused
 from unshard.units.effects import RENAMED_STEP, UNKNOWABLE, Routes, Shadow, Structures
 
 SWAPPED_STEP = (
-    "when all shards have it, replace it by what the target needs; for this shard alone, `replace --shard` with the"
-    " statement that the tool was given; or skip it"
+    "when all shards have it, replace it by what the target needs; for this shard alone, `unshard replace"
+    " --shard … --sql …` with the statement that the tool was given; or skip it"
 )
 BEGAN_BEFORE = "a tool had begun to change it online before the task was there, so its statement is not known"
 CHANGED_BESIDE = "what a tool ran on its shadow does not lead from its structure to that of the shadow"
