@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.netting import Op
 from unshard.core.reshape import Reshaping
 from unshard.core.rowfilter import RowFilter, unfit_expression
@@ -12,6 +12,7 @@ from unshard.units.rowevents import Filtering
 
 T = TableId("shop_1", "t_1")
 SHARD = Shard("s1", T)
+V = Column("v", "varchar", "varchar(9)", False, "utf8mb4", "utf8mb4_bin", None, "")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def batch(*rows: tuple[Op, str]) -> pa.RecordBatch:
 
 
 def left(rule: RowFilter, *batches: pa.RecordBatch) -> list[str]:
-    filtering = Filtering(Judge(), {"d": TableSchema((), (), "")})  # type: ignore[arg-type]
+    filtering = Filtering(Judge(), {"d": TableSchema((V,), (), "")})  # type: ignore[arg-type]
     kept = [filtering.passing(Reshaping(filters=(rule,)), SHARD, "d", each) for each in batches]
     return [f"{Op(op).name} {value.decode()}" for each in kept
             for op, value in zip(each["_op"].to_pylist(), each["v"].to_pylist(), strict=True)]  # fmt: skip
