@@ -20,9 +20,11 @@ from unshard.units.pulling import pull_source
 from unshard.units.run import run
 from unshard.units.sync import next_plan
 from unshard.units.work import open_work
+from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
+SECONDS = 120.0
 
 
 @pytest.fixture
@@ -174,7 +176,13 @@ def test_task_begins_at_a_gtid_or_at_a_time(
 
         upstream_server.run("FLUSH BINARY LOGS")
         ((file, _),) = upstream_server.run("SHOW BINARY LOGS")[-1:]
-        upstream_server.run(f"PURGE BINARY LOGS TO '{file}'")
+
+        def is_purged() -> bool:
+            """A file that a dump has just been read from may be in use for a moment more."""
+            upstream_server.run(f"PURGE BINARY LOGS TO '{file}'")
+            return len(upstream_server.run("SHOW BINARY LOGS")) == 1
+
+        await_true(is_purged, SECONDS, [upstream_server.program], "purged")
         with task.work() as work:
             life.remove(work, "me", "test", "")
         assert run_from(task, "2002-01-01") == ("US-7303",)

@@ -340,3 +340,25 @@ def test_person_who_leaves_it_changes_nothing(stage: Stage) -> None:
     told = event("Leave it as it is")
     assert asking(stage).execute_complete(stage.context(), told, until="") == "left as it is"
     assert stage.actions() == []
+
+
+def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from unshard_airflow.locks import WaitForShards
+    from unshard_airflow.operators import Handover, Precheck, Relay
+    from unshard_airflow.windows import Report
+
+    given = {"task_file": str(stage.file)}
+    wait = WaitForShards(task_id="wait_for_shards", timeout=0, **given)
+    orders.give(stage.meta, Force(stage.lock), by="me", via="test", reason="")
+    paused = browse(("GET", stage.at, {}), ("POST", f"{stage.at}/halt", {"reason": "the target moves"}))[-1]
+    assert "paused by olga (page)" in paused and "the target moves" in paused
+    assert wait.poke(stage.context()) is False, "its DDL is due, and not executed"
+    tasks = [kind(task_id="x", source="s1", **given) for kind in (Relay, Precheck, Handover)]
+    for each in (*tasks, Report(task_id="report", sources=["s1"], continuous=True, **given)):
+        with pytest.raises(AirflowSkipException, match="paused by olga"):
+            each.execute(stage.context())
+    browse(("GET", stage.at, {}), ("POST", f"{stage.at}/halt", {}))
+    assert wait.poke(stage.context())
+    assert [action for action, *_ in stage.actions()] == ["unlock", "pause", "resume"]

@@ -12,6 +12,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.meta.database import MetaDatabase
+from unshard.errors.source import ServerError
 
 
 def window_of(source: str) -> str:
@@ -41,7 +42,12 @@ class Presence:
         connection = mysql.connect(self._database.server, "target (meta tables)")
         with contextlib.closing(connection):
             mysql.query(connection, "SELECT GET_LOCK(%s, 0)", (self._name(place),))
-            yield
+            try:
+                yield
+            finally:
+                # A server takes its time to notice that a connection is closed, and a removal would wait for that.
+                with contextlib.suppress(ServerError):
+                    mysql.query(connection, "SELECT RELEASE_LOCK(%s)", (self._name(place),))
 
     def seen(self, places: Iterable[str]) -> tuple[str, ...]:
         """Return those of the places at which somebody is."""
