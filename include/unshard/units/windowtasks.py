@@ -2,7 +2,8 @@
 
 Stage 1 decodes binlog and reads held files, writes the rows that have to wait to Parquet, and sends the
 other changes on as runs. Stage 2 gets all runs of a target in one place and applies them in one fenced
-transaction. Between them nothing is trusted to exist twice or once: Spark may repeat a task of either.
+transaction. Between them nothing is trusted to exist twice or once: Spark may repeat a task of either,
+or the one task that is both in a small window.
 
 | dies                                    | what happens                                                      |
 |-----------------------------------------|-------------------------------------------------------------------|
