@@ -96,7 +96,7 @@ class Filtering:
         met: np.ndarray = batch.column(0).to_numpy() == op.value
         if expression and met.any():
             rows = batch.filter(pa.array(met))
-            columns = rows.columns[FIRST_COLUMN : FIRST_COLUMN + len(structure.written)]
+            columns = rows.columns[FIRST_COLUMN : rows.num_columns - is_sparse(rows)]
             met[met] = self._judge.true_for(rule, expression, structure, columns)
             return met
         return np.zeros(len(met), bool)
