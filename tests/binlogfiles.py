@@ -12,6 +12,7 @@ from unshard.binlog.decoder import Origin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, EventType, read_frame
 from unshard.binlog.rawrows import decode, extract
 from unshard.core.model import Column, Location, TableId, TableSchema
+from unshard.core.relaychain import Link, Links
 from unshard.core.segment import Segment
 
 FILES = Path(__file__).parent / "files"
@@ -36,6 +37,18 @@ class Memory:
 
     def abandon(self) -> None:
         self.data = bytearray()
+
+
+def links_of(segments: list[Segment], asked: list[str] | None = None) -> Links:
+    """Return segments as a store has them; `asked` gets the names of those whose indexes are read."""
+    stored = {segment.name: segment for segment in segments}
+
+    def read_index(link: Link) -> Segment:
+        if asked is not None:
+            asked.append(link.name)
+        return stored[link.name]
+
+    return Links((Link(s.name, s.begins, Location(s.file, s.end)) for s in stored.values()), read_index)
 
 
 def read(name: str) -> bytes:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.livetask import SEGMENT_BYTES, LiveTask, living
+from unshard.adapters import relay
 from unshard.core.pace import Pace, WindowLimits
+from unshard.errors.relay import SegmentDamaged
 from unshard.units import windowspark
 from unshard.units.sync import next_plan, run_window
 from unshard.units.work import Work
@@ -96,3 +98,21 @@ def test_a_window_that_has_begun_keeps_its_size(task: LiveTask) -> None:
     report = run_window(small, "s1")
     assert (report.begins, report.ends) == (plan.begins, plan.ends)
     assert small.meta.windows.paces("s1") == (Pace(BYTES, 100, HOUR),), "how long it took, nobody knows"
+
+
+def test_a_window_reads_no_index_of_a_segment_behind_it(task: LiveTask) -> None:
+    """Damaged ones far behind it disturb neither its plan nor what it removes: they are not opened."""
+    backlog(task, 1000)
+    store = task.work().store
+    assert task.window("s1").more
+    ends = next_plan(task.work(), "s1").ends
+    behind = [link for link in store.links("s1").all if link.begins > ends]
+    assert len(behind) > 200
+    for link in behind[1:]:  # whether the first one has room is in its index
+        (store.folder / "s1" / link.name).with_suffix(relay.INDEX).write_text("damaged")
+    relay._read_index.cache_clear()
+    report = task.window("s1")
+    assert report.moved and report.more and report.ends == ends
+    assert [link for link in store.links("s1").all if link.ends <= report.begins] == []
+    with pytest.raises(SegmentDamaged):
+        store.segments("s1")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.binlogfiles import Memory, events_of, head_of, with_events
+from tests.binlogfiles import Memory, events_of, head_of, links_of, with_events
 from tests.unit.test_binlog_mysql_events import TABLE, VC, XID, payload, query, rows
 from tests.unit.test_binlog_mysql_events import gtid as gtid_of
 from unshard.binlog.cutter import Cutter
@@ -16,7 +16,6 @@ from unshard.binlog.decoder import Origin, decode_range
 from unshard.binlog.events import MAGIC, EventType
 from unshard.binlog.rawrows import decode, extract
 from unshard.core.model import Location, TableId
-from unshard.core.relaychain import ending_at, unneeded
 from unshard.core.segment import Segment
 from unshard.errors.relay import PreparedUnseen, UnsupportedEvent
 
@@ -90,6 +89,13 @@ class History:
                 self.events += [gtid(), *inner[:3], *back, *inner[3:]]
 
 
+def unneeded(segments: list[Segment], before: Location) -> list[Segment]:
+    """Ask everything that stays what it needs."""
+    kept = [s for s in segments if s.ends > before or (s.ends == before and (s.open or s.finished))]
+    named = frozenset[str]().union(*(segment.needs for segment in kept))
+    return [segment for segment in segments if segment not in kept and segment.name not in named]
+
+
 KINDS = ("plain", "one phase", "prepare", "compressed", "commit", "rollback", "statement", "undone")
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 3), st.integers(1, 2)), max_size=25)
 
@@ -100,7 +106,9 @@ def relayed(data: bytes, segment_bytes: int, stops: list[int]) -> tuple[dict[str
     sink, stored = Memory(), []
     location = Location(FILE, len(MAGIC))
     for stop in [*stops, len(events)]:
-        cutter = Cutter("s1", location, sink, segment_bytes, ending_at([s for s, _ in sink.segments], location))
+        cutter = Cutter(
+            "s1", location, sink, segment_bytes, links_of([s for s, _ in sink.segments]).ending_at(location)
+        )
         position = len(MAGIC)
         cutter._describe(events[0], "")
         for event in events[:stop]:
@@ -139,8 +147,9 @@ def test_rows_count_once_where_they_are_committed(steps, segment_bytes, stops):
     assert sorted(counted(files, segments)) == sorted(history.expected)
     if segments:
         assert {one.xid for one in segments[-1].open} == {xid(name).decode() for name in history.prepared}
-        gone = {segment.name for segment in unneeded(segments, segments[-1].begins)}
-        assert not gone & {one.segment for one in segments[-1].open}
+        for at in segments:
+            gone = {link.name for link in links_of(segments).unneeded(at.begins)}
+            assert gone == {one.name for one in unneeded(segments, at.begins)}
 
 
 def test_a_transaction_that_is_committed_twice_by_a_crashed_server():

@@ -28,7 +28,7 @@ from unshard.binlog.decoder import Origin
 from unshard.binlog.events import HEADER, MAGIC, Format, read_format, read_frame
 from unshard.core import codec
 from unshard.core.model import Location, TableId
-from unshard.core.relaychain import unneeded
+from unshard.core.relaychain import Link, Links
 from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged
 
@@ -59,6 +59,18 @@ class RelayStore:
         found = (_read_index(str(self._of(source) / name), inode) for name, inode in names.items()
                  if name.endswith(INDEX) and name.removesuffix(INDEX) + SEGMENT in names)  # fmt: skip
         return tuple(sorted(found, key=lambda segment: (segment.begins.order, segment.ends.order)))
+
+    def links(self, source: str) -> Links:
+        """Return the stored segments of a source by their names, whose indexes are read when they are needed."""
+        names, folder = self._names(source), self._of(source)
+        found = [_link(folder / name) for name in names
+                 if name.endswith(SEGMENT) and name.removesuffix(SEGMENT) + INDEX in names]  # fmt: skip
+
+        def read(link: Link) -> Segment:
+            index = link.name.removesuffix(SEGMENT) + INDEX
+            return _read_index(str(folder / index), names[index])
+
+        return Links(found, read)
 
     def path(self, segment: Segment) -> Path:
         """Return where the segment's bytes are."""
@@ -96,14 +108,14 @@ class RelayStore:
 
     def purge(self, source: str, before: Location) -> int:
         """Remove the segments that nothing from a location on needs; return how many."""
-        return self._remove(unneeded(self.segments(source), before))
+        return self._remove(source, self.links(source).unneeded(before))
 
     def forget(self, source: str) -> int:
         """Remove all segments of a source, before it is begun anew; return how many."""
-        return self._remove(self.segments(source))
+        return self._remove(source, self.links(source).all)
 
-    def _remove(self, segments: Iterable[Segment]) -> int:
-        gone = [self.path(segment) for segment in segments]
+    def _remove(self, source: str, links: Iterable[Link]) -> int:
+        gone = [self._of(source) / link.name for link in links]
         for path in gone:
             path.with_suffix(INDEX).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
@@ -231,8 +243,16 @@ def _description(file: BinaryIO, path: Path) -> tuple[Format, int]:
 
 def _named(name: str) -> tuple[str, int]:
     """Split a segment's name into binlog file and start."""
-    file, _, positions = name.removesuffix(SEGMENT).rpartition(".")
-    return file, int(positions.partition("-")[0])
+    begins = _link(Path(name)).begins
+    return begins.file, begins.position
+
+
+def _link(path: Path) -> Link:
+    file, _, positions = path.name.removesuffix(SEGMENT).rpartition(".")
+    start, _, end = positions.partition("-")
+    if not (start.isdecimal() and end.isdecimal()):
+        raise SegmentDamaged(str(path), "its name is not that of a segment")
+    return Link(path.name, Location(file, int(start)), Location(file, int(end)))
 
 
 def _to_json(segment: Segment) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from unshard.core.ddllock import LockState
 from unshard.core.ddlorders import Kind, Place
 from unshard.core.model import Location
 from unshard.core.orders import Given, Order, Replace, Skip
-from unshard.core.relaychain import longest_run
 from unshard.core.segment import Segment
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlUnreadable
@@ -167,7 +166,7 @@ def _segment(work: Work, place: Place) -> Segment | None:
     checkpoint = work.meta.checkpoints.get(place.source)
     assert checkpoint is not None
     history = checkpoint.gtid
-    for segment in longest_run(work.store.segments(place.source), checkpoint.location):
+    for segment in work.store.links(place.source).run(checkpoint.location):
         if place.is_in(segment, history):
             return segment
         history = segment.gtid

@@ -24,7 +24,7 @@ from unshard.binlog.events import MAGIC
 from unshard.binlog.runcutter import RunCutter
 from unshard.core.gtidset import History
 from unshard.core.model import Location, Server
-from unshard.core.relaychain import dump_start, ending_at, longest_run
+from unshard.core.relaychain import Links, dump_start
 from unshard.core.segment import Segment
 from unshard.errors import UnshardError
 from unshard.errors.relay import (
@@ -98,13 +98,12 @@ def pull(source: str, server: Server, store: RelayStore, begins: Location,
         stop = min(options.get("until") or end, end)
         if resumes >= stop:
             return RelayReport(resumes, resumes, end, 0, 0, found.identity)
-        return _Pull(source, store, store.segments(source), stop, options).run(connection, resumes, found)
+        return _Pull(source, store, store.links(source), stop, options).run(connection, resumes, found)
 
 
 def stored_end(store: RelayStore, source: str, begins: Location) -> Location:
     """Return how far what is stored goes on from a location without a gap."""
-    run = longest_run(store.segments(source), begins)
-    return run[-1].ends if run else begins
+    return store.links(source).end(begins)
 
 
 def _check_succession(source: str, resumes: Location, found: upstream.Upstream, options: PullOptions) -> None:
@@ -117,7 +116,7 @@ def _check_succession(source: str, resumes: Location, found: upstream.Upstream, 
 
 def _switch(server: Server, source: str, store: RelayStore, resumes: Location, options: PullOptions) -> Location:
     """Store where the binlog goes on in another server's files, as an empty segment that leads there."""
-    before = ending_at(store.segments(source), resumes)
+    before = store.links(source).ending_at(resumes)
     history = before.gtid if before else options.get("gtid", "")
     if not history:
         raise SourceReplaced(source, options.get("identity") or "", "a server that must prove its history by GTIDs")
@@ -147,7 +146,7 @@ class _Pull:
 
     source: str
     store: RelayStore
-    stored: tuple[Segment, ...]
+    stored: Links
     stop: Location
     options: PullOptions
 
@@ -160,7 +159,7 @@ class _Pull:
         self.store.clean(self.source)
         writer = self.store.writer(self.source)
         size = self.options.get("segment_bytes", SEGMENT_BYTES)
-        before = ending_at(self.stored, resumes)
+        before = self.stored.ending_at(resumes)
         cutter = RunCutter(self.source, resumes, writer, size, before)
         if before is None:
             cutter.history = History(self.options.get("gtid", ""))
@@ -176,7 +175,7 @@ class _Pull:
         """Feed events to the cutter until the stop; what the server ends too early is an error."""
         known = self._known_file(cutter.location)
         try:
-            start = dump_start(self.stored, cutter.location)
+            start = dump_start(self.stored.all, cutter.location)
             cutter.read_again_from(start.position)
             for run in binlogstream.dump(connection, self.source, start, _replica_id(self.options)):
                 for size in cutter.read(run, self.stop):
@@ -196,7 +195,7 @@ class _Pull:
 
     def _known_file(self, location: Location) -> str:
         """Return the fingerprint of the binlog file that is gone on with, if a part of it is stored."""
-        last = ending_at(self.stored, location)
+        last = self.stored.ending_at(location)
         return self.store.described(last).fingerprint if last and last.file == location.file else ""
 
     def _compare_file(self, known: str, cutter: RunCutter) -> str:

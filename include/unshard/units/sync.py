@@ -28,7 +28,6 @@ from unshard.core.netting import Collisions
 from unshard.core.pace import Pace, next_bytes, remembered
 from unshard.core.planning import PlanRules, named_by, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase
-from unshard.core.relaychain import chain
 from unshard.core.rowerrors import RowErrors
 from unshard.core.stops import Stop
 from unshard.core.window import HeldFile, Plan, QueueEntry
@@ -160,7 +159,7 @@ def next_plan(work: Work, source: str) -> Plan:
         online=online_ddl(work, instance),
     )
     settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
-    found = chain(work.store.segments(source), checkpoint.location)
+    found = work.store.links(source).following(checkpoint.location)
     segments = in_context(work, source, checkpoint.location, within_window(found, rules))
     shards = work.meta.structures.nearby(source, named_by(segments, rules.ghosts))
     return plan_window(source, checkpoint.window + 1, checkpoint.location, segments, shards, rules)
@@ -284,7 +283,7 @@ def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: fl
 
 
 def _more(work: Work, source: str, ends: Location) -> bool:
-    if chain(work.store.segments(source), ends):
+    if work.store.links(source).has_more(ends):
         return True
     stopped = {stop.target for stop in work.meta.stops.all(source)}
     target_of = work.task.instance(source).routing.target_of
