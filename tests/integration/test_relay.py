@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -25,6 +27,7 @@ from unshard.errors import UnshardError
 from unshard.errors.relay import (
     DamagedEvent,
     RelayGap,
+    RelayUnwritable,
     SegmentDamaged,
 )
 from unshard.units.relay import pull
@@ -285,6 +288,37 @@ def test_a_lost_segment_is_pulled_again(upstream_server, tmp_path):
     os.truncate(store.path(rows), 300)
     with pytest.raises(SegmentDamaged):
         store.read(SOURCE, rows.name, rows.ranges[0].start, rows.ranges[0].end)
+
+
+@contextlib.contextmanager
+def room(size: int) -> Iterator[None]:
+    """Let no file become larger, as if the disk were full there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_whole_segments_and_is_gone_on_from(upstream_server, tmp_path):
+    for _ in range(12):
+        fill(upstream_server, 300, 90)
+        upstream_server.run("CREATE TABLE IF NOT EXISTS d.k(id int)")
+    fill(upstream_server, 30000, 90)
+    stored = []
+    for size in (1, 250, 700, 30_000, 1_500_000):
+        store = RelayStore(tmp_path / str(size))
+        with room(size), pytest.raises(RelayUnwritable, match="free space") as caught:
+            pull(SOURCE, upstream_server.server, store, FIRST, segment_bytes=40_000)
+        assert caught.value.transient and "too large" in caught.value.words
+        assert not [path for path in (tmp_path / str(size) / SOURCE).iterdir() if path.name.startswith(TEMPORARY)]
+        stored.append(len(store.segments(SOURCE)))
+        if stored[-1]:
+            assert_equal_to_server(upstream_server, store)
+        pull(SOURCE, upstream_server.server, store, FIRST, segment_bytes=40_000)
+        assert assert_equal_to_server(upstream_server, store)[-1].ends == end_of(upstream_server)
+    assert stored == sorted(stored) and stored[0] == 0 < stored[-1]
 
 
 def test_statements_carry_their_session(upstream_server, tmp_path):

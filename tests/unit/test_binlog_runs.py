@@ -51,7 +51,7 @@ def stream_of(events: list[bytes], end: bytes = EOF) -> bytes:
 
 @dataclass
 class Wire:
-    """Gives bytes out in chunks; `more` says after which of them others are there at once."""
+    """Gives bytes out in chunks; `more` says after which of them others, or the end, are there at once."""
 
     data: bytes
     chunks: list[tuple[int, bool]]
@@ -68,7 +68,7 @@ class Wire:
         return len(part)
 
     def packets(self, buffer_bytes: int = 1 << 12) -> Packets:
-        return Packets(self.receive, lambda: self.more and self.at < len(self.data), buffer_bytes)
+        return Packets(self.receive, lambda: self.more, buffer_bytes)
 
 
 CHUNKS = st.lists(st.tuples(st.integers(1, 3000), st.booleans()), min_size=1, max_size=20)
@@ -86,9 +86,10 @@ def test_events_come_whole_in_any_chunks(name: str, chunks: list[tuple[int, bool
 @pytest.mark.parametrize("size", [FULL_PACKET - 2, FULL_PACKET - 1, FULL_PACKET, 2 * FULL_PACKET - 1, 2 * FULL_PACKET])
 def test_an_event_that_takes_several_packets(size: int) -> None:
     events = [b"first", bytes(range(256)) * (size // 256) + b"x" * (size % 256), b"last"]
-    packets = Wire(stream_of(events), [(5 << 20, False), (1 << 20, True), (77, False)]).packets(1 << 20)
-    assert [one for run in packets.runs() for one in run.events()] == events
-    assert len(packets._buffer) == 1 << 20
+    for chunks in ([(5 << 20, False), (1 << 20, True), (77, False)], [(64 << 20, True)]):
+        packets = Wire(stream_of(events), chunks).packets(1 << 20)
+        assert [one for run in packets.runs() for one in run.events()] == events
+        assert len(packets._buffer) == 1 << 20 and packets.last == EOF
 
 
 @pytest.mark.parametrize("end", [b"\xff\xd4\x04#HY000words", b"\xfe" + bytes(20), b"\7"])

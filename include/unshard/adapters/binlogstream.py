@@ -107,14 +107,14 @@ def _command(connection: Connection, payload: bytes) -> None:
 
 
 def _packets(connection: Any) -> Packets:
-    """The driver's buffer may hold the first bytes already; what is larger than it passes it by."""
-    sock, file = connection._sock, connection._rfile
+    """Read beside the driver's buffer, which is empty: nothing comes before it is asked for."""
+    sock = connection._sock
 
     def has_more() -> bool:
         is_open_record = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
         return is_open_record or bool(select.select((sock,), (), (), 0)[0])
 
-    return Packets(file.readinto1, has_more)
+    return Packets(sock.recv_into, has_more)
 
 
 def _end(packet: bytes, source: str, location: Location) -> None:

@@ -97,7 +97,8 @@ class RelayStore:
     def writer(self, source: str) -> "SegmentWriter":
         """Return what stores new segments of a source."""
         folder = self._of(source)
-        folder.mkdir(parents=True, exist_ok=True)
+        with _writable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         return SegmentWriter(folder)
 
     def clean(self, source: str) -> None:
@@ -143,20 +144,18 @@ class SegmentWriter:
 
     def begin(self, prefix: bytes) -> None:
         """Start a temporary file."""
-        with self._writable():
+        with _writable(self.folder):
             self._path, self._file = _temporary(self.folder)
             self._file.write(prefix)
 
     def write(self, events: bytes | memoryview) -> None:
         """Append to it."""
-        try:
+        with _writable(self.folder):
             self._opened.write(events)
-        except OSError as error:
-            raise RelayUnwritable(str(self.folder), str(error)) from error
 
     def finish(self, segment: Segment, length: int) -> None:
         """Make it durable under its own name, then its index."""
-        with self._writable():
+        with _writable(self.folder):
             self._opened.flush()
             self._opened.truncate(length)
             self._publish(segment.name)
@@ -170,15 +169,10 @@ class SegmentWriter:
         """Remove the temporary file, if there is one."""
         if self._file is not None:
             self._path.unlink(missing_ok=True)
-            self._file.close()
+            # Closing would write what a full disk has not taken.
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
-
-    @contextlib.contextmanager
-    def _writable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise RelayUnwritable(str(self.folder), str(error)) from error
 
     @property
     def _opened(self) -> BinaryIO:
@@ -193,6 +187,14 @@ class SegmentWriter:
         file.close()
         self._file = None
         _sync(self.folder)
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RelayUnwritable(str(folder), str(error)) from error
 
 
 def _temporary(folder: Path) -> tuple[Path, BinaryIO]:

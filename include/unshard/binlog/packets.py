@@ -36,8 +36,9 @@ class Packets:
     def runs(self) -> Iterator[Run]:
         """Yield the events up to the packet that ends the dump; EOFError if none does."""
         while not self.last:
-            self._fill()
             starts, end = self._whole()
+            if not end:
+                self._fill()
             if starts:
                 run, behind = _opened(self._buffer, starts, end)
                 if len(run):
@@ -47,7 +48,8 @@ class Packets:
                 self.last = behind or b""
             elif end:
                 yield from self._large(end)
-            self._drop(end)
+            if end:
+                self._drop(end)
 
     def _fill(self) -> None:
         """Read what has come, at least something."""
