@@ -1,14 +1,15 @@
 """The meta tables on a real server: migrations, windows with epochs, shards, locks."""
 
+import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from unshard.adapters.meta import Meta, tables
-from unshard.adapters.meta.database import _engine
+from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
 from unshard.core.ddllock import Outcome, Settlement
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
@@ -93,6 +94,28 @@ def synced(meta: Meta) -> Meta:
 
 def fence(target: MariaDb, meta: Meta, source: str = "s1") -> list[tuple[object, ...]]:
     return target.run(f"SELECT `window`, epoch FROM {meta.schema}.fence WHERE task = 'orders' AND source = '{source}'")
+
+
+def connection_of(database: MetaDatabase) -> int:
+    with database.transaction() as connection:
+        return int(connection.scalar(text("SELECT CONNECTION_ID()")))
+
+
+def test_a_connection_is_kept_replaced_when_it_is_gone_and_not_shared_with_a_fork(meta: Meta, target: MariaDb) -> None:
+    database = MetaDatabase(target.server, meta.schema, "orders")
+    first = connection_of(database)
+    assert connection_of(database) == first
+    fork = multiprocessing.get_context("fork")
+    said = fork.SimpleQueue()
+    child = fork.Process(target=lambda: said.put(connection_of(database)))
+    child.start()
+    forked = said.get()
+    child.join()
+    assert forked != first
+    assert connection_of(database) == first
+    target.run(f"KILL {first}")
+    assert connection_of(database) not in (first, forked)
+    database.close()
 
 
 def test_tables_are_what_the_migrations_make(meta: Meta, target: MariaDb) -> None:

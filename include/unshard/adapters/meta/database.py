@@ -1,10 +1,12 @@
 """The connection to the meta schema: transactions, coded errors, migrations.
 
-No connection is kept open between transactions, so that the value survives fork (Airflow) and may be
-used by several threads. READ COMMITTED everywhere: what must not move is locked by name.
+A window is some twenty short transactions, so connections stay open between them, each tried before it is
+used again. A forked process (Airflow) leaves those of its parent alone. READ COMMITTED everywhere: what must
+not move is locked by name.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +15,7 @@ from typing import Any, cast
 import pymysql
 from pymysql.connections import Connection as DriverConnection
 from pymysql.constants import CLIENT
-from sqlalchemy import Connection, Engine, NullPool, create_engine, func, insert, select, text
+from sqlalchemy import Connection, Engine, NullPool, Pool, QueuePool, create_engine, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from unshard.adapters import mysql
@@ -25,6 +27,8 @@ from unshard.errors.meta import MetaMissing, MetaTooNew, MigrationBusy
 
 SESSION = "SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 MIGRATION_SECONDS = 60
+KEPT_CONNECTIONS = 2
+NO_LIMIT = -1
 UNKNOWN_DATABASE, NO_SUCH_TABLE = 1049, 1146
 
 
@@ -43,18 +47,19 @@ class MetaDatabase:
 
     def __init__(self, server: Server, schema: str, task: str) -> None:
         self.server, self.schema, self.task = server, schema, task
-        self._engine = _engine(server, schema)
+        self._process = os.getpid()
+        self._engine = _kept(server, schema)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Give a transaction that is committed at the end of the block, rolled back on any error."""
-        with self._coded(), self._engine.begin() as connection:
+        with self._coded(), self._own_engine().begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Give a transaction whose queries all see one moment, for reading only."""
-        with self._coded(), self._engine.connect() as connection:
+        with self._coded(), self._own_engine().connect() as connection:
             with connection.execution_options(isolation_level="REPEATABLE READ").begin():
                 yield connection
 
@@ -64,8 +69,15 @@ class MetaDatabase:
             return connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
 
     def close(self) -> None:
-        """Nothing stays open between transactions; kept so that callers need not know."""
-        self._engine.dispose()
+        """Close the connections that were kept; another transaction opens new ones."""
+        self._own_engine().dispose()
+
+    def _own_engine(self) -> Engine:
+        """Return the engine without the connections of another process, which go on being that one's."""
+        if self._process != os.getpid():
+            self._engine.dispose(close=False)
+            self._process = os.getpid()
+        return self._engine
 
     def migrate(self) -> None:
         """Create the schema and bring its tables to this version; may run in several processes at once."""
@@ -126,10 +138,16 @@ class MetaDatabase:
         return mysql.coded(cause, cast(DriverConnection, place), str(error.statement or "connect"))
 
 
-def _engine(server: Server, schema: str | None) -> Engine:
+def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool, **pool: Any) -> Engine:
     # An UPDATE counts the rows that it finds, also those that it leaves as they are: conditions rely on it.
     connect = partial(_connection, server, schema)
-    return create_engine("mysql+pymysql://", creator=connect, poolclass=NullPool, isolation_level="READ COMMITTED")
+    level = "READ COMMITTED"
+    return create_engine("mysql+pymysql://", creator=connect, isolation_level=level, poolclass=poolclass, **pool)
+
+
+def _kept(server: Server, schema: str) -> Engine:
+    kept = {"pool_size": KEPT_CONNECTIONS, "max_overflow": NO_LIMIT, "pool_pre_ping": True}
+    return _engine(server, schema, QueuePool, **kept)
 
 
 def _connection(server: Server, schema: str | None) -> DriverConnection:
