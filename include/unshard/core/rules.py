@@ -4,6 +4,7 @@
 |------------------------------------------------------|---------------------------------------------------------|
 | send a shard to another target                       | refused: its rows are in the old one                    |
 | map or extract other values of a shard               | refused: its rows in the target have the old ones       |
+| follow a DDL that renames a mapped column            | taken at once: the values are mapped as before          |
 | leave a shard out                                    | it leaves its group; its rows in the target stay        |
 | leave out other rows or DDL of a shard               | from the checkpoint on                                  |
 | take a table that exists                             | it is loaded by itself, and joins its group             |
@@ -12,13 +13,13 @@ While a DDL of a group that is concerned waits, or rows of it are held, nothing 
 and the DDL were queued, by the old rules.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from unshard.core.eventfilter import EventFilter, EventRule
 from unshard.core.filters import BlockAllowList
-from unshard.core.mapping import MappingRule
-from unshard.core.model import TableId
+from unshard.core.mapping import Mapped, MappingRule
+from unshard.core.model import TableId, TableSchema
 from unshard.core.reshape import Reshaping
 from unshard.core.routing import RouteRule, Routing
 from unshard.core.rowfilter import RowFilter
@@ -74,8 +75,8 @@ class Revision:
         return (*out, *(f"other changes of {state.shard} are left out" for state in self.filtered))
 
 
-def revise(old: Routing, new: Routing, shards: Iterable[ShardState]) -> Revision:
-    """Compare what two routings of a source say about its shards."""
+def revise(old: Routing, new: Routing, shards: Iterable[ShardState], schemas: Mapping[str, TableSchema]) -> Revision:
+    """Compare what two routings of a source say about its shards, whose structures are given by their digests."""
     moved, reshaped, out, filtered = [], [], [], []
     for state in shards:
         table = state.shard.table
@@ -88,11 +89,32 @@ def revise(old: Routing, new: Routing, shards: Iterable[ShardState]) -> Revision
         before, after = old.reshaping(table), new.reshaping(table)
         if target != state.target:
             moved.append((state, target))
+        elif _follows_rename(before, after, schemas.get(state.structure)):
+            continue
         elif _by_name(before) != _by_name(after):
             reshaped.append(state)
         elif before != after or old.events != new.events:
             filtered.append(state)
     return Revision(tuple(moved), tuple(reshaped), tuple(out), tuple(filtered))
+
+
+def _follows_rename(before: Reshaping, after: Reshaping, schema: TableSchema | None) -> bool:
+    """Whether only names of mapped columns differ, and the shard does not have both: then one became the other.
+
+    Rows of a shard without the new one are refused when they come (MappedColumnMissing).
+    """
+    if len(before.mapped) != len(after.mapped) or replace(before, mapped=()) != replace(after, mapped=()):
+        return False
+    there = {column.name.lower() for column in schema.columns} if schema else set()
+    pairs = [(one, two) for one, two in zip(before.mapped, after.mapped, strict=True) if one.column != two.column]
+    alike = all(_of_column(one, "") == _of_column(two, "") for one, two in pairs)
+    names = [name for one, two in pairs for name in ((one.source, two.source), (one.column, two.column))]
+    return bool(pairs) and alike and not any(
+        old.lower() != new.lower() and {old.lower(), new.lower()} <= there for old, new in names)  # fmt: skip
+
+
+def _of_column(mapped: Mapped, name: str) -> Mapped:
+    return replace(mapped, rule="", source=name, column=name)
 
 
 def _by_name(reshaping: Reshaping) -> tuple[object, ...]:

@@ -87,7 +87,8 @@ def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
     unfinished = _unfinished(work, source)
     own = [s for s in all_shards if s.shard.source == source and not s.has_left and s.shard not in unfinished]
     old = routing_of(work.meta.rules.get(source), instance.routing)
-    revision = revise(old, instance.routing, own)
+    schemas = work.structures({state.structure for state in own if state.structure})
+    revision = revise(old, instance.routing, own, schemas)
     if revision.spoiled:
         raise RulesSpoilRows(source, _some(revision.spoiled))
     new = _newcomers(work, instance, {state.shard for state in own}, unfinished)
