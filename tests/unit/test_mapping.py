@@ -7,6 +7,9 @@ from unshard.core.mapping import Affix, MappingRule, Partition, PartitionId, map
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.pattern import compile_pattern
 from unshard.core.reshape import Reshaping, seen
+from unshard.core.routing import Routing
+from unshard.core.rules import revise
+from unshard.core.window import ShardState
 from unshard.errors import UnshardError
 from unshard.units.conversion import conversion, convert, with_bits
 
@@ -209,3 +212,24 @@ def test_the_rows_that_are_compared_are_mapped_too() -> None:
     assert found.rows.startswith(f"(SELECT (CAST(`id` AS DECIMAL(65,0)) + {high}) AS `id`, CONVERT(CAST(")
     assert [c.column_type for c in found.structure.columns[:2]] == ["bigint(20)", "varchar(20)"]
     assert found.structure.column("ref").nullable
+
+
+@pytest.mark.parametrize(
+    ("other", "columns", "spoils"),
+    [
+        (rule(FULL, source="nr", column="nr"), ("id", "v"), False),
+        (rule(FULL, source="nr", column="nr"), ("nr", "v"), False),
+        (rule(FULL, source="nr", column="nr"), ("id", "nr"), True),
+        (rule(FULL, source="id", column="v"), ("id", "v"), True),
+        (rule(Partition(2, "shop", "orders", "_"), source="nr", column="nr"), ("nr", "v"), True),
+        (rule(FULL, name="called_otherwise"), ("id", "v"), False),
+    ],
+)
+def test_rows_stay_what_they_are_only_if_a_rule_follows_a_rename(
+    other: MappingRule, columns: tuple[str, ...], spoils: bool
+) -> None:
+    shard = Shard("s1", table("shop_1.orders_1"))
+    structure = schema(*(column(name, "int(11)") for name in columns), key=columns[0])
+    state = ShardState(shard, shard.table, structure.digest, None, (), 0, ())
+    old, new = (Routing(source="s1", mappings=(mapping,)) for mapping in (rule(FULL), other))
+    assert bool(revise(old, new, [state], {structure.digest: structure}).spoiled) is spoils
