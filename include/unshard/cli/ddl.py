@@ -97,7 +97,8 @@ def _row(each: OrderRecord) -> tuple[object, ...]:
     order, state = each.order, str(each.state)
     if each.state is OrderState.USED:
         state = f"used by window {each.window}"
-    what = " ; ".join((order.kind.value, *map(one_line, order.statements)))
+    statements = "; ".join(map(one_line, order.statements))
+    what = f"{order.kind.value}: {statements}" if statements else order.kind.value
     given = f"{each.given_at:%Y-%m-%d %H:%M:%S}"
     return (order.number, order.place.source, order.place.at or order.place.gtid, what, state, each.who, given,
             one_line(each.text) or "-")  # fmt: skip
