@@ -8,12 +8,12 @@ from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
-from unshard.adapters.meta.orders import recorded
+from unshard.adapters.meta.orders import record
 from unshard.core.halt import Halt, HaltKind
 from unshard.core.orders import Given
 from unshard.errors.life import TaskHalted
 
-H, A = tables.halt, tables.operator_action
+H = tables.halt
 WHOLE_TASK = ""
 """In the place of a lock in the record of orders."""
 RESUME = "resume"
@@ -66,7 +66,7 @@ class Halts:
             self._record(connection, order)
 
     def _record(self, connection: Connection, order: Given) -> None:
-        connection.execute(insert(A).values({"task": self._task, "lock_id": WHOLE_TASK, **recorded(order)}))
+        record(connection, self._task, WHOLE_TASK, order)
 
 
 def halted(connection: Connection, task: str) -> Halt | None:
