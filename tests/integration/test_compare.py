@@ -5,9 +5,10 @@ import contextlib
 import pytest
 
 from unshard.adapters import mysql, structures
-from unshard.core.checksum import KeyRange, compare_structures
+from unshard.core.checksum import compare_structures
 from unshard.core.differences import Kind
 from unshard.core.extract import Extracted
+from unshard.core.keyrange import KeyRange
 from unshard.core.model import TableId
 from unshard.core.reshape import Reshaping
 from unshard.units.compare import Place, Sessions, TableCheck, compare_range, ranges, reshaped_place

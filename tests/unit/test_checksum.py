@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from unshard.core.checksum import (
     Comparison,
-    KeyRange,
     Reason,
     compare_structures,
-    condition,
     row_text,
 )
 from unshard.core.differences import Kind, explain
+from unshard.core.keyrange import KeyRange, condition
 from unshard.core.model import Column, Index, TableSchema
 from unshard.errors.source import UnknownColumnType
 

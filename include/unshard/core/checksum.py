@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unshard.core.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEXTS, literal
+from unshard.core.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEXTS
 from unshard.core.model import Column, TableSchema
 from unshard.core.quoting import identifier
 from unshard.errors.source import UnknownColumnType
@@ -100,14 +100,6 @@ class Comparison:
     """Whether all places order the key alike, so that ranges of it mean the same rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """Rows with lower < key <= upper; None leaves that side open."""
-
-    lower: tuple[bytes, ...] | None = None
-    upper: tuple[bytes, ...] | None = None
-
-
 def compare_structures(places: Mapping[str, TableSchema]) -> Comparison:
     """Decide how the tables are compared; `places` are the shards by name and the target as `target`."""
     names: dict[str, str] = {}
@@ -141,16 +133,6 @@ def checksum(hashed: str) -> str:
     return f"COUNT(*), COALESCE(SUM(CAST(CONV(LEFT({hashed}, 16), 16, 10) AS UNSIGNED)), 0)"
 
 
-def condition(columns: Sequence[Column], span: KeyRange) -> str:
-    """Return the WHERE condition of a range, in a form that servers answer from the index."""
-    parts = []
-    if span.lower is not None:
-        parts.append(_beyond(columns, span.lower, ">", ">"))
-    if span.upper is not None:
-        parts.append(_beyond(columns, span.upper, "<", "<="))
-    return " AND ".join(parts) or "TRUE"
-
-
 def shown(form: Form, column: Column) -> str:
     """Return the SQL expression for a value as people read it: text, bytes as 0x…"""
     if _family(column) is Family.BYTES:
@@ -162,16 +144,6 @@ def _readable(form: Form, column: Column) -> str:
     if _family(column) is Family.TEXT:
         return f"CONVERT({identifier(column.name)} USING utf8mb4)"
     return f"CAST({_value(form, column)} AS CHAR)"
-
-
-def _beyond(columns: Sequence[Column], values: Sequence[bytes], strict: str, last: str) -> str:
-    """`(a > 1 OR (a = 1 AND b > 2))`: row constructors would be right too, but not use the index."""
-    column, value = columns[0], values[0]
-    name, text = identifier(column.name), literal(column, value)
-    if len(columns) == 1:
-        return f"{name} {last} {text}"
-    rest = _beyond(columns[1:], values[1:], strict, last)
-    return f"({name} {strict}= {text} AND ({name} {strict} {text} OR {rest}))"
 
 
 def _reason(name: str, places: Mapping[str, TableSchema]) -> Reason | None:

@@ -12,7 +12,7 @@ text, so the walk uses only the columns of the key before the first of these.
 from collections.abc import Iterable
 from itertools import takewhile
 
-from unshard.core.checksum import KeyRange, condition
+from unshard.core.keyrange import KeyRange, condition
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.quoting import identifier, qualified
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unshard.core import charsets
+from unshard.core import charsets, integers
 from unshard.core.extract import Extracted
 from unshard.core.literals import INTEGERS, TEXTS
 from unshard.core.model import Column, TableId, TableSchema
@@ -15,7 +15,6 @@ from unshard.errors.target import ExtractedColumnMissing, ExtractedColumnTaken, 
 
 PRINTED_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 LENGTH = re.compile(r"\((\d+)\)")
-SIGNED_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 
 
 def constants_of(shard: str, structure: TableSchema, target: TableId, schema: TableSchema,
@@ -58,9 +57,8 @@ def _bytes(column: Column, value: str) -> bytes | None:
 
 
 def _in_range(column: Column, number: int) -> bool:
-    bits = SIGNED_BITS[column.data_type]
-    low, high = (0, 1 << bits) if column.is_unsigned else (-(1 << bits - 1), 1 << bits - 1)
-    return low <= number < high
+    low, high = integers.limits(column)
+    return low <= number <= high
 
 
 def _is_short_enough(column: Column, value: str) -> bool:

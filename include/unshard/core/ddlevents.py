@@ -13,7 +13,7 @@ from unshard.core.ddl import Ddl, DdlKind
 from unshard.core.ddlgrammar import HINTS, Words, alter_specs
 from unshard.core.ddltokens import MARIADB, tokenize
 from unshard.core.eventfilter import Event
-from unshard.core.mapping import SIZES
+from unshard.core.integers import BITS
 from unshard.core.model import Column, TableId, TableSchema
 
 ALTER = "alter table"
@@ -246,8 +246,8 @@ def _compared(before: Column | None, after: Column | None) -> Iterator[str]:
 
 def _holds_less(before: Column, after: Column) -> bool:
     old, new = before.data_type, after.data_type
-    if old in SIZES and new in SIZES:
-        return SIZES[new] < SIZES[old] or (before.is_unsigned != after.is_unsigned and SIZES[new] <= SIZES[old])
+    if old in BITS and new in BITS:
+        return BITS[new] < BITS[old] or (before.is_unsigned != after.is_unsigned and BITS[new] <= BITS[old])
     if old in LENGTHS and new in LENGTHS:
         return LENGTHS[new] < LENGTHS[old]
     if old in ("enum", "set") and new == old:
@@ -262,7 +262,7 @@ def _holds_less(before: Column, after: Column) -> bool:
 
 def _rank(kind: str) -> int:
     """Kinds of values, the wider ones higher; others are not compared."""
-    ranks = {**dict.fromkeys(SIZES, 1), "decimal": 2, "float": 3, "double": 4, "date": 1, "datetime": 2}
+    ranks = {**dict.fromkeys(BITS, 1), "decimal": 2, "float": 3, "double": 4, "date": 1, "datetime": 2}
     ranks |= {**dict.fromkeys(("char", "varchar", "binary", "varbinary"), 5), **dict.fromkeys(LENGTHS, 6)}
     return ranks.get(kind, 0)
 
@@ -270,7 +270,7 @@ def _rank(kind: str) -> int:
 def _is_coarser(before: Column, after: Column) -> bool:
     if (before.data_type, after.data_type) == ("double", "float"):
         return True
-    if before.data_type in ("decimal", "numeric") and after.data_type in SIZES:
+    if before.data_type in ("decimal", "numeric") and after.data_type in BITS:
         return _lengths(before)[1] > 0
     if before.data_type in ("decimal", "numeric"):
         return after.data_type == before.data_type and _lengths(after)[1] < _lengths(before)[1]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from unshard.core.integers import BITS
 from unshard.core.literals import DECIMALS, INTEGERS, literal
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.pattern import Pattern
@@ -25,7 +26,6 @@ LETTERS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longt
 DIGITS = 19
 """Of the largest mapped id."""
 WIDE = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
-SIZES = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 
 
 class Expression(StrEnum):
@@ -189,8 +189,8 @@ def _refuse_unfit_target(target: TableId, column: Column, mapped: Mapped) -> Non
             wanted = (
                 f"BIGINT, DECIMAL({DIGITS},0) or a text of {DIGITS} characters, for numbers from {mapped.change.high}"
             )
-            fits = kind == "bigint" or (kind in DECIMALS and _scale(column) == 0 and _length(column) >= DIGITS)
-            fits |= kind in LETTERS and column.charset not in WIDE and _length(column) >= DIGITS
+            fits = kind == "bigint" or (kind in DECIMALS and _scale(column) == 0 and length(column) >= DIGITS)
+            fits |= kind in LETTERS and column.charset not in WIDE and length(column) >= DIGITS
         case Affix(after=after):
             # A CHAR loses blanks at its end.
             fits = kind in LETTERS and not (kind == "char" and after.endswith(" "))
@@ -211,7 +211,7 @@ def _scale(column: Column) -> int:
     return (*_numbers(column), 0, 0)[1]
 
 
-def _length(column: Column) -> int:
+def length(column: Column) -> int:
     """Characters or digits that fit; texts without a length hold more than enough."""
     return (*_numbers(column), 1 << 8)[0]
 
@@ -264,9 +264,7 @@ def _spans(name: str, schema: TableSchema, mapped: Sequence[Mapped], column: str
         if isinstance(each.change, PartitionId) and not each.is_shared:
             yield each.change.high, each.change.end, name
     if not of_column:
-        size = next(
-            (SIZES[c.data_type] for c in schema.columns if c.name.lower() == column and c.data_type in SIZES), 0
-        )
+        size = next((BITS[c.data_type] for c in schema.columns if c.name.lower() == column and c.data_type in BITS), 0)
         if size:
             yield 0, 1 << size, name
 

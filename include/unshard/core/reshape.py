@@ -4,12 +4,15 @@ Rows are kept as the source has them, in dumped and held files; they are reshape
 columns (units.conversion), and by the same rule in SQL where shards and target are compared.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unshard.core.constants import constants_of, with_constants
 from unshard.core.eventfilter import Judged
 from unshard.core.extract import Extracted
+from unshard.core.keyrange import KeyRange, condition, stored
 from unshard.core.literals import literal
+from unshard.core.mappedkeys import compared
 from unshard.core.mapping import Mapped, expression, fitted
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.quoting import identifier, qualified
@@ -52,15 +55,48 @@ class Seen:
     """A shard as statements see it that compare it with the target."""
 
     structure: TableSchema
-    rows: str
-    """What stands behind FROM."""
+    table: str
+    values: tuple[str, ...] = ()
+    """Expressions of the columns; empty if the rows are as they are."""
+    constants: tuple[tuple[str, str], ...] = ()
+    """Columns that names fill, by lower-case name, and the expression of their value."""
+    mapped: tuple[tuple[str, Mapped, Column], ...] = ()
+    """Columns that names change, by lower-case name, and the shard's column whose values are taken."""
+
+    @property
+    def rows(self) -> str:
+        """What stands behind FROM."""
+        return self._selected(self.table)
+
+    def where(self, inside: str) -> str:
+        """Return what stands behind FROM for rows under a condition on what the shard itself has."""
+        return self._selected(f"{self.table} WHERE {inside}")
+
+    def within(self, key: Sequence[Column], span: KeyRange) -> str:
+        """Return the condition, on what the shard itself has, for the rows of a range of the target's key."""
+        return condition(key, span, self._compared)
+
+    def _selected(self, table: str) -> str:
+        return f"(SELECT {', '.join(self.values)} FROM {table}) AS shard" if self.values else table  # noqa: S608
+
+    def _compared(self, column: Column, operator: str, value: bytes) -> str:
+        """Compare what the shard itself has, so that its indexes are used."""
+        name = column.name.lower()
+        for changed, mapped, given in self.mapped:
+            if changed == name:
+                return compared(mapped, given, column, operator, value)
+        for filled, constant in self.constants:
+            if filled == name:
+                return f"{constant} {operator} {literal(column, value)}"
+        return stored(column, operator, value)
 
 
 def seen(shard: str, table: TableId, structure: TableSchema, target: TableId, schema: TableSchema,
          reshaping: Reshaping) -> Seen:  # fmt: skip
     """Return the structure and the rows that a shard has once they are reshaped."""
+    own = qualified(table.schema, table.name)
     if not reshaping:
-        return Seen(structure, qualified(table.schema, table.name))
+        return Seen(structure, own)
     constants = constants_of(shard, structure, target, schema, reshaping.extracted)
     there = {column.name.lower(): column for column in schema.columns}
     mapped = fitted(shard, structure, target, there, reshaping.mapped)
@@ -72,11 +108,14 @@ def seen(shard: str, table: TableId, structure: TableSchema, target: TableId, sc
             value = expression(mapped[name], structure.column(mapped[name].source), wanted)
             columns[place] = replace(wanted, name=column.name, nullable=column.nullable)
             values[place] = f"{value} AS {identifier(column.name)}"
-    added = [(schema.column(name), value) for name, value in constants.items()]
-    values += [f"{_constant(column, value)} AS {identifier(column.name)}" for column, value in added]
+    filled = {name: _constant(schema.column(name), value) for name, value in constants.items()}
+    values += [f"{value} AS {identifier(schema.column(name).name)}" for name, value in filled.items()]
     # By name, because * leaves out the invisible ones.
-    rows = f"(SELECT {', '.join(values)} FROM {qualified(table.schema, table.name)}) AS shard"  # noqa: S608
-    return Seen(with_constants(replace(structure, columns=tuple(columns)), schema, constants), rows)
+    return Seen(
+        with_constants(replace(structure, columns=tuple(columns)), schema, constants), own, tuple(values),
+        tuple(filled.items()),
+        tuple((name, each, structure.column(each.source)) for name, each in mapped.items() if name in there),
+    )  # fmt: skip
 
 
 def _constant(column: Column, value: bytes) -> str:

@@ -19,11 +19,12 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.core import checksum
-from unshard.core.checksum import PLACE_TARGET, Comparison, KeyRange
+from unshard.core.checksum import PLACE_TARGET, Comparison
 from unshard.core.differences import Difference, Kind, Rows, explain
+from unshard.core.keyrange import NEVER, KeyRange
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.quoting import identifier
-from unshard.core.reshape import Reshaping, seen
+from unshard.core.reshape import Reshaping, Seen, seen
 from unshard.errors.target import PacketTooSmall
 
 LEAF_ROWS = 4_000
@@ -43,13 +44,13 @@ class Place:
     server: Server
     table: TableId
     schema: TableSchema
-    reshaped: str = ""
-    """What stands behind FROM when the names of the shard do something to its rows."""
+    reshaped: Seen | None = None
+    """The rows of a shard whose names do something to them."""
 
     @property
-    def rows(self) -> str:
-        """What stands behind FROM: the table, or its rows as its names make them."""
-        return self.reshaped or mysql.table_name(self.table)
+    def seen(self) -> Seen:
+        """The table's rows, or what its names make of them."""
+        return self.reshaped or Seen(self.schema, mysql.table_name(self.table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def reshaped_place(shard: Place, target: Place, reshaping: Reshaping) -> Place:
     if not reshaping:
         return shard
     found = seen(shard.name, shard.table, shard.schema, target.table, target.schema, reshaping)
-    return replace(shard, schema=found.structure, reshaped=found.rows)
+    return replace(shard, schema=found.structure, reshaped=found)
 
 
 def _where(place: Place) -> str:
@@ -140,16 +141,17 @@ def ranges(sessions: Sessions, check: TableCheck, rows: int) -> Iterator[KeyRang
 
 def checksums(sessions: Sessions, check: TableCheck, places: Sequence[Place], span: KeyRange) -> dict[str, Sum]:
     """Return count and sum of the range in each of the places, which are on one server."""
-    found: dict[str, Sum] = {}
-    for first in range(0, len(places), TABLES_PER_STATEMENT):
-        some = places[first : first + TABLES_PER_STATEMENT]
+    found = {place.name: Sum() for place in places}
+    conditions = ((place, _condition(check, place, span)) for place in places)
+    asked = [(place, where) for place, where in conditions if where != NEVER]
+    for first in range(0, len(asked), TABLES_PER_STATEMENT):
+        some = asked[first : first + TABLES_PER_STATEMENT]
         selects = [
-            f"SELECT {number}, {checksum.checksum(_hash(check, place))} FROM {place.rows}"  # noqa: S608
-            f" WHERE {_condition(check, place, span)}"
-            for number, place in enumerate(some)
+            f"SELECT {number}, {checksum.checksum(_hash(check, place))} FROM {place.seen.where(where)}"  # noqa: S608
+            for number, (place, where) in enumerate(some)
         ]
-        for number, count, total in sessions.query(some[0], " UNION ALL ".join(selects)):
-            found[some[int(number or 0)].name] = Sum(int(count or 0), int(total or 0))
+        for number, count, total in sessions.query(some[0][0], " UNION ALL ".join(selects)):
+            found[some[int(number or 0)][0].name] = Sum(int(count or 0), int(total or 0))
     return found
 
 
@@ -178,7 +180,7 @@ def narrow(sessions: Sessions, check: TableCheck, span: KeyRange, limit: int) ->
         if halves:
             waiting.extend(reversed(halves))
         else:
-            rows = {p.name: _rows(sessions, check, p, _condition(check, p, part)) for p in check.places}
+            rows = {p.name: _rows(sessions, check, p, p.seen.where(_condition(check, p, part))) for p in check.places}
             found.extend(explain(rows.pop(PLACE_TARGET), rows, keyed=True))
     return found
 
@@ -250,7 +252,7 @@ def _halves(sessions: Sessions, check: TableCheck, span: KeyRange, sums: Mapping
 def _nth(sessions: Sessions, check: TableCheck, place: Place, span: KeyRange, number: int) -> tuple[bytes, ...] | None:
     """Return the key of the row with that number in the range, None when it has fewer rows."""
     names = ", ".join(identifier(place.schema.column(name).name) for name in check.comparison.key)
-    sql = f"SELECT {names} FROM {place.rows} WHERE {_condition(check, place, span)}"  # noqa: S608
+    sql = f"SELECT {names} FROM {place.seen.where(_condition(check, place, span))}"  # noqa: S608
     found = sessions.query(place, f"{sql} ORDER BY {names} LIMIT 1 OFFSET {number - 1}")
     return tuple(value for value in found[0] if value is not None) if found else None
 
@@ -264,7 +266,9 @@ def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[D
     if not hashes:
         return []  # the tables have moved on meanwhile and agree
     listed = ", ".join(f"'{digest}'" for digest in sorted(hashes))
-    rows = {p.name: _rows(sessions, check, p, f"{_hash(check, p)} IN ({listed})") for p in check.places}
+    rows = {
+        p.name: _rows(sessions, check, p, f"{p.seen.rows} WHERE {_hash(check, p)} IN ({listed})") for p in check.places
+    }
     return list(explain(rows.pop(PLACE_TARGET), rows, keyed=bool(check.comparison.key)))
 
 
@@ -273,7 +277,7 @@ def _differing_buckets(sessions: Sessions, check: TableCheck) -> list[str]:
     for place in check.places:
         hashed = _hash(check, place)
         sql = (f"SELECT LEFT({hashed}, {BUCKETS}) AS bucket, {checksum.checksum(hashed)}"  # noqa: S608
-               f" FROM {place.rows} GROUP BY bucket")  # fmt: skip
+               f" FROM {place.seen.rows} GROUP BY bucket")  # fmt: skip
         for bucket, count, total in sessions.query(place, sql):
             counts.setdefault(_text(bucket), {})[place.name] = Sum(int(count or 0), int(total or 0))
     return sorted(bucket for bucket, sums in counts.items() if not agree({PLACE_TARGET: Sum(), **sums}))
@@ -283,7 +287,7 @@ def _differing_hashes(sessions: Sessions, check: TableCheck, bucket: str) -> set
     balance: Counter[str] = Counter()
     for place in check.places:
         hashed = _hash(check, place)
-        sql = (f"SELECT {hashed} AS hash, COUNT(*) FROM {place.rows}"  # noqa: S608
+        sql = (f"SELECT {hashed} AS hash, COUNT(*) FROM {place.seen.rows}"  # noqa: S608
                f" WHERE LEFT({hashed}, {BUCKETS}) = '{bucket}' GROUP BY hash")  # fmt: skip
         sign = -1 if place.name == PLACE_TARGET else 1
         for digest, count in sessions.query(place, sql):
@@ -291,12 +295,12 @@ def _differing_hashes(sessions: Sessions, check: TableCheck, bucket: str) -> set
     return {digest for digest, rest in balance.items() if rest}
 
 
-def _rows(sessions: Sessions, check: TableCheck, place: Place, where: str) -> Rows:
-    """Fetch keys and hashes; a table without a key shows all its columns instead."""
+def _rows(sessions: Sessions, check: TableCheck, place: Place, rows: str) -> Rows:
+    """Fetch keys and hashes of what stands behind FROM; a table without a key shows all its columns instead."""
     by_name = {form.column.lower(): form for form in check.comparison.forms}
     forms = [by_name[name.lower()] for name in check.comparison.key] or check.comparison.forms
     columns = ", ".join(checksum.shown(form, place.schema.column(form.column)) for form in forms)
-    sql = f"SELECT {_hash(check, place)}, {columns} FROM {place.rows} WHERE {where}"  # noqa: S608
+    sql = f"SELECT {_hash(check, place)}, {columns} FROM {rows}"  # noqa: S608
     return Counter(
         (tuple(None if value is None else _text(value) for value in key), _text(digest))
         for digest, *key in sessions.query(place, sql)
@@ -309,7 +313,7 @@ def _hash(check: TableCheck, place: Place) -> str:
 
 def _condition(check: TableCheck, place: Place, span: KeyRange) -> str:
     columns = [place.schema.column(name) for name in check.comparison.key] if check.comparison.ranged else []
-    return checksum.condition(columns, span)
+    return place.seen.within(columns, span)
 
 
 def _text(value: bytes | str | None) -> str:

@@ -13,8 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from unshard.adapters import mysql, structures
-from unshard.core.checksum import PLACE_TARGET, KeyRange, LeftOut, Reason, compare_structures
+from unshard.core.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.differences import Difference
+from unshard.core.keyrange import KeyRange
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.errors.target import NoTargetTable, NothingToValidate
 from unshard.units.compare import (
