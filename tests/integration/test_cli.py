@@ -142,9 +142,9 @@ def test_validate(world: World, command, capsys) -> None:
     (table,) = found["tables"]
     assert (table["rows_target"], table["rows_shards"], table["shards"]) == (3, 3, 2)
     assert table["differences"] == [
-        {"kind": "different", "key": {"id": "2"}, "shards": [f"s1 {world.schema}_1.t_s1"], "rows": 1},
-        {"kind": "missing", "key": {"id": "3"}, "shards": [f"s2 {world.schema}_1.t_s2"], "rows": 1},
-        {"kind": "extra", "key": {"id": "4"}, "shards": [], "rows": 1},
+        {"kind": "different", "key": {"id": "2"}, "shards": [f"s1 {world.schema}_1.t_s1"], "rows": 1, "because": None},
+        {"kind": "missing", "key": {"id": "3"}, "shards": [f"s2 {world.schema}_1.t_s2"], "rows": 1, "because": None},
+        {"kind": "extra", "key": {"id": "4"}, "shards": [], "rows": 1, "because": None},
     ]
     assert main(["validate", str(world.path), "--limit", "1"]) == 2
     said = capsys.readouterr().out

@@ -151,12 +151,24 @@ def died(*_: object) -> None:
     raise Died
 
 
+def explained(task: LiveTask, capsys) -> dict[str, str | None]:
+    capsys.readouterr()
+    assert main(["validate", str(task.path), "--json"]) == 2
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    return {each["key"]["id"]: each["because"] for table in tables for each in table["differences"]}
+
+
 def test_status_tells_and_the_command_line_lets_it_go_on(task: LiveTask, capsys, monkeypatch) -> None:
     monkeypatch.setenv("DB_PASSWORD", "unshard")
     task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(3)")
     put(task, "s1", "a_1", 1, "too long")
     task.run()
     capsys.readouterr()
+    task.target.run(f"INSERT INTO {task.table('a')} VALUES (9, 'x')")
+    assert explained(task, capsys) == {"1": "target stopped", "9": None}
+    task.target.run(f"DELETE FROM {task.table('a')}")
+    assert main(["validate", str(task.path)]) == 2
+    assert "1 rows of 1 shards are held: the target is stopped for s1\n" in capsys.readouterr().out
     assert main(["status", str(task.path)]) == 0
     assert "id = 1" in (said := capsys.readouterr().out) and "'v'" in said and "unshard retry" in said
     assert main(["retry", str(task.path), "--dry-run"]) == 0 and stopped(task)
@@ -199,6 +211,14 @@ def test_rows_are_put_aside_if_the_task_says_so(task: LiveTask, capsys, monkeypa
     assert main(["row-errors", str(task.path), "--json"]) == 3
     assert len(json.loads(capsys.readouterr().out)["row_errors"]) == 5
     assert main(["status", str(task.path)]) == 0 and "5 rows were put aside" in capsys.readouterr().out
+    because = {"2": "put aside", "3": "put aside", "7": "put aside", "20": "put aside", "30": "put aside"}
+    assert explained(task, capsys) == because
+    task.target.run(f"DELETE FROM {task.table('a')} WHERE id = 4")
+    assert main(["validate", str(task.path)]) == 2
+    said = capsys.readouterr().out
+    assert f"missing: id=2 [s1 {task.name}.a_1], was put aside\n" in said and "5 rows, see `unshard row-errors`" in said
+    assert f"missing: id=4 [s1 {task.name}.a_1]\n" in said
+    put(task, "s1", "a_1", 4, "y")
 
     put(task, "s1", "a_1", 2, "ok")
     put(task, "s1", "a_1", 3, "too long again")

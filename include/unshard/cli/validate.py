@@ -2,6 +2,7 @@
 
 import time
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,17 @@ from unshard.config import load_task
 from unshard.core.differences import Difference
 from unshard.core.model import TableId
 from unshard.core.numbers import amount
+from unshard.core.waiting import Because, Waiting
 from unshard.errors.config import UsageWrong
 from unshard.units.validate import Chunked, Settings, Verdict
 from unshard.units.validate import validate as compare
 from unshard.units.work import open_work
+
+WORDS = {
+    Because.ASIDE: "was put aside",
+    Because.STOPPED: "rows of its shard are held: the target is stopped",
+    Because.HELD: "rows of its shard are held behind a DDL",
+}
 
 
 def validate(options: Namespace, console: Console) -> Answer:
@@ -66,12 +74,16 @@ def _document(verdict: Verdict, limit: int) -> dict[str, Any]:
             {"column": each.column, "reason": each.reason, "places": [*each.places]} for each in verdict.left_out
         ],
         "lost_columns": [*verdict.lost_columns],
-        "differences": [_named(verdict, each) for each in verdict.differences[:limit]],
+        "differences": [
+            {**_named(verdict, each), "because": verdict.because(each)} for each in verdict.differences[:limit]
+        ],
         "more_differences": _has_more(verdict, limit),
         "waiting": {
             "locks": [*verdict.waiting.locks],
             "held_rows": verdict.waiting.held_rows,
             "shards": [*verdict.waiting.shards],
+            "stopped_for": [stop.source for stop in verdict.waiting.stops],
+            "put_aside": len(verdict.waiting.aside),
         },
     }
 
@@ -104,10 +116,19 @@ def _lines(verdict: Verdict, limit: int) -> list[str]:
     lines += [f"  {_told(verdict, each)}" for each in verdict.differences[:limit]]
     if _has_more(verdict, limit):
         lines.append(f"  … and perhaps more; --limit names more than {limit}")
-    if verdict.waiting.shards or verdict.waiting.locks:
-        lines.append(f"  waiting: {amount(verdict.waiting.held_rows)} rows of {len(verdict.waiting.shards)} shards are "
-                     f"held behind {', '.join(verdict.waiting.locks) or 'a DDL'}")  # fmt: skip
-    return lines
+    return [*lines, *_waiting(verdict.waiting)]
+
+
+def _waiting(waiting: Waiting) -> Iterator[str]:
+    if waiting.shards or waiting.locks:
+        stopped = (
+            f"the target is stopped for {', '.join(stop.source for stop in waiting.stops)}" if waiting.stops else ""
+        )
+        behind = f"they are behind {', '.join(waiting.locks) or 'a DDL'}" if waiting.locks or not stopped else ""
+        yield (f"  waiting: {amount(waiting.held_rows)} rows of {len(waiting.shards)} shards are held: "
+               f"{' and '.join(filter(None, (stopped, behind)))}")  # fmt: skip
+    if waiting.aside:
+        yield f"  put aside: {amount(len(waiting.aside))} rows, see `unshard row-errors`"
 
 
 def _where(places: tuple[str, ...]) -> str:
@@ -122,7 +143,8 @@ def _told(verdict: Verdict, difference: Difference) -> str:
     key = ", ".join(f"{column}={_short(value)}" for column, value in named["key"].items())
     shards = f" [{', '.join(difference.shards)}]" if difference.shards else ""
     times = f" x{difference.count}" if difference.count > 1 else ""
-    return f"{difference.kind}{times}: {key}{shards}"
+    because = verdict.because(difference)
+    return f"{difference.kind}{times}: {key}{shards}{f', {WORDS[because]}' if because else ''}"
 
 
 def _short(value: str | None) -> str:

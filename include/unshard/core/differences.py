@@ -80,9 +80,13 @@ def _by_key(rows: Rows) -> dict[Key, Counter[str]]:
     return found
 
 
+def comparable(value: str | None) -> tuple[bool, int, str]:
+    """Return what tells values apart however they are printed; integers by size, other values as text, NULL first."""
+    return (True, int(value), "") if _is_integer(value) else (value is not None, 0, value or "")
+
+
 def _sortable(key: Key) -> tuple[tuple[bool, int, str], ...]:
-    """Numbers by size, other values as text, NULL first."""
-    return tuple((value is not None, int(value) if _is_integer(value) else 0, value or "") for value in key)
+    return tuple(map(comparable, key))
 
 
 def _is_integer(value: str | None) -> TypeGuard[str]:

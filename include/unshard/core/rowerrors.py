@@ -1,5 +1,7 @@
 """Rows that a target cannot take and that the task's policy puts aside, so that the others go on."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -40,3 +42,9 @@ class RowError:
     times: int
     first_at: datetime
     last_at: datetime
+
+    @property
+    def values(self) -> Mapping[str, str | None]:
+        """The row's values by column."""
+        found: dict[str, str | None] = json.loads(self.row)
+        return found

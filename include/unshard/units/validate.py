@@ -17,6 +17,7 @@ from unshard.core.checksum import PLACE_TARGET, LeftOut, Reason, compare_structu
 from unshard.core.differences import Difference
 from unshard.core.keyrange import KeyRange
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.waiting import Because, Waiting
 from unshard.errors.target import NoTargetTable, NothingToValidate
 from unshard.units.compare import (
     Place,
@@ -47,15 +48,8 @@ class Settings:
 
 
 DEFAULTS = Settings()
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Why a table may differ although nothing is wrong: rows behind DDLs that are not resolved."""
-
-    locks: tuple[str, ...] = ()
-    held_rows: int = 0
-    shards: tuple[str, ...] = ()
+MOST_ASIDE = 10_000
+"""Rows that were put aside and are looked for among what differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +75,10 @@ class Verdict:
         if self.waiting.locks or self.waiting.shards:
             return ()
         return tuple(each.column for each in self.left_out if each.reason is Reason.NOT_IN_TARGET)
+
+    def because(self, difference: Difference) -> Because | None:
+        """Tell what is known of the task that explains a difference."""
+        return self.waiting.because(self.key, difference)
 
     @property
     def equal(self) -> bool:
@@ -164,18 +162,21 @@ def _place(work: Work, shard: Shard, structure: TableSchema, target: Place) -> P
 
 
 def _waiting(work: Work) -> dict[TableId, Waiting]:
-    """Collect the shards whose rows wait, and the locks they wait for, per target."""
+    """Collect the shards whose rows wait, what they wait for, and rows that were put aside, per target."""
     locks: dict[TableId, list[str]] = defaultdict(list)
     for lock in work.meta.locks.open():
         locks[lock.target].append(str(lock.id))
     held = [state for state in work.meta.structures.shards() if state.queue or state.held]
+    stops, aside = work.meta.stops.all(), work.meta.row_errors.all(MOST_ASIDE, only_open=True)
     return {
         target: Waiting(
             tuple(locks.get(target, ())),
             sum(file.rows for state in held if state.target == target for file in state.held),
             tuple(str(state.shard) for state in held if state.target == target),
+            tuple(stop for stop in stops if stop.target == target),
+            tuple(error for error in aside if error.target == target),
         )
-        for target in {*locks, *(state.target for state in held)}
+        for target in {*locks, *(s.target for s in held), *(s.target for s in stops), *(row.target for row in aside)}
     }
 
 
