@@ -10,12 +10,14 @@ import pytest
 from tests.lifetask import LifeTask, living
 from tests.localspark import LocalSpark
 from unshard.adapters.meta.presence import window_of
-from unshard.config import load_task
+from unshard.config import environment_connections, load_task
 from unshard.config.starting import starting_at
+from unshard.core.prechecks import Severity
 from unshard.core.progress import Phase
 from unshard.errors.life import TaskHalted
 from unshard.errors.meta import FencedOut
 from unshard.units import life
+from unshard.units.precheck import changed_rules
 from unshard.units.pulling import pull_source
 from unshard.units.run import run
 from unshard.units.sync import next_plan
@@ -192,6 +194,12 @@ def codes(task: LifeTask) -> set[str]:
     return {trouble.error.code for trouble in task.run().errors}
 
 
+def checked(task: LifeTask) -> set[str]:
+    """Return the codes of what `unshard check` would have refused."""
+    items = changed_rules(load_task(task.path), environment_connections)
+    return {item.code for item in items if item.severity is Severity.ERROR}
+
+
 def test_tables_schemas_and_sources_are_added_to_a_running_task(
     source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path
 ) -> None:
@@ -252,7 +260,7 @@ def test_rules_are_changed_between_and_not_inside_shard_ddl(task: LifeTask) -> N
     first = task.shards["s1"][0]
     route["target-table"] = "elsewhere"
     task.write()
-    assert codes(task) == {"US-7306"}
+    assert codes(task) == checked(task) == {"US-7306"}
     route["target-table"] = "t"
     task.sources["s1"].run(f"ALTER TABLE {first} ADD COLUMN w int")
     task.write()
@@ -263,6 +271,7 @@ def test_rules_are_changed_between_and_not_inside_shard_ddl(task: LifeTask) -> N
     task.write()
     (trouble, *_) = task.run().errors
     assert trouble.error.code == "US-7307" and "ADD COLUMN w int" in str(trouble.error)
+    assert checked(task) == {"US-7307"}
     filters = task.body.pop("filters")
     for instance in task.body["mysql-instances"]:
         instance["filter-rules"] = []

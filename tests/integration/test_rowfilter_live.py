@@ -12,6 +12,7 @@ from tests.localspark import TaskFile
 from unshard.config import load_task
 from unshard.errors.target import RowFilterFailed
 from unshard.units.precheck import precheck
+from unshard.units.status import loaded_sources
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -49,7 +50,8 @@ class World(TaskFile):
         }))  # fmt: skip
 
     def checked(self) -> dict[str, str]:
-        return {item.code: item.message for item in precheck(load_task(self.path)) if item.code}
+        task = load_task(self.path)
+        return {item.code: item.message for item in precheck(task, loaded=loaded_sources(task)) if item.code}
 
     def ids(self) -> list[int]:
         return [id for (id,) in self.target.run(f"SELECT id FROM {self.name}_to.t ORDER BY id")]
@@ -77,6 +79,7 @@ def test_rows_that_an_expression_is_true_for_do_not_come(world: World) -> None:
     world.write(True, insert, update, {"delete-value-expr": "id % 2 = 0"})
     assert not {"US-6024", "US-6025"} & world.checked().keys()
     world.go()
+    assert "US-6025" not in world.checked(), "the shards of a source that is followed are shards"
     assert world.ids() == [2, 3, 101], "of the load, and only of the source that has the rule"
 
     rows = """(11, 'x', NULL, 'x', 1), (12, 'y', '2020-01-01 00:00:00', 'x', 1),

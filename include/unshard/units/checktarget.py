@@ -66,8 +66,11 @@ def check_target(task: Task, connections: Connections) -> Checked:
         return Checked((problem("reachable", PLACE, error),))
 
 
-def check_tables(task: Task, connections: Connections, groups: Shards) -> list[Item]:
-    """Check privileges on the target schemas, target tables that exist already, collations of those that do not."""
+def check_tables(task: Task, connections: Connections, groups: Shards, filtered: Shards) -> list[Item]:
+    """Check privileges on the target schemas, target tables that exist already, collations of those that do not.
+
+    `groups` are the shards that are still to be loaded, `filtered` all: expression filters hold for all of them.
+    """
     items: list[Item] = []
     with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
         known = granted(connection)
@@ -76,7 +79,7 @@ def check_tables(task: Task, connections: Connections, groups: Shards) -> list[I
             items += verdict("target_privilege", PLACE, refused, f"privileges on {schema}")
         existing = structures.read_schemas(connection, sorted(groups))
         temporary = lacking(connection, PLACE, TEMPORARY, known, task.meta_schema)
-        items += row_filters(task, connection, temporary, groups)
+        items += row_filters(task, connection, temporary, filtered)
         fresh = {target: shards for target, shards in groups.items() if target not in existing}
         items += verdict("collation", PLACE, _unknown_collations(connection, fresh), "all of the shards are known")
     for target, shards in sorted(groups.items()):

@@ -33,6 +33,7 @@ from unshard.units.checkmapping import mapped_apart
 from unshard.units.checksource import Checked, check_source
 from unshard.units.checktarget import check_tables, check_target
 from unshard.units.keyoverlap import overlaps
+from unshard.units.rules import refusal_of
 from unshard.units.status import existing_meta
 
 KEPT_BY = ("reachable", "meta_schema")
@@ -64,8 +65,16 @@ def precheck(
     items += _settings(checked, target.result())
     items += _space(task, fresh)
     if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
-        items += check_tables(task, connections, shards)
+        items += check_tables(task, connections, shards, _shards(checked))
     return ignoring(items, task.ignored_checks)
+
+
+def changed_rules(task: Task, connections: Connections) -> tuple[Item, ...]:
+    """Check of a task that is followed whether its windows would take the rules that the file has now."""
+    with existing_meta(task, connections) as meta:
+        refused = [refusal_of(meta, instance) for instance in task.instances] if meta else []
+    errors = [error for error in refused if error is not None]
+    return tuple(verdict("changed_rules", "task", errors, "windows take the file's"))
 
 
 def keep(task: Task, connections: Connections, items: tuple[Item, ...], *, make_meta: bool = False) -> bool:
@@ -163,7 +172,7 @@ def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
     there = next(each for each in (path, *path.parents) if each.exists())
     free, needed = shutil.disk_usage(there).free, sum(each.bytes for each in checked.values())
     short: list[UnshardError] = [StorageShort(str(path), free, needed)] if free < needed else []
-    return verdict("free_space", "task", short, f"{free:,} bytes free, shards have {needed:,}", Severity.WARNING)
+    return verdict("free_space", "task", short, f"{free:,} bytes free, {needed:,} to be dumped", Severity.WARNING)
 
 
 def _rules_idle(checked: Mapping[str, Checked]) -> list[Item]:

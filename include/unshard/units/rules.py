@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from unshard.adapters import mysql, structures
+from unshard.adapters.meta import Meta
 from unshard.adapters.meta.presence import load_of
 from unshard.adapters.spark import map_items
 from unshard.config import Instance
@@ -80,19 +81,25 @@ def adopt_rules(work: Work, source: str) -> None:
     note_rules(work, instance, checkpoint.location)
 
 
+def refusal_of(meta: Meta, instance: Instance) -> UnshardError | None:
+    """Return why the next window would not take the rules of the file, as far as the meta tables know it."""
+    source = instance.source.id
+    if meta.rules.digest(source) in (None, instance.routing.digest):
+        return None
+    try:
+        revision, _, _ = _revised(meta, instance)
+        _refuse_waiting(meta, source, revision, set())
+    except (RulesSpoilRows, RulesWait) as error:
+        return error
+    return None
+
+
 def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
     source = instance.source.id
     work.meta.halts.refuse()
-    all_shards = work.meta.structures.shards()
-    unfinished = _unfinished(work, source)
-    own = [s for s in all_shards if s.shard.source == source and not s.has_left and s.shard not in unfinished]
-    old = routing_of(work.meta.rules.get(source), instance.routing)
-    schemas = work.structures({state.structure for state in own if state.structure})
-    revision = revise(old, instance.routing, own, schemas)
-    if revision.spoiled:
-        raise RulesSpoilRows(source, _some(revision.spoiled))
+    revision, own, unfinished = _revised(work.meta, instance)
     new = _newcomers(work, instance, {state.shard for state in own}, unfinished)
-    _refuse_waiting(work, source, revision, {each.target for each in new}, all_shards)
+    _refuse_waiting(work.meta, source, revision, {each.target for each in new})
     if new:
         with work.meta.presence.at(load_of(source)):
             _take(work, instance, new, checkpoint, own)
@@ -105,16 +112,27 @@ def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
         work.meta.halts.record(Given(CHANGE, getpass.getuser(), VIA, reason))
 
 
-def _refuse_waiting(work: Work, source: str, revision: Revision, joined: set[TableId],
-                    shards: Sequence[ShardState]) -> None:  # fmt: skip
+def _revised(meta: Meta, instance: Instance) -> tuple[Revision, Sequence[ShardState], set[Shard]]:
+    """Return what the rules of the file change, the source's shards, and its tables whose load has not ended."""
+    source = instance.source.id
+    unfinished = _unfinished(meta, source)
+    own = [s for s in meta.structures.shards(source) if not s.has_left and s.shard not in unfinished]
+    old = routing_of(meta.rules.get(source), instance.routing)
+    revision = revise(old, instance.routing, own, meta.structures.get({s.structure for s in own if s.structure}))
+    if revision.spoiled:
+        raise RulesSpoilRows(source, _some(revision.spoiled))
+    return revision, own, unfinished
+
+
+def _refuse_waiting(meta: Meta, source: str, revision: Revision, joined: set[TableId]) -> None:
     """Refuse while anything waits in a group that is concerned, or a window is open that has begun by the old rules."""
     concerned = revision.targets | joined
-    waiting = [state for state in shards if state.target in concerned and (state.queue or state.held)]
+    waiting = [s for s in meta.structures.shards() if s.target in concerned and (s.queue or s.held)]
     if waiting:
         ddl = next((state.queue[0].routed for state in waiting if state.queue), "")
         what = f"the DDL `{' '.join(ddl.split())}`" if ddl else "rows behind a DDL"
         raise RulesWait(source, f"{what} of {waiting[0].target} waits ({_some(str(s.shard) for s in waiting)})")
-    if (revision.out or joined) and work.meta.windows.open(source) is not None:
+    if (revision.out or joined) and meta.windows.open(source) is not None:
         raise RulesWait(source, "a window that has begun by the former rules has not ended")
 
 
@@ -229,9 +247,9 @@ def _chunks(work: Work, shard: Shard) -> list[Chunk]:
     return [chunk for chunk in work.meta.chunks.of(shard.source) if chunk.shard == shard]
 
 
-def _unfinished(work: Work, source: str) -> set[Shard]:
+def _unfinished(meta: Meta, source: str) -> set[Shard]:
     """Return the tables of which an attempt that died has begun the load."""
-    return {chunk.shard for chunk in work.meta.chunks.of(source) if chunk.state is not ChunkState.LOADED}
+    return {chunk.shard for chunk in meta.chunks.of(source) if chunk.state is not ChunkState.LOADED}
 
 
 def _some(texts: Iterable[str]) -> str:
