@@ -94,5 +94,5 @@ def has_work_left(window: Mapping[str, Any], continuous: bool) -> bool:
     Under steady load each window finds what was written during the last one. A task that is to run all the
     time goes on for that; any other one stops where the relay ended and leaves the rest to its schedule.
     """
-    moved = any(window[count] for count in ("rows_applied", "rows_held", "rows_released", "ddls"))
+    moved = any(window[count] for count in ("rows_applied", "rows_held", "rows_released", "rows_diverted", "ddls"))
     return bool(window["more"]) or (continuous and moved)

@@ -12,10 +12,21 @@ from unshard.cli.progress import Display
 from unshard.config import Task, load_task
 from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
-from unshard.units.run import LockTried, Note, Outcome, PhaseBegan, PhaseEnded, Trouble, Until, WindowDone
+from unshard.units.run import (
+    LockTried,
+    Note,
+    Outcome,
+    PhaseBegan,
+    PhaseEnded,
+    SourceOutcome,
+    Trouble,
+    Until,
+    WindowDone,
+)
 from unshard.units.run import run as run_task
 from unshard.units.starttime import refuse_begun
 from unshard.units.status import full_progress
+from unshard.units.sync import WindowReport
 from unshard.units.work import Work, open_work
 
 
@@ -48,7 +59,7 @@ def _show(note: Note, console: Console, display: Display) -> None:
         case PhaseEnded(source, step, seconds):
             console.note(f"{source}: {step} done in {seconds:.1f} s")
         case WindowDone(source, report):
-            rows = f"{amount(report.rows_applied)} rows applied, {amount(report.rows_held)} held"
+            rows = _moved(report)
             display.tell(f"{source}: window {report.window} to {report.ends}, {rows}")
         case LockTried(lock):
             console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {lock.ddl}")
@@ -75,13 +86,18 @@ def _document(task: Task, outcome: Outcome) -> dict[str, Any]:
 
 def _lines(task: Task, until: str, outcome: Outcome) -> list[str]:
     lines = [
-        f"{each.source}: {each.phase}, {amount(each.windows)} windows, {amount(each.rows_applied)} rows applied, "
-        f"{amount(each.rows_held)} held, at {each.checkpoint or 'no checkpoint yet'}"
+        f"{each.source}: {each.phase}, {amount(each.windows)} windows, {_moved(each)}, "
+        f"at {each.checkpoint or 'no checkpoint yet'}"
         for each in outcome.sources
     ]
     lines += [line for lock in outcome.locks for line in lock_lines(task, lock)]
     lines += [f"error: {each.place}: {each.error}" for each in outcome.errors]
     return [*lines, _end(until, outcome)]
+
+
+def _moved(rows: WindowReport | SourceOutcome) -> str:
+    aside = f", {amount(rows.rows_diverted)} put aside" if rows.rows_diverted else ""
+    return f"{amount(rows.rows_applied)} rows applied, {amount(rows.rows_held)} held{aside}"
 
 
 def _end(until: str, outcome: Outcome) -> str:

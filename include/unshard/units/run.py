@@ -116,6 +116,7 @@ class SourceOutcome:
     rows_applied: int
     rows_held: int
     rows_released: int
+    rows_diverted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,5 +331,5 @@ def _source_outcome(work: Work, source: str, windows: Sequence[WindowReport]) ->
     return SourceOutcome(
         source, _phase(work, source), checkpoint.location if checkpoint else None, len(windows),
         sum(report.rows_applied for report in windows), sum(report.rows_held for report in windows),
-        sum(report.rows_released for report in windows),
+        sum(report.rows_released for report in windows), sum(report.rows_diverted for report in windows),
     )  # fmt: skip

@@ -69,6 +69,8 @@ class WindowReport:
     rows_released: int
     rows_skipped: int
     """Rows that were left out because another shard owns their key (on-duplicate: ignore)."""
+    rows_diverted: int
+    """Rows that were put aside because the target could not take them (row-errors: divert)."""
     rows_passed: int
     """Row events of shards that an operator has dropped, and of sequences."""
     ddls: tuple[QueueEntry, ...]
@@ -91,6 +93,7 @@ class _Moved:
     applied: int = 0
     released: int = 0
     skipped: int = 0
+    diverted: int = 0
     held: tuple[HeldFile, ...] = ()
     stopped: tuple[Stop, ...] = ()
     """Targets whose rows were held, because they could not take one of them."""
@@ -133,7 +136,7 @@ def _run(work: Work, plan: Plan, is_again: bool, began: float, say: Callable[[in
 
 
 def _paces(work: Work, plan: Plan, moved: _Moved, began: float) -> tuple[Pace, ...]:
-    rows = moved.applied + sum(file.rows for file in moved.held)
+    rows = moved.applied + moved.diverted + sum(file.rows for file in moved.held)
     pace = Pace(plan.bytes, rows, int(1000 * (time.monotonic() - began)))
     return remembered(work.meta.windows.paces(plan.source), pace, work.task.options.window)
 
@@ -226,7 +229,10 @@ def _move(work: Work, begun: BegunWindow) -> _Moved:
     held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
     released = sum(part.released for part in parts)
     skipped = sum(target.applied.skipped for target in targets)
-    return _Moved(sum(part.applied for part in parts) + released, released, skipped, tuple(held), job.stopped)
+    # As recorded with the rows: what an attempt before has put aside, nobody else knows.
+    diverted = work.meta.row_errors.of_window(begun.plan.source, begun.plan.number) if job.diverts else 0
+    applied = sum(part.applied for part in parts) + released - diverted
+    return _Moved(applied, released, skipped, diverted, tuple(held), job.stopped)
 
 
 def _raise_first(work: Work, window: int, results: Iterable[Result]) -> None:
@@ -274,6 +280,7 @@ def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: fl
         rows_held=sum(file.rows for file in moved.held),
         rows_released=moved.released,
         rows_skipped=moved.skipped,
+        rows_diverted=moved.diverted,
         rows_passed=plan.passed,
         ddls=plan.queued,
         seconds=time.monotonic() - began,

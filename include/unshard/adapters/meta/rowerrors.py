@@ -26,6 +26,12 @@ class RowErrorRecords:
             rows = connection.execute(query.order_by(R.c.state != OPEN, R.c.last_at.desc(), R.c.digest).limit(limit))
             return tuple(map(_row_error, rows))
 
+    def of_window(self, source: str, window: int) -> int:
+        """Return how many rows a window of a source has put aside that no later one has mended."""
+        mine = R.c.task == self._task, R.c.source == source, R.c.window == window, R.c.state == OPEN
+        with self._database.transaction() as connection:
+            return int(connection.scalar(select(func.count()).where(*mine)) or 0)
+
     def counts(self) -> dict[str, int]:
         """Return how many rows each target lacks, by its name."""
         query = select(R.c.target_schema, R.c.target_table, func.count()).where(
