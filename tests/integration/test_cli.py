@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from unshard.adapters.meta import Meta
+from unshard.adapters.meta.migrations import MIGRATIONS
 from unshard.cli import main
+from unshard.config import load_task
 from unshard.core.model import Location
 from unshard.core.progress import Phase
+from unshard.units.status import refuse_halted
 
 pytestmark = pytest.mark.integration
 
@@ -123,6 +126,26 @@ def test_status_shows_a_source_that_does_not_answer_and_the_others(world: World,
     assert code == 1
     assert found["sources"][0]["error"]["code"] == "US-2001"
     assert found["sources"][1]["error"] is None and found["sources"][1]["upstream_position"]
+
+
+def test_after_an_upgrade_who_only_reads_says_what_to_do_and_leaves_the_tables(world: World, command) -> None:
+    world.meta()
+    newest = MIGRATIONS[-1].number
+    older = (f"USE {world.schema}_meta", f"DELETE FROM migration WHERE number >= {newest}", "DROP TABLE row_error")
+    world.target.run(*older)
+    before = world.target.run(f"SHOW TABLES FROM {world.schema}_meta")
+    for name in ("check", "status", "collisions", "row-errors"):
+        code, found = command(name)
+        assert (name, code, found["error"]["code"]) == (name, 1, "US-7011")
+        assert f"version {newest - 1}" in found["error"]["message"] and "unshard migrate" in found["error"]["hint"]
+    assert world.target.run(f"SHOW TABLES FROM {world.schema}_meta") == before
+    assert command("migrate")[1]["version"] == newest == command("migrate")[1]["version"]
+    assert command("row-errors")[0] == command("status")[0] == 0
+    world.target.run(*older)
+    refuse_halted(load_task(world.path))
+    assert command("row-errors")[0] == 0, "the full load's first task works on the task"
+    world.target.run(f"INSERT INTO {world.schema}_meta.migration VALUES (99, 'later', UTC_TIMESTAMP())")
+    assert {command(name)[1]["error"]["code"] for name in ("status", "migrate", "locks")} == {"US-7002"}
 
 
 def test_no_locks(world: World, command, capsys) -> None:

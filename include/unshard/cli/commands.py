@@ -195,6 +195,11 @@ COMMANDS = (
         "unshard.cli.row_errors", "0 no target lacks a row, 3 some do, 1 error",
     ),
     Command(
+        "migrate", "create the meta tables, or bring those of an older version to this one, and nothing else",
+        "unshard migrate shop.yaml", (TASK,),
+        "unshard.cli.migrate", "0 they are of this version, 1 error",
+    ),
+    Command(
         "validate", "compare the union of the shards with the target, row by row",
         "unshard validate shop.yaml --table shop.orders",
         (

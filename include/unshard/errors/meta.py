@@ -113,7 +113,7 @@ class MetaMissing(MetaError):
 
     code = "US-7001"
     template = "the meta schema {schema} is not there or incomplete: {words}"
-    hint = "run `unshard check` or start the task: both create it; if it was dropped, load the task from the start"
+    hint = "`unshard migrate` or the start of the task creates it; if it was dropped, load the task from the start"
 
 
 @dataclass(eq=False)
@@ -233,3 +233,16 @@ class NotBegun(MetaError):
     code = "US-7010"
     template = "window {window} of source {source} is not open"
     hint = "this is a defect: report it; nothing was changed"
+
+
+@dataclass(eq=False)
+class MetaTooOld(MetaError):
+    """The meta tables are those of an older unshard, and a command that only reads does not change them."""
+
+    schema: str
+    found: int
+    known: int
+
+    code = "US-7011"
+    template = "the meta schema {schema} has version {found}, this unshard works with {known}"
+    hint = "`unshard migrate` brings it to this version, as the task's next window does; older processes refuse it then"

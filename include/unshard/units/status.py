@@ -71,8 +71,12 @@ class Remarks:
 
 
 @contextlib.contextmanager
-def existing_meta(task: Task, connections: Connections = environment_connections) -> Iterator[Meta | None]:
-    """Open the task's meta store as it is; None when the task has never begun."""
+def existing_meta(task: Task, connections: Connections = environment_connections, *,
+                  migrates: bool = False) -> Iterator[Meta | None]:  # fmt: skip
+    """Open the task's meta store; None when the task has never begun.
+
+    What only reads leaves the tables of an older version as they are, and raises MetaTooOld.
+    """
     server = resolve(task.target, connections)
     with contextlib.closing(mysql.connect(server, "target")) as connection:
         found = mysql.query(connection, "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
@@ -81,12 +85,15 @@ def existing_meta(task: Task, connections: Connections = environment_connections
         yield None
         return
     with contextlib.closing(Meta(server, task.meta_schema, task.name)) as meta:
+        if migrates:
+            meta.migrate()
+        meta.refuse_other_version()
         yield meta
 
 
 def refuse_halted(task: Task, connections: Connections = environment_connections) -> None:
-    """Raise TaskHalted if the task is paused or stopped; changes nothing, makes nothing."""
-    with existing_meta(task, connections) as meta:
+    """Raise TaskHalted if the task is paused or stopped; makes no meta tables, but brings old ones to this version."""
+    with existing_meta(task, connections, migrates=True) as meta:
         if meta is not None:
             meta.halts.refuse()
 

@@ -65,6 +65,14 @@ class Meta:
         """Create or update the meta tables; idempotent, and safe in several processes at once."""
         self._database.migrate()
 
+    def refuse_other_version(self) -> None:
+        """Raise MetaTooNew or MetaTooOld if the tables are not those of this version."""
+        self._database.refuse_other_version()
+
+    def version(self) -> int:
+        """Return the number of the last migration that the tables have had."""
+        return self._database.version()
+
     def register(self, config_hash: str) -> None:
         """Record the task and the configuration that it runs with."""
         row = {"task": self.task, "config_hash": config_hash, "created_at": tables.NOW, "updated_at": tables.NOW}

@@ -23,7 +23,7 @@ from unshard.adapters.meta import tables
 from unshard.adapters.meta.migrations import MIGRATION_TABLE, MIGRATIONS
 from unshard.core.model import Server
 from unshard.errors import UnshardError
-from unshard.errors.meta import MetaMissing, MetaTooNew, MigrationBusy
+from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBusy
 
 SESSION = "SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 MIGRATION_SECONDS = 60
@@ -89,6 +89,17 @@ class MetaDatabase:
                 connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
                 connection.execute(text(MIGRATION_TABLE))
                 self._apply(connection)
+
+    def refuse_other_version(self) -> None:
+        """Raise MetaTooNew or MetaTooOld if the tables are not those of this version."""
+        found, known = self.version(), MIGRATIONS[-1].number
+        if found < known:
+            raise MetaTooOld(self.schema, found, known)
+
+    def version(self) -> int:
+        """Return the number of the last migration; raises MetaTooNew."""
+        with self._coded(), self._own_engine().connect() as connection:
+            return self._version(connection)
 
     def _is_current(self, connection: Connection) -> bool:
         """Answer the usual case by two reads, so that opening a task needs no right to create."""
