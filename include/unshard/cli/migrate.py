@@ -15,6 +15,4 @@ def migrate(options: Namespace, console: Console) -> Answer:
     with open_work(task) as work:
         version = work.meta.version()
     document = {"task": task.name, "warnings": [*task.warnings], "meta_schema": task.meta_schema, "version": version}
-    return Answer(
-        document, [f"the meta schema {task.meta_schema} has version {version}, this unshard's own"]
-    )
+    return Answer(document, [f"the meta schema {task.meta_schema} has version {version}, this unshard's own"])
