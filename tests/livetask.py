@@ -25,7 +25,8 @@ from unshard.config import load_task
 from unshard.core.ddllock import LockState
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.window import StructureChange
-from unshard.units import coordinate
+from unshard.errors import UnshardError
+from unshard.units import coordinate, stopping
 from unshard.units.execute import create_target
 from unshard.units.pulling import pull_source
 from unshard.units.sync import WindowReport, run_window
@@ -174,6 +175,15 @@ class LiveTask:
                 while self.window(source).moved:
                     moved = True
             moved = self.coordinate() or moved
+
+    def stopped(self) -> dict[tuple[str, str], UnshardError]:
+        """Return what has stopped a target for a source."""
+        return {(stop.source, stop.target.name): stop.refusal.error for stop in self.work().meta.stops.all()}
+
+    def retry(self) -> None:
+        """Let all stopped targets go on, and go on until nothing moves."""
+        stopping.retry(self.work(), self.work().meta.stops.all())
+        self.run()
 
     # --- what must hold
 

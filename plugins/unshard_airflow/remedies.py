@@ -29,6 +29,8 @@ def standing(view: "LockView") -> "Iterable[str]":
         yield f"unshard cannot tell what it means: {refusal(view.reason)}"
     if view.error:
         yield f"the target has refused it: {refusal(view.error)}"
+    for stop in view.stopped:
+        yield f"it waits behind held rows: {refusal(str(stop))}"
     yield f"shards that have reached it: {listed(view.ready)}"
     yield f"shards that have not reached it: {listed(view.missing)}"
     for shard, ddl, words in zip(view.conflicts, view.conflicting, view.differences, strict=True):

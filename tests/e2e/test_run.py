@@ -224,12 +224,15 @@ def test_a_row_that_moves_to_another_source_is_no_collision(world: World, comman
     world.assert_union()
 
 
-def test_a_collision_stops_its_source_until_it_is_mended(world: World, command) -> None:
+def test_a_collision_stops_its_target_until_it_is_mended(world: World, command) -> None:
     assert command("run")[0] == 0
     world.write("s1", "INSERT INTO orders_1 VALUES (110001, 'twice', 1)")
     world.write("s2", "INSERT INTO orders_2 VALUES (3, 'goes', 3)")
     code, found = command("run")
-    assert (code, [(e["place"], e["code"]) for e in found["errors"]]) == (1, [("s1", "US-6006")])
+    assert (code, [(e["place"], e["code"]) for e in found["errors"]]) == (
+        1,
+        [(f"s1, {world.schema}.orders", "US-6006")],
+    )
     assert "orders_1" in found["errors"][0]["message"] and "110001" in found["errors"][0]["message"]
     assert world.target.run(f"SELECT v FROM {world.schema}.orders WHERE id = 3") == [("goes",)]
     code, found = command("validate")

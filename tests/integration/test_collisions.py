@@ -20,6 +20,7 @@ from unshard.units import loading, relay, reread
 from unshard.units.dump import dump
 from unshard.units.load import handover, load
 from unshard.units.snapshot import take_snapshot
+from unshard.units.stopping import retry
 from unshard.units.sync import next_plan, run_window
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
@@ -68,15 +69,15 @@ def test_a_window_that_meets_a_taken_key_stops_names_both_and_goes_on_when_one_i
         source_2.run(f"USE {unique}", statement, "INSERT INTO t_3 VALUES (30, 'free', 'c')")
         advance(task, "s1")
         for attempt in (1, 2):
-            task.pull("s2")
-            with pytest.raises(Collision) as raised:
-                task.window("s2")
-            error = raised.value
+            advance(task, "s2")
+            error = task.stopped()["s2", "t"]
+            assert isinstance(error, Collision)
             assert (error.key, error.shard, error.owner) == (key, f"s2 {unique}.t_3", f"shard s1 {unique}.t_1")
             assert "remove the row" in str(error)
             (found,) = task.work().meta.collisions.all()
             assert told(found) == (key, "t_3", "t_1", "open", attempt)
             task.restart()
+            retry(task.work(), task.work().meta.stops.all() if attempt == 1 else ())
         assert "secret" not in str(task.target.run(f"SELECT * FROM {task.meta_schema}.collision"))
         assert task.work().meta.collisions.counts("s2") == {CollisionState.OPEN: 1}
         source_1.run(f"DELETE FROM {unique}.t_1")
@@ -101,13 +102,15 @@ def test_two_shards_that_bring_one_key_in_one_window(servers, unique, tmp_path, 
     with merging(servers, unique, tmp_path, on_duplicate=policy) as task:
         servers[0].run(f"USE {unique}", "INSERT INTO t_1 VALUES (1, 'abc', 'a')", statement)
         if winner is None:
-            task.pull("s1")
-            with pytest.raises(Collision) as raised:
-                task.window("s1")
-            assert (raised.value.key, raised.value.owner) == (key, f"shard s1 {unique}.t_1")
+            advance(task, "s1")
+            error = task.stopped()["s1", "t"]
+            assert isinstance(error, Collision)
+            assert (error.key, error.owner, error.condition) == (key, f"shard s1 {unique}.t_1", "")
             servers[0].run(f"DELETE FROM {unique}.t_2")
-            with pytest.raises(Collision):
-                task.window("s1")
+            advance(task)
+            assert task.stopped() and task.target.run(f"SELECT * FROM {task.table('t')}") == []
+            task.retry()
+            task.assert_settled()
             return
         advance(task, "s1")
         assert task.target.run(f"SELECT secret FROM {task.table('t')}") == [(winner,)]

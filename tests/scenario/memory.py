@@ -18,6 +18,7 @@ from unshard.core.orders import Given
 from unshard.core.progress import BegunWindow, Checkpoint, Phase, SourceState
 from unshard.core.settling import Finding, Record, Unsettled, structures_of
 from unshard.core.shardgroup import releasable
+from unshard.core.stops import Stop
 from unshard.core.window import EntryState, HeldFile, Plan, QueueEntry, ShardState, StructureChange, Verdict
 from unshard.errors.meta import FencedOut, WindowMismatch
 
@@ -76,6 +77,7 @@ class MemoryMeta:
         self.windows = _Windows(self)
         self.locks = MemoryLocks(self)
         self.orders = MemoryOrders(self)
+        self.stops = _Stops()
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -93,6 +95,11 @@ class MemoryMeta:
             return False
         self.rows.fences[source, target] = begun.plan.number, epoch
         return True
+
+
+class _Stops:
+    def all(self) -> tuple[Stop, ...]:
+        return ()
 
 
 class _Checkpoints:

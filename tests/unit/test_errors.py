@@ -27,7 +27,7 @@ LEAVES = sorted(set(leaves()), key=lambda leaf: leaf.code)
 
 
 def example(leaf: type[UnshardError]) -> UnshardError:
-    values = {"str": "x", "int": 1, "float": 1.0, "tuple": (), "bool": False}
+    values = {"str": "x", "int": 1, "float": 1.0, "tuple": (), "bool": False, "bytes": b""}
     arguments = []
     for field in dataclasses.fields(leaf):
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))

@@ -178,7 +178,7 @@ COMMANDS = (
         "unshard.cli.ddl", "0 done, 1 error or not confirmed; list: 0 no order waits, 3 some wait",
     ),
     Command(
-        "retry", "let targets go on that have stopped because they could not take a row of a source",
+        "retry", "let targets go on that have stopped because they could not take what a source brings",
         "unshard retry shop.yaml --table shop.orders --reason 'row 7 is corrected'",
         (
             TASK,

@@ -9,6 +9,7 @@ from typing import Any
 
 from unshard.adapters.meta.orders import OperatorAction
 from unshard.cli.console import Answer, Console
+from unshard.cli.retry import stop_document
 from unshard.config import Task, load_task
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard
@@ -62,6 +63,7 @@ def lock_document(view: LockView) -> dict[str, Any]:
         "error": view.error,
         "reason": view.reason,
         "warning": view.warning,
+        "stopped_targets": [stop_document(stop) for stop in view.stopped],
     }
 
 
@@ -108,6 +110,7 @@ def lock_lines(task: Task, view: LockView) -> list[str]:
         lines.append(f"  reason   {one_line(view.reason)}")
     if view.error:
         lines.append(f"  error    {view.error}")
+    lines += [f"  waits    {stop}" for stop in view.stopped]
     if view.held_rows:
         lines.append(f"  held     {amount(view.held_rows)} rows, {size(view.held_bytes)}")
     return [*lines, *(f"  {line}" for line in helping(str(task.path), view))]
@@ -134,6 +137,8 @@ def helping(task: str, view: LockView) -> list[str]:
         gone = f"unshard drop-shard {at} --shard {shard_argument(view.missing[0])}"
         return [f"run the same DDL on the missing shards, or go without them: {force}",
                 f"  a shard that is gone for good: {gone}"]  # fmt: skip
+    if view.stopped:
+        return [f"when the cause is mended: unshard retry {shlex.quote(task)} --table {view.target}"]
     return [f"the next windows go on by themselves; to go without waiting: {force}"]
 
 

@@ -10,7 +10,6 @@ from unshard.config import load_task
 from unshard.core.orders import Given
 from unshard.core.stops import Stop
 from unshard.units.orders import one_line
-from unshard.units.stopping import error_of
 from unshard.units.stopping import retry as lift
 from unshard.units.work import open_work
 
@@ -21,8 +20,8 @@ def retry(options: Namespace, console: Console) -> Answer:
     console.warn(task.warnings)
     with open_work(task) as work:
         stops = [s for s in work.meta.stops.all() if not options.table or str(s.target) in options.table]
-        effects = [f"{s.target} goes on for {s.source}: its next window releases what is held, and stops it again if a "
-                   f"row does not fit ({s.refusal.key})" for s in stops]  # fmt: skip
+        effects = [f"{s.target} goes on for {s.source}: its next window releases what is held, and stops it again if "
+                   f"{s.refusal.code} comes again ({s.refusal.key or s.refusal.words})" for s in stops]  # fmt: skip
         document = {"task": task.name, "dry_run": options.dry_run, "effects": effects,
                     "stopped_targets": [stop_document(stop) for stop in stops]}  # fmt: skip
         if not stops:
@@ -40,11 +39,8 @@ def retry(options: Namespace, console: Console) -> Answer:
 
 def stop_lines(stop: Stop, task: str) -> list[str]:
     """Tell a person why a target is stopped, and what helps."""
-    since = f"{stop.since:%Y-%m-%d %H:%M:%S} UTC"
-    return [
-        f"target {stop.target} is stopped for source {stop.source} since {since}, its rows are held: {error_of(stop)}",
-        f"  it goes on by itself when the table is altered; if the row was mended in its shard: unshard retry {task}",
-    ]
+    return [f"{stop}", "  its rows are held, and released when the table is altered; if something else was mended: "
+            f"unshard retry {task}"]  # fmt: skip
 
 
 def stop_document(stop: Stop) -> dict[str, Any]:
@@ -52,6 +48,7 @@ def stop_document(stop: Stop) -> dict[str, Any]:
     return {
         "source": stop.source,
         "target": str(stop.target),
+        "code": stop.refusal.code,
         "column": stop.refusal.column,
         "key": stop.refusal.key,
         "error": one_line(stop.refusal.words),

@@ -18,7 +18,7 @@ EVENT_FILTER = Block(
         Key("sql-pattern", texts(text("regular expression", checks.not_empty)), "Regular expressions, found in the "
             "statement as the source wrote it, without comments; case does not matter.", ()),
         Key("action", choice(words(Action)), "`Ignore` leaves out what matches, `Do` what does not, `Error` stops the "
-            "source at what matches.", required=True),
+            "source, or for rows their target, at what matches.", required=True),
     ),
 )  # fmt: skip
 

@@ -68,7 +68,7 @@ error (DM writes an empty text), and so is a column that the shard has itself.
 Every rule that matches a change's table (or, without `table-pattern`, its schema) is asked, in the order of
 `filter-rules`, then those of the source file. With `events` it compares names, with `sql-pattern` the text of a
 statement, with both one after the other: `Ignore` leaves out what matches, `Do` what does not, `Error` stops the
-source at what matches. A rule without `events` says nothing about rows.
+source at a statement that matches, and a target at rows. A rule without `events` says nothing about rows.
 
 * `insert`, `update`, `delete`: changes of rows, in windows and of held rows; the load takes all rows
 * `all`, `all dml`, `all ddl`, `none`, `none dml`, `none ddl`: the first in the list that says anything decides
@@ -115,7 +115,7 @@ functions, types and collations are the server's own. The target account needs C
 schema.
 
 * `unshard check` refuses an expression that the target cannot read or that names columns which the shard lacks, and a
-  rule for a table that is no shard. A later DDL that takes a column away stops the source with [US-6024](errors.md).
+  rule for a table that is no shard. A later DDL that takes a column away stops the target with [US-6024](errors.md).
 * Queries are refused in expressions, generated columns are not known to them. One whose value changes by itself
   (`NOW()`, `RAND()`) is evaluated when the window runs, not when the row was written.
 * They hold in windows and for released rows; in the load `insert-value-expr` does with `unshard.filter-load`.

@@ -2,7 +2,8 @@
 
 Every rule that matches the table is asked in order. A rule with `events` compares the names that the change has, one
 with `sql-pattern` its text, one with both does one after the other; `Ignore` drops what matches, `Do` drops what does
-not, `Error` stops the source. A rule without `events` says nothing about rows (DM's `Do` would drop all of them).
+not, `Error` stops the source at DDL, the target at rows. A rule without `events` says nothing about rows (DM's `Do`
+would drop all of them).
 
 DM knows a change by one name, and `alter table` is only what has no other; here a change has all names that fit
 (core.ddlevents), and `alter table` covers every specification. Names that no MySQL or MariaDB can bring are refused.

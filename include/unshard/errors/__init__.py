@@ -6,7 +6,7 @@
   x RelayError       US-3xxx  binlog: relay, events, decoding  errors/relay.py
   x DdlError         US-4xxx  reading and executing DDL        errors/ddl.py
   x ShardDdlError    US-5xxx  groups, locks, operators         errors/shardddl.py
-  x TargetError      US-6xxx  load, apply, validate            errors/target.py
+  x TargetError      US-6xxx  load, apply, validate            errors/target.py, leftout.py, writing.py
   x MetaError        US-7xxx  meta tables, storage, Spark, life of a task  errors/meta.py, life.py
 
 A leaf is a dataclass: its fields are the parts of the message, so it pickles across processes and

@@ -1,6 +1,7 @@
 """US-6xxx: writing into the target and comparing with it."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from unshard.errors.base import Scope, UnshardError
 
@@ -95,6 +96,8 @@ class Collision(TargetError):
     """The key as an SQL condition, to look for its owner."""
 
     code = "US-6006"
+    unnamed: ClassVar[str] = "another shard"
+    """The owner, as long as only the target was asked: the key is there."""
     template = "target table {target} has {key} already, from {owner}, when shard {shard} brings it"
     hint = (
         "remove the row from one of the shards, or set on-duplicate to replace or ignore in the task file;"
@@ -156,18 +159,6 @@ class FenceMissing(TargetError):
     code = "US-6010"
     template = "the fence of source {source} for target table {target} is missing"
     hint = "the meta schema was changed by hand: restore it, or clear it and run the full part of the task again"
-
-
-@dataclass(eq=False)
-class StatementWarned(TargetError):
-    """The target carried a statement out with a warning that nothing explains."""
-
-    target: str
-    words: str
-
-    code = "US-6011"
-    template = "writing to target table {target} met an unexpected warning: {words}"
-    hint = "check that the target's structure fits the shards'; if it does, report this"
 
 
 @dataclass(eq=False)

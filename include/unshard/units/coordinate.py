@@ -35,6 +35,7 @@ from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.newcomers import admissions
 from unshard.core.progress import Phase
 from unshard.core.shardgroup import groups
+from unshard.core.stops import Stop
 from unshard.core.window import QueueEntry, ShardState, Verdict
 from unshard.core.wording import differing_words
 from unshard.errors import UnshardError
@@ -107,6 +108,8 @@ class LockView:
     """In which words the DDL of each shard in conflict differs from this one, in the same order."""
     filled: tuple[str, ...] = ()
     """Columns that the DDL adds and whose old rows get each server's own value."""
+    stopped: tuple[Stop, ...] = ()
+    """Its target for some sources: the lock waits until the rows are through that are held there."""
 
     @property
     def is_open(self) -> bool:
@@ -126,6 +129,7 @@ class Scene:
     shards: tuple[ShardState, ...]
     owed: Debts
     absent: tuple[str, ...]
+    stops: tuple[Stop, ...] = ()
 
     @cached_property
     def groups(self) -> Mapping[TableId, tuple[ShardState, ...]]:
@@ -299,7 +303,7 @@ def read_scene(meta: Store) -> Scene:
         # A rename between the two would part a shard from what it owes.
         before, owed = owed, meta.locks.owed() if owed else owed
         if owed == before:
-            return Scene(shards, owed, absent)
+            return Scene(shards, owed, absent, meta.stops.all())
 
 
 def _view(lock: DdlLock, scene: Scene) -> LockView:
@@ -316,6 +320,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         next((heads[shard].reason for shard in (*decision.ready, *decision.conflicts) if heads[shard].reason), ""),
         lock.outcome, lock.verdict, lock.replacement, lock.done, tuple(sorted(lock.excused)),
         tuple(_difference(heads[shard], lock, scene.owed) for shard in decision.conflicts), _filled(lock),
+        tuple(stop for stop in scene.stops if lock.resolved_at is None and stop.target == lock.target),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.newcomers import Admission
 from unshard.core.orders import Given
 from unshard.core.progress import SourceState
+from unshard.core.stops import Stop
 from unshard.core.window import QueueEntry, ShardState, Verdict
 
 
@@ -132,6 +133,13 @@ class Orders(Protocol):
         """Take a shard out of its group."""
 
 
+class Stops(Protocol):
+    """The targets that take no rows for now."""
+
+    def all(self) -> tuple[Stop, ...]:
+        """Return what is stopped, of all sources."""
+
+
 class Store(Protocol):
     """The part of the meta store that coordination needs."""
 
@@ -150,3 +158,7 @@ class Store(Protocol):
     @property
     def orders(self) -> Orders:
         """Return where orders are given."""
+
+    @property
+    def stops(self) -> Stops:
+        """Return what is stopped."""

@@ -126,7 +126,7 @@ def _skip(case: _Case) -> _Prepared:
     lines = [f"nothing is executed on {view.target}; the lock is resolved", *_executed_already(case)]
     if view.ready:
         lines.append(f"rows held of {listed(view.ready)} are released; they are written by column name, "
-                     "and a value without a column in the target stops its source")  # fmt: skip
+                     "and a value without a column in the target stops it for that source")  # fmt: skip
     if late:
         lines.append(f"the same DDL is skipped when it comes from {listed(late)}")
     return _Prepared(tuple(lines), lambda order: _decide(case, Verdict.SKIP, (), order))

@@ -37,7 +37,7 @@ from unshard.core.window import ShardState, StructureChange
 from unshard.errors import UnshardError
 from unshard.errors.life import RulesSpoilRows, RulesWait
 from unshard.errors.source import ShardsDiffer
-from unshard.errors.target import LoadCollision
+from unshard.errors.target import LoadCollision, RowFilterFailed, RowsFiltered
 from unshard.units.discover import find_shards
 from unshard.units.dump import dump_again
 from unshard.units.load import job_of
@@ -45,6 +45,7 @@ from unshard.units.loading import Parcel, load_parcel
 from unshard.units.owners import stopped_by
 from unshard.units.pulling import pull_source
 from unshard.units.snapshot import prepare_targets
+from unshard.units.stopping import retry
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ log = logging.getLogger(__name__)
 CHANGE = "rules"
 VIA = "task file"
 LISTED = 5
+STOPPED_BY_RULES = frozenset({RowsFiltered.code, RowFilterFailed.code})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ def adopt_rules(work: Work, source: str) -> None:
         return
     if known is not None:
         _adopt(work, instance, checkpoint.location)
+        retry(work, work.meta.stops.all(source))
     note_rules(work, instance, checkpoint.location)
 
 
@@ -127,7 +130,10 @@ def _revised(meta: Meta, instance: Instance) -> tuple[Revision, Sequence[ShardSt
 def _refuse_waiting(meta: Meta, source: str, revision: Revision, joined: set[TableId]) -> None:
     """Refuse while anything waits in a group that is concerned, or a window is open that has begun by the old rules."""
     concerned = revision.targets | joined
-    waiting = [s for s in meta.structures.shards() if s.target in concerned and (s.queue or s.held)]
+    # Rows that a filter has stopped wait for nothing but another filter.
+    freed = {stop.target for stop in meta.stops.all(source) if stop.refusal.code in STOPPED_BY_RULES}
+    waiting = [s for s in meta.structures.shards() if s.target in concerned and (s.queue or s.held)
+               and not (s.target in freed and s.shard.source == source)]  # fmt: skip
     if waiting:
         ddl = next((state.queue[0].routed for state in waiting if state.queue), "")
         what = f"the DDL `{' '.join(ddl.split())}`" if ddl else "rows behind a DDL"

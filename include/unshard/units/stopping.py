@@ -1,47 +1,88 @@
-"""Stops targets that cannot take a row of a source, and lets them go on (core.stops)."""
+"""Stops targets that cannot take what a source brings, and lets them go on (core.stops)."""
 
+import contextlib
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
-from unshard.core.model import Shard, TableId
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.target import open_session
+from unshard.core.collision import Found
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.netting import Collisions
 from unshard.core.orders import Given
 from unshard.core.progress import BegunWindow
-from unshard.core.stops import Refusal, Stop
+from unshard.core.stops import Stop, TargetRefused, refusal_of
 from unshard.core.window import Plan
-from unshard.errors.target import RowRefused
-from unshard.units.targets import present_schemas
-from unshard.units.windowtasks import TargetRefused
+from unshard.errors import UnshardError
+from unshard.errors.target import Collision
+from unshard.units.owners import stopped_by
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
 
 
 def stop_targets(work: Work, begun: BegunWindow, refused: Collection[TargetRefused]) -> None:
-    """Record that targets take no rows of the source until something has changed."""
-    refusals = {r.target: Refusal(r.target, r.error.column, r.error.key, r.error.words) for r in refused}
-    present = present_schemas(work, refusals)
-    for each in refused:
-        log.error("target %s stops for source %s: %s", each.target, begun.plan.source, each.error)
-    work.meta.stops.stop(begun, tuple(refusals.values()), {target: s.digest for target, s in present.items()})
+    """Record that targets take no rows of the source until something has changed.
+
+    Raises the error of one that has a part of the window and cannot stop there: the source waits for it.
+    """
+    errors = {each.target: each.error for each in reversed([*refused])}
+    found = {target: _with_owner(work, error, begun.plan.number) for target, error in errors.items()}
+    digests = {target: schema.digest for target, schema in work.present(set(found)).items()}
+    refusals = [refusal_of(target, error) for target, error in found.items()]
+    cut = {refusal.target for refusal in work.meta.stops.stop(begun, refusals, digests)}
+    for target, error in found.items():
+        if target in cut:
+            raise error
+        log.error("target %s stops for source %s: %s", target, begun.plan.source, error)
+
+
+def _with_owner(work: Work, error: UnshardError, window: int) -> UnshardError:
+    """Record a collision and name its owner; the key is worth a look later on only if it is in the target."""
+    if not isinstance(error, Collision):
+        return error
+    named = stopped_by(work, error, Found.WINDOW, window)
+    return named if error.owner == Collision.unnamed else replace(named, condition="")
 
 
 def stops_of(work: Work, plan: Plan) -> dict[TableId, Stop]:
     """Return the targets that have stopped in this very window: its plan wants their rows applied."""
-    stops = work.meta.stops.all(plan.source)
-    return {stop.target: stop for stop in stops if stop.window == plan.number and stop.target in plan.targets}
+    return {stop.target: stop for stop in work.meta.stops.all(plan.source) if stop.window == plan.number}
 
 
 def still_stopped(work: Work, source: str) -> frozenset[TableId]:
-    """Return the targets that are stopped, without those whose structure is another now: these go on."""
+    """Return the targets that are stopped, without those that have changed in what stopped them: these go on."""
     stops = work.meta.stops.all(source)
     if not stops:
         return frozenset()
     present = work.present({stop.target for stop in stops})
-    changed = [stop for stop in stops if stop.target in present and present[stop.target].digest != stop.structure]
-    for stop in changed:
-        log.info("target %s goes on for source %s: its structure has changed", stop.target, source)
+    policy = Collisions(work.task.instance(source).load.on_duplicate.value)
+    with contextlib.closing(open_session(work.target)) as connection:
+        changed = {stop: why for stop in stops if (why := _change(connection, stop, present.get(stop.target), policy))}
+    for stop, why in changed.items():
+        log.info("target %s goes on for source %s: %s", stop.target, source, why)
         work.meta.stops.lift(stop)
     return frozenset(stop.target for stop in stops if stop not in changed)
+
+
+def _change(connection: Connection, stop: Stop, schema: TableSchema | None, policy: Collisions) -> str:
+    """Return what has changed so that another try is worth it; empty for nothing."""
+    if schema is None:
+        return ""
+    if schema.digest != stop.structure:
+        return "its structure has changed"
+    error = error_of(stop)
+    if not isinstance(error, Collision):
+        return ""
+    if policy is not Collisions.ERROR:
+        return f"on-duplicate is {policy} now"
+    if not error.condition:
+        return ""
+    sql = f"SELECT 1 FROM {mysql.table_name(stop.target)} WHERE {error.condition} LIMIT 1"  # noqa: S608
+    return "" if mysql.query(connection, sql) else f"{error.key} is free"
 
 
 def newest_ddl(work: Work, plan: Plan) -> Mapping[Shard, int]:
@@ -55,7 +96,6 @@ def retry(work: Work, stops: Collection[Stop], order: Given | None = None) -> No
         work.meta.stops.lift(stop, order)
 
 
-def error_of(stop: Stop) -> RowRefused:
+def error_of(stop: Stop) -> UnshardError:
     """Return the error that has stopped a target."""
-    refusal = stop.refusal
-    return RowRefused(str(refusal.target), refusal.column, refusal.key, refusal.words)
+    return stop.refusal.error

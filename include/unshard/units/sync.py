@@ -17,34 +17,33 @@ A window without rows needs no Spark, and without new binlog there is no window 
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from unshard.adapters.meta.presence import window_of
 from unshard.config import Instance
-from unshard.core.collision import Found
-from unshard.core.model import Location
+from unshard.core.model import Location, TableId
 from unshard.core.netting import Collisions
 from unshard.core.pace import Pace, next_bytes, remembered
 from unshard.core.planning import PlanRules, named_by, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase
 from unshard.core.rowerrors import RowErrors
-from unshard.core.stops import Stop
+from unshard.core.stops import Stop, TargetRefused
 from unshard.core.window import HeldFile, Plan, QueueEntry
 from unshard.errors import UnshardError
-from unshard.errors.target import Collision, NotInSync
+from unshard.errors.target import NoTargetTable, NotInSync
 from unshard.units.context import in_context
 from unshard.units.effects import DdlEffects
 from unshard.units.online import OnlineDdl
-from unshard.units.owners import name_owners, stopped_by
+from unshard.units.owners import name_owners
 from unshard.units.rules import adopt_rules
 from unshard.units.settle import settle
 from unshard.units.stopping import newest_ddl, still_stopped, stop_targets, stops_of
-from unshard.units.targets import create_joined, present_schemas, reshaped_by
+from unshard.units.targets import create_joined, reshaped_by
 from unshard.units.trial import ShadowTrial
 from unshard.units.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.windowspark import run_job
-from unshard.units.windowtasks import PartReport, Result, TargetRefused, TargetReport, held_folder, held_window
+from unshard.units.windowtasks import PartReport, TargetReport, held_folder, held_window
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class WindowReport:
     more: bool
     """Whether another window could move on at once."""
     stopped: tuple[Stop, ...] = ()
-    """Targets whose rows were held in it, because they could not take one of them."""
+    """Targets that have stopped in it: their rows were held."""
 
     @property
     def moved(self) -> bool:
@@ -96,7 +95,7 @@ class _Moved:
     diverted: int = 0
     held: tuple[HeldFile, ...] = ()
     stopped: tuple[Stop, ...] = ()
-    """Targets whose rows were held, because they could not take one of them."""
+    """Targets whose rows were held, because they could not take them."""
     refused: tuple[TargetRefused, ...] = ()
     """Targets that have found that out just now: they have got nothing yet, nor is anything held for them."""
 
@@ -119,8 +118,7 @@ def _run(work: Work, plan: Plan, is_again: bool, began: float, say: Callable[[in
     source = plan.source
     begun = work.meta.windows.begin(source, plan)
     say(2, "begin", begun.plan)
-    create_joined(work, begun.plan)
-    moved = _move(work, begun) if begun.plan.moves_rows else _Moved()
+    moved = _move(work, begun)
     while moved.refused:
         stop_targets(work, begun, moved.refused)
         # Another epoch: whatever of the attempt before is still under way cannot write any more.
@@ -175,13 +173,14 @@ def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
     return OnlineDdl(instance.online, work.shadow, work.meta.structures, instance.routing)
 
 
-def window_job(work: Work, begun: BegunWindow) -> WindowJob:
-    """Return what the executors need; raises whatever can be refused before a row is read."""
+def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop]) -> WindowJob | tuple[TargetRefused, ...]:
+    """Return what the executors need, or which targets cannot take the window, as can be told before a row is read."""
     plan = begun.plan
-    stops = stops_of(work, plan)
     targets = tuple(sorted(plan.targets - stops.keys()))
     shards = {d.shard for read in plan.reads for d in read.dispositions} | {release.shard for release in plan.releases}
-    schemas = present_schemas(work, targets)
+    schemas = work.present(set(targets))
+    if missing := [target for target in targets if target not in schemas]:
+        return tuple(TargetRefused(target, NoTargetTable(str(target))) for target in missing)
     job = WindowJob(
         task=work.task.name,
         meta_schema=work.task.meta_schema,
@@ -202,13 +201,11 @@ def window_job(work: Work, begun: BegunWindow) -> WindowJob:
             newest_ddl(work, plan) if stops else {},
         ),
         partial=frozenset(target for target, stop in stops.items() if stop.is_partial),
-        stopped=tuple(stops.values()),
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
     )
-    job.check()
-    return job
+    return job.refusals() or job
 
 
 def _digests(plan: Plan) -> set[str]:
@@ -217,30 +214,32 @@ def _digests(plan: Plan) -> set[str]:
 
 
 def _move(work: Work, begun: BegunWindow) -> _Moved:
-    job = window_job(work, begun)
+    plan = begun.plan
+    stops = stops_of(work, plan)
+    stopped = tuple(stops.values())
+    if refused := create_joined(work, plan, stops):
+        return _Moved(refused=refused)
+    if not plan.moves_rows:
+        return _Moved(stopped=stopped)
+    job = window_job(work, begun, stops)
+    if not isinstance(job, WindowJob):
+        return _Moved(refused=job)
     results = run_job(work.spark(), job) if job.parts else ()
-    _raise_first(work, begun.plan.number, results)
+    if error := next((result for result in results if isinstance(result, UnshardError)), None):
+        raise error
     if refused := tuple(result for result in results if isinstance(result, TargetRefused)):
         return _Moved(refused=refused)
     parts = [result for result in results if isinstance(result, PartReport)]
     targets = [result for result in results if isinstance(result, TargetReport)]
     if any(target.applied.collided or target.applied.before for target in targets):
-        name_owners(work, begun.plan.source)
+        name_owners(work, plan.source)
     held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
     released = sum(part.released for part in parts)
     skipped = sum(target.applied.skipped for target in targets)
     # As recorded with the rows: what an attempt before has put aside, nobody else knows.
-    diverted = work.meta.row_errors.of_window(begun.plan.source, begun.plan.number) if job.diverts else 0
+    diverted = work.meta.row_errors.of_window(plan.source, plan.number) if job.diverts else 0
     applied = sum(part.applied for part in parts) + released - diverted
-    return _Moved(applied, released, skipped, diverted, tuple(held), job.stopped)
-
-
-def _raise_first(work: Work, window: int, results: Iterable[Result]) -> None:
-    for result in results:
-        if isinstance(result, Collision):
-            raise stopped_by(work, result, Found.WINDOW, window)
-        if isinstance(result, UnshardError):
-            raise result
+    return _Moved(applied, released, skipped, diverted, tuple(held), stopped)
 
 
 def _sweep(work: Work, plan: Plan, stopped: Collection[Stop], again: bool) -> None:

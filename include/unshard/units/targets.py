@@ -1,7 +1,7 @@
 """The target tables of a window: present structures, and tables that a new shard brings."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pymysql.connections import Connection
 
@@ -10,15 +10,11 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.renaming import name_upstream
 from unshard.core.reshape import Reshaping
 from unshard.core.routing import Routing
+from unshard.core.stops import TargetRefused
 from unshard.core.window import Plan
 from unshard.errors.target import ExtractionNeedsTable
 from unshard.units.execute import create_target
 from unshard.units.work import Work
-
-
-def present_schemas(work: Work, targets: Iterable[TableId]) -> dict[TableId, TableSchema]:
-    """Read the structures that the targets have now; NoTargetTable names one that is not there."""
-    return work.target_schemas(set(targets))
 
 
 def reshaped_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableId, Reshaping]:
@@ -36,19 +32,23 @@ def make_target(connection: Connection, routing: Routing, shard: Shard, target: 
     create_target(connection, target, like)
 
 
-def create_joined(work: Work, plan: Plan) -> None:
-    """Create the target tables of shards that are the first of their group.
+def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple[TargetRefused, ...]:
+    """Create the target tables of shards that are the first of their group, and return those that cannot be made.
 
     A shard that joins others has their structure before or behind a pending DDL, as planning has seen to.
     """
-    joined = [
-        c for c in plan.structures if c.joins and c.structure and c.peer is None and c.makes_target and not c.is_strange
-    ]
+    first = (c for c in plan.structures if c.joins and c.structure and c.peer is None)
+    joined = [c for c in first if c.makes_target and not c.is_strange and c.target not in stopped]
     if not joined:
-        return
+        return ()
+    refused = []
     routing = work.task.instance(plan.source).routing
     schemas = work.structures({change.structure for change in joined if change.structure})
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         for change in joined:
             if change.structure:
-                make_target(connection, routing, change.shard, change.target, schemas[change.structure])
+                try:
+                    make_target(connection, routing, change.shard, change.target, schemas[change.structure])
+                except ExtractionNeedsTable as error:
+                    refused.append(TargetRefused(change.target, error))
+    return tuple(refused)

@@ -1,7 +1,7 @@
 """What the executors of a window need to know: one immutable value, made before Spark is asked.
 
-Everything that can be refused without reading a row is refused while the job is made: columns without a
-place, keys that do not come, engines without transactions.
+Everything that can be refused without reading a row is refused before Spark is asked, for each target by itself:
+columns without a place, keys that do not come, engines without transactions.
 """
 
 import re
@@ -16,8 +16,9 @@ from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
 from unshard.core.reshape import AS_IT_IS, Reshaping
-from unshard.core.stops import Stop, held_behind, withheld
+from unshard.core.stops import ABOUT_ONE_TARGET, TargetRefused, held_behind, withheld
 from unshard.core.window import Disposition, HeldFile, Plan
+from unshard.errors import UnshardError
 from unshard.errors.target import EngineNotTransactional
 from unshard.units.conversion import Behind, Conversion, conversion
 
@@ -89,8 +90,6 @@ class WindowJob:
     """Targets that have some of the window's rows and stopped then: what is held of them may come again."""
     diverts: bool = False
     """Whether rows that a target cannot take are put aside instead of stopping it."""
-    stopped: tuple[Stop, ...] = ()
-    """Targets whose rows are held instead of applied."""
     time_zone: str = "+00:00"
     """In which expressions of filters are evaluated."""
 
@@ -112,18 +111,20 @@ class WindowJob:
 
     @cached_property
     def _conversions(self) -> dict[Rows, Conversion]:
+        return {rows: found for rows, found in self._tried.items() if isinstance(found, Conversion)}
+
+    @cached_property
+    def _tried(self) -> dict[Rows, Conversion | UnshardError]:
         schemas = dict(zip(self.targets, self.schemas, strict=True))
-        return {
-            rows: conversion(
-                rows.shard,
-                self.structures[rows.structure],
-                rows.target,
-                schemas[rows.target],
-                self.behind.get((rows.shard, rows.seq), ()),
-                self.reshapings.get(rows.shard.table, AS_IT_IS),
-            )
-            for rows in applied(self.parts)
-        }
+        return {rows: self._try(rows, schemas[rows.target]) for rows in applied(self.parts)}
+
+    def _try(self, rows: Rows, schema: TableSchema) -> Conversion | UnshardError:
+        behind = self.behind.get((rows.shard, rows.seq), ())
+        reshaping = self.reshapings.get(rows.shard.table, AS_IT_IS)
+        try:
+            return conversion(rows.shard, self.structures[rows.structure], rows.target, schema, behind, reshaping)
+        except ABOUT_ONE_TARGET as error:
+            return error
 
     @cached_property
     def _layout_numbers(self) -> dict[tuple[TableId, tuple[str, ...]], int]:
@@ -134,13 +135,16 @@ class WindowJob:
         """How much there is to be read, compressed files by their size."""
         return sum(part.file.bytes if isinstance(part, HeldPart) else part.end - part.start for part in self.parts)
 
-    def check(self) -> None:
-        """Raise the first coded error that can be known before any row is read."""
+    def refusals(self) -> tuple[TargetRefused, ...]:
+        """Return which targets cannot take their rows, as far as that can be known before any row is read."""
+        found: list[TargetRefused] = []
         for target, schema in zip(self.targets, self.schemas, strict=True):
             engine = re.search(r"\)\s*ENGINE=(\w+)", schema.create_sql)
             if engine and engine[1].lower() not in TRANSACTIONAL:
-                raise EngineNotTransactional(str(target), engine[1])
-        assert self.layouts is not None
+                found.append(TargetRefused(target, EngineNotTransactional(str(target), engine[1])))
+        tried = self._tried.items()
+        found += [TargetRefused(rows.target, error) for rows, error in tried if isinstance(error, UnshardError)]
+        return tuple(found)
 
 
 def applied(parts: tuple[Part, ...]) -> Iterator[Rows]:

@@ -36,10 +36,11 @@ from unshard.core.model import Shard, TableId
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
 from unshard.core.reshape import AS_IT_IS
+from unshard.core.stops import ABOUT_ONE_TARGET, TargetRefused
 from unshard.core.window import Disposition, HeldFile
 from unshard.errors import UnshardError
 from unshard.errors.meta import SparkTaskCrashed
-from unshard.errors.target import KeyOutOfOrder, RowRefused
+from unshard.errors.target import KeyOutOfOrder
 from unshard.units.applying import changes_of, shown_key
 from unshard.units.changes import Origin, changes_in, runs_of
 from unshard.units.parcels import PARCELS, Run, message, messages_in, of_target, parcels, targets_in
@@ -68,14 +69,6 @@ class TargetReport:
 
     target: TableId
     applied: Applied
-
-
-@dataclass(frozen=True, slots=True)
-class TargetRefused:
-    """A target cannot take a row: it has got nothing, the others are not concerned."""
-
-    target: TableId
-    error: RowRefused
 
 
 Result = PartReport | TargetReport | TargetRefused | UnshardError
@@ -131,7 +124,7 @@ class ApplyTargets:
     def _apply(self, target: int, runs: pa.Table) -> Result:
         try:
             return TargetReport(self.job.targets[target], apply_target(self.job, target, runs))
-        except RowRefused as error:
+        except ABOUT_ONE_TARGET as error:
             return TargetRefused(self.job.targets[target], error)
         except Exception as error:
             return coded(error)
@@ -172,8 +165,8 @@ class PartReader:
         self._filtering = Filtering(RowJudge(job.server, job.meta_schema, job.time_zone), job.structures)
         self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
         self.report = PartReport(0, 0, ())
-        self.refused: dict[int, RowRefused] = {}
-        """Targets, by number, for which a row cannot be converted."""
+        self.refused: dict[int, UnshardError] = {}
+        """Targets, by number, whose rows cannot be read, filtered or converted."""
 
     def runs(self) -> Iterator[Run]:
         """Yield the runs of the rows that are applied, and store those that are held."""
@@ -225,13 +218,15 @@ class PartReader:
     def _passed(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> Iterator[Run]:
         """Net what the task's filters let through; where these leave gaps, rows come as in safe mode."""
         reshaping = self._job.reshapings.get(rows.shard.table, AS_IT_IS)
-        kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch)
         number = self._job.targets.index(rows.target)
-        if not kept.num_rows or number in self.refused:
+        if number in self.refused:
             return
         try:
+            kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch)
+            if not kept.num_rows:
+                return
             netted = self._netted(rows, number, kept, safe or reshaping.filters_changes, safe)
-        except RowRefused as error:
+        except ABOUT_ONE_TARGET as error:
             self.refused[number] = error
         else:
             yield netted

@@ -6,7 +6,7 @@ With the policies `replace` and `ignore` the writer of the rows records them in 
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy import Connection, exists, func, or_, select, update
 from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
@@ -15,7 +15,7 @@ from unshard.adapters.meta.rows import AnyRow, matches, shard_columns, shard_of,
 from unshard.core.collision import Clash, CollisionState, Found, RecordedCollision
 from unshard.core.model import Shard, TableId
 
-C = tables.collision
+C, S = tables.collision, tables.stopped_target
 OPEN, MENDED = CollisionState.OPEN.value, CollisionState.MENDED.value
 
 
@@ -88,9 +88,12 @@ class Collisions:
 
 
 def mend(connection: Connection, task: str, source: str) -> None:
-    """Close the open collisions of a source, whose load or window has gone on."""
+    """Close the open collisions of a source, whose load or window has gone on, but for targets that are stopped."""
     mine = matches(C, {"task": task, "source": source, "state": OPEN})
-    connection.execute(update(C).where(mine).values(state=MENDED, last_at=tables.NOW))
+    stopped = select(S.c.window).where(S.c.task == C.c.task, S.c.source == C.c.source,
+                                       S.c.target_schema == C.c.target_schema,
+                                       S.c.target_table == C.c.target_table)  # fmt: skip
+    connection.execute(update(C).where(mine, ~exists(stopped)).values(state=MENDED, last_at=tables.NOW))
 
 
 def _owner_columns(owner: Shard | None) -> dict[str, str | None]:

@@ -163,6 +163,11 @@ _STOPS = (
            "PRIMARY KEY (task, source, target_schema, target_table)"),
 )  # fmt: skip
 
+_STOP_ERRORS = (
+    _table("stop_error", TASK, f"source {ID}", TARGET, "code VARCHAR(16) NOT NULL", "parts LONGTEXT NOT NULL",
+           "PRIMARY KEY (task, source, target_schema, target_table)"),
+)  # fmt: skip
+
 _RULES = (
     _table("rules", TASK, f"source {ID}", f"digest {DIGEST} NOT NULL", "body LONGTEXT NOT NULL", LOCATION,
            f"adopted_at {MOMENT} NOT NULL", "PRIMARY KEY (task, source)"),
@@ -196,4 +201,5 @@ MIGRATIONS = (
     Migration(12, "rules in force", _RULES),
     Migration(13, "tables of tools that change shards online", _ONLINE),
     Migration(14, "rows that were put aside", _ROW_ERRORS),
+    Migration(15, "targets that are stopped by any error of their own", _STOP_ERRORS),
 )

@@ -23,8 +23,8 @@ from unshard.core.orders import Cleared, Given
 from unshard.core.window import EntryState, QueueEntry, Verdict
 from unshard.errors.orders import LockBegun
 
-K, M, A, Q, S, H, F = (tables.ddl_lock, tables.ddl_lock_member, tables.operator_action, tables.shard_ddl, tables.shard,
-                       tables.ddl_history, tables.held_rows)  # fmt: skip
+K, M, A, Q, S = tables.ddl_lock, tables.ddl_lock_member, tables.operator_action, tables.shard_ddl, tables.shard
+H, F, T = tables.ddl_history, tables.held_rows, tables.stopped_target
 
 UNNAMED, CLEARED = "", "cleared"
 """In place of a name that is not known yet, and where the details say whose it is."""
@@ -118,7 +118,7 @@ class Orders:
         return True
 
     def drop_shard(self, lock: str, shard: Shard, order: Given) -> bool:
-        """Take a shard out of its group; it owes nothing any more."""
+        """Take a shard out of its group; it owes nothing any more, and a target that it may have stopped goes on."""
         mine = {"task": self._task, **shard_columns(shard)}
         with self._database.transaction() as connection:
             dropped = update(S).where(matches(S, mine), S.c.dropped == 0).values(dropped=True)
@@ -126,6 +126,10 @@ class Orders:
             if changed:
                 owed = update(M).where(matches(M, {**mine, "state": OWED}))
                 connection.execute(owed.values(state=FORGIVEN, updated_at=tables.NOW))
+                target = select(S.c.target_schema, S.c.target_table).where(matches(S, mine))
+                name = dict(connection.execute(target).one()._mapping)
+                stopped = {"task": self._task, "source": shard.source, **name}
+                connection.execute(update(T).where(matches(T, stopped)).values(is_open=0))
             self._record(connection, lock, order, changed)
         return changed
 

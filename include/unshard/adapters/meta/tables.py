@@ -206,6 +206,11 @@ stopped_target = Table(
     Column("is_open", TINYINT),
 )  # fmt: skip
 
+stop_error = Table(
+    "stop_error", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
+    _text("code", 16), Column("parts", LONGTEXT),
+)  # fmt: skip
+
 held_rows = Table(
     "held_rows", metadata, _key("task"), *_shard(), _number("seq"), _number("window"), _number("part"),
     _text("path", 1024), Column("row_count", BigInteger), Column("bytes", BigInteger), _text("structure", 32),

@@ -18,7 +18,7 @@ are tried again a few times.
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -37,12 +37,16 @@ from unshard.adapters.target.patches import filled, has_gaps
 from unshard.adapters.target.session import open_session
 from unshard.adapters.target.steps import Bounds, Kind, Step, bounds_of
 from unshard.core.collision import Found
-from unshard.core.model import Server
+from unshard.core.model import Server, TableId
 from unshard.errors import UnshardError
+from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
 from unshard.errors.target import Collision, FenceMissing, RowsMissing
+from unshard.errors.writing import WriteRefused
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1
+BEYOND_A_TABLE = frozenset({3, 5, 1020, 1021, 1026, 1037, 1038, 1114, 1290, 1297, 1317, 1792, 1836, 1969, 3024, 9001})
+"""A full disk, no memory, a server that is read-only, a statement that was killed: no fault of the table."""
 T = TypeVar("T")
 
 
@@ -50,7 +54,8 @@ def apply_changes(server: Server, fence: Fence, changes: Changes, bounds: Bounds
     """Apply the window to its target table exactly once, however often it is called."""
     if has_gaps(changes):
         given = changes
-        changes = _again(_Attempts(), lambda: filled(server, fence, given))
+        with _refusals_of(given.table):
+            changes = _again(_Attempts(), lambda: filled(server, fence, given))
     tried = _Attempts()
     done = _repeated(server, tried, lambda connection: _apply_or_cut(connection, fence, changes, tried, bounds))
     if isinstance(done, Applied):
@@ -89,8 +94,11 @@ def _carry_out(server: Server, fence: Fence, changes: Changes, cut: _Cut) -> App
     waiting = [(step, part) for step, part in stepping.parts_of(changes, cut.steps) if not step.done]
     total = Applied()
     for kind, some in groupby(waiting, key=lambda each: each[0].kind):
-        with ThreadPoolExecutor(cut.appliers if kind is Kind.ALL else 1) as pool:
-            for applied in pool.map(lambda each: _apply_step(server, fence, *each), some):
+        appliers = cut.appliers if kind is Kind.ALL else 1
+        with ThreadPoolExecutor(appliers) as pool:
+            # One after another, so that nothing comes behind a step that fails: the target can stop before the first.
+            in_order = pool.map if appliers > 1 else map
+            for applied in in_order(lambda each: _apply_step(server, fence, *each), some):
                 total += applied
     return total
 
@@ -114,6 +122,17 @@ def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, 
     tried.committing = applied
     mysql.query(connection, "COMMIT")
     return applied
+
+
+@contextlib.contextmanager
+def _refusals_of(table: TableId) -> Iterator[None]:
+    """Name the table in what the server refuses inside the block, unless it is the server that cannot."""
+    try:
+        yield
+    except (StatementRefused, MissingPrivilege, TableMissing) as error:
+        if isinstance(error, StatementRefused) and error.errno in BEYOND_A_TABLE:
+            raise
+        raise WriteRefused(str(table), error.words) from error
 
 
 def _nothing(changes: Changes) -> Changes:
@@ -190,10 +209,11 @@ def _written(connection: Connection, fence: Fence, changes: Changes, is_done: Ca
 
 
 def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:
-    deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
-    for removal in changes.removals:
-        deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
     ledger = Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window)
-    loaded, collided, diverted = write_or_divert(connection, changes.writes, ledger)
+    with _refusals_of(changes.table):
+        deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
+        for removal in changes.removals:
+            deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
+        loaded, collided, diverted = write_or_divert(connection, changes.writes, ledger)
     record(connection, fence, changes, diverted)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped, collided)

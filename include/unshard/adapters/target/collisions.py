@@ -82,7 +82,7 @@ def _load_again(connection: Connection, writes: Writes, clashes: tuple[Clash, ..
 
 def _error(writes: Writes, clash: Clash) -> Collision:
     if clash.condition:
-        owner = f"shard {clash.owner}" if clash.owner else "another shard"
+        owner = f"shard {clash.owner}" if clash.owner else Collision.unnamed
         return Collision(str(clash.target), clash.key, str(clash.shard), owner, clash.condition)
     shards = " or ".join(sorted({str(shard) for each in writes.lines for shard in each.shards}))
     return Collision(str(clash.target), clash.key, shards, "another shard of this window")

@@ -10,7 +10,8 @@ from unshard.adapters.target.lines import values_of
 from unshard.adapters.target.load import Destination, key_of, run_statement
 from unshard.core.literals import TEXTS, literal
 from unshard.core.model import Column, TableId
-from unshard.errors.target import RowsMissing, StatementWarned
+from unshard.errors.target import RowsMissing
+from unshard.errors.writing import StatementWarned
 
 LISTED_KEYS = 500
 LONG_VALUE = 2000

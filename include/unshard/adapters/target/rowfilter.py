@@ -4,7 +4,8 @@ So comparisons, functions, NULL, collations and types are the server's own. A te
 and gone with it; it needs the privilege CREATE TEMPORARY TABLES on the meta schema.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,14 +39,23 @@ class RowJudge:
         """Return which rows (columns as written by the shard) an expression is true for."""
         if self._connection is None:
             self._connection = open_session(self._server)
-        number = self._make(self._connection, structure, columns)
-        mysql.query(self._connection, "SET SESSION time_zone = %s", (self._time_zone,))
-        found = self._rows(self._connection, rule, expression, number)
-        mysql.query(self._connection, "SET SESSION time_zone = '+00:00'")
-        mysql.query(self._connection, f"DROP TEMPORARY TABLE {mysql.table_name(self._table)}")
+        with self._table_of(self._connection, structure, columns) as number:
+            found = self._rows(self._connection, rule, expression, number)
         mask = np.zeros(len(columns[0]), bool)
         mask[found] = True
         return mask
+
+    @contextlib.contextmanager
+    def _table_of(self, connection: Connection, structure: TableSchema, columns: Sequence[pa.Array]) -> Iterator[str]:
+        """Keep the table while expressions are evaluated; an error leaves the session fit for the next rows."""
+        try:
+            number = self._make(connection, structure, columns)
+            mysql.query(connection, "SET SESSION time_zone = %s", (self._time_zone,))
+            yield number
+        finally:
+            if connection.open:
+                mysql.query(connection, "SET SESSION time_zone = '+00:00'")
+                mysql.query(connection, f"DROP TEMPORARY TABLE IF EXISTS {mysql.table_name(self._table)}")
 
     def _make(self, connection: Connection, structure: TableSchema, columns: Sequence[pa.Array]) -> str:
         """Create the table with the rows; return the name of the column that numbers them."""

@@ -1,0 +1,230 @@
+"""Whatever is about one target stops that target alone, of that source, and it goes on when it is mended."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.livetask import LiveTask, living
+from unshard.adapters.target import steps
+from unshard.cli import main
+from unshard.core.collision import CollisionState
+from unshard.errors.target import Collision
+from unshard.units import coordinate, windowspark
+from unshard.units.run import run
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a target is broken, what its shards do then, and how it is mended; `t` is the table."""
+
+    code: str
+    broken: str
+    happens: tuple[str, ...] = ("INSERT INTO t VALUES (2, 'longer')",)
+    mended: str = ""
+    mended_in_shard: str = ""
+    goes_on_alone: bool = True
+    columns: str = COLUMNS
+
+
+CASES = {
+    "gone": Case("US-6001", "DROP TABLE t", mended=f"CREATE TABLE t ({COLUMNS})"),
+    "narrow": Case("US-6002", "ALTER TABLE t MODIFY v VARCHAR(3)", mended="ALTER TABLE t MODIFY v VARCHAR(20)"),
+    "mended": Case("US-6002", "ALTER TABLE t MODIFY v VARCHAR(3)", goes_on_alone=False,
+                  mended_in_shard="UPDATE t SET v = 'ok' WHERE id = 2"),
+    "lacking": Case("US-6003", "ALTER TABLE t DROP v", mended="ALTER TABLE t ADD v VARCHAR(20)"),
+    "typed": Case("US-6004", "ALTER TABLE t MODIFY v BIT(8)", mended="ALTER TABLE t MODIFY v BIGINT",
+                 columns="id INT PRIMARY KEY, v BIGINT", happens=("INSERT INTO t VALUES (2, 2)",)),
+    "keyed": Case("US-6005", "ALTER TABLE t ADD r INT NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, r)",
+                mended="ALTER TABLE t DROP PRIMARY KEY, DROP r, ADD PRIMARY KEY (id)"),
+    "taken": Case("US-6006", "INSERT INTO t VALUES (2, 'other')", mended="DELETE FROM t"),
+    "again": Case("US-6007", "DO 0", ("SET sql_log_bin = 0", "INSERT INTO t VALUES (1, 'x')", "SET sql_log_bin = 1",
+                                      "DELETE FROM t", "SET sql_log_bin = 0", "INSERT INTO t VALUES (1, 'x')",
+                                      "SET sql_log_bin = 1", "DELETE FROM t"), goes_on_alone=False),
+    "loose": Case("US-6008", "DO 0", ("SET sql_log_bin = 0", "INSERT INTO t VALUES (2, 'y')", "SET sql_log_bin = 1",
+                                     "DELETE FROM t"), mended="INSERT INTO t VALUES (2, 'y')", goes_on_alone=False,
+                 columns="id INT, v VARCHAR(20)"),
+    "engine": Case("US-6009", "ALTER TABLE t ENGINE = Aria", mended="ALTER TABLE t ENGINE = InnoDB"),
+    "refused": Case("US-6026", "CREATE TRIGGER never BEFORE INSERT ON t FOR EACH ROW SIGNAL SQLSTATE '45000'",
+                    mended="DROP TRIGGER never", goes_on_alone=False),
+}  # fmt: skip
+
+
+@pytest.fixture(params=["one worker", "several workers"])
+def task(request, source_1, source_2, target, unique: str, tmp_path: Path, monkeypatch) -> Iterator[LiveTask]:
+    if request.param == "several workers":
+        monkeypatch.setattr(windowspark, "SMALL_BYTES", 0)
+        monkeypatch.setattr(windowspark, "WORKER_BYTES", 1000)
+    columns = {name: case.columns for name, case in CASES.items()} | {"fine": COLUMNS}
+    numbers = {("s1", name): (1,) for name in columns} | {("s2", name): (2,) for name in columns}
+    servers = source_1, source_2, target
+    with living(unique, tmp_path, servers, list(columns), columns=columns, numbers=numbers) as opened:
+        yield opened
+
+
+def test_every_error_about_a_target_stops_that_target_alone(task: LiveTask, monkeypatch, capsys) -> None:
+    run_on = task.target.run
+    run_on(f"USE {task.name}_to", *(named(case.broken, name) for name, case in CASES.items()))
+    for name, case in CASES.items():
+        given = (named(statement, f"{name}_1") for statement in case.happens)
+        task.sources["s1"].run(f"USE {task.name}", f"INSERT INTO fine_1 VALUES ({len(name)}{len(case.happens)}, 'x') ON"
+                               " DUPLICATE KEY UPDATE v = 'y'", *given)  # fmt: skip
+        task.sources["s2"].run(f"USE {task.name}", f"REPLACE INTO fine_2 VALUES (1{len(name)}, 'x')")
+    task.run()
+    assert {name: error.code for (_, name), error in task.stopped().items()} == {n: c.code for n, c in CASES.items()}
+    assert task.assert_union("fine") and task.checkpoint("s1") == task.upstream_end("s1")
+
+    task.restart()
+    for name, case in CASES.items():
+        # Held in a second window and behind a DDL: both wait, and the other source is not concerned.
+        task.sources["s1"].run(f"USE {task.name}", named(case.mended_in_shard, f"{name}_1") or "DO 0",
+                               f"INSERT INTO {task.name}.{name}_1 VALUES (7, 7)",
+                               f"ALTER TABLE {task.name}.{name}_1 ADD w INT DEFAULT 3")  # fmt: skip
+        task.sources["s2"].run(f"ALTER TABLE {task.name}.{name}_2 ADD w INT DEFAULT 3")
+    task.run()
+    assert len(task.stopped()) == len(CASES) and task.assert_union("fine")
+    waiting = {view.target.name: (str(view.state), *(stop.refusal.code for stop in view.stopped))
+               for view in coordinate.views(task.work().meta)}  # fmt: skip
+    assert waiting == {name: ("draining", case.code) for name, case in CASES.items()}
+    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    capsys.readouterr()
+    assert main(["locks", str(task.path)]) == 3
+    said = capsys.readouterr().out
+    assert all("is stopped for source s1 since" in said and f"[{case.code}]" in said for case in CASES.values())
+    assert main(["status", str(task.path)]) == 0
+    assert all(f"[{case.code}]" in (said := capsys.readouterr().out or said) for case in CASES.values())
+
+    run_on(f"USE {task.name}_to", *(named(c.mended, name) for name, c in CASES.items() if c.mended))
+    task.run()
+    left = {name for _, name in task.stopped()}
+    assert left == {name for name, case in CASES.items() if not case.goes_on_alone}
+    set_options(task, syncer={"safe-mode": True})
+    outcome = run(task.work())
+    assert outcome.exit_code == 0, [str(trouble.error) for trouble in outcome.errors]
+    task.assert_settled()
+
+
+def named(statement: str, table: str) -> str:
+    return re.sub(r"\bt\b", table, statement)
+
+
+def set_options(task: LiveTask, **more: Any) -> None:
+    """Change the blocks of all instances in the task file."""
+    body = yaml.safe_load(task.path.read_text())
+    for instance in body["mysql-instances"]:
+        instance.update(more)
+    task.path.write_text(yaml.safe_dump(body))
+    task.restart()
+
+
+@pytest.fixture
+def pair(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LiveTask]:
+    columns = {"a": COLUMNS, "b": COLUMNS}
+    numbers = {("s1", "a"): (1, 2), ("s2", "a"): (3,), ("s1", "b"): (1,)}
+    servers = source_1, source_2, target
+    with living(unique, tmp_path, servers, ["a", "b", "c"], columns=columns, numbers=numbers) as opened:
+        opened.groups = ["a", "b"]
+        yield opened
+
+
+def states(task: LiveTask) -> list[CollisionState]:
+    return [one.state for one in task.work().meta.collisions.all()]
+
+
+def test_a_collision_is_over_when_the_other_shard_gives_the_key_up(pair: LiveTask) -> None:
+    """The owner is of another source: the key is seen to be free. It is of the same source: its DELETE is held, too."""
+    one, two = pair.sources["s1"], pair.sources["s2"]
+    for owner, shard, goes_on_alone in ((two, "a_3", True), (one, "a_1", False)):
+        owner.run(f"INSERT INTO {pair.name}.{shard} VALUES (5, 'first')")
+        pair.run()
+        one.run(
+            f"USE {pair.name}", "INSERT INTO a_2 VALUES (5, 'second'), (6, 'z')", "REPLACE INTO b_1 VALUES (1, 'b')"
+        )
+        pair.run()
+        error = pair.stopped()["s1", "a"]
+        assert isinstance(error, Collision) and shard in error.owner and states(pair) == [CollisionState.OPEN]
+        one.run(f"UPDATE {pair.name}.a_2 SET v = 'third' WHERE id = 5", f"REPLACE INTO {pair.name}.b_1 VALUES (2, 'b')")
+        pair.run()
+        assert pair.stopped() and states(pair) == [CollisionState.OPEN] and pair.assert_union("b") == 2
+        owner.run(f"DELETE FROM {pair.name}.{shard} WHERE id = 5")
+        pair.run()
+        assert bool(pair.stopped()) is not goes_on_alone
+        pair.retry()
+        pair.assert_settled()
+        assert states(pair) == [CollisionState.MENDED]
+        one.run(f"DELETE FROM {pair.name}.a_2")
+        pair.target.run(f"DELETE FROM {pair.meta_schema}.collision")
+
+
+def test_a_collision_in_a_half_written_window_waits_with_its_source(pair: LiveTask, monkeypatch) -> None:
+    """What comes again of a half-written window replaces, so it must not be released over another shard's row."""
+    monkeypatch.setattr(steps, "INNODB", steps.Bounds(2, 1 << 20, 1))
+    pair.sources["s2"].run(f"INSERT INTO {pair.name}.a_3 VALUES (1, 'first')")
+    pair.run()
+    rows = "INSERT INTO {}.a_1 VALUES (1, 'x'), (2, 'x'), (3, 'x'), (4, 'x'), (5, 'x')"
+    pair.sources["s1"].run(rows.format(pair.name))
+    pair.run()
+    assert [type(error) for error in pair.stopped().values()] == [Collision], "in the first step: nothing is written"
+    pair.sources["s2"].run(f"UPDATE {pair.name}.a_3 SET id = 15")
+    pair.run()
+    pair.assert_settled()
+    pair.sources["s1"].run(rows.format(pair.name).replace("(", "(1"))
+    pair.pull("s1")
+    for _ in range(2):
+        with pytest.raises(Collision, match="id = 15"):
+            pair.window("s1")
+        assert not pair.stopped()
+        pair.restart()
+    assert pair.target.run(f"SELECT v FROM {pair.table('a')} WHERE id = 15") == [("first",)]
+    pair.sources["s2"].run(f"DELETE FROM {pair.name}.a_3")
+    pair.pull("s2")
+    pair.window("s2")
+    pair.run()
+    pair.assert_settled()
+
+
+def test_a_filter_stops_a_target_until_it_says_something_else(pair: LiveTask) -> None:
+    rule = {"schema-pattern": pair.name, "table-pattern": "a_*", "events": ["delete"], "action": "Error"}
+    change(pair, filters={"no-deletes": rule})
+    set_options(pair, **{"filter-rules": ["no-deletes"]})
+    pair.sources["s1"].run(f"USE {pair.name}", "INSERT INTO a_1 VALUES (1, 'x'), (2, 'y')",
+                           "DELETE FROM a_1 WHERE id = 2", "INSERT INTO b_1 VALUES (1, 'x')")  # fmt: skip
+    pair.run()
+    assert [error.code for error in pair.stopped().values()] == ["US-6023"] and pair.assert_union("b") == 1
+    change(pair, filters={"no-deletes": {**rule, "action": "Ignore"}})
+    pair.run()
+    assert not pair.stopped()
+    assert pair.target.run(f"SELECT id FROM {pair.table('a')} ORDER BY id") == [(1,), (2,)]
+
+
+def test_a_new_target_that_cannot_be_made_stops_alone(pair: LiveTask) -> None:
+    body = yaml.safe_load(pair.path.read_text())
+    extract = {"table-regexp": "c_(.*)", "target-column": "of_table"}
+    change(pair, routes={**body["routes"], "c": {**body["routes"]["c"], "extract-table": extract}})
+    create = f"CREATE TABLE {pair.name}.c_1 ({COLUMNS})"
+    for statements in ([create], [f"INSERT INTO {pair.name}.c_1 VALUES (1, 'x')"]):
+        pair.sources["s1"].run(*statements, f"REPLACE INTO {pair.name}.b_1 VALUES ({len(statements[0])}, 'x')")
+        pair.run()
+        assert [(name, error.code) for (_, name), error in pair.stopped().items()] == [("c", "US-6017")]
+        assert pair.assert_union("b")
+    retried = run(pair.work())
+    assert [trouble.error.code for trouble in retried.errors] == ["US-6001"]
+    pair.target.run(f"CREATE TABLE {pair.table('c')} ({COLUMNS}, of_table VARCHAR(9))")
+    pair.run()
+    assert pair.target.run(f"SELECT * FROM {pair.table('c')}") == [(1, "x", "1")] and not pair.stopped()
+    pair.assert_settled()
+
+
+def change(task: LiveTask, **more: Any) -> None:
+    """Change the task file."""
+    task.path.write_text(yaml.safe_dump({**yaml.safe_load(task.path.read_text()), **more}))
+    task.restart()
