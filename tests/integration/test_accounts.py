@@ -11,7 +11,9 @@ import yaml
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from unshard.config import load_task
+from unshard.core.grants import ALIASES
 from unshard.core.prechecks import Severity
+from unshard.errors import UnshardError
 from unshard.units.checksource import REPLICATION
 from unshard.units.checktarget import PRIVILEGES
 from unshard.units.precheck import precheck
@@ -25,6 +27,13 @@ pytestmark = pytest.mark.integration
 
 PAGE = Path(__file__).parents[2] / "docs/operations.md"
 PASSWORD = "secret"
+GH_OST = (
+    "create /* gh-ost */ table _{0}_ghc (id bigint auto_increment primary key, hint varchar(64), value varchar(4096))",
+    "create /* gh-ost */ table _{0}_gho like {0}", "alter /* gh-ost */ table _{0}_gho add column n int",
+    "insert /* gh-ost */ ignore into _{0}_gho (id, v) select id, v from {0}",
+    "rename /* gh-ost */ table {0} to _{0}_del, _{0}_gho to {0}",
+    "drop /* gh-ost */ table _{0}_ghc", "drop /* gh-ost */ table _{0}_del",
+)  # fmt: skip
 ORDERS = "(id INT PRIMARY KEY, v VARCHAR(20), KEY (v))"
 
 
@@ -59,6 +68,23 @@ class World:
             outcome = run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
         assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
         return outcome
+
+    def refusals(self) -> list[str]:
+        """Run; return the errors that it ends with, and those of DDL that the target refuses."""
+        try:
+            with open_work(load_task(self.path)) as work:
+                outcome = run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark))
+        except UnshardError as error:
+            return [str(error)]
+        refused = [lock.error for lock in outcome.locks if lock.error]
+        return [str(trouble.error) for trouble in outcome.errors] + refused
+
+    def change(self, consistency: str, online: bool) -> None:
+        """Write the task with these settings."""
+        body = yaml.safe_load(self.path.read_text())
+        for instance in body["mysql-instances"]:
+            instance["mydumper"] = {"consistency": consistency}
+        self.path.write_text(yaml.safe_dump({**body, "online-ddl": online}))
 
     def everywhere(self, *statements: str) -> None:
         for source in self.sources.values():
@@ -120,6 +146,55 @@ def test_a_whole_run_needs_no_more_than_the_documented_grants(world: World) -> N
         stored = work.meta.prechecks.last()
         assert stored and {item.place for item in stored.items} >= {"source s1", "source s2", "target"}
         assert [verdict.equal for verdict in validate(work)] == [True, True]
+
+
+@pytest.mark.parametrize("consistency", ["none", "flush", "lock"])
+def test_every_consistency_and_online_ddl(world: World, consistency: str) -> None:
+    world.change(consistency, online=True)
+    for name, source in world.sources.items():
+        source.run(f"CREATE TABLE {world.schema}_1.plain_{name} (v INT)",
+                   f"INSERT INTO {world.schema}_1.plain_{name} VALUES (1), (1)")  # fmt: skip
+    if consistency == "lock":
+        lacking = [item for item in precheck(load_task(world.path)) if item.severity is Severity.ERROR]
+        assert {item.code for item in lacking} == {"US-2306"} and all("LOCK TABLES" in i.message for i in lacking)
+        scope = world.names[r"`shop\_%`"]
+        for source in world.sources.values():
+            source.run(f"GRANT LOCK TABLES ON {scope}.* TO s{world.schema}")
+    world.run()
+    for shard in ("orders_1", "orders_2"):
+        world.everywhere(*(statement.format(shard) for statement in GH_OST), f"INSERT INTO {shard} VALUES (7{shard[-1]}"
+                         " + 100 * @@server_id, 'new', 5)")  # fmt: skip
+    assert world.run().exit_code == 0
+    assert world.compare("orders", "orders_1", "orders_2") == 8
+    made = world.target.run(f"SHOW TABLES FROM {world.schema}")
+    assert sorted(str(name) for (name,) in made) == ["orders", "plain_s1", "plain_s2"], "no table of the tool"
+    with open_work(load_task(world.path)) as work:
+        assert all(verdict.equal for verdict in validate(work))
+
+
+def test_a_grant_that_is_taken_away_is_named_where_it_is_missed(world: World) -> None:
+    world.run()
+    merged, meta = world.names["`shop`"], world.names["`unshard_meta`"]
+    cases = [(world.target, f"{merged}.*", each) for each in ("INSERT", "DELETE", "CREATE", "ALTER", "INDEX")]
+    cases += [(world.target, f"{meta}.*", each) for each in PRIVILEGES]
+    cases += [(world.sources["s1"], "*.*", each) for each in REPLICATION]
+    for number, (server, scope, privilege) in enumerate(cases):
+        account = f"{'t' if server is world.target else 's'}{world.schema}"
+        world.everywhere(f"INSERT INTO orders_1 (id) VALUES ({number} + 1000 * @@server_id)", "DELETE FROM orders_2",
+                         f"INSERT INTO orders_2 (id) VALUES ({number} + 1000000 * @@server_id)")  # fmt: skip
+        if privilege in ("CREATE", "ALTER", "DROP", "INDEX"):
+            world.everywhere(*(f"ALTER TABLE orders_{n} ADD COLUMN c{number} INT" for n in (1, 2)),
+                             *(f"CREATE INDEX i{number} ON orders_{n} (v)" for n in (1, 2)))  # fmt: skip
+        if privilege == "CREATE":
+            world.sources["s1"].run(f"CREATE TABLE {world.schema}_1.extra_{number} {ORDERS}")
+        server.run(f"REVOKE {privilege} ON {scope} FROM {account}")
+        said = world.refusals()
+        server.run(f"GRANT {privilege} ON {scope} TO {account}")
+        assert said and all(words.startswith("[US-") for words in said), (scope, privilege)
+        names = {privilege, *ALIASES.get(privilege, ())}
+        assert any(name in words for words in said for name in names), (scope, privilege, said)
+    assert world.run().exit_code == 0
+    world.compare("orders", "orders_1", "orders_2")
 
 
 def test_every_documented_grant_of_the_target_is_asked_for(world: World) -> None:

@@ -50,6 +50,9 @@ Arguments = Sequence[object] | Mapping[str, object] | None
 CONNECT_SECONDS = 10.0
 ENCODERS = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
 SHOWN_STATEMENT = 200
+CONNECT = "connect"
+SCHEMA_DENIED = 1044
+"""Says neither which privilege is lacking nor for what."""
 CAUSES: Mapping[int, type[ServerError]] = {
     **dict.fromkeys((1045, 1698, 1251, 1524, 1862, 3118, 4151), AccessDenied),
     **dict.fromkeys((1044, 1129, 1130, 1142, 1143, 1227, 1370, 1410), MissingPrivilege),
@@ -141,6 +144,8 @@ def _translate(error: pymysql.err.Error, where: str, server: str, statement: str
     errno, words = _parts(error)
     if isinstance(getattr(error, "original_exception", None), ssl.SSLError):
         return TlsFailed(where, server, words)
+    if errno == SCHEMA_DENIED and statement != CONNECT:
+        words = f"{words}: it may not {' '.join(statement.split()[:2])}"
     if cause := CAUSES.get(errno):
         return cause(where, server, words)
     return StatementRefused(where, server, words, errno, statement[:SHOWN_STATEMENT])
@@ -162,7 +167,7 @@ def _open(server: Server, where: str, options: Mapping[str, Any]) -> ServerConne
     try:
         connection = driver_connection(server, autocommit=True, **options)
     except pymysql.err.Error as error:
-        raise _translate(error, where, str(server), "connect") from error
+        raise _translate(error, where, str(server), CONNECT) from error
     except (OSError, RuntimeError) as error:
         # RuntimeError: the driver lacks what the account's authentication plugin needs.
         raise ServerUnreachable(where, str(server), str(error)) from error

@@ -94,7 +94,7 @@ class DumpRefused(RelayError):
     words: str
     code = "US-3007"
     template = "source {source} refuses to send its binlog from {location}: error {errno}, {words}"
-    hint = "1227 asks for REPLICATION SLAVE, 1236 tells what is wrong with the binlog or the replica's server id"
+    hint = "1045 and 1227 ask for REPLICATION SLAVE, 1236 tells what is wrong with the binlog or the server id"
 
 
 @dataclass(eq=False)
