@@ -11,11 +11,12 @@ from sqlalchemy import inspect, text
 from unshard.adapters.meta import Meta, tables
 from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
+from unshard.core.beside import Beside
 from unshard.core.ddllock import Outcome, Settlement
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.newcomers import Admission
 from unshard.core.orders import Given
-from unshard.core.progress import Chunk, ChunkState, Phase
+from unshard.core.progress import Chunk, ChunkState, Phase, Standing
 from unshard.core.segment import Statement
 from unshard.core.window import (
     Disposition,
@@ -48,6 +49,7 @@ OTHER = Shard("s2", TableId("shop_1", "orders_1"))
 P0 = Location("mysql-bin.000001", 4)
 P1 = Location("mysql-bin.000001", 100)
 P2 = Location("mysql-bin.000001", 200)
+MINE = "task = 'orders', source = 's1'"
 ALTER = Statement("ALTER TABLE orders_1 ADD c INT", "shop_1", 0, "utf8mb4", 1_700_000_000, "SYSTEM")
 
 
@@ -258,6 +260,44 @@ def test_plan_must_follow_on_the_checkpoint(synced: Meta) -> None:
     with pytest.raises(WindowMismatch):
         synced.windows.begin("s1", plan(3, P1, P2))
     assert synced.windows.open("s1") is None
+
+
+IS_THERE = {
+    Beside.HALT: "halt SET task = 'orders', kind = 'paused'",
+    Beside.ORDERS: "statement_order SET id = 1, {mine}, state = 'waiting'",
+    Beside.SEQUENCES: "sequence SET {mine}, shard_table = 'q'",
+    Beside.GHOSTS: "online_ddl SET {mine}, ghost_table = '_t_gho'",
+    Beside.STOPS: "stopped_target SET {mine}, target_table = 't'",
+    Beside.UNKNOWNS: "shard SET {mine}, shard_table = 'u', digest = ''",
+    Beside.QUEUES: "shard_ddl SET task = 'orders', source = 's2', seq = 1, state = 'pending', after_digest = 'x'",
+    Beside.HELD: "held_rows SET {mine}, seq = 1, structure = 'x'",
+    Beside.DROPPED: "shard SET {mine}, shard_table = 'd', dropped = 1, digest = 'x'",
+    Beside.OWED: "ddl_lock_member SET {mine}, lock_id = 'l', state = 'owed'",
+}
+IS_NOT = (
+    "statement_order SET id = 2, {mine}, state = 'used'",
+    "shard SET {mine}, shard_table = 't', digest = 'x'",
+    "shard_ddl SET {mine}, seq = 2, state = 'resolved', after_digest = 'x'",
+    "ddl_lock_member SET {mine}, lock_id = 'm', state = 'settled'",
+    "held_rows SET task = 'orders', source = 's2', seq = 1, structure = ''",
+    "halt SET task = 'others', kind = 'paused'",
+)
+
+
+def test_one_look_tells_what_there_is(synced: Meta, target: MariaDb) -> None:
+    def insert(row: str) -> None:
+        target.run("SET sql_mode = ''", f"INSERT INTO {synced.schema}.{row.format(mine=MINE)}")
+
+    assert IS_THERE.keys() == set(Beside)
+    for row in IS_NOT:
+        insert(row)
+    wanted = Beside(0)
+    assert synced.windows.standing("s1").beside == wanted
+    for flag, row in IS_THERE.items():
+        insert(row)
+        wanted |= flag
+        assert synced.windows.standing("s1").beside == wanted, flag
+    assert synced.windows.standing("nobody") == Standing("nobody")
 
 
 def test_commit_moves_queue_structure_and_held_files(synced: Meta) -> None:

@@ -113,12 +113,20 @@ def read_schemas(connection: Connection, tables: Iterable[TableId]) -> dict[Tabl
     by_schema = defaultdict(list)
     for table in tables:
         by_schema[table.schema].append(table.name)
+    if not by_schema:
+        return {}
     with _reading(connection) as reader:
         return {
             TableId(schema, name): structure
             for schema, names in by_schema.items()
             for name, structure in _read_schema(reader, schema, tuple(names))
         }
+
+
+def shown_create(connection: Connection, table: TableId) -> str:
+    """Return what SHOW CREATE TABLE prints, which depends on the session's sql_mode."""
+    with _as_bytes(connection):
+        return str(query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1], "utf-8", "surrogateescape")
 
 
 def server_dialect(connection: Connection) -> Dialect:
@@ -134,14 +142,19 @@ def server_dialect(connection: Connection) -> Dialect:
 def _reading(connection: Connection) -> Iterator[Reader]:
     """Set up the session for reading and leave it as it was."""
     ((ignores_case,),) = query(connection, "SELECT @@lower_case_table_names")
-    unicode = connection.use_unicode
     with plain_mode(connection):
         query(connection, "SET SESSION sql_quote_show_create = 1")
-        connection.use_unicode = False
-        try:
+        with _as_bytes(connection):
             yield Reader(connection, server_dialect(connection), bool(int(ignores_case)))
-        finally:
-            connection.use_unicode = unicode
+
+
+@contextlib.contextmanager
+def _as_bytes(connection: Connection) -> Iterator[None]:
+    unicode, connection.use_unicode = connection.use_unicode, False
+    try:
+        yield
+    finally:
+        connection.use_unicode = unicode
 
 
 def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterator[tuple[str, TableSchema]]:
@@ -157,7 +170,7 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
         found = by_name.get(reader.name(wanted), "")
         kind, collation = tables.get(found, ("", ""))
         if kind in ("BASE TABLE", "SYSTEM VERSIONED"):
-            text = normal_create(_show_create(reader, TableId(schema, found)), reader.dialect)
+            text = normal_create(shown_create(reader.connection, TableId(schema, found)), reader.dialect)
             own, indexes = tuple(columns[found]), _indexes(parts[found])
             if kind == "SYSTEM VERSIONED":
                 _refuse_transactions(f"{schema}.{found}", own)
@@ -169,10 +182,6 @@ def _refuse_transactions(table: str, columns: tuple[Column, ...]) -> None:
     """Raise for a period of transaction numbers: MariaDB logs such a table's changes as statements, not as rows."""
     if any(column.default is None and column.data_type == "bigint" and column.is_generated for column in columns):
         raise TableUnsupported(table, "its history is kept by transactions, and its changes are logged as statements")
-
-
-def _show_create(reader: Reader, table: TableId) -> str:
-    return str(query(reader.connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1], "utf-8", "surrogateescape")
 
 
 def _column(name: str | None, data_type: str | None, column_type: str | None, nullable: str | None,

@@ -9,8 +9,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from unshard.core.beside import EVERYTHING, NOTHING, Beside
 from unshard.core.fullload import Finished, Part
 from unshard.core.model import Location, Shard, TableId
+from unshard.core.pace import Pace
 from unshard.core.window import Plan
 
 
@@ -135,6 +137,30 @@ class BegunWindow:
 
     plan: Plan
     epoch: int
+    beside: Beside = EVERYTHING
+    """What there was beside the source when it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the windows of a source stand; without a checkpoint it is not in sync."""
+
+    source: str
+    phase: Phase = Phase.NEW
+    epoch: int = 0
+    dump_end: Location | None = None
+    """P1: the dump has seen nothing after it."""
+    checkpoint: Location | None = None
+    gtid: str = ""
+    window: int = 0
+    """Number of the last window that was committed."""
+    open: Plan | None = None
+    """The plan of the window that was begun and not committed."""
+    paces: tuple[Pace, ...] = ()
+    """Of the last windows, the oldest first."""
+    rules: str | None = None
+    """What tells the rules in force from others; None when none were noted."""
+    beside: Beside = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from unshard.core.ddl import DdlKind, read
 from unshard.core.ddltypes import Ddl, Role
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.orders import Given
-from unshard.core.progress import Chunk, ChunkState, Phase
+from unshard.core.progress import Chunk, ChunkState, Phase, Standing
 from unshard.core.relaychain import chain
 from unshard.core.rules import Revision, revise, routing_of, rules_of
 from unshard.core.segment import Statement
@@ -70,24 +70,22 @@ def note_rules(work: Work, instance: Instance, begins: Location) -> None:
     work.meta.rules.put(instance.source.id, instance.routing.digest, rules_of(instance.routing), begins)
 
 
-def adopt_rules(work: Work, source: str) -> None:
+def adopt_rules(work: Work, standing: Standing) -> bool:
     """Take the rules of the file if they are not those in force; a coded error says why they cannot be taken."""
-    instance, known = work.task.instance(source), work.meta.rules.digest(source)
-    if known == instance.routing.digest:
-        return
-    state, checkpoint = work.meta.sources.get(source), work.meta.checkpoints.get(source)
-    if state is None or checkpoint is None or state.phase is not Phase.SYNC:
-        return
-    if known is not None:
-        _adopt(work, instance, checkpoint.location)
-        retry(work, work.meta.stops.all(source))
-    note_rules(work, instance, checkpoint.location)
+    instance, checkpoint = work.task.instance(standing.source), standing.checkpoint
+    if standing.rules == instance.routing.digest or checkpoint is None or standing.phase is not Phase.SYNC:
+        return False
+    if standing.rules is not None:
+        _adopt(work, instance, checkpoint)
+        retry(work, work.meta.stops.all(standing.source))
+    note_rules(work, instance, checkpoint)
+    return True
 
 
 def refusal_of(meta: Meta, instance: Instance) -> UnshardError | None:
     """Return why the next window would not take the rules of the file, as far as the meta tables know it."""
     source = instance.source.id
-    if meta.rules.digest(source) in (None, instance.routing.digest):
+    if meta.windows.standing(source).rules in (None, instance.routing.digest):
         return None
     try:
         revision, _, _ = _revised(meta, instance)

@@ -17,16 +17,17 @@ A window without rows needs no Spark, and without new binlog there is no window 
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from unshard.adapters.meta.presence import window_of
 from unshard.config import Instance
+from unshard.core.beside import EVERYTHING, Beside
 from unshard.core.model import Location, TableId
 from unshard.core.netting import Collisions
 from unshard.core.pace import Pace, next_bytes, remembered
 from unshard.core.planning import PlanRules, named_by, plan_window, within_window
-from unshard.core.progress import BegunWindow, Phase
+from unshard.core.progress import BegunWindow, Phase, Standing
 from unshard.core.rowerrors import RowErrors
 from unshard.core.stops import Stop, TargetRefused
 from unshard.core.window import HeldFile, Plan, QueueEntry
@@ -103,19 +104,21 @@ class _Moved:
 def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
     """Run the open window of a source or, if there is none, the next one; idempotent at every point."""
     began = time.monotonic()
-    adopt_rules(work, source)
+    standing = work.meta.windows.standing(source)
+    if adopt_rules(work, standing):
+        standing = work.meta.windows.standing(source)
     say = _steps(source, progress)
-    begun_before = work.meta.windows.open(source)
-    plan = begun_before or next_plan(work, source)
+    plan = standing.open or _plan(work, standing)
     if plan.is_empty:
         return _report(work, plan, None, _Moved(), began)
     say(1, "plan", plan)
     with work.meta.presence.at(window_of(source)):
-        return _run(work, plan, begun_before is not None, began, say)
+        return _run(work, plan, standing, began, say)
 
 
-def _run(work: Work, plan: Plan, is_again: bool, began: float, say: Callable[[int, str, Plan], None]) -> WindowReport:
-    source = plan.source
+def _run(work: Work, plan: Plan, standing: Standing, began: float,
+         say: Callable[[int, str, Plan], None]) -> WindowReport:  # fmt: skip
+    source, is_again = plan.source, standing.open is not None
     begun = work.meta.windows.begin(source, plan)
     say(2, "begin", begun.plan)
     moved = _move(work, begun)
@@ -126,44 +129,50 @@ def _run(work: Work, plan: Plan, is_again: bool, began: float, say: Callable[[in
         moved = _move(work, begun)
     say(3, "move", begun.plan)
     # How long a window took that an earlier run has begun, nobody knows.
-    paces = () if is_again else _paces(work, begun.plan, moved, began)
+    paces = () if is_again else _paces(work, standing.paces, begun.plan, moved, began)
     work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped)
     say(4, "commit", begun.plan)
     _sweep(work, begun.plan, moved.stopped, again=is_again)
     return _report(work, begun.plan, begun.plan.number, moved, began)
 
 
-def _paces(work: Work, plan: Plan, moved: _Moved, began: float) -> tuple[Pace, ...]:
+def _paces(work: Work, known: Sequence[Pace], plan: Plan, moved: _Moved, began: float) -> tuple[Pace, ...]:
     rows = moved.applied + moved.diverted + sum(file.rows for file in moved.held)
     pace = Pace(plan.bytes, rows, int(1000 * (time.monotonic() - began)))
-    return remembered(work.meta.windows.paces(plan.source), pace, work.task.options.window)
+    return remembered(known, pace, work.task.options.window)
 
 
 def next_plan(work: Work, source: str) -> Plan:
     """Plan the window after the checkpoint; nothing is changed but for structures that have become known."""
+    return _plan(work, work.meta.windows.standing(source))
+
+
+def _plan(work: Work, standing: Standing) -> Plan:
+    source, checkpoint, beside = standing.source, standing.checkpoint, standing.beside
+    if checkpoint is None or standing.phase is not Phase.SYNC:
+        raise NotInSync(source, standing.phase.value)
     instance = work.task.instance(source)
-    state, checkpoint = work.meta.sources.get(source), work.meta.checkpoints.get(source)
-    if state is None or checkpoint is None or state.phase is not Phase.SYNC:
-        raise NotInSync(source, state.phase.value if state else Phase.NEW.value)
     rules = PlanRules(
         target_of=instance.routing.target_of,
         effects=DdlEffects(work.shadow, work.meta.structures, instance.routing),
-        window_bytes=next_bytes(work.meta.windows.paces(source), work.task.options.window),
-        safe_until=state.dump_end,
+        window_bytes=next_bytes(standing.paces, work.task.options.window),
+        safe_until=standing.dump_end,
         force_safe=instance.sync.safe_mode,
-        sequences=work.meta.aside.sequences(source),
-        orders=work.meta.statement_orders.waiting(source),
+        sequences=work.meta.aside.sequences(source) if Beside.SEQUENCES in beside else frozenset(),
+        orders=work.meta.statement_orders.waiting(source) if Beside.ORDERS in beside else (),
         ordered=DdlEffects(work.shadow, work.meta.structures, instance.routing, filters=False),
-        history=checkpoint.gtid,
-        stopped=still_stopped(work, source),
-        ghosts=work.meta.online.of(source),
+        history=standing.gtid,
+        stopped=still_stopped(work, source) if Beside.STOPS in beside else frozenset(),
+        ghosts=work.meta.online.of(source) if Beside.GHOSTS in beside else (),
         online=online_ddl(work, instance),
     )
-    settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
-    found = work.store.links(source).following(checkpoint.location)
-    segments = in_context(work, source, checkpoint.location, within_window(found, rules))
-    shards = work.meta.structures.nearby(source, named_by(segments, rules.ghosts))
-    return plan_window(source, checkpoint.window + 1, checkpoint.location, segments, shards, rules)
+    if Beside.UNKNOWNS in beside:
+        beside = EVERYTHING  # what was resolved may be asked again
+        settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
+    found = work.store.links(source).following(checkpoint)
+    segments = in_context(work, source, checkpoint, within_window(found, rules))
+    shards = work.meta.structures.nearby(source, named_by(segments, rules.ghosts), beside)
+    return plan_window(source, standing.window + 1, checkpoint, segments, shards, rules)
 
 
 def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
@@ -193,10 +202,10 @@ def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop]) ->
         schemas=tuple(schemas[target] for target in targets),
         shards=tuple(sorted(shards)),
         structures=work.structures(_digests(plan)),
-        behind=work.meta.locks.behind(shards, plan.structures),
+        behind=work.meta.locks.behind(shards, plan.structures) if _may_be_behind(begun) else {},
         parts=parts_of(
             plan,
-            dropped_since(work.meta.structures.dropped(shards), plan),
+            dropped_since(work.meta.structures.dropped(shards), plan) if Beside.DROPPED in begun.beside else (),
             stops,
             newest_ddl(work, plan) if stops else {},
         ),
@@ -208,6 +217,11 @@ def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop]) ->
     return job.refusals() or job
 
 
+def _may_be_behind(begun: BegunWindow) -> bool:
+    """Whether the target may have had DDL that rows of the window have not."""
+    return bool(begun.beside & (Beside.OWED | Beside.HELD)) or any(change.joins for change in begun.plan.structures)
+
+
 def _digests(plan: Plan) -> set[str]:
     read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
     return read | {file.structure for release in plan.releases for file in release.files}
@@ -215,7 +229,7 @@ def _digests(plan: Plan) -> set[str]:
 
 def _move(work: Work, begun: BegunWindow) -> _Moved:
     plan = begun.plan
-    stops = stops_of(work, plan)
+    stops = stops_of(work, plan) if Beside.STOPS in begun.beside else {}
     stopped = tuple(stops.values())
     if refused := create_joined(work, plan, stops):
         return _Moved(refused=refused)
@@ -291,6 +305,8 @@ def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: fl
 def _more(work: Work, source: str, ends: Location) -> bool:
     if work.store.links(source).has_more(ends):
         return True
+    if not work.meta.windows.standing(source).beside & (Beside.HELD | Beside.DROPPED):
+        return False
     stopped = {stop.target for stop in work.meta.stops.all(source)}
     target_of = work.task.instance(source).routing.target_of
     return any(target_of(shard.table) not in stopped for shard in work.meta.structures.waiting(source))

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from unshard.adapters import mysql, structures
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
+from unshard.adapters.present import PresentStructures
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.shadow import ShadowTables
 from unshard.config import Connections, Task, environment_connections, resolve
@@ -38,6 +38,8 @@ class Work:
     bulk_spark: Callable[[], Any]
     """The session for dump, load and validation."""
     shadow: ShadowTables
+    tables: PresentStructures
+    """What there is in the target."""
     _structures: dict[str, TableSchema] = field(default_factory=dict, repr=False)
 
     def structures(self, digests: set[str]) -> dict[str, TableSchema]:
@@ -48,7 +50,7 @@ class Work:
         return {digest: self._structures[digest] for digest in digests}
 
     def target_schema(self, target: TableId) -> TableSchema:
-        """Read the present structure of a target table; nothing is cached, a DDL may have changed it."""
+        """Read the present structure of a target table, which a DDL may just have changed."""
         return self.target_schemas({target})[target]
 
     def target_schemas(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
@@ -60,10 +62,7 @@ class Work:
 
     def present(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
         """Read the present structures of those target tables that are there."""
-        if not targets:
-            return {}
-        with contextlib.closing(mysql.connect(self.target)) as connection:
-            return structures.read_schemas(connection, sorted(targets))
+        return self.tables.read(targets) if targets else {}
 
 
 @contextlib.contextmanager
@@ -72,8 +71,10 @@ def open_work(task: Task, connections: Connections = environment_connections) ->
     target = resolve(task.target, connections)
     meta = Meta(target, task.meta_schema, task.name)
     meta.migrate()
+    present = PresentStructures(target)
     with contextlib.ExitStack() as stack:
         stack.callback(meta.close)
+        stack.callback(present.close)
         yield Work(
             task=task,
             target=target,
@@ -84,6 +85,7 @@ def open_work(task: Task, connections: Connections = environment_connections) ->
             spark=_lazily(stack, task.options.spark_connection, connections, task.name),
             bulk_spark=_lazily(stack, task.options.bulk_connection, connections, task.name),
             shadow=ShadowTables(target, task.meta_schema),
+            tables=present,
         )
 
 

@@ -82,4 +82,5 @@ class Meta:
 
     def close(self) -> None:
         """Let go of what is open."""
+        self.presence.close()
         self._database.close()

@@ -1,7 +1,7 @@
 """The connection to the meta schema: transactions, coded errors, migrations.
 
-A window is some twenty short transactions, so connections stay open between them, each tried before it is
-used again. A forked process (Airflow) leaves those of its parent alone. READ COMMITTED everywhere: what must
+A window is a few short transactions, so connections stay open between them, each tried before it is used
+again. A forked process (Airflow) leaves those of its parent alone. READ COMMITTED everywhere: what must
 not move is locked by name.
 """
 

@@ -14,22 +14,25 @@ from sqlalchemy import Connection, and_, func, select, union
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import AT_ONCE, entry_of, held_of, is_one_of, shard_of, state_of
+from unshard.core.beside import Beside
 from unshard.core.model import Shard, TableId
 from unshard.core.progress import HeldTotals
 from unshard.core.window import EntryState, HeldFile, QueueEntry, ShardState
 
 S, Q, F = tables.shard, tables.shard_ddl, tables.held_rows
 PENDING = EntryState.PENDING.value
+WAITS = Beside.QUEUES | Beside.HELD | Beside.DROPPED
+"""Without any of these nothing waits near a source."""
 
 
-def read_nearby(connection: Connection, task: str, source: str,
-                named: Collection[TableId] | None) -> tuple[ShardState, ...]:  # fmt: skip
+def read_nearby(connection: Connection, task: str, source: str, named: Collection[TableId] | None,
+                beside: Beside) -> tuple[ShardState, ...]:  # fmt: skip
     """Return the shards as planning needs them; `named` None: all of the task, because a DDL may concern any."""
-    waiting = read_waiting(connection, task, source)
+    waiting = read_waiting(connection, task, source) if beside else frozenset()
     shards = None if named is None else waiting | {Shard(source, table) for table in named}
     queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
     pending = select(Q).where(Q.c.task == task, Q.c.state == PENDING, _is_near(Q, source, shards)).order_by(Q.c.seq)
-    for row in connection.execute(pending):
+    for row in connection.execute(pending) if Beside.QUEUES in beside else ():
         queues[shard_of(row)].append(entry_of(row))
     held = _held(connection, task, source, waiting)
     query = select(S).where(S.c.task == task, _is_near(S, source, shards))

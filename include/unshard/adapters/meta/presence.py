@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.kept import Kept
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.errors.source import ServerError
 
@@ -35,12 +36,12 @@ class Presence:
 
     def __init__(self, database: MetaDatabase) -> None:
         self._database = database
+        self._kept = Kept(self._connect)
 
     @contextlib.contextmanager
     def at(self, place: str) -> Iterator[None]:
         """Be seen at a place (`window of s1`) for the block."""
-        connection = mysql.connect(self._database.server, "target (meta tables)")
-        with contextlib.closing(connection):
+        with self._kept.lent() as connection:
             mysql.query(connection, "SELECT GET_LOCK(%s, 0)", (self._name(place),))
             try:
                 yield
@@ -51,9 +52,15 @@ class Presence:
 
     def seen(self, places: Iterable[str]) -> tuple[str, ...]:
         """Return those of the places at which somebody is."""
-        connection = mysql.connect(self._database.server, "target (meta tables)")
-        with contextlib.closing(connection):
+        with self._kept.lent() as connection:
             return tuple(place for place in places if self._is_held(connection, place))
+
+    def close(self) -> None:
+        """Close the connections that were kept."""
+        self._kept.close()
+
+    def _connect(self) -> Connection:
+        return mysql.connect(self._database.server, "target (meta tables)")
 
     def _is_held(self, connection: Connection, place: str) -> bool:
         ((holder,),) = mysql.query(connection, "SELECT IS_USED_LOCK(%s)", (self._name(place),))

@@ -20,11 +20,6 @@ class RulesInForce:
         self._database = database
         self._task = database.task
 
-    def digest(self, source: str) -> str | None:
-        """Return what tells the rules of a source from others; None when none were noted."""
-        with self._database.transaction() as connection:
-            return connection.scalar(select(R.c.digest).where(R.c.task == self._task, R.c.source == source))
-
     def get(self, source: str) -> Rules:
         """Return the rules of a source; there must be some."""
         with self._database.transaction() as connection:

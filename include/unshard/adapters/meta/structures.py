@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
-from unshard.adapters.meta.nearby import read_dropped, read_nearby, read_totals, read_waiting
+from unshard.adapters.meta.nearby import WAITS, read_dropped, read_nearby, read_totals, read_waiting
 from unshard.adapters.meta.rows import (
     AnyRow,
     entry_of,
@@ -24,6 +24,7 @@ from unshard.adapters.meta.rows import (
     target_of,
 )
 from unshard.adapters.meta.unknowns import read_unsettled, write_findings
+from unshard.core.beside import EVERYTHING, Beside
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.progress import HeldTotals
 from unshard.core.settling import Finding, Unsettled
@@ -79,10 +80,15 @@ class Structures:
         with self._database.snapshot() as connection:
             return read_shards(connection, self._database.task, source)
 
-    def nearby(self, source: str, named: Collection[TableId] | None) -> tuple[ShardState, ...]:
-        """Return the shards that a window is planned from: named ones and those that can go on; None: all."""
-        with self._database.snapshot() as connection:
-            return read_nearby(connection, self._database.task, source, named)
+    def nearby(self, source: str, named: Collection[TableId] | None,
+               beside: Beside = EVERYTHING) -> tuple[ShardState, ...]:  # fmt: skip
+        """Return the shards that a window is planned from: named ones and those that can go on; None: all.
+
+        `beside` is what there is beside the source: its own windows alone add to that, but not to other sources.
+        """
+        beside = EVERYTHING if named is None else beside & WAITS
+        with self._database.snapshot() if beside else self._database.transaction() as connection:
+            return read_nearby(connection, self._database.task, source, named, beside)
 
     def waiting(self, source: str) -> frozenset[Shard]:
         """Return the shards of a source that have something to be released or dropped."""

@@ -14,12 +14,12 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, false, func, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, false, func, or_, select, update
 from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.aside import move_aside
-from unshard.adapters.meta.collisions import mend
+from unshard.adapters.meta.collisions import OPEN, mend
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.debts import owe_as_newcomer
 from unshard.adapters.meta.halts import refuse_halted
@@ -27,31 +27,45 @@ from unshard.adapters.meta.online import move_online
 from unshard.adapters.meta.orders import drop_waiting
 from unshard.adapters.meta.renames import move_shards
 from unshard.adapters.meta.rows import (
+    AnyRow,
     entry_columns,
     held_columns,
     in_portions,
     location_columns,
     matches,
-    read,
     shard_columns,
 )
 from unshard.adapters.meta.rows import target_columns as target_key
-from unshard.adapters.meta.sources import lock_source
+from unshard.adapters.meta.standing import PLANNED, read_standing
 from unshard.adapters.meta.statementorders import require_known, use
 from unshard.adapters.meta.stops import keep
 from unshard.adapters.meta.structures import record_change
 from unshard.core import codec
-from unshard.core.model import Location, TableId
+from unshard.core.beside import Beside
+from unshard.core.model import TableId
 from unshard.core.pace import Pace
-from unshard.core.progress import BegunWindow, WindowTotals
+from unshard.core.progress import BegunWindow, Standing, WindowTotals
 from unshard.core.stops import Stop
 from unshard.core.window import HeldFile, Plan, QueueEntry
-from unshard.errors.meta import FencedOut, NotBegun, WindowMismatch
+from unshard.errors.meta import FencedOut, NotBegun, UnknownSource, WindowMismatch
 
-W, C, F, S, P = tables.window, tables.checkpoint, tables.fence, tables.source, tables.pace
-PLANNED, COMMITTED = "planned", "committed"
+W, C, F, S = tables.window, tables.checkpoint, tables.fence, tables.source
+P, N = tables.pace, tables.collision
+COMMITTED = "committed"
 KEPT_PLANS = 100
-"""Plans of older windows are emptied, so that the table stays small."""
+"""Plans of older windows are emptied now and then, so that the table stays small."""
+
+
+def _locking() -> Any:
+    mine: dict[str, Any] = {"task": bindparam("task"), "source": bindparam("source")}
+    collides = exists().where(matches(N, {**mine, "state": OPEN})).label("collides")
+    both = matches(W, {"task": S.c.task, "source": S.c.source, "number": bindparam("number")})
+    joined = select(S.c.epoch, W.c.state, collides).select_from(S.outerjoin(W, both))
+    return joined.where(matches(S, mine)).with_for_update()
+
+
+LOCK = _locking()
+"""Put together once, as STANDING is."""
 
 
 class Windows:
@@ -61,27 +75,36 @@ class Windows:
         self._database = database
         self._task = database.task
 
+    def standing(self, source: str) -> Standing:
+        """Look at where the windows of a source stand and what there is beside it."""
+        with self._database.transaction() as connection:
+            return read_standing(connection, self._task, source)
+
     def open(self, source: str) -> Plan | None:
         """Return the plan of the window that was begun and not committed."""
-        with self._database.transaction() as connection:
-            return self._open(connection, source)
+        return self.standing(source).open
 
     def begin(self, source: str, plan: Plan) -> BegunWindow:
         """Begin the open window, else this plan; raises the epoch, so that earlier runs can write no more.
 
         Raises OrdersChanged if orders about statements came or went since it was planned.
         """
+        mine = {"task": self._task, "source": source}
         with self._database.transaction() as connection:
-            epoch = lock_source(connection, self._task, source).epoch + 1
-            refuse_halted(connection, self._task)
-            mine = {"task": self._task, "source": source}
-            connection.execute(update(S).where(matches(S, mine)).values(epoch=epoch, updated_at=tables.NOW))
-            begun = self._open(connection, source) or self._persist(connection, plan)
-            connection.execute(update(F).where(matches(F, mine)).values(epoch=epoch))
-            for target in sorted(begun.targets):
-                row = {**mine, **target_key(target), "window": 0, "epoch": epoch}
-                connection.execute(insert(F).prefix_with("IGNORE").values(row))
-        return BegunWindow(begun, epoch)
+            # Locks the source, so that what is read next stays as it is.
+            raised = update(S).where(matches(S, mine)).values(epoch=S.c.epoch + 1, updated_at=tables.NOW)
+            if not connection.execute(raised).rowcount:
+                raise UnknownSource(self._task, source)
+            standing = read_standing(connection, self._task, source)
+            if Beside.HALT in standing.beside:
+                refuse_halted(connection, self._task)
+            begun = standing.open or self._persist(connection, plan, standing)
+            connection.execute(update(F).where(matches(F, mine)).values(epoch=standing.epoch))
+            rows = [{**mine, **target_key(target), "window": 0, "epoch": standing.epoch}
+                    for target in sorted(begun.targets)]  # fmt: skip
+            for some_rows in in_portions(rows):
+                connection.execute(insert(F).prefix_with("IGNORE").values(list(some_rows)))
+        return BegunWindow(begun, standing.epoch, standing.beside)
 
     def commit(self, begun: BegunWindow, held: Sequence[HeldFile], rows_applied: int,
                paces: Sequence[Pace] = (), stopped: Collection[Stop] = ()) -> None:  # fmt: skip
@@ -92,12 +115,15 @@ class Windows:
         """
         plan = begun.plan
         with self._database.transaction() as connection:
-            found = lock_source(connection, self._task, plan.source).epoch
-            if found != begun.epoch:
-                raise FencedOut(plan.source, plan.number, begun.epoch, found)
-            if self._is_committed(connection, plan):
+            found = self._lock(connection, plan)
+            if found.epoch != begun.epoch:
+                raise FencedOut(plan.source, plan.number, begun.epoch, found.epoch)
+            if found.state is None:
+                raise NotBegun(plan.source, plan.number)
+            if found.state == COMMITTED:
                 return
-            keep(connection, self._task, plan, {stop.target: stop for stop in stopped})
+            if stopped or Beside.STOPS in begun.beside:
+                keep(connection, self._task, plan, {stop.target: stop for stop in stopped})
             self._move_held(connection, plan, held, {stop.target for stop in stopped})
             self._move_shards(connection, plan)
             move_shards(connection, self._task, plan.renames, plan.number)
@@ -107,14 +133,8 @@ class Windows:
             self._move_checkpoint(connection, plan)
             self._close(connection, plan, rows_applied, sum(file.rows for file in held))
             self._remember(connection, plan.source, paces)
-            mend(connection, self._task, plan.source)
-
-    def paces(self, source: str) -> tuple[Pace, ...]:
-        """Return what is remembered of the last windows of a source, the oldest first."""
-        query = select(P.c.windows).where(P.c.task == self._task, P.c.source == source)
-        with self._database.transaction() as connection:
-            text = connection.scalar(query)
-        return read(tuple[Pace, ...], text, f"what the last windows of {source} took") if text else ()
+            if found.collides:
+                mend(connection, self._task, plan.source)
 
     def totals(self, source: str) -> WindowTotals:
         """Return sums over all committed windows of a source."""
@@ -124,31 +144,26 @@ class Windows:
             windows, applied, held = connection.execute(query.where(*where)).one()
         return WindowTotals(windows, int(applied or 0), int(held or 0))
 
-    def _open(self, connection: Connection, source: str) -> Plan | None:
-        where = W.c.task == self._task, W.c.source == source, W.c.state == PLANNED
-        row = connection.execute(select(W.c.number, W.c.plan).where(*where)).one_or_none()
-        return read(Plan, row.plan, f"the plan of window {row.number} of {source}") if row else None
-
-    def _persist(self, connection: Connection, plan: Plan) -> Plan:
-        where = C.c.task == self._task, C.c.source == plan.source
-        row = connection.execute(select(C.c.file, C.c.position, C.c.window).where(*where)).one_or_none()
-        if row is None:
+    def _persist(self, connection: Connection, plan: Plan, standing: Standing) -> Plan:
+        if standing.checkpoint is None:
             raise WindowMismatch(plan.source, str(plan.begins), "nowhere")
-        if (Location(row.file, row.position), row.window + 1) != (plan.begins, plan.number):
-            stands = f"{row.file}:{row.position} after window {row.window}"
+        if (standing.checkpoint, standing.window + 1) != (plan.begins, plan.number):
+            stands = f"{standing.checkpoint} after window {standing.window}"
             raise WindowMismatch(plan.source, f"{plan.begins} as window {plan.number}", stands)
-        require_known(connection, self._task, plan)
+        if plan.orders or Beside.ORDERS in standing.beside:
+            require_known(connection, self._task, plan)
         connection.execute(insert(W).values(
             task=self._task, source=plan.source, number=plan.number, state=PLANNED, plan=codec.dumps(plan),
             rows_applied=0, rows_held=0, began_at=tables.NOW,
         ))  # fmt: skip
         return plan
 
-    def _is_committed(self, connection: Connection, plan: Plan) -> bool:
-        state = connection.scalar(select(W.c.state).where(matches(W, self._key(plan))))
-        if state is None:
-            raise NotBegun(plan.source, plan.number)
-        return bool(state == COMMITTED)
+    def _lock(self, connection: Connection, plan: Plan) -> AnyRow:
+        """Lock the source and the window; also tell whether collisions are open."""
+        row = connection.execute(LOCK, self._key(plan)).one_or_none()
+        if row is None:
+            raise UnknownSource(self._task, plan.source)
+        return row
 
     def _move_held(self, connection: Connection, plan: Plan, held: Sequence[HeldFile],
                    stopped: Collection[TableId]) -> None:  # fmt: skip
@@ -192,8 +207,10 @@ class Windows:
     def _close(self, connection: Connection, plan: Plan, applied: int, held: int) -> None:
         values = {"state": COMMITTED, "rows_applied": applied, "rows_held": held, "committed_at": tables.NOW}
         connection.execute(update(W).where(matches(W, self._key(plan))).values(values))
-        old = {**self._key(plan), "number": plan.number - KEPT_PLANS}
-        connection.execute(update(W).where(matches(W, old)).values(plan=""))
+        if plan.number % KEPT_PLANS == 0:
+            old = W.c.number.between(plan.number - 2 * KEPT_PLANS, plan.number - KEPT_PLANS)
+            mine = matches(W, {"task": self._task, "source": plan.source})
+            connection.execute(update(W).where(mine, old).values(plan=""))
 
     def _remember(self, connection: Connection, source: str, paces: Sequence[Pace]) -> None:
         if paces:
