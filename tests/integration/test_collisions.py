@@ -12,6 +12,7 @@ from tests.livetask import LiveTask, living
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from unshard.adapters.meta.chunks import Chunks
+from unshard.cli import main
 from unshard.config import load_task
 from unshard.core.collision import CollisionState, Found, RecordedCollision
 from unshard.core.progress import ChunkState, Phase
@@ -85,6 +86,21 @@ def test_a_window_that_meets_a_taken_key_stops_names_both_and_goes_on_when_one_i
         task.assert_union("t")
         (found,) = task.work().meta.collisions.all()
         assert (found.state, found.found) == (CollisionState.MENDED, Found.WINDOW)
+
+
+def test_a_row_that_its_shard_has_truncated_away_is_removed_as_the_command_says(servers, unique, tmp_path, capsys):
+    source_1, source_2, target = servers
+    with merging(servers, unique, tmp_path) as task:
+        source_1.run(f"USE {unique}", "INSERT INTO t_1 VALUES (1, 'abc', 'a')", "TRUNCATE t_1")
+        source_2.run(f"USE {unique}", "INSERT INTO t_3 VALUES (1, 'x', 'c')")
+        advance(task, "s1")
+        advance(task, "s2")
+        assert "id = 1 already, from a shard that does not have it any more" in str(task.stopped()["s2", "t"])
+        assert main(["collisions", str(task.path)]) == 3
+        (statement,) = (line for line in capsys.readouterr().out.splitlines() if "DELETE FROM" in line)
+        target.run(statement)
+        advance(task)
+        task.assert_union("t")
 
 
 TWINS = [

@@ -6,8 +6,9 @@ from typing import Any
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
-from unshard.core.collision import Found, RecordedCollision
+from unshard.core.collision import Clash, Found, RecordedCollision
 from unshard.core.numbers import amount
+from unshard.core.quoting import qualified
 from unshard.units.status import existing_meta
 
 HEADER = ("TARGET", "KEY", "SHARD", "OWNER", "FOUND IN", "STATE", "TIMES", "LAST")
@@ -27,12 +28,28 @@ def collisions(options: Namespace, console: Console) -> Answer:
             "remove or change the row in one of its two shards, then run the task again: it goes on where it stopped;",
             "or set on-duplicate to replace or ignore in the task file",
         ]
+    lines += [
+        line for each in found if each.is_open and each.found is Found.WINDOW and not each.clash.owner
+        for line in _left(each.clash)
+    ]  # fmt: skip
     return Answer(document, lines, 3 if any(each.is_open for each in found) else 0)
 
 
 def place_of(each: RecordedCollision) -> str:
     """Return where a collision was met, in words."""
     return "load" if each.found is Found.LOAD else f"window {each.window}"
+
+
+def _left(clash: Clash) -> tuple[str, ...]:
+    """Say what to do about a row of the target that no shard is known to have."""
+    if not clash.condition:
+        return ()
+    table = qualified(clash.target.schema, clash.target.name)
+    return (
+        f"nobody else is known to have {clash.key} now: TRUNCATE and DROP leave a shard's rows in the target;"
+        " if this is one of them, remove it there:",
+        f"  DELETE FROM {table} WHERE {clash.condition}",  # noqa: S608
+    )
 
 
 def _document(each: RecordedCollision) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from unshard.errors import UnshardError
 from unshard.errors.target import Collision
 from unshard.units.work import Work
 
+NOBODY = "a shard that does not have it any more"
+"""The owner, when all others were asked: the row was truncated or dropped away, or its DELETE is still to come."""
+
 
 def stopped_by(work: Work, error: Collision, found: Found, window: int = 0) -> Collision:
     """Record a collision that nothing gets past; return it with the shard that has the key now, if one says so."""
@@ -25,27 +28,30 @@ def stopped_by(work: Work, error: Collision, found: Found, window: int = 0) -> C
         return error
     owner = states.get(error.owner.removeprefix("shard "))
     clash = Clash(bringer.target, error.key, error.condition, bringer.shard, owner.shard if owner else None)
+    unowned = error.owner
     if clash.owner is None:
-        (clash,) = with_owners(work, [clash], states.values())
+        (clash,), all_asked = _with_owners(work, [clash], states.values())
+        unowned = NOBODY if all_asked and clash.condition else unowned
     work.meta.collisions.stop_at(clash, found, window)
-    return replace(error, owner=f"shard {clash.owner}") if clash.owner else error
+    return replace(error, owner=f"shard {clash.owner}" if clash.owner else unowned)
 
 
 def name_owners(work: Work, source: str) -> None:
     """Find out and record who owns the keys of the newest collisions of a source."""
     clashes = [each.clash for each in work.meta.collisions.unnamed(source, NAMED_AT_ONCE)]
     if clashes:
-        found = with_owners(work, clashes, work.meta.structures.shards())
+        found, _ = _with_owners(work, clashes, work.meta.structures.shards())
         work.meta.collisions.name_owners(clash for clash in found if clash.owner)
 
 
-def with_owners(work: Work, clashes: Sequence[Clash], states: Iterable[ShardState]) -> list[Clash]:
-    """Return the collisions with the first other shard that says to have the key."""
+def _with_owners(work: Work, clashes: Sequence[Clash], states: Iterable[ShardState]) -> tuple[list[Clash], bool]:
+    """Return the collisions with the first other shard that says to have the key, and whether all were asked."""
     asked: Mapping[str, list[ShardState]] = defaultdict(list)
     for state in states:
         if not state.has_left:
             asked[state.shard.source].append(state)
     owners: dict[str, Shard] = {}
+    answered = set()
     for source, some in asked.items():
         # A source that cannot be asked must not hide the collisions that we know of.
         with contextlib.suppress(UnshardError), contextlib.closing(_connect(work, source)) as connection:
@@ -53,7 +59,8 @@ def with_owners(work: Work, clashes: Sequence[Clash], states: Iterable[ShardStat
                 for clash in clashes:
                     if clash.digest not in owners and _may_own(state, clash) and _has(work, connection, state, clash):
                         owners[clash.digest] = state.shard
-    return [replace(clash, owner=owners.get(clash.digest)) for clash in clashes]
+            answered.add(source)
+    return [replace(clash, owner=owners.get(clash.digest)) for clash in clashes], answered == asked.keys()
 
 
 def has_row(work: Work, state: ShardState, clash: Clash) -> bool:
