@@ -191,6 +191,31 @@ def test_a_table_that_becomes_a_shard_is_taken_to_be_like_its_group(task: LiveTa
     assert rows(task) == [(1, 1, None), (8, 8, 8), (9, 9, None)]
 
 
+@pytest.mark.parametrize(("other", "waits"), [("new", False), ("zoo", True)])
+def test_a_table_takes_the_name_that_a_shard_gives_up_in_the_same_statement(
+    task: LiveTask, deaths: Counter[str], other: str, waits: bool
+) -> None:
+    """Whichever of the two names comes first; with a DDL of the shard that is renamed under way, or none."""
+    alter, more = "ALTER TABLE {} ADD w INT", ", w INT" * waits
+    upstream(task, "s1", "INSERT INTO t_1 VALUES (1, 1)", *[alter.format("t_1")] * waits,
+             f"CREATE TABLE {task.name}_else.{other} ({PLAIN}{more})",
+             f"RENAME TABLE t_1 TO t_9, {task.name}_else.{other} TO t_1",
+             "INSERT INTO t_9 (id, v) VALUES (9, 9)", "INSERT INTO t_1 (id, v) VALUES (3, 3)",
+             "INSERT INTO t_2 VALUES (2, 2)", "INSERT INTO u_1 VALUES (7, 7)")  # fmt: skip
+    run(task)
+    task.assert_union("u")
+    assert [row[0] for row in rows(task)] == ([1, 2] if waits else [1, 2, 9])
+    for source, table in (("s1", "t_2"), ("s2", "t_1")) * waits:
+        upstream(task, source, alter.format(table))
+    run(task)
+    assert [row[0] for row in rows(task)] == [1, 2, 9] and "US-5001" in lock(task).reason
+    skip(task, "t_1")
+    run(task)
+    task.shards["t"].append(("s1", f"{task.name}.t_9"))
+    task.assert_settled()
+    assert [row[0] for row in rows(task)] == [1, 2, 3, 9]
+
+
 def test_a_decision_about_the_lock_is_one_about_all_shards_that_bring_the_ddl(task: LiveTask) -> None:
     for source, table in (("s1", "t_1"), ("s1", "t_2"), ("s2", "t_1")):
         upstream(task, source, f"ALTER IGNORE TABLE {table} ADD w INT, ADD UNIQUE (id, v)",

@@ -443,7 +443,7 @@ def _join(walk: _Walk, effect: Joins, site: _Site) -> _Walk:
         # CREATE TABLE IF NOT EXISTS of a table that is there, or one that the snapshot has seen already.
         return _ignore(walk)
     if state is not None and (state.queue or state.held):
-        # Only CREATE OR REPLACE: a name that was dropped by another statement is free. Here it stays taken.
+        # Only CREATE OR REPLACE: a name that another statement has dropped is free. Here it stays taken.
         if shape_of(structure) != shape_of(state.structure):
             recreated = RecreatedShard(str(site.shard), str(site.target), site.statement.text)
             return _enter_alone(walk, structure, str(recreated), effect.routed, site)
@@ -470,8 +470,12 @@ def _join(walk: _Walk, effect: Joins, site: _Site) -> _Walk:
 
 
 def _enter_alone(walk: _Walk, structure: str, reason: str, routed: str, site: _Site) -> _Walk:
-    """Let a table become a shard whose rows wait for an operator; no other shard is concerned."""
+    """Let a table become a shard whose rows wait for an operator, under a name that is free, now or with the commit."""
     state = walk.shards.get(site.shard.table)
+    if state is not None and not state.has_left and any(rename.shard == site.shard for rename in walk.renames):
+        before = Shard(site.shard.source, name_aside(site.shard.table, site.location))
+        walk = _enter_alone(walk, structure, reason, routed, replace(site, shard=before))
+        return replace(walk, renames=(*walk.renames, Rename(before, site.shard.table, site.location)))
     if state is not None and not state.has_left:
         return _ignore(walk)
     walk = replace(walk, renames=tuple(rename for rename in walk.renames if rename.shard != site.shard))

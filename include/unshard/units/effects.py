@@ -259,19 +259,21 @@ class DdlEffects:
         yield from self._renamed(ddl, present)
 
     def _renamed(self, ddl: Ddl, present: Mapping[TableId, str]) -> Iterator[Effect]:
-        """Shards leave before others come to their names."""
+        """Shards leave, or get their new names, before others come to theirs."""
         moved = net_renames(ddl.renames)
         strange = {new: why for table, new in moved.items() if (why := self._not_followed(table, new, present))}
         yield from (Leaves(table) for table, new in moved.items()
                     if table in present and (new in strange or self._target_of(new) is None))  # fmt: skip
         for table, new in moved.items():
             if new in strange:
-                reason = str(ShardDdlRefused(str(new), ddl.text, strange[new], RENAMED_STEP))
-                yield Undecided(new, reason, ddl.text, ddl.text, is_new=True)
-            elif table in present and self._target_of(new) is not None:
+                continue
+            if table in present and self._target_of(new) is not None:
                 yield Renamed(table, new)
             elif self._target_of(table) is not None and self._target_of(new) is not None:
                 yield Ignored(table)  # a view, or IF EXISTS and there was none: a table is known
+        for new, why in strange.items():
+            reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
+            yield Undecided(new, reason, ddl.text, ddl.text, is_new=True)
 
     def _not_followed(self, table: TableId, new: TableId, present: Mapping[TableId, str]) -> str:
         """Return why a table that gets the name of a shard is not simply that shard."""
