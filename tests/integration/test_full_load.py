@@ -124,9 +124,9 @@ def test_keys_of_every_kind_are_cut_into_even_chunks(full: Full) -> None:
 def test_tables_that_cannot_be_cut_are_one_snapshot_each(full: Full) -> None:
     s1, name = full.sources["s1"], full.schema
     s1.run(f"CREATE TABLE {name}.log_1 (v INT, w FLOAT)",
-           f"CREATE TABLE {name}.mail_1 (id INT PRIMARY KEY, m INT UNIQUE)",
+           f"CREATE TABLE {name}.mail_1 (id INT PRIMARY KEY, m INT, g INT AS (-m) STORED UNIQUE)",
            f"INSERT INTO {name}.log_1 SELECT seq % 10, NULL FROM mysql.seq_1_to_5000",
-           f"INSERT INTO {name}.mail_1 SELECT seq, -seq FROM mysql.seq_1_to_5000")  # fmt: skip
+           f"INSERT INTO {name}.mail_1 (id, m) SELECT seq, -seq FROM mysql.seq_1_to_5000")  # fmt: skip
     with full.work({"log": "log_*", "mail": "mail_*"}, sources=("s1",)) as work:
         snapshot = take_snapshot(work, "s1").location
         s1.run(f"INSERT INTO {name}.log_1 VALUES (77, 1.1)")

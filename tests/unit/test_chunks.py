@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.core.checksum import KeyRange, condition
 from unshard.core.chunks import (
     is_chunked,
+    may_leave_rows,
     next_bound,
     pack_key,
     ranges,
     unpack_key,
     walked_columns,
 )
+from unshard.core.keyrange import KeyRange, condition
 from unshard.core.model import Column, Index, TableId, TableSchema
 
 INT = {"data_type": "int", "column_type": "int(11)"}
@@ -42,7 +43,7 @@ A, B, E = column("a", **INT), column("b", **INT), column("e", **ENUM)
         (schema(A, key=("a",)), ("a",)),
         (schema(A, B, key=("b", "a")), ("b", "a")),
         (schema(A, B, key=("a",), other=(Index("b", ("b",), False),)), ("a",)),
-        (schema(A, B, key=("a",), other=(Index("b", ("b",), True),)), ()),
+        (schema(A, B, key=("a",), other=(Index("b", ("b",), True),)), ("a",)),
         (schema(A, E, key=("a", "e")), ("a",)),
         (schema(A, E, key=("e", "a")), ()),
     ],
@@ -54,6 +55,53 @@ def test_what_is_walked(table: TableSchema, want: tuple[str, ...]) -> None:
 def test_a_key_that_begins_with_an_enum_is_one_chunk_but_repaired_by_key() -> None:
     assert is_chunked(schema(A, E, key=("e", "a")))
     assert not is_chunked(schema(A))
+
+
+def unique(name: str, *columns: str, prefixed: bool = False) -> Index:
+    return Index(name, columns, True, prefixed)
+
+
+def prefixed(column: Column, length: int) -> TableSchema:
+    made = schema(A, column, key=("a",), other=(unique("u", column.name, prefixed=True),))
+    text = f"CREATE TABLE `t` (\n  PRIMARY KEY (`a`),\n  UNIQUE KEY `u` (`{column.name}`({length}))\n)"
+    return TableSchema(made.columns, made.indexes, text)
+
+
+T, NOCASE = column("w", **TEXT), column("W", **{**TEXT, "collation": "utf8mb4_general_ci"})
+F, SHORT = column("f", data_type="float", column_type="float"), column("a", data_type="smallint", column_type="")
+BIG = column("A", data_type="bigint", column_type="bigint(20)")
+MADE, EXTRA = column("w", **{**TEXT, "extra": "stored generated"}), column("shard", **TEXT)
+MAIL = schema(A, T, key=("a",), other=(unique("w", "w"),))
+
+
+@pytest.mark.parametrize(
+    ("table", "target", "want"),
+    [
+        (MAIL, MAIL, True),
+        (MAIL, schema(BIG, column("W", **TEXT), key=("A",), other=(unique("other", "W"),)), True),
+        (MAIL, schema(A, T, key=("w",)), True),
+        (MAIL, schema(A, T, EXTRA, key=("a", "shard"), other=(unique("w", "w", "shard"),)), True),
+        (MAIL, schema(A, T), False),
+        (MAIL, schema(A, NOCASE, key=("a",), other=(unique("w", "W"),)), False),
+        (MAIL, schema(A, T, B, key=("a",), other=(unique("b", "b"),)), False),
+        (MAIL, schema(A, MADE, key=("a",), other=(unique("w", "w"),)), False),
+        (MAIL, prefixed(T, 5), False),
+        (prefixed(T, 5), MAIL, True),
+        (prefixed(T, 5), prefixed(T, 7), True),
+        (prefixed(T, 5), prefixed(T, 4), False),
+        (schema(A, T, key=("a", "w")), schema(A, T, key=("a",)), False),
+        (
+            schema(A, F, key=("a",), other=(unique("f", "f"),)),
+            schema(A, F, key=("a",), other=(unique("f", "f"),)),
+            False,
+        ),
+        (schema(A, key=("a",)), schema(SHORT, key=("a",)), True),
+        (schema(T, key=("w",)), schema(column("w", **INT), key=("w",)), False),
+    ],
+)
+def test_whose_rows_may_be_left_to_the_binlog(table: TableSchema, target: TableSchema, want: bool) -> None:
+    """Every unique key of the target must be one of the shard, and tell the same rows apart."""
+    assert may_leave_rows(table, target) is want
 
 
 keys = st.tuples(st.integers(-3, 3), st.integers(-3, 3))

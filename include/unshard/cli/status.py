@@ -32,7 +32,7 @@ def status(options: Namespace, console: Console) -> Answer:
                 "online_ddl": [_online_document(*each) for each in told.online],
                 "passed_statements": [_passed(each) for each in told.passed],
                 "stopped_targets": [stop_document(stop) for stop in told.stops],
-                "diverted_rows": dict(told.diverted),
+                "diverted_rows": dict(told.diverted), "awaited_rows": dict(told.awaited),
                 "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned]}  # fmt: skip
     lines = [f"task {task.name} is {told.halt}; `unshard resume {options.task}` lets it go on"] if told.halt else []
     lines += table(HEADER, map(_row, sources))
@@ -46,6 +46,8 @@ def status(options: Namespace, console: Console) -> Answer:
     lines += [line for stop in told.stops for line in stop_lines(stop, options.task)]
     lines += [f"target {target}: {amount(rows)} rows were put aside; see `unshard row-errors {options.task}`"
               for target, rows in told.diverted.items()]  # fmt: skip
+    lines += [f"target {target}: {amount(rows)} rows are left to a later change of each, up to the end of safe mode"
+              for target, rows in told.awaited.items()]  # fmt: skip
     lines += [_collisions(each, options.task) for each in sources if each.collisions]
     return Answer(document, lines, 1 if any(each.error for each in sources) else 0)
 

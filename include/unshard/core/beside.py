@@ -29,6 +29,8 @@ class Beside(IntFlag):
     """Shards that an operator has dropped."""
     OWED = auto()
     """DDL that the target has had before shards of the source."""
+    AWAITED = auto()
+    """Rows that were left to a later change."""
 
 
 NOTHING = Beside(0)

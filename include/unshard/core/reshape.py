@@ -41,6 +41,11 @@ class Reshaping:
         return self.extracted, self.mapped
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether every row of the shard is in the target, and two that differ differ there."""
+        return not (self.mapped or self.events or self.filters)
+
+    @property
     def filters_changes(self) -> bool:
         """Whether a row in the target may be another than its shard had before a change."""
         of_rows = any(rule.update_old or rule.update_new or rule.delete for rule in self.filters)

@@ -1,4 +1,4 @@
-"""US-604x: rows of the binlog that lack columns, where what is there does not do."""
+"""US-604x: rows of the binlog that lack columns, where what is there does not do, and rows that never came."""
 
 from dataclasses import dataclass
 
@@ -54,3 +54,23 @@ class MovedRowUnknown(TargetError):
         " and the binlog lacks columns of it (binlog_row_image is not FULL in that session): nobody can tell its values"
     )
     hint = f"change no keys while the source is dumped, or {FULL}"
+
+
+@dataclass(eq=False)
+class AwaitedRowMissing(TargetError):
+    """A row that the load or safe mode left to a later change has not come."""
+
+    target: str
+    shard: str
+    key: str
+    rows: int
+
+    code = "US-6044"
+    template = (
+        "target table {target} lacks {rows} rows that were left to later changes, which have not come by the end of"
+        " safe mode; the first is {key} of shard {shard}"
+    )
+    hint = (
+        "change the row in its shard with binlog_row_image=FULL, any column of it, or remove it there: windows go on"
+        " while this is said, and one of the next brings it"
+    )

@@ -31,7 +31,8 @@ def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
     order = deletes.encoded if isinstance(deletes, Keys) and not _needs_one_transaction(lines, schema) else None
     written = tuple(column.name for column in schema.written)
     writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, met, job.diverts)
-    return Changes(job.targets[target], key, deletes, removals, written, writes, order)
+    awaited = job.targets[target] in job.awaited
+    return Changes(job.targets[target], key, deletes, removals, written, writes, order, awaited=awaited)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ Bounds are planned once and stored; executors read the chunks and mark each one 
 killed job loses the chunks that it was reading and no more. Files carry a name of their own per attempt:
 of two executors that read one chunk, only the one that marks it keeps its file.
 
-Keyed tables are read in chunks at different moments, which the binlog repairs from P0 on. A table that
-cannot be repaired by a key (`core.chunks.is_chunked`), and every table of a task that ends with the load or asks
-for snapshots, is one chunk in one snapshot. The location of that snapshot travels inside the file and becomes
-the shard's `start` before the source is called dumped.
+Keyed tables are read in chunks at different moments, which the binlog repairs from P0 on; those with several unique
+keys only where the load can leave rows to the binlog (`_leaves_rows`, units/leaving.py). A table that cannot be
+repaired so, or that one chunk holds although it has several, and every table of a task that ends with the load or asks
+for snapshots, is one chunk in one snapshot. The location of that snapshot travels inside the file and becomes the
+shard's `start` before the source is called dumped.
 
 | died                              | what happens                                                         |
 |-----------------------------------|----------------------------------------------------------------------|
@@ -30,8 +31,8 @@ from functools import partial
 from unshard.adapters import mysql, structures, upstream
 from unshard.adapters.meta.presence import dump_of
 from unshard.adapters.spark import map_items
-from unshard.config import Consistency
-from unshard.core.chunks import Key, is_chunked, pack_key, ranges, walked_columns
+from unshard.config import Consistency, OnDuplicate
+from unshard.core.chunks import Key, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
 from unshard.core.fullload import weights
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.progress import Chunk, ChunkPace, ChunkState, Phase
@@ -137,15 +138,40 @@ def _job(work: Work, source: str, schemas: dict[str, TableSchema]) -> DumpJob:
 def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Chunk, ...]:
     have = {chunk.shard for chunk in work.meta.chunks.of(job.source)}
     new = [state for state in shards if state.shard not in have]
-    walked = [state for state in new if _is_walked(work, job, job.schemas[state.structure])]
+    walked = _walked(work, job, new)
     bounds = dict(_walk(work, job, walked))
     sizes = _sizes(work, job.source, new)
     chunks = [chunk for state in new for chunk in _chunks(state, bounds.get(state.shard, ()), sizes[state.shard.table])]
     return work.meta.chunks.plan(job.source, chunks)
 
 
-def _is_walked(work: Work, job: DumpJob, schema: TableSchema) -> bool:
-    return job.chunk_rows > 0 and _is_repaired(work, job.source) and bool(walked_columns(schema))
+def _walked(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> list[ShardState]:
+    """Return the shards that are cut."""
+    if job.chunk_rows <= 0 or not _is_repaired(work, job.source):
+        return []
+    keyed = [state for state in shards if walked_columns(job.schemas[state.structure])]
+    several = [state for state in keyed if not is_chunked(job.schemas[state.structure])]
+    left = _leaves_rows(work, job, several) if several else frozenset()
+    return [state for state in keyed if is_chunked(job.schemas[state.structure]) or state.shard in left]
+
+
+def _leaves_rows(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> frozenset[Shard]:
+    """Return the shards whose rows can be left to the binlog: it has whole rows, and all changes of them are applied.
+
+    A policy that replaces, or ignores, does not tell rows of the shard itself from those of others.
+    """
+    instance = work.task.instance(job.source)
+    with contextlib.closing(mysql.connect(work.sources[job.source], f"source {job.source}")) as connection:
+        logs_whole_rows = upstream.inspect(connection, job.source).binlog_row_image.upper() == "FULL"
+    if not logs_whole_rows or instance.load.on_duplicate is not OnDuplicate.ERROR:
+        return frozenset()
+    targets = work.target_schemas({state.target for state in shards})
+    return frozenset(
+        state.shard
+        for state in shards
+        if instance.routing.reshaping(state.shard.table).keeps_rows
+        and may_leave_rows(job.schemas[state.structure], targets[state.target])
+    )
 
 
 def _is_repaired(work: Work, source: str) -> bool:
@@ -176,7 +202,8 @@ def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chu
 
 def _piece(chunk: Chunk, shards: Sequence[ShardState], schemas: dict[str, TableSchema], work: Work) -> Piece:
     digest = next(state.structure for state in shards if state.shard == chunk.shard)
-    whole = not (is_chunked(schemas[digest]) and _is_repaired(work, chunk.shard.source))
+    is_cut = chunk.lower is not None or chunk.upper is not None
+    whole = not is_cut and not (is_chunked(schemas[digest]) and _is_repaired(work, chunk.shard.source))
     return Piece(chunk.id, chunk.shard.table, digest, chunk.lower, chunk.upper, whole)
 
 

@@ -86,7 +86,7 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
     """Read one chunk into a file of its own and mark it as dumped; yields nothing."""
     piece = Piece.from_json(item)
     path = f"{job.folder}/{piece.chunk:08d}-{uuid.uuid4().hex[:8]}.parquet"
-    meta, began = _meta(job.target, job.meta_schema, job.task), time.monotonic()
+    meta, began = meta_of(job.target, job.meta_schema, job.task), time.monotonic()
     with _connected(job, piece.table) as connection:
         start = _begin(connection, job, piece) if piece.whole else None
         schema = job.schemas[piece.structure]
@@ -124,7 +124,7 @@ class _Taken:
 
 
 @cache
-def _meta(target: Server, schema: str, task: str) -> Meta:
+def meta_of(target: Server, schema: str, task: str) -> Meta:
     """Return the meta tables: what is read of their server is read once in the life of an executor."""
     return Meta(target, schema, task)
 

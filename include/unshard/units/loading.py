@@ -1,7 +1,8 @@
 """The part of the load that runs on executors: one dumped chunk in one transaction of the target.
 
 The chunk's row in the meta tables is locked first and changed to `loaded` last, in the transaction that
-writes the rows, so the rows of a chunk are in the target exactly when its row says so.
+writes the rows, so the rows of a chunk are in the target exactly when its row says so. Rows that are left to the binlog
+(units/leaving.py) are noted in it, too.
 
 | dies                          | what happens                                                        |
 |-------------------------------|---------------------------------------------------------------------|
@@ -23,7 +24,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.parquet import Storage
-from unshard.adapters.target import Ledger, Lines, Loaded, Mode, Writes, lines_of, open_session, write_rows
+from unshard.adapters.target import Ledger, Lines, Loaded, Mode, Writes, lines_of, open_session, write_or_leave
+from unshard.adapters.target.awaiting import leave
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.load import blank_rows
 from unshard.adapters.target.rowfilter import RowJudge
@@ -37,6 +39,8 @@ from unshard.core.uniquekeys import unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.target import ChunkGone, Collision, LoadCollision
 from unshard.units.conversion import Behind, Conversion, conversion, convert
+from unshard.units.dumping import meta_of
+from unshard.units.leaving import OtherChunks
 
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1
@@ -72,6 +76,10 @@ class LoadJob:
     @cached_property
     def pace_table(self) -> str:
         return mysql.table_name(TableId(self.meta_schema, "chunk_pace"))
+
+    @cached_property
+    def awaited_table(self) -> str:
+        return mysql.table_name(TableId(self.meta_schema, "awaited_row"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +141,11 @@ def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
     if not _is_waiting(connection, job, parcel):
         connection.rollback()
         return
-    plan, loaded = _conversion(job, parcel), Loaded()
+    loaded, plan = Loaded(), _conversion(job, parcel)
+    own = OtherChunks(meta_of(job.target, job.meta_schema, job.task), job.storage, parcel.shard, parcel.chunk,
+                      job.schemas[parcel.structure], plan)  # fmt: skip
     for batch in _batches(job, parcel):
-        loaded += _write(connection, job, parcel, plan, batch)
+        loaded += _write(connection, job, parcel, own, batch)
     _mark(connection, job, parcel, ChunkState.LOADED, loaded.sent - loaded.skipped)
     _time(connection, job, parcel, int(1000 * (time.monotonic() - began)))
     mysql.query(connection, "COMMIT")
@@ -205,16 +215,18 @@ def _time(connection: Connection, job: LoadJob, parcel: Parcel, millis: int) -> 
     mysql.query(connection, sql, (millis, job.task, parcel.chunk))
 
 
-def _write(connection: Connection, job: LoadJob, parcel: Parcel, plan: Conversion, batch: pa.RecordBatch) -> Loaded:
+def _write(connection: Connection, job: LoadJob, parcel: Parcel, own: OtherChunks, batch: pa.RecordBatch) -> Loaded:
+    plan, ledger = own.plan, Ledger(job.meta_schema, job.task, Found.LOAD)
     values = convert(plan, batch.columns)
     lines, blank = lines_of(values), blank_rows(plan.destination.columns, values)
     rows = Lines(plan.destination, Mode.PLAIN, lines, blank, [parcel.shard] * len(lines))
     unique = unique_keys(job.targets[parcel.target])
     writes = Writes(parcel.target, [rows], unique, Collisions(job.on_duplicate.value))
     try:
-        loaded, _ = write_rows(connection, writes, Ledger(job.meta_schema, job.task, Found.LOAD))
+        loaded, left = write_or_leave(connection, job.target, writes, ledger, own.among)
     except Collision as error:
         raise LoadCollision(error.target, error.key, error.shard, error.owner, error.condition) from error
+    leave(connection, job.awaited_table, job.task, parcel.target, own.key, left)
     return loaded
 
 

@@ -68,6 +68,8 @@ class Remarks:
     """Shadow tables by which tools change shards online now, with their sources."""
     diverted: Mapping[str, int] = field(default_factory=dict)
     """How many rows were put aside that a target lacks."""
+    awaited: Mapping[str, int] = field(default_factory=dict)
+    """How many rows a target lacks until a later change of each has come."""
 
 
 @contextlib.contextmanager
@@ -126,7 +128,7 @@ def remarks(task: Task, connections: Connections = environment_connections) -> R
         shadows = tuple((source, ghost) for source, ghost in online if ghost.role is Role.SHADOW and ghost.seen)
         warned = tuple(lock for lock in views(meta, resolved=True) if lock.warning)
         stops, diverted = meta.stops.all(), meta.row_errors.counts()
-        return Remarks(meta.aside.newest(), warned, meta.halts.get(), stops, shadows, diverted)
+        return Remarks(meta.aside.newest(), warned, meta.halts.get(), stops, shadows, diverted, meta.awaited.counts())
 
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:

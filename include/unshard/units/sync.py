@@ -33,6 +33,7 @@ from unshard.core.stops import Stop, TargetRefused
 from unshard.core.window import HeldFile, Plan, QueueEntry
 from unshard.errors import UnshardError
 from unshard.errors.target import NoTargetTable, NotInSync
+from unshard.units.awaited import refuse_missing
 from unshard.units.context import in_context
 from unshard.units.effects import DdlEffects
 from unshard.units.online import OnlineDdl
@@ -110,10 +111,14 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     say = _steps(source, progress)
     plan = standing.open or _plan(work, standing)
     if plan.is_empty:
-        return _report(work, plan, None, _Moved(), began)
-    say(1, "plan", plan)
-    with work.meta.presence.at(window_of(source)):
-        return _run(work, plan, standing, began, say)
+        report = _report(work, plan, None, _Moved(), began)
+    else:
+        say(1, "plan", plan)
+        with work.meta.presence.at(window_of(source)):
+            report = _run(work, plan, standing, began, say)
+    if plan.safe or Beside.AWAITED in standing.beside:
+        refuse_missing(work, standing, report.ends)
+    return report
 
 
 def _run(work: Work, plan: Plan, standing: Standing, began: float,
@@ -209,6 +214,7 @@ def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop]) ->
             stops,
             newest_ddl(work, plan) if stops else {},
         ),
+        awaited=work.meta.awaited.targets(plan.source) if Beside.AWAITED in begun.beside else frozenset(),
         partial=frozenset(target for target, stop in stops.items() if stop.is_partial),
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
         time_zone=work.task.timezone,

@@ -88,6 +88,8 @@ class WindowJob:
     """What the task does to the rows of a shard."""
     partial: frozenset[TableId] = frozenset()
     """Targets that have some of the window's rows and stopped then: what is held of them may come again."""
+    awaited: frozenset[TableId] = frozenset()
+    """Targets that wait for rows of this source which were left to a later change."""
     diverts: bool = False
     """Whether rows that a target cannot take are put aside instead of stopping it."""
     time_zone: str = "+00:00"

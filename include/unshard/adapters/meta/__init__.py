@@ -7,6 +7,7 @@ from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.aside import Aside
+from unshard.adapters.meta.awaited import AwaitedRows
 from unshard.adapters.meta.chunks import Chunks
 from unshard.adapters.meta.collisions import Collisions
 from unshard.adapters.meta.database import MetaDatabase
@@ -57,6 +58,7 @@ class Meta:
         self.rules = RulesInForce(self._database)
         self.presence = Presence(self._database)
         self.removal = Removal(self._database)
+        self.awaited = AwaitedRows(self._database)
         self.row_errors = RowErrorRecords(self._database)
         self.stops = Stops(self._database)
         self.statement_orders = StatementOrders(self._database)

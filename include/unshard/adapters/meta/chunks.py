@@ -66,7 +66,10 @@ class Chunks:
             return {target_of(cast(AnyRow, row)): (int(row.rows_), int(row.waiting)) for row in found}
 
     def begin_anew(self, shard: Shard, target: TableId) -> tuple[Chunk, ...]:
-        """Let one chunk that is to be read take the place of all chunks of a shard; return those, none is loaded."""
+        """Let one chunk that is to be read take the place of all chunks of a shard; return those, none is loaded.
+
+        What was left to the binlog of rows of the old ones is forgotten: the new one has all rows of one moment.
+        """
         with self._database.transaction() as connection:
             lock_source(connection, self._database.task, shard.source)
             mine = L.c.task == self._database.task, matches(L, shard_columns(shard))
@@ -75,6 +78,8 @@ class Chunks:
                 raise ChunkGone(str(shard), old[0].number)
             connection.execute(self._paces_of(*mine))
             connection.execute(delete(L).where(*mine))
+            ours = {"task": self._database.task, **shard_columns(shard)}
+            connection.execute(delete(tables.awaited_row).where(matches(tables.awaited_row, ours)))
             now = connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
             done = connection.execute(insert(L).values(self._row(Chunk(0, shard, target, 1, None, None), now)))
             self._weigh(connection, [(int(done.lastrowid), sum(chunk.pace.weight for chunk in old))])

@@ -186,6 +186,12 @@ _ROW_ERRORS = (
            "KEY by_state (task, state)"),
 )  # fmt: skip
 
+_AWAITED = (
+    _table("awaited_row", TASK, f"source {ID}", TARGET, f"digest {DIGEST} NOT NULL", f"shard_schema {ID}",
+           "shard_table VARCHAR(128) NOT NULL", "key_shown LONGTEXT NOT NULL", f"since {MOMENT} NOT NULL",
+           "PRIMARY KEY (task, source, target_schema, target_table, digest)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -202,4 +208,5 @@ MIGRATIONS = (
     Migration(13, "tables of tools that change shards online", _ONLINE),
     Migration(14, "rows that were put aside", _ROW_ERRORS),
     Migration(15, "targets that are stopped by any error of their own", _STOP_ERRORS),
+    Migration(16, "rows that are left to a later change", _AWAITED),
 )

@@ -50,6 +50,7 @@ FOUND: Mapping[Beside, Any] = {
     Beside.QUEUES: exists().where(Q.c.task == TASK, Q.c.state == EntryState.PENDING.value),
     Beside.HELD: _any(F),
     Beside.DROPPED: _any(D, D.c.dropped != 0),
+    Beside.AWAITED: _any(tables.awaited_row),
     Beside.OWED: _any(tables.ddl_lock_member, tables.ddl_lock_member.c.state == OWED),
 }
 

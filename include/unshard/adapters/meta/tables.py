@@ -199,6 +199,12 @@ row_error = Table(
     _text("state", 16), Column("times", BigInteger), Column("first_at", Moment), Column("last_at", Moment),
 )  # fmt: skip
 
+awaited_row = Table(
+    "awaited_row", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
+    _key("digest", 32), _text("shard_schema"), _text("shard_table", 128), Column("key_shown", LONGTEXT),
+    Column("since", Moment),
+)  # fmt: skip
+
 stopped_target = Table(
     "stopped_target", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
     Column("window", BigInteger), _text("column_name"), Column("key_shown", LONGTEXT), Column("words", LONGTEXT),

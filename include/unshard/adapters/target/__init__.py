@@ -7,8 +7,9 @@ statement is checked, because LOAD DATA LOCAL turns errors into warnings and goe
 
 from unshard.adapters.target.apply import apply_changes
 from unshard.adapters.target.changes import Applied, Changes, Lines, Patches, Removal, Writes
-from unshard.adapters.target.collisions import Ledger, write_rows
+from unshard.adapters.target.collisions import Ledger
 from unshard.adapters.target.fence import Fence
+from unshard.adapters.target.leaving import write_or_leave
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import Destination, Loaded, Mode, load_lines, load_text
 from unshard.adapters.target.session import open_session
@@ -30,5 +31,5 @@ __all__ = [
     "load_lines",
     "load_text",
     "open_session",
-    "write_rows",
+    "write_or_leave",
 ]

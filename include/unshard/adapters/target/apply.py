@@ -27,6 +27,7 @@ from typing import TypeVar
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.target import awaiting
 from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.changes import Applied, Changes
 from unshard.adapters.target.collisions import Ledger
@@ -216,4 +217,5 @@ def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:
             deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
         loaded, collided, diverted = write_or_divert(connection, changes.writes, ledger)
     record(connection, fence, changes, diverted)
+    awaiting.settle(connection, fence, changes)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped, collided)

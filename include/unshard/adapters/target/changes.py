@@ -1,7 +1,7 @@
 """What a writer of the target is asked to do, as values."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,24 @@ class Lines:
     """The encoded key of each line, ascending; None in a table without a key."""
     patches: Patches | None = None
 
+    def without(self, places: Collection[int]) -> "Lines":
+        """Return the lines but for those at some places; lines that lack values cannot be told apart so."""
+        assert self.patches is None
+        kept = np.delete(np.arange(len(self.lines)), list(places))
+        chosen = pa.array(kept, pa.int64())
+        order = None if self.order is None else self.order.take(chosen)
+        shards = [self.shards[row] for row in kept.tolist()]
+        return replace(self, lines=self.lines.take(chosen), blank=self.blank.take(chosen), shards=shards, order=order)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A row that the target lacks until the binlog brings a later change of it."""
+
+    shard: Shard
+    key: tuple[bytes | None, ...]
+    shown: str
+
 
 @dataclass(frozen=True, slots=True)
 class Writes:
@@ -78,6 +96,10 @@ class Changes:
     writes: Writes
     order: pa.Array | None = None
     """The encoded keys of `deletes`, ascending; None where the changes cannot be cut by key."""
+    left: tuple[Awaited, ...] = ()
+    """Rows that are left to a later change: they lack values, and the target lacks the row."""
+    awaited: bool = False
+    """Whether earlier rows of the table have been left so: one of these changes may be what they wait for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,16 +118,16 @@ def taken_rows(connection: Connection, destination: Destination, unique: Sequenc
         if not set(key.columns) <= {column.name for column in destination.columns}:
             continue
         for start in range(0, len(lines), ASKED_KEYS):
-            keyed = [(row, values) for row, values in _keyed(destination, key, lines, start) if row not in seen]
+            keyed = [(row, values) for row, values in keyed_rows(destination, key, lines, start) if row not in seen]
             for row, values in _search(connection, destination, key, keyed, limit - len(seen)):
                 seen.add(row)
-                yield Taken(row, key.columns, _condition(destination, key, [values]))
+                yield Taken(row, key.columns, condition_of(destination, key, [values]))
 
 
-def _keyed(
+def keyed_rows(
     destination: Destination, key: UniqueKey, lines: pa.Array, start: int
 ) -> Iterator[tuple[int, tuple[bytes, ...]]]:
-    """Yield number and key of each row; a NULL collides with nothing."""
+    """Yield number and key of each row, from one on; a NULL collides with nothing."""
     names = [column.name for column in destination.columns]
     places = [names.index(name) for name in key.columns]
     for offset, line in enumerate(lines.slice(start, ASKED_KEYS).to_pylist()):
@@ -149,12 +149,13 @@ def _search(connection: Connection, destination: Destination, key: UniqueKey, ke
 
 
 def _is_there(connection: Connection, destination: Destination, key: UniqueKey, keyed: Keyed) -> bool:
-    condition = _condition(destination, key, [values for _, values in keyed])
+    condition = condition_of(destination, key, [values for _, values in keyed])
     table = mysql.table_name(destination.table)
     return bool(mysql.query(connection, f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1"))  # noqa: S608
 
 
-def _condition(destination: Destination, key: UniqueKey, keys: Sequence[tuple[bytes, ...]]) -> str:
+def condition_of(destination: Destination, key: UniqueKey, keys: Sequence[tuple[bytes, ...]]) -> str:
+    """Return the condition that a row has one of these values in a unique key."""
     by_name = {column.name: column for column in destination.columns}
     columns = [by_name[name] for name in key.columns]
     if not any(key.lengths):
@@ -173,12 +174,12 @@ def _twins(writes: Writes) -> Iterator[Clash]:
             by_name = {column.name: column for column in each.destination.columns}
             columns = [by_name[name] for name in key.columns]
             for start in range(0, len(each.lines), ASKED_KEYS):
-                for row, values in _keyed(each.destination, key, each.lines, start):
+                for row, values in keyed_rows(each.destination, key, each.lines, start):
                     name = tuple(alike(*part) for part in zip(columns, values, key.lengths, strict=True))
                     owner = owners.setdefault(name, each.shards[row])
                     if owner != each.shards[row]:
                         shown = _shown(each.destination, key.columns, each.lines[row].as_py())
-                        condition = _condition(each.destination, key, [values])
+                        condition = condition_of(each.destination, key, [values])
                         yield Clash(writes.table, shown, condition, each.shards[row], owner)
 
 

@@ -10,9 +10,8 @@ without a row.
 | after it                | the fence, or the step, says that both are                       |
 """
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -20,12 +19,13 @@ import pyarrow.compute as pc
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Changes, Lines, Writes
+from unshard.adapters.target.changes import Changes, Writes
 from unshard.adapters.target.collisions import SAVEPOINT, Ledger, write_rows
 from unshard.adapters.target.deletes import delete_keys
 from unshard.adapters.target.fence import Fence, table_of
 from unshard.adapters.target.lines import values_of
 from unshard.adapters.target.load import Destination, Loaded, Mode
+from unshard.adapters.target.rowkeys import changed_keys, digest_of, key_of_line
 from unshard.core.model import Shard
 from unshard.core.rowerrors import RowErrorState
 from unshard.errors.target import RowRefused
@@ -33,7 +33,6 @@ from unshard.errors.target import RowRefused
 MOST = 100
 """More of one target in one transaction are no slips: the target stops."""
 OPEN, MENDED = RowErrorState.OPEN.value, RowErrorState.MENDED.value
-Key = tuple[bytes | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +76,16 @@ def record(connection: Connection, fence: Fence, changes: Changes, diverted: Seq
         " state = VALUES(state), times = times + 1, last_at = VALUES(last_at)"
     )
     old = [
-        tuple(value or b"" for value in _key_of(row.destination, row.error.line)) for row in diverted if row.is_known
+        tuple(value or b"" for value in key_of_line(row.destination, row.error.line))
+        for row in diverted
+        if row.is_known
     ]
     delete_keys(connection, changes.table, changes.key, old)
     for row in diverted:
         error, shard = row.error, row.shard
         mysql.query(connection, sql, (
-            fence.task, fence.target.schema, fence.target.name, _digest(_key_of(row.destination, error.line)),
+            fence.task, fence.target.schema, fence.target.name,
+            digest_of(changes.key, key_of_line(row.destination, error.line)),
             shard.source, shard.table.schema, shard.table.name, error.key, error.column, error.words,
             _as_json(row.destination, error.line), fence.window, OPEN,
         ))  # fmt: skip
@@ -94,21 +96,12 @@ def _found(writes: Writes, error: RowRefused) -> tuple[Writes, Diverted] | None:
     for number, each in enumerate(writes.lines):
         place = pc.index(each.lines, pa.scalar(error.line, each.lines.type)).as_py() if error.line else -1
         if place >= 0 and each.patches is None and each.destination.key:
-            lines = [*writes.lines[:number], _without(each, place), *writes.lines[number + 1 :]]
+            lines = [*writes.lines[:number], each.without([place]), *writes.lines[number + 1 :]]
             kept = [one for one in lines if len(one.lines)]
             return replace(writes, lines=kept), Diverted(
                 each.destination, each.shards[place], error, each.mode is Mode.REPLACE
             )
     return None
-
-
-def _without(each: Lines, place: int) -> Lines:
-    def cut(array: pa.Array) -> pa.Array:
-        return pa.concat_arrays([array.slice(0, place), array.slice(place + 1)])
-
-    shards = [*each.shards[:place], *each.shards[place + 1 :]]
-    order = None if each.order is None else cut(each.order)
-    return replace(each, lines=cut(each.lines), blank=cut(each.blank), shards=shards, order=order)
 
 
 def _mend(connection: Connection, fence: Fence, changes: Changes) -> None:
@@ -118,25 +111,9 @@ def _mend(connection: Connection, fence: Fence, changes: Changes) -> None:
     found = {row[0] for row in mysql.query(connection, f"SELECT digest FROM {table} WHERE {where}", (*mine, OPEN))}  # noqa: S608
     if not found:
         return
-    for digest in found & set(map(_digest, _keys(changes))):
+    for digest in found & {digest_of(changes.key, key) for key in changed_keys(changes)}:
         sql = f"UPDATE {table} SET state = %s, last_at = UTC_TIMESTAMP(6) WHERE {where} AND digest = %s"  # noqa: S608
         mysql.query(connection, sql, (MENDED, *mine, OPEN, digest))
-
-
-def _keys(changes: Changes) -> Iterator[Key]:
-    yield from (tuple(key) for key in changes.deletes)
-    for each in changes.writes.lines:
-        yield from (_key_of(each.destination, line) for line in each.lines.to_pylist())
-
-
-def _key_of(destination: Destination, line: bytes) -> Key:
-    values = dict(zip((column.name for column in destination.columns), values_of(line), strict=True))
-    return tuple(values.get(name) for name in destination.key)
-
-
-def _digest(key: Key) -> str:
-    text = json.dumps([None if value is None else value.hex() for value in key])
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _as_json(destination: Destination, line: bytes) -> str:

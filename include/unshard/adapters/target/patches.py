@@ -1,8 +1,9 @@
 """Lines that lack values, made whole with what the target has: the rows of sessions that log changed columns only.
 
 In a line, `\\A` stands for a value that is as it was. Before anything of a window is written, the rows that such lines
-change are read, and each gap is filled. So all that follows is about whole rows. The fence is locked meanwhile, so
-nobody but this window changes those rows: a second attempt that finds some of it done fills the same gaps again.
+change are read, and each gap is filled. So all that follows is about whole rows. In safe mode such a row need not be
+there: it is left to a later change (`awaiting`). The fence is locked meanwhile, so nobody but this window changes those
+rows: a second attempt that finds some of it done fills the same gaps again.
 """
 
 import contextlib
@@ -14,13 +15,13 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Changes, Lines, Patches
+from unshard.adapters.target.changes import Awaited, Changes, Lines, Patches
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.fence import Fence, lock_unless_applied
 from unshard.adapters.target.lines import ABSENT, lines_of
 from unshard.adapters.target.load import Destination, is_blankable, shown
 from unshard.adapters.target.session import open_session
-from unshard.core.model import Column, Server
+from unshard.core.model import Column, Server, Shard
 from unshard.errors.leftout import ChangedRowMissing
 
 READ_KEYS = 200
@@ -41,19 +42,26 @@ def filled(server: Server, fence: Fence, changes: Changes) -> Changes:
         if not lock_unless_applied(guard, fence):
             return changes
         mysql.query(connection, SESSION)
-        lines = [_filled(connection, changes.key, each) for each in changes.writes.lines]
+        done = [_filled(connection, changes.key, each) for each in changes.writes.lines]
         mysql.query(guard, "COMMIT")
-    return replace(changes, writes=replace(changes.writes, lines=lines))
+    left = tuple(row for _, some in done for row in some)
+    return replace(changes, writes=replace(changes.writes, lines=[each for each, _ in done]), left=left)
 
 
-def _filled(connection: Connection, key: Sequence[Column], each: Lines) -> Lines:
+def _filled(connection: Connection, key: Sequence[Column], each: Lines) -> tuple[Lines, list[Awaited]]:
     patches = each.patches
     if patches is None:
-        return each
+        return each, []
     made: list[bytes | None] = []
     for start in range(0, len(patches.rows), READ_KEYS):
         made += _some(connection, key, each, patches, range(start, min(start + READ_KEYS, len(patches.rows))))
-    return _with(each, patches.rows, made)
+    lacking = [number for number, line in enumerate(made) if line is None]
+    left = [_awaited(key, each.shards[int(patches.rows[number])], patches.bases[number]) for number in lacking]
+    return _with(each, patches.rows, made), left
+
+
+def _awaited(key: Sequence[Column], shard: Shard, values: Key) -> Awaited:
+    return Awaited(shard, values, ", ".join(shown(*pair) for pair in zip(key, values, strict=True)))
 
 
 def _some(connection: Connection, key: Sequence[Column], each: Lines, patches: Patches,
@@ -93,13 +101,13 @@ def _rows(connection: Connection, destination: Destination, key: Sequence[Column
 
 def _read(connection: Connection, destination: Destination, columns: Sequence[Column], key: Sequence[Column],
           keys: Sequence[Key]) -> list[Values]:  # fmt: skip
-    names = ", ".join(_printed(column) for column in columns)
+    names = ", ".join(printed(column) for column in columns)
     table = mysql.table_name(destination.table)
     return list(mysql.query(connection, f"SELECT {names} FROM {table} WHERE {any_of(key, keys)}"))  # noqa: S608
 
 
-def _printed(column: Column) -> str:
-    """MySQL prints only six digits of a FLOAT."""
+def printed(column: Column) -> str:
+    """Return the expression for a column's text; MySQL prints only six digits of a FLOAT."""
     name = mysql.identifier(column.name)
     return f"CAST({name} AS DOUBLE)" if column.data_type == "float" else name
 

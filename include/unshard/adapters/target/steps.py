@@ -212,7 +212,7 @@ def _part(changes: Changes, step: Step, lower: bytes | None) -> Changes:
     deletes = () if step.kind is Kind.WRITES else changes.deletes[first:last]
     lines = () if step.kind is Kind.DELETES else tuple(_lines(each, lower, step.upper) for each in changes.writes.lines)
     writes = replace(changes.writes, lines=[each for each in lines if len(each.lines)], met=())
-    return replace(changes, deletes=deletes, order=None, writes=writes)
+    return replace(changes, deletes=deletes, order=None, writes=writes, left=())
 
 
 def _lines(each: Lines, lower: bytes | None, upper: bytes | None) -> Lines:

@@ -1,0 +1,318 @@
+"""Tables with several unique keys, cut into chunks while values move between their rows: the target is the union.
+
+Everything runs in this process, so a test says what happens between two chunks, and where the load dies.
+UNSHARD_EXAMPLES asks for more random histories.
+"""
+
+import contextlib
+import dataclasses
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fulltask import Settings, write_task
+from tests.localspark import LocalSpark
+from tests.oracle import assert_union
+from unshard.adapters.target import steps
+from unshard.config import load_task
+from unshard.errors.leftout import AwaitedRowMissing
+from unshard.errors.target import LoadCollision
+from unshard.units import dump as dumps
+from unshard.units import loading
+from unshard.units.dump import dump
+from unshard.units.load import handover, load
+from unshard.units.loading import Parcel
+from unshard.units.pulling import pull_source
+from unshard.units.snapshot import take_snapshot
+from unshard.units.status import remarks
+from unshard.units.sync import run_window
+from unshard.units.work import Work, open_work
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+SEEDS = range(int(os.environ.get("UNSHARD_EXAMPLES", "1")))
+ROWS = 60
+CHUNK_ROWS = 10
+CI = "COLLATE utf8mb4_general_ci"
+PLAIN = f"id INT PRIMARY KEY, u VARCHAR(20) {CI} UNIQUE, n INT"
+TABLES = {
+    "two more": f"id INT(9) ZEROFILL PRIMARY KEY, u VARCHAR(20) {CI}, n INT, UNIQUE (u), UNIQUE (n, u)",
+    "composite": f"k VARCHAR(9) {CI} NOT NULL DEFAULT 'é', id INT, u VARCHAR(20) {CI}, n INT, PRIMARY KEY (k, id),"
+                 " UNIQUE (u, k)",
+    "prefix": f"id INT PRIMARY KEY, u TEXT {CI}, n INT, UNIQUE (u(9))",
+    "text key": f"id VARCHAR(20) {CI} PRIMARY KEY, u VARCHAR(20) CHARACTER SET latin1 UNIQUE, n INT",
+}  # fmt: skip
+
+
+def items_here(spark, function, items, parallelism):
+    for item in items:
+        yield from function(item)
+
+
+@dataclasses.dataclass
+class Stage:
+    """Shards t_1 and t_2 of one source and t_3 of another, and the task that merges them."""
+
+    name: str
+    folder: Path
+    sources: dict[str, MariaDb]
+    target: MariaDb
+    patch: pytest.MonkeyPatch
+    ignores: Sequence[str] = ()
+    """Changes of rows that the task ignores."""
+    shards = {"s1": (1, 2), "s2": (3,)}
+
+    def make(self, definition: str) -> None:
+        for source, numbers in self.shards.items():
+            for number in numbers:
+                row = f"seq * 10 + {number}, CONCAT('u', seq * 10 + {number}), seq"
+                self.sources[source].run(
+                    f"CREATE TABLE {self.name}.t_{number} ({definition})",
+                    f"INSERT INTO {self.name}.t_{number} (id, u, n) SELECT {row} FROM mysql.seq_1_to_{ROWS}",
+                )
+
+    @contextlib.contextmanager
+    def work(self, **different: str) -> Iterator[Work]:
+        settings = Settings(chunk_rows=CHUNK_ROWS, **different)
+        path = write_task(self.folder, self.name, self.sources, self.target, {"t": "t_*"}, settings)
+        body = yaml.safe_load(path.read_text())
+        body["unshard"]["window-size"] = "6000"
+        if self.ignores:
+            body["filters"] = {"f": {"schema-pattern": "*", "events": self.ignores, "action": "Ignore"}}
+            for instance in body["mysql-instances"]:
+                instance["filter-rules"] = ["f"]
+        path.write_text(yaml.safe_dump(body))
+        with open_work(load_task(path)) as work:
+            yield dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark)
+
+    def chunks(self, work: Work) -> list[int]:
+        return [sum(chunk.shard == state.shard for chunk in work.meta.chunks.of(state.shard.source))
+                for state in work.meta.structures.shards()]  # fmt: skip
+
+    def read(self, work: Work, between: Callable[[str], None] = lambda source: None) -> None:
+        """Dump all sources; something happens in a source after each of its chunks."""
+
+        def reading(spark, function, items, parallelism):
+            for item in items:
+                yield from function(item)
+                between(function.args[0].source)
+
+        for source in self.sources:
+            take_snapshot(work, source)
+        with self.patch.context() as patch:
+            patch.setattr(dumps, "map_items", reading)
+            for source in self.sources:
+                dump(work, source)
+
+    def load(self, work: Work) -> None:
+        for source in self.sources:
+            load(work, source)
+
+    def follow(self, work: Work) -> None:
+        handover(work)
+        self.catch_up(work)
+
+    def catch_up(self, work: Work) -> None:
+        for source in self.sources:
+            pull_source(work, source, segment_bytes=3000)
+            while run_window(work, source).moved:
+                pass
+
+    def assert_union(self) -> int:
+        named = {source: [f"{self.name}.t_{n}" for n in numbers] for source, numbers in self.shards.items()}
+        return assert_union(self.sources, named, self.target, f"{self.name}_to.t")
+
+
+@pytest.fixture
+def stage(source_1, source_2, target, unique, tmp_path, monkeypatch) -> Iterator[Stage]:
+    sources = {"s1": source_1, "s2": source_2}
+    for server in sources.values():
+        server.run(f"CREATE DATABASE {unique}")
+    monkeypatch.setattr("unshard.units.load.map_items", items_here)
+    monkeypatch.setattr("unshard.units.reread.map_items", items_here)
+    monkeypatch.setattr(dumps, "map_items", items_here)
+    yield Stage(unique, tmp_path, sources, target, monkeypatch)
+    for server in (*sources.values(), target):
+        server.run(*(f"DROP DATABASE IF EXISTS {unique}{end}" for end in ("", "_to", "_meta")))
+
+
+def transaction(chance: random.Random, number: int) -> list[str]:
+    """Return changes of a shard, most of which move values of `u` between rows; what a server refuses is ignored."""
+    table = f"t_{number}"
+    first, second = (chance.randint(1, ROWS) * 10 + number for _ in range(2))
+    new = chance.randint(1, 2 * ROWS) * 10 + number
+    values = (
+        f"SET @a = (SELECT u FROM {table} WHERE id = {first} LIMIT 1),"
+        f" @b = (SELECT u FROM {table} WHERE id = {second} LIMIT 1)"
+    )
+    free, given = f"UPDATE {table} SET u = NULL WHERE id = {first}", f"UPDATE {table} SET u = {{}} WHERE id = {{}}"
+    row = f"INSERT IGNORE INTO {table} (id, u, n) VALUES ({new}, {{}}, {first})"
+    return chance.choice([
+        [values, free, given.format("@a", second), given.format("@b", first)],
+        [values, free, given.format("UPPER(@a)", second)],
+        [values, f"DELETE FROM {table} WHERE id = {first}", row.format("@a")],
+        [f"UPDATE IGNORE {table} SET id = {new} WHERE id = {first}"],
+        [row.format(f"CONCAT('u', {second})")],
+        [f"UPDATE {table} SET n = {new} WHERE id = {first}"],
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_values_that_move_while_chunks_are_read(stage: Stage, name: str, seed: int) -> None:
+    """Whatever moves, wherever the load dies and in whatever order chunks come, the binlog brings all that was left."""
+    chance = random.Random(f"{name} {seed}")
+
+    def between(source: str) -> None:
+        changes = [transaction(chance, number) for number in stage.shards[source] for _ in range(chance.randint(0, 6))]
+        some = [statement for each in changes for statement in ("BEGIN", *each, "COMMIT")]
+        stage.sources[source].run(f"USE {stage.name}", "SET sql_mode = ''", *some)
+
+    stage.make(TABLES[name])
+    stage.patch.setattr(steps, "INNODB", steps.Bounds(chance.choice([5, 1000]), 1 << 20, 1))
+    stage.patch.setattr("unshard.units.load.in_order", lambda parcels: shuffled(parcels, chance))
+    with stage.work() as work:
+        stage.read(work, between)
+        assert min(stage.chunks(work)) > 4
+        for source in stage.sources:
+            for module, step in ((loading, "_mark"), (loading, "_write"), (loading.mysql, "query")):
+                with stage.patch.context() as patch, contextlib.suppress(Died):
+                    patch.setattr(module, step, dying_after(chance.randint(2, 9), getattr(module, step)))
+                    load(work, source)
+            load(work, source)
+            between(source)
+        left = sum(work.meta.awaited.counts().values())
+        stage.follow(work)
+        assert not work.meta.awaited.counts()
+        assert work.meta.checkpoints.get("s1").window > 3
+    assert left, "a history in which no value moves shows nothing"
+    assert stage.assert_union() > ROWS
+
+
+def shuffled(parcels: Iterable[Parcel], chance: random.Random) -> list[Parcel]:
+    some = [*parcels]
+    return chance.sample(some, len(some))
+
+
+def test_a_target_that_is_keyed_by_another_column(stage: Stage) -> None:
+    """The target has no `id` for its key, as where shards have the same ids: its only unique key moves between rows."""
+    stage.make("id INT PRIMARY KEY, u VARCHAR(20) NOT NULL UNIQUE, n INT")
+    stage.target.run(
+        f"CREATE DATABASE {stage.name}_to",
+        f"CREATE TABLE {stage.name}_to.t (id INT NOT NULL, u VARCHAR(20) NOT NULL UNIQUE, n INT)",
+    )
+    moves = iter(range(3))
+
+    def between(source: str) -> None:
+        if source == "s1" and next(moves, None) == 2:
+            taken = "UPDATE t_1 SET u = 'u11' WHERE id = 501"
+            stage.sources[source].run(f"USE {stage.name}", "UPDATE t_1 SET u = 'new' WHERE id = 11", taken)
+
+    with stage.work() as work:
+        stage.read(work, between)
+        assert min(stage.chunks(work)) > 4
+        stage.load(work)
+        assert work.meta.awaited.counts() == {f"{stage.name}_to.t": 1}
+        assert remarks(work.task).awaited == {f"{stage.name}_to.t": 1}
+        stage.follow(work)
+        assert not work.meta.awaited.counts()
+    stage.assert_union()
+
+
+@pytest.mark.parametrize("why", ["policy", "row image", "collation", "prefix", "generated", "filter"])
+def test_tables_that_stay_in_one_piece(stage: Stage, why: str) -> None:
+    """Where nobody could tell that a row that is left comes again, all rows of a shard are of one moment."""
+    plain = "v VARCHAR(20) COLLATE utf8mb4_bin UNIQUE"
+    own = "g VARCHAR(20) AS (LOWER(u)) STORED UNIQUE" if why == "generated" else plain
+    there = {"collation": own.replace("utf8mb4_bin", "utf8mb4_general_ci")}.get(why, own)
+    unique = ", UNIQUE (u(3))" if why == "prefix" else ""
+    columns = "id INT PRIMARY KEY, u VARCHAR(20), n INT, {}"
+    stage.make(columns.format(own))
+    table = f"CREATE TABLE {stage.name}_to.t ({columns.format(there)}{unique})"
+    stage.target.run(f"CREATE DATABASE {stage.name}_to", table)
+    if why == "filter":
+        stage.ignores = ["update"]
+    images = ("MINIMAL", "FULL") if why == "row image" else ()
+    with contextlib.ExitStack() as stack:
+        for image in images[:1]:
+            for server in stage.sources.values():
+                server.run(f"SET GLOBAL binlog_row_image = {image}")
+                stack.callback(server.run, f"SET GLOBAL binlog_row_image = {images[1]}")
+        policy = {"on_duplicate": "replace"} if why == "policy" else {}
+        work = stack.enter_context(stage.work(**policy))
+        stage.read(work)
+        assert stage.chunks(work) == [1, 1, 1]
+        assert all(state.start for state in work.meta.structures.shards())
+
+
+def test_a_row_that_never_comes_is_said_until_it_does(stage: Stage) -> None:
+    """A session that logs changed columns only changes the row that the load leaves: the binlog has no whole row."""
+    stage.make(PLAIN)
+    moves = iter(range(3))
+
+    def between(source: str) -> None:
+        if source == "s1" and next(moves, None) == 2:
+            first, *rest = "UPDATE t_1 SET u = NULL WHERE id = 11", "UPDATE t_1 SET u = 'u11' WHERE id = 501"
+            minimal = "SET SESSION binlog_row_image = MINIMAL"
+            stage.sources[source].run(f"USE {stage.name}", first, minimal, *rest)
+
+    with stage.work() as work:
+        stage.read(work, between)
+        stage.load(work)
+        for _ in range(2):
+            with pytest.raises(AwaitedRowMissing, match=r"lacks 1 rows .* id = 501 of shard s1 .*t_1"):
+                stage.follow(work)
+        missing = stage.target.run(f"SELECT COUNT(*) FROM {stage.name}_to.t WHERE id = 501")
+        assert missing == [(0,)]
+        stage.sources["s1"].run(f"UPDATE {stage.name}.t_1 SET n = -n WHERE id = 501")
+        with pytest.raises(AwaitedRowMissing):
+            run_window(work, "s1")
+        stage.catch_up(work)
+    stage.assert_union()
+
+
+def test_a_value_of_another_shard_is_a_collision_and_its_shard_read_anew(stage: Stage) -> None:
+    """What was left of a shard that is read anew is of one moment then, and awaited no more."""
+    stage.make(PLAIN)
+    stage.sources["s1"].run(f"UPDATE {stage.name}.t_2 SET u = 'u31' WHERE id = 502")
+    moves = iter(range(9))
+
+    def between(source: str) -> None:
+        if source == "s1" and next(moves, None) == 8:
+            free, take = "UPDATE t_2 SET u = NULL WHERE id = 12", "UPDATE t_2 SET u = 'u12' WHERE id = 252"
+            stage.sources[source].run(f"USE {stage.name}", free, take)
+
+    with stage.work() as work:
+        stage.read(work, between)
+        stage.patch.setattr("unshard.units.load.in_order", lambda parcels: sorted(parcels, key=lambda each: each.chunk))
+        with pytest.raises(LoadCollision, match="u = u31") as caught:
+            load(work, "s1")
+        assert {caught.value.shard, caught.value.owner} == {f"s1 {stage.name}.t_2", f"shard s1 {stage.name}.t_1"}
+        assert work.meta.awaited.counts() == {f"{stage.name}_to.t": 1}
+        stage.sources["s1"].run(f"UPDATE {stage.name}.t_2 SET u = 'other' WHERE id = 502")
+        stage.load(work)
+        assert stage.chunks(work)[1] == 1
+        assert not work.meta.awaited.counts()
+        stage.follow(work)
+    stage.assert_union()
+
+
+class Died(BaseException):
+    """What a kill looks like from inside."""
+
+
+def dying_after(count: int, function: Callable[..., object]) -> Callable[..., object]:
+    left = [count]
+
+    def maybe(*arguments: object) -> object:
+        if not left[0]:
+            raise Died
+        left[0] -= 1
+        return function(*arguments)
+
+    return maybe
