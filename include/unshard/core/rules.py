@@ -8,18 +8,23 @@
 | leave a shard out                                    | it leaves its group; its rows in the target stay        |
 | leave out other rows or DDL of a shard               | from the checkpoint on                                  |
 | take a table that exists                             | it is loaded by itself, and joins its group             |
+| know other tables as those of online DDL tools       | refused while a tool fills a shadow; then from the      |
+|                                                      | checkpoint on, for migrations that begin there          |
 
 While a DDL of a group that is concerned waits, or rows of it are held, nothing of this is possible: the rows were held,
 and the DDL were queued, by the old rules.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from unshard.core.codec import dumps
 from unshard.core.eventfilter import EventFilter, EventRule
 from unshard.core.filters import BlockAllowList
 from unshard.core.mapping import Mapped, MappingRule
 from unshard.core.model import TableId, TableSchema
+from unshard.core.online import DEFAULT_RULES, OnlineRules
 from unshard.core.reshape import Reshaping
 from unshard.core.routing import RouteRule, Routing
 from unshard.core.rowfilter import RowFilter
@@ -35,11 +40,18 @@ class Rules:
     mappings: tuple[MappingRule, ...]
     events: tuple[EventRule, ...]
     filters: tuple[RowFilter, ...]
+    online: OnlineRules | None = DEFAULT_RULES
+    """By which the tables of tools are known; None: they are tables like others."""
 
 
-def rules_of(routing: Routing) -> Rules:
-    """Return what is kept of a routing."""
-    return Rules(routing.rules, routing.allowed, routing.mappings, routing.events.rules, routing.filters)
+def rules_of(routing: Routing, online: OnlineRules | None) -> Rules:
+    """Return what is kept of a source's rules."""
+    return Rules(routing.rules, routing.allowed, routing.mappings, routing.events.rules, routing.filters, online)
+
+
+def digest_of(routing: Routing, online: OnlineRules | None) -> str:
+    """Return what tells these rules from others."""
+    return hashlib.sha256(f"{routing.digest} {dumps(online)}".encode()).hexdigest()[:32]
 
 
 def routing_of(rules: Rules, like: Routing) -> Routing:

@@ -28,10 +28,11 @@ from unshard.core.collision import Found
 from unshard.core.ddl import DdlKind, read
 from unshard.core.ddltypes import Ddl, Role
 from unshard.core.model import Location, Shard, TableId, TableSchema
+from unshard.core.online import Role as Shown
 from unshard.core.orders import Given
 from unshard.core.progress import Chunk, ChunkState, Phase, Standing
 from unshard.core.relaychain import chain
-from unshard.core.rules import Revision, revise, routing_of, rules_of
+from unshard.core.rules import Revision, digest_of, revise, routing_of
 from unshard.core.segment import Statement
 from unshard.core.window import ShardState, StructureChange
 from unshard.errors import UnshardError
@@ -44,7 +45,7 @@ from unshard.units.load import job_of
 from unshard.units.loading import Parcel, load_parcel
 from unshard.units.owners import stopped_by
 from unshard.units.pulling import pull_source
-from unshard.units.snapshot import prepare_targets
+from unshard.units.snapshot import note_rules, prepare_targets
 from unshard.units.stopping import retry
 from unshard.units.work import Work
 
@@ -54,6 +55,7 @@ CHANGE = "rules"
 VIA = "task file"
 LISTED = 5
 STOPPED_BY_RULES = frozenset({RowsFiltered.code, RowFilterFailed.code})
+OPEN_WINDOW = "a window that has begun by the former rules has not ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,14 @@ class _Newcomer:
     schema: TableSchema
 
 
-def note_rules(work: Work, instance: Instance, begins: Location) -> None:
-    """Note the rules that a source begins with."""
-    work.meta.rules.put(instance.source.id, instance.routing.digest, rules_of(instance.routing), begins)
+def _digest(instance: Instance) -> str:
+    return digest_of(instance.routing, instance.online)
 
 
 def adopt_rules(work: Work, standing: Standing) -> bool:
     """Take the rules of the file if they are not those in force; a coded error says why they cannot be taken."""
     instance, checkpoint = work.task.instance(standing.source), standing.checkpoint
-    if standing.rules == instance.routing.digest or checkpoint is None or standing.phase is not Phase.SYNC:
+    if standing.rules == _digest(instance) or checkpoint is None or standing.phase is not Phase.SYNC:
         return False
     if standing.rules is not None:
         _adopt(work, instance, checkpoint)
@@ -85,7 +86,7 @@ def adopt_rules(work: Work, standing: Standing) -> bool:
 def refusal_of(meta: Meta, instance: Instance) -> UnshardError | None:
     """Return why the next window would not take the rules of the file, as far as the meta tables know it."""
     source = instance.source.id
-    if meta.windows.standing(source).rules in (None, instance.routing.digest):
+    if meta.windows.standing(source).rules in (None, _digest(instance)):
         return None
     try:
         revision, _, _ = _revised(meta, instance)
@@ -106,6 +107,8 @@ def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
             _take(work, instance, new, checkpoint, own)
     gone = [StructureChange(state.shard, state.target, checkpoint, None) for state in revision.out]
     work.meta.structures.record_all(gone)
+    if instance.online is None:
+        work.meta.online.begin(source, ())
     told = (*(f"{each.shard} joins {each.target}" for each in new), *revision.told)
     if told:
         log.info("rules changed source=%s location=%s changes=%s", source, checkpoint, told)
@@ -118,11 +121,24 @@ def _revised(meta: Meta, instance: Instance) -> tuple[Revision, Sequence[ShardSt
     source = instance.source.id
     unfinished = _unfinished(meta, source)
     own = [s for s in meta.structures.shards(source) if not s.has_left and s.shard not in unfinished]
-    old = routing_of(meta.rules.get(source), instance.routing)
+    rules = meta.rules.get(source)
+    old = routing_of(rules, instance.routing)
     revision = revise(old, instance.routing, own, meta.structures.get({s.structure for s in own if s.structure}))
     if revision.spoiled:
         raise RulesSpoilRows(source, _some(revision.spoiled))
+    if rules.online != instance.online:
+        _refuse_under_way(meta, source)
     return revision, own, unfinished
+
+
+def _refuse_under_way(meta: Meta, source: str) -> None:
+    """Refuse to know other tables as a tool's while one is at work: its shadow would become a table like others."""
+    shadows = [ghost for ghost in meta.online.of(source) if ghost.role is Shown.SHADOW and ghost.seen]
+    if shadows:
+        told = _some(f"{ghost.table} is about to take the place of {ghost.real}" for ghost in shadows)
+        raise RulesWait(source, f"online-ddl and its rules hold until the tools that are at work have ended ({told})")
+    if meta.windows.open(source) is not None:
+        raise RulesWait(source, OPEN_WINDOW)
 
 
 def _refuse_waiting(meta: Meta, source: str, revision: Revision, joined: set[TableId]) -> None:
@@ -137,7 +153,7 @@ def _refuse_waiting(meta: Meta, source: str, revision: Revision, joined: set[Tab
         what = f"the DDL `{' '.join(ddl.split())}`" if ddl else "rows behind a DDL"
         raise RulesWait(source, f"{what} of {waiting[0].target} waits ({_some(str(s.shard) for s in waiting)})")
     if (revision.out or joined) and meta.windows.open(source) is not None:
-        raise RulesWait(source, "a window that has begun by the former rules has not ended")
+        raise RulesWait(source, OPEN_WINDOW)
 
 
 def _newcomers(work: Work, instance: Instance, known: set[Shard], unfinished: set[Shard]) -> list[_Newcomer]:
@@ -150,7 +166,7 @@ def _newcomers(work: Work, instance: Instance, known: set[Shard], unfinished: se
         found = find_shards(connection, instance)
         if found.problems:
             raise found.problems[0]
-        apart = {ghost.table for ghost in work.meta.online.of(source)}
+        apart = {ghost.table for ghost in work.meta.online.of(source)} if instance.online else set()
         wanted = [table for table in sorted(found.targets) if Shard(source, table) not in known and table not in apart]
         schemas = structures.read_schemas(connection, wanted)
     if not schemas:

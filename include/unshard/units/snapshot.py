@@ -27,7 +27,7 @@ from unshard.core.lineage import Ran
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.online import Ghost, Ghosts, Role
 from unshard.core.progress import ChunkState, Phase
-from unshard.core.rules import rules_of
+from unshard.core.rules import digest_of, rules_of
 from unshard.core.segment import SchemaDefault
 from unshard.core.window import StructureChange
 from unshard.errors.source import NoShards, ShardsDiffer, StructuresUnsteady, TransactionsPrepared
@@ -77,6 +77,12 @@ def take_snapshot(work: Work, source: str) -> SnapshotReport:
     return _report(source, state.snapshot, {shard.shard.table: shard.target for shard in shards})
 
 
+def note_rules(work: Work, instance: Instance, begins: Location) -> None:
+    """Note the rules that a source goes by from a location on."""
+    routing, online = instance.routing, instance.online
+    work.meta.rules.put(instance.source.id, digest_of(routing, online), rules_of(routing, online), begins)
+
+
 def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     """Take the snapshot whether there is one or not; nothing of the source may be loaded yet."""
     instance = work.task.instance(source)
@@ -89,7 +95,7 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     work.meta.sources.add(source, about.identity, about.flavor)
     location, gtid = _start(work, instance, view)
     _record(work, source, location, view)
-    work.meta.rules.put(source, instance.routing.digest, rules_of(instance.routing), location)
+    note_rules(work, instance, location)
     # What stands between a start time and now may be in the target already.
     known_until = view.moment.location if instance.start_time else None
     work.meta.sources.set_phase(source, Phase.SNAPSHOT, snapshot=location, snapshot_gtid=gtid, dump_end=known_until)
