@@ -16,10 +16,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 from unshard.config import load_task
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.outcome import as_json, failures_told
+from unshard_airflow.remedies import of_stop
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from unshard.core.stops import Stop
     from unshard.units.work import Work
 
 START_TIME = "start_time"
@@ -120,6 +122,8 @@ class Relay(UnitOperator):
 class Apply(UnitOperator):
     """Runs one window of a source: plan, Spark, commit."""
 
+    stopped: "Sequence[Stop]" = ()
+
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.stopping import error_of
         from unshard.units.sync import run_window
@@ -127,8 +131,13 @@ class Apply(UnitOperator):
         report = run_window(work, self.source)
         if report.stopped:
             # The window is committed and the next ones go on; somebody has to be told, once.
+            self.stopped = report.stopped
             raise error_of(report.stopped[0])
         return report
+
+    def remedies(self) -> Sequence[str]:
+        """Say which targets have stopped and what a person can do about each."""
+        return tuple(line for stop in self.stopped for line in of_stop(stop, self.task_file))
 
 
 def is_past(work: "Work", source: str, phase: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a person can do about a lock that does not go on by itself, as sentences with commands to copy."""
+"""What a person can do about a lock or a target that does not go on by itself, as sentences with commands to copy."""
 
 import shlex
 from typing import TYPE_CHECKING
@@ -8,6 +8,7 @@ from unshard_airflow.masking import refusal, statement
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from unshard.core.stops import Stop
     from unshard.units.coordinate import LockView
 
 
@@ -21,6 +22,15 @@ def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     told.append(f"to execute something else: clear the task replace, or run: unshard replace {command} --sql '...'")
     told.append(f"to execute nothing: clear the task replace, or run: unshard skip {command}")
     return (*told, *_for_one(view, command))
+
+
+def of_stop(stop: "Stop", task_file: str) -> tuple[str, ...]:
+    """Say why a target is stopped and how it goes on."""
+    return (
+        refusal(str(stop)),
+        "its rows are held, everything else goes on; it does so by itself when the table is altered, else when what"
+        f" is wrong is mended, with: unshard retry {shlex.quote(task_file)} --table {shlex.quote(str(stop.target))}",
+    )
 
 
 def standing(view: "LockView") -> "Iterable[str]":

@@ -13,6 +13,8 @@ import pytest
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard, TableId
 from unshard.core.orders import Order, Replace, Skip
+from unshard.core.stops import Stop, refusal_of
+from unshard.errors.target import NoTargetTable, RowRefused
 from unshard.units.coordinate import LockView, MemberState
 
 A1, B1 = (Shard(source, TableId("shop_1", "orders_1")) for source in ("s1", "s2"))
@@ -107,6 +109,22 @@ def test_alert_shows_no_value_of_a_row_and_no_secret() -> None:
     task.seen = replace(VIEW, error=said, ddl="ALTER TABLE t CONNECTION='mysql://u:hidden@h'", state=LockState.FAILED)
     text = alert_of(context_of(task, exception=ValueError(said))).text
     assert "ann" not in text and "hidden" not in text and "for key 'mail'" in text
+
+
+def test_alert_of_a_window_names_every_target_that_has_stopped_and_what_helps() -> None:
+    from unshard_airflow.alerts import alert_of
+    from unshard_airflow.operators import Apply
+
+    task = Apply(task_id="apply", task_file="/tasks/m.yaml", source="s1")
+    errors = (RowRefused("shop.a", "v", "id = 1", "Incorrect integer value: 'zoe@x.org' for column `v` at row 1"),
+              NoTargetTable("shop.b"))  # fmt: skip
+    refusals = [refusal_of(TableId("shop", error.target[-1]), error) for error in errors]
+    task.stopped = [Stop("s1", each, 1, "", 1, NOW) for each in refusals]
+    text = alert_of(context_of(task, exception=ValueError("[US-6002]"))).text
+    retry = "unshard retry /tasks/m.yaml --table shop."
+    for told in ("[US-6002] target table shop.a", f"{retry}a", "[US-6001] target table shop.b", f"{retry}b"):
+        assert told in text, told
+    assert "zoe" not in text
 
 
 def test_alert_of_another_task_says_what_failed() -> None:

@@ -25,8 +25,10 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.orders import DropShard, Force, Order, Replace, Skip
 from unshard.core.prechecks import Item, Severity
 from unshard.core.progress import Phase
+from unshard.core.stops import Stop, refusal_of
 from unshard.core.window import Passed
 from unshard.errors.shardddl import UnknownLock
+from unshard.errors.target import RowRefused
 from unshard.units.coordinate import LockView, MemberState
 from unshard.units.status import SourceStatus
 from unshard_airflow import forms
@@ -455,6 +457,14 @@ def test_conflicts_stand_side_by_side(stage: Stage) -> None:
 def test_undecided_lock_says_why(stage: Stage) -> None:
     stage.books.locks_ = [view(state=LockState.UNDECIDED, reason="the server says: no")]
     assert "the server says: no" in stage.get(LOCK, "viewer").text
+
+
+def test_draining_lock_names_the_stopped_target_that_it_waits_for(stage: Stage) -> None:
+    error = RowRefused("shop.orders", EVIL, "id = 1", "Incorrect integer value: 'zoe@x.org' for column `v` at row 1")
+    stop = Stop("s1", refusal_of(TableId("shop", "orders"), error), 1, "", 1, NOW)
+    stage.books.locks_ = [view(state=LockState.DRAINING, missing=(), stopped=(stop,))]
+    page = stage.get(LOCK, "viewer").text
+    assert "is stopped for source s1" in page and "US-6002" in page and "zoe" not in page and "<script" not in page
 
 
 def test_what_was_ordered_already_is_shown(stage: Stage) -> None:
