@@ -8,9 +8,11 @@ from unshard.core.orders import DropShard, Force, Order, Replace, Skip
 
 if TYPE_CHECKING:
     from unshard.core.model import Shard
+    from unshard.core.stops import Stop
     from unshard.units.coordinate import LockView
 
 LONGEST_REASON = 1000
+HALTS = ("pause", "resume")
 _BETWEEN = re.compile(r";[ \t\r]*(?:\n|\Z)")
 
 
@@ -44,9 +46,23 @@ def order(view: "LockView", given: Mapping[str, str]) -> Order:
 def halt(given: Mapping[str, str]) -> bool:
     """Return whether a form asks to pause the task (or to resume it)."""
     action = given.get("action", "")
-    if action not in ("pause", "resume"):
+    if action not in HALTS:
         raise Unfit(f"there is no action {action!r}")
     return action == "pause"
+
+
+def stop_name(stop: "Stop") -> str:
+    """Return what a form calls a stop; the same target that stops anew later is another one."""
+    return f"{stop.window} {stop.source} {stop.target}"
+
+
+def stops(known: "Iterable[Stop]", given: Mapping[str, str]) -> "tuple[Stop, ...]":
+    """Return which stops a form asks to lift: one, or all if it names none."""
+    wanted = given.get("stop", "")
+    found = tuple(stop for stop in known if wanted in ("", stop_name(stop)))
+    if not found:
+        raise Unfit("that target goes on already, or has stopped anew" if wanted else "no target is stopped")
+    return found
 
 
 def fields(given: Order) -> dict[str, str]:

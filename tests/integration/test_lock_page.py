@@ -352,13 +352,14 @@ def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> N
     given = {"task_file": str(stage.file)}
     wait = WaitForShards(task_id="wait_for_shards", timeout=0, **given)
     orders.give(stage.meta, Force(stage.lock), by="me", via="test", reason="")
-    paused = browse(("GET", stage.at, {}), ("POST", f"{stage.at}/halt", {"reason": "the target moves"}))[-1]
+    halt = f"{stage.at}/halt"
+    paused = browse(("GET", halt, {}), ("POST", halt, {"reason": "the target moves"}))[-1]
     assert "paused by olga (page)" in paused and "the target moves" in paused
     assert wait.poke(stage.context()) is False, "its DDL is due, and not executed"
     tasks = [kind(task_id="x", source="s1", **given) for kind in (Relay, Precheck, Handover)]
     for each in (*tasks, Report(task_id="report", sources=["s1"], continuous=True, **given)):
         with pytest.raises(AirflowSkipException, match="paused by olga"):
             each.execute(stage.context())
-    browse(("GET", stage.at, {}), ("POST", f"{stage.at}/halt", {}))
+    browse(("GET", halt, {}), ("POST", halt, {}))
     assert wait.poke(stage.context())
     assert [action for action, *_ in stage.actions()] == ["unlock", "pause", "resume"]

@@ -129,7 +129,7 @@ def test_a_column_that_each_server_fills_by_itself_is_told_and_mended_as_it_is_t
         task.assert_union("t")
     (lock,) = coordinate.views(task.work().meta, resolved=True)
     assert lock.state is LockState.RESOLVED and lock.filled == ("c",) and "UPDATE on every shard" in lock.warning
-    assert remarks(task.work().task).warned == (lock,)
+    assert remarks(task.work().meta, task.sources).warned == (lock,)
     for source, name in task.shards["t"]:
         task.sources[source].run(f"UPDATE {name} SET c = CONCAT('n', id)")
     task.run()

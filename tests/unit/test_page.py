@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -17,25 +17,30 @@ from unshard.adapters.meta.aside import PassedStatement
 from unshard.adapters.meta.locks import Execution
 from unshard.adapters.meta.orders import OperatorAction
 from unshard.adapters.meta.prechecks import StoredPrechecks
+from unshard.adapters.meta.statementorders import OrderRecord, OrderState
 from unshard.config import Task, load_task
 from unshard.core.collision import Clash, CollisionState, Found, RecordedCollision
 from unshard.core.ddllock import LockState, Outcome
+from unshard.core.ddlorders import Kind, Place, StatementOrder
 from unshard.core.halt import Halt, HaltKind
 from unshard.core.model import Location, Shard, TableId
+from unshard.core.online import BY_TRIGGER, Ghost, Role
 from unshard.core.orders import DropShard, Force, Order, Replace, Skip
 from unshard.core.prechecks import Item, Severity
 from unshard.core.progress import Phase
-from unshard.core.stops import Stop, refusal_of
+from unshard.core.rowerrors import RowError, RowErrorState
+from unshard.core.segment import Statement
+from unshard.core.stops import Refusal, Stop, refusal_of
 from unshard.core.window import Passed
 from unshard.errors.shardddl import UnknownLock
 from unshard.errors.target import RowRefused
 from unshard.units.coordinate import LockView, MemberState
-from unshard.units.status import SourceStatus
+from unshard.units.status import Remarks, SourceStatus
 from unshard_airflow import forms
 from unshard_airflow.masking import refusal, statement
 from unshard_airflow.page import guard
 from unshard_airflow.page.app import application
-from unshard_airflow.page.desk import History, Overview, TaskFile, TaskFolder
+from unshard_airflow.page.desk import SHOWN, History, Overview, Reading, TaskFile, TaskFolder
 from unshard_airflow.page.marks import marked
 from unshard_airflow.page.site import FINISHED, Site, Woken, woken
 
@@ -44,6 +49,7 @@ NOW = datetime.now(UTC)
 A1, A2, B1 = (Shard(source, TableId("shop_1", table)) for source, table in
               (("s1", "orders_1"), ("s1", "orders_2"), ("s2", "orders_1")))  # fmt: skip
 EVIL = "<script>alert('x')</script>"
+STATEMENT = Statement("", "shop_1", 0, "utf8mb4", 0, "SYSTEM")
 
 
 def view(**changes: Any) -> LockView:
@@ -76,6 +82,10 @@ class Books:
     previewed: list[Order] = field(default_factory=list)
     halt_: Halt | None = None
     prechecks_: StoredPrechecks | None = None
+    stops_: list[Stop] = field(default_factory=list)
+    remarks_: dict[str, Any] = field(default_factory=dict)
+    reading_: dict[str, Any] = field(default_factory=dict)
+    retried: list[tuple[Stop, str, str]] = field(default_factory=list)
 
     def files(self) -> Sequence[TaskFile]:
         return [TaskFile("orders_merge", "unshard_ddl__orders_merge", self.task),
@@ -83,8 +93,7 @@ class Books:
                 TaskFile("broken.yaml", "unshard_invalid__broken", None)]  # fmt: skip
 
     def overview(self, task: Task) -> Overview:
-        return Overview(tuple(self.sources(task)), tuple(lock for lock in self.locks_ if lock.is_open),
-                        halt=self.halt_)  # fmt: skip
+        return Overview(tuple(self.sources(task)), self.reading(task).remarks)
 
     def sources(self, task: Task) -> Sequence[SourceStatus]:
         at = Location("mysql-bin.000002", 77)
@@ -93,7 +102,14 @@ class Books:
     def locks(self, task: Task) -> Sequence[LockView]:
         return self.locks_
 
-    def history(self, task: Task, lock: str | None = None) -> History:
+    def reading(self, task: Task) -> Reading:
+        passed = PassedStatement("s1", Passed(Location("b.7", 99), f"florble {EVIL}"), NOW)
+        remarks = Remarks((passed,), tuple(self.locks_), self.halt_, tuple(self.stops_), **self.remarks_)
+        clash = Clash(TableId("shop", "orders"), f"id = {EVIL}", "", A1, B1, 3)
+        collision = RecordedCollision(clash, Found.WINDOW, 17, CollisionState.OPEN, 2, NOW, NOW)
+        return Reading(remarks, self.history(task, ""), self.prechecks_, collisions=(collision,), **self.reading_)
+
+    def history(self, task: Task, lock: str) -> History:
         return History(
             (
                 OperatorAction(
@@ -101,28 +117,23 @@ class Books:
                 ),
             ),
             (Execution("l", "s1", "ALTER TABLE t COMMENT 'x'", "a", "b", NOW, None, None, None),),
-            (PassedStatement("s1", Passed(Location("b.7", 99), f"florble {EVIL}"), NOW),),
-            (
-                RecordedCollision(
-                    Clash(TableId("shop", "orders"), f"id = {EVIL}", "", A1, B1, 3),
-                    Found.WINDOW,
-                    17,
-                    CollisionState.OPEN,
-                    2,
-                    NOW,
-                    NOW,
-                ),
-            ),
         )
-
-    def prechecks(self, task: Task) -> StoredPrechecks | None:
-        return self.prechecks_
 
     def halt(self, task: Task) -> Halt | None:
         return self.halt_
 
+    def stops(self, task: Task) -> Sequence[Stop]:
+        return self.stops_
+
+    def at_work(self, task: Task) -> Sequence[str]:
+        return [f"a DDL on {EVIL}"]
+
     def set_halted(self, task: Task, is_halted: bool, by: str, reason: str) -> None:
         self.halt_ = Halt(HaltKind.PAUSED, by, "page", reason, NOW) if is_halted else None
+
+    def retry(self, task: Task, stops: Collection[Stop], by: str, reason: str) -> None:
+        self.retried += [(stop, by, reason) for stop in stops]
+        self.stops_ = [stop for stop in self.stops_ if stop not in stops]
 
     def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:
         if order.lock not in {lock.id for lock in self.locks_ if lock.is_open}:
@@ -246,24 +257,172 @@ def test_task_shows_what_the_last_prechecks_have_found(stage: Stage) -> None:
 
 
 def test_operator_pauses_and_resumes_a_task(stage: Stage) -> None:
-    page = stage.get(AT).text
+    page = stage.get(f"{AT}/halt").text
+    assert "nothing of orders_merge begins" in page and "ends by itself: a DDL on &lt;script" in page
+    assert stage.books.halt_ is None, "a question changes nothing"
     done = stage.post(f"{AT}/halt", hidden(page) | {"reason": EVIL})
     assert (done.status_code, done.headers["location"]) == (303, AT)
     assert stage.books.halt_ and (stage.books.halt_.who, stage.books.halt_.reason) == ("operator", EVIL)
     page = stage.get(AT).text
     assert "paused by operator (page)" in page and EVIL not in page
     assert "paused" in stage.get("/unshard/", "viewer").text
-    assert "<form" not in stage.get(AT, "viewer").text
+    assert "button" not in stage.get(AT, "viewer").text and stage.get(f"{AT}/halt", "viewer").status_code == 403
+    page = stage.get(f"{AT}/halt").text
+    assert "orders_merge goes on: the next windows" in page
     assert stage.post(f"{AT}/halt", hidden(page)).status_code == 303 and stage.books.halt_ is None
 
 
 def test_pause_that_is_forged_or_by_who_may_not_is_refused(stage: Stage) -> None:
-    fields = hidden(stage.get(AT).text)
+    fields = hidden(stage.get(f"{AT}/halt").text)
     assert stage.post(f"{AT}/halt", fields, Origin="http://evil.test").status_code == 403
     assert stage.post(f"{AT}/halt", fields | {guard.FIELD: "0" * 64}).status_code == 403
     assert stage.post(f"{AT}/halt", fields, "viewer").status_code == 403
     assert stage.post(f"{AT}/halt", fields | {"action": "burn"}).status_code == 422
     assert stage.books.halt_ is None
+
+
+def stopped(number: int, table: str = "orders", key: str = "id = 7") -> Stop:
+    words = "(1366, \"Incorrect integer value: 'a secret' for column `shop`.`orders`.`n` at row 1\")"
+    refusal = Refusal(TableId("shop", table), "n", key, words)
+    return Stop("s1", refusal, number, "digest", 3, NOW - timedelta(hours=49))
+
+
+def rows_of(page: str, table: str) -> list[list[str]]:
+    """The cells of a table's body as texts."""
+    body = re.search(rf'<table id="{table}".*?<tbody>(.*?)</tbody>', page, re.DOTALL)
+    found = re.findall(r"<tr>(.*?)</tr>", body[1], re.DOTALL) if body else []
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in found]
+    return [[" ".join(unescape(re.sub(r"<[^>]+>", " ", cell)).split()) for cell in row] for row in cells]
+
+
+def test_task_shows_targets_that_are_stopped(stage: Stage) -> None:
+    assert "Stopped targets" not in stage.get(AT).text
+    stage.books.stops_ = [stopped(7), stopped(8, EVIL)]
+    page = stage.get(AT, "viewer").text
+    first, second = rows_of(page, "stops")
+    assert first[:5] == ["shop.orders", "s1", "2 d 1 h", "id = 7", "n"]
+    assert first[5].startswith("[US-6002] (1366") and "a secret" not in page, "no value of a row"
+    assert first[6].startswith("make the target's column as wide") and first[7:] == ["7", "3"], "a viewer has no button"
+    assert second[0] == f"shop.{EVIL}" and EVIL not in page
+    assert "Retry all 2" in stage.get(AT).text and "2 targets stopped" in stage.get("/unshard/", "viewer").text
+
+
+def retries(page: str) -> list[str]:
+    return [unescape(found) for found in re.findall(r'href="([^"]*/retry[^"]*)"', page)]
+
+
+def test_operator_retries_one_target_or_all(stage: Stage) -> None:
+    stage.books.stops_ = [stopped(7), stopped(8, EVIL, ""), stopped(9, "c d")]
+    one, other, *_, all_ = retries(stage.get(AT).text)
+    asked = stage.get(other)
+    assert "goes on for s1" in asked.text and EVIL not in asked.text and "id = 7" not in asked.text
+    assert "a secret" not in asked.text and "US-6002 comes again" in asked.text
+    assert not stage.books.retried, "a question changes nothing"
+    done = stage.post(f"{AT}/retry", hidden(asked.text) | {"reason": "mended"})
+    assert (done.status_code, done.headers["location"]) == (303, f"{AT}?told=retried")
+    assert stage.books.retried == [(stopped(8, EVIL, ""), "operator", "mended")]
+    assert "The order is given" in stage.get(done.headers["location"]).text
+    gone = stage.get(other)
+    assert gone.status_code == 422 and "goes on already, or has stopped anew" in gone.text
+    assert stage.post(f"{AT}/retry", hidden(asked.text)).status_code == 422
+    assert stage.post(f"{AT}/retry", hidden(stage.get(all_).text)).status_code == 303
+    assert [stop.window for stop, *_ in stage.books.retried] == [8, 7, 9] and not stage.books.stops_
+    assert "no target is stopped" in stage.get(one.partition("?")[0]).text
+
+
+def test_retry_is_of_the_stops_that_were_seen(stage: Stage) -> None:
+    stage.books.stops_ = [stopped(7)]
+    fields = hidden(stage.get(f"{AT}/retry").text) | {"reason": f"why {EVIL}"}
+    stage.books.stops_ = [stopped(7), stopped(10, "another")]
+    again = stage.post(f"{AT}/retry", fields)
+    assert again.status_code == 409 and "has changed" in again.text and not stage.books.retried
+    assert "shop.another" in again.text and f'value="why {EVIL}"' in unescape(again.text), "the reason is kept"
+    assert stage.post(f"{AT}/retry", hidden(again.text)).status_code == 303
+
+
+def test_retry_that_is_forged_or_by_who_may_not_is_refused(stage: Stage) -> None:
+    stage.books.stops_ = [stopped(7)]
+    fields = hidden(stage.get(f"{AT}/retry").text)
+    assert stage.post(f"{AT}/retry", fields, Origin="http://evil.test").status_code == 403
+    assert stage.post(f"{AT}/retry", fields | {guard.FIELD: "0" * 64}).status_code == 403
+    assert stage.post(f"{AT}/retry", fields, "viewer").status_code == 403
+    assert stage.get(f"{AT}/retry", "viewer").status_code == 403
+    assert stage.post(f"{AT}/retry", fields | {"reason": "x" * 1001}).status_code == 422
+    assert not stage.books.retried
+
+
+def test_task_shows_rows_that_were_put_aside(stage: Stage) -> None:
+    assert "put aside" not in stage.get(AT).text
+    row = RowError(TableId("shop", EVIL), A1, f"id = {EVIL}", "n", "Incorrect integer value: 'a secret' for column n",
+                   '{"a": "a secret"}', 12, RowErrorState.OPEN, 2, NOW, NOW)  # fmt: skip
+    stage.books.remarks_ = {"diverted": {"shop.few": 3, f"shop.{EVIL}": 1200}}
+    stage.books.reading_ = {"row_errors": (row,) * 10}
+    page = stage.get(AT, "viewer").text
+    assert rows_of(page, "diverted") == [[f"shop.{EVIL}", "1,200"], ["shop.few", "3"]]
+    latest = rows_of(page, "row-errors")
+    assert len(latest) == 10 and "And 1,193 more" in page
+    assert latest[0][:4] == [f"shop.{EVIL}", f"id = {EVIL}", "n", "s1 shop_1.orders_1"]
+    assert "a secret" not in page and EVIL not in page
+    assert "1,203 rows put aside" in stage.get("/unshard/", "viewer").text
+
+
+def test_task_shows_orders_about_statements(stage: Stage) -> None:
+    assert "Orders about statements" not in stage.get(AT).text
+    waits = StatementOrder(2, Kind.REPLACE, Place("s1", Location("b.7", 99)), ("ALTER x PASSWORD 'hidden'", EVIL))
+    used = StatementOrder(1, Kind.SKIP, Place("s2", gtid="0-1-7"))
+    met = Location("b.8", 5)
+    stage.books.reading_ = {"orders": (
+        OrderRecord(waits, OrderState.WAITING, EVIL, "command line", f"because {EVIL}", NOW, None, None, None, ""),
+        OrderRecord(used, OrderState.USED, "ann", "page", "", NOW, NOW, 12, met, f"DROP {EVIL}"),
+    )}  # fmt: skip
+    page = stage.get(AT, "viewer").text
+    first, second = rows_of(page, "statement-orders")
+    assert first[:3] == ["2", "s1", "b.7:99"] and first[3].startswith("replace ALTER x") and first[4] == "waiting"
+    assert first[5:7] == [EVIL, "command line"] and first[9] == "–"
+    assert second[2:4] == ["0-1-7", "skip"] and second[4].startswith("used by window 12")
+    assert second[9] == f"DROP {EVIL} b.8:5"
+    assert "hidden'" not in page and EVIL not in page
+
+
+def test_task_shows_online_ddl_under_way(stage: Stage) -> None:
+    assert "Online DDL" not in stage.get(AT).text
+    real, shadow = TableId("shop_1", "orders_1"), TableId("shop_1", EVIL)
+    ran = replace(STATEMENT, text=f"ALTER TABLE orders_1 COMMENT '{EVIL}'")
+    made = int((NOW - timedelta(minutes=7)).timestamp())
+    stage.books.remarks_ = {"online": (
+        ("s1", Ghost(shadow, real, Role.SHADOW, "gh-ost", made, statements=(ran,))),
+        ("s2", Ghost(shadow, real, Role.SHADOW, BY_TRIGGER, is_whole=False, is_away=True)),
+    )}  # fmt: skip
+    page = stage.get(AT, "viewer").text
+    first, second = rows_of(page, "online")
+    assert first[:4] == ["s1", "shop_1.orders_1", f"shop_1.{EVIL}", "gh-ost"] and first[4].startswith("7 min")
+    assert first[5] == f"ALTER TABLE orders_1 COMMENT '{EVIL}';" and first[6] == "copies rows"
+    assert second[3:] == [BY_TRIGGER, "since before the snapshot", "its first statements are not known",
+                          "about to take the table's place"]  # fmt: skip
+    assert EVIL not in page and "2 online DDL" in stage.get("/unshard/", "viewer").text
+
+
+def test_lists_are_bounded_and_say_how_many_more_there_are(stage: Stage) -> None:
+    stage.books.stops_ = [stopped(number, f"t_{number}") for number in range(1000)]
+    stage.books.locks_ = [view(id=f"l-{number}") for number in range(1000)]
+    ghost = Ghost(TableId("a", "b"), TableId("a", "c"), Role.SHADOW, "gh-ost")
+    stage.books.remarks_ = {"diverted": {f"t{n}": n + 1 for n in range(1000)}, "online": (("s1", ghost),) * 1000}
+    page = stage.get(AT).text
+    for table in ("stops", "diverted", "locks", "online"):
+        assert len(rows_of(page, table)) == SHOWN, table
+    assert page.count("And 900 more") == 4 and "Retry all 1,000" in page
+    assert rows_of(page, "diverted")[0] == ["t999", "1,000"]
+    asked = stage.get(f"{AT}/retry").text
+    assert asked.count("<li>") == SHOWN + 1 and "the same for 900 more" in asked
+    stage.post(f"{AT}/retry", hidden(asked))
+    assert len(stage.books.retried) == 1000
+    assert "And 990 more" in stage.get("/unshard/").text
+
+
+def test_warnings_about_the_task_file_are_shown(stage: Stage) -> None:
+    stage.books.task = replace(stage.books.task, warnings=(f"key {EVIL} is deprecated",))
+    page = stage.get(AT, "viewer").text
+    assert "key &lt;script" in page and EVIL not in page
 
 
 def test_viewer_sees_a_lock_and_has_no_button(stage: Stage) -> None:

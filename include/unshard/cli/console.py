@@ -88,7 +88,7 @@ class Console:
 
 def error_document(error: UnshardError) -> dict[str, str]:
     """Return the parts of an error that a program needs."""
-    return {"code": error.code, "message": error.message, "hint": error.hint.format_map(vars(error))}
+    return {"code": error.code, "message": error.message, "hint": error.next_step}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -12,7 +12,6 @@ from unshard.units import life
 from unshard.units.work import Work, open_work
 
 VIA = "command line"
-GOES_ON = "the next windows go on where it was; a full load that was cut off is triggered again"
 
 
 def pause(options: Namespace, console: Console) -> Answer:
@@ -20,7 +19,8 @@ def pause(options: Namespace, console: Console) -> Answer:
     task = load_task(Path(options.task))
     console.warn(task.warnings)
     with open_work(task) as work:
-        changed, busy = life.pause(work, getpass.getuser(), VIA, options.reason), life.at_work(work)
+        changed = life.pause(work, getpass.getuser(), VIA, options.reason)
+        busy = life.at_work(task, work.meta, work.target)
     lines = [f"task {task.name} is {'' if changed.is_new else 'already '}{changed.halt}",
              *(f"still going on, ends by itself: {each}" for each in busy),
              f"to go on: unshard resume {options.task}"]  # fmt: skip
@@ -33,7 +33,7 @@ def resume(options: Namespace, console: Console) -> Answer:
     console.warn(task.warnings)
     with open_work(task) as work:
         changed = life.resume(work, getpass.getuser(), VIA, options.reason)
-    told = f"is resumed; {GOES_ON}" if changed.is_new else "was not halted"
+    told = f"is resumed; {life.GOES_ON}" if changed.is_new else "was not halted"
     return Answer(_document(task.name, changed), [f"task {task.name} {told}"])
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from unshard.cli.console import Answer, Console
 from unshard.config import load_task
-from unshard.core.orders import Given
-from unshard.core.stops import Stop
+from unshard.core.stops import Stop, preview_retry
 from unshard.units.orders import one_line
-from unshard.units.stopping import retry as lift
+from unshard.units.stopping import order_retry
 from unshard.units.work import open_work
 
 
@@ -20,8 +19,7 @@ def retry(options: Namespace, console: Console) -> Answer:
     console.warn(task.warnings)
     with open_work(task) as work:
         stops = [s for s in work.meta.stops.all() if not options.table or str(s.target) in options.table]
-        effects = [f"{s.target} goes on for {s.source}: its next window releases what is held, and stops it again if "
-                   f"{s.refusal.code} comes again ({s.refusal.key or s.refusal.words})" for s in stops]  # fmt: skip
+        effects = [*map(preview_retry, stops)]
         document = {"task": task.name, "dry_run": options.dry_run, "effects": effects,
                     "stopped_targets": [stop_document(stop) for stop in stops]}  # fmt: skip
         if not stops:
@@ -31,9 +29,7 @@ def retry(options: Namespace, console: Console) -> Answer:
         for line in effects:
             console.note(line)
         console.confirm("retry", options.yes)
-        for stop in stops:
-            details = {"source": stop.source, "target": str(stop.target), "key": stop.refusal.key}
-            lift(work, (stop,), Given("retry", getpass.getuser(), "command line", options.reason, details))
+        order_retry(work, stops, getpass.getuser(), "command line", options.reason)
     return Answer(document, ["done; the next windows go on with it"])
 
 

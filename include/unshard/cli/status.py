@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from unshard.core.numbers import amount, size
 from unshard.core.online import Ghost
 from unshard.core.progress import Phase
 from unshard.units.orders import one_line
-from unshard.units.status import SourceStatus, remarks
+from unshard.units.status import SourceStatus, existing_meta, remarks
 from unshard.units.status import status as read_status
 
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
@@ -26,7 +25,9 @@ def status(options: Namespace, console: Console) -> Answer:
     """Show where every source stands."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    sources, told = read_status(task), remarks(task)
+    sources = read_status(task)
+    with existing_meta(task) as meta:
+        told = remarks(meta, task.sources)
     document = {"task": task.name, "warnings": [*task.warnings],
                 "halted": halt_document(told.halt), "sources": [_document(each) for each in sources],
                 "online_ddl": [_online_document(*each) for each in told.online],
@@ -80,7 +81,7 @@ def _online_document(source: str, ghost: Ghost) -> dict[str, Any]:
         "table": str(ghost.real),
         "shadow": str(ghost.table),
         "tool": ghost.seen,
-        "since": _since(ghost).isoformat() if ghost.since else None,
+        "since": ghost.made_at.isoformat() if ghost.made_at else None,
         "statements": [statement.text for statement in ghost.statements],
         "is_whole": ghost.is_whole,
     }
@@ -88,15 +89,11 @@ def _online_document(source: str, ghost: Ghost) -> dict[str, Any]:
 
 def _online(source: str, ghost: Ghost) -> str:
     """`source s1: online DDL of shop_1.orders_1 by shop_1._orders_1_new since 2026-01-01 00:00:00 UTC: ALTER …`."""
-    since = f"since {_since(ghost):%Y-%m-%d %H:%M:%S} UTC" if ghost.since else "since before the snapshot"
+    since = f"since {ghost.made_at:%Y-%m-%d %H:%M:%S} UTC" if ghost.made_at else "since before the snapshot"
     ran = [one_line(statement.text) for statement in ghost.statements]
     ran += [] if ghost.is_whole else ["(its first statements are not known)"]
     told = "; ".join(ran) or "nothing yet"
     return f"source {source}: online DDL of {ghost.real} by {ghost.table} ({ghost.seen}) {since}: {told}"
-
-
-def _since(ghost: Ghost) -> datetime:
-    return datetime.fromtimestamp(ghost.since, UTC)
 
 
 def _passed(each: PassedStatement) -> dict[str, Any]:

@@ -20,6 +20,7 @@ A name alone decides nothing, because a table of its own may be called so:
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -98,6 +99,11 @@ class Ghost:
     """All that was run on it has been seen."""
     is_away: bool = False
     """The real table was dropped or renamed away: the shadow is about to take its place."""
+
+    @property
+    def made_at(self) -> datetime | None:
+        """When it was made; None if it was there at the snapshot."""
+        return datetime.fromtimestamp(self.since, UTC) if self.since else None
 
 
 Ghosts = tuple[Ghost, ...]

@@ -93,7 +93,7 @@ class Item:
 
 def problem(name: str, place: str, error: UnshardError, severity: Severity = Severity.ERROR) -> Item:
     """Return the item of a problem, with the error's code and next step."""
-    return Item(name, severity, place, error.message, error.code, error.hint.format_map(vars(error)))
+    return Item(name, severity, place, error.message, error.code, error.next_step)
 
 
 def verdict(

@@ -130,6 +130,13 @@ class Stop:
         return f"target {self.target} is stopped for source {self.source} since {since}: {self.refusal.error}"
 
 
+def preview_retry(stop: Stop) -> str:
+    """Say what a retry does."""
+    about = stop.refusal.key or " ".join(stop.refusal.words.split())
+    return (f"{stop.target} goes on for {stop.source}: its next window releases what is held, and stops it again if "
+            f"{stop.refusal.code} comes again ({about})")  # fmt: skip
+
+
 def held_behind(plan: Plan, last: Mapping[Shard, int]) -> Mapping[Shard, int]:
     """Return behind which DDL of its queue each shard's rows stand that the plan wants applied.
 

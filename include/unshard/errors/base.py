@@ -36,6 +36,11 @@ class UnshardError(Exception):
         """The sentence without code and hint."""
         return self.template.format_map(vars(self))
 
+    @property
+    def next_step(self) -> str:
+        """The hint, filled in; empty if there is none."""
+        return self.hint.format_map(vars(self))
+
     def __str__(self) -> str:
-        hint = f" ({self.hint.format_map(vars(self))})" if self.hint else ""
+        hint = f" ({self.next_step})" if self.hint else ""
         return f"[{self.code}] {self.message}{hint}"

@@ -26,6 +26,7 @@ from typing import Protocol
 from pymysql.connections import Connection
 
 from unshard.adapters.meta.locks import Execution
+from unshard.adapters.meta.rows import in_portions
 from unshard.adapters.mysql import assume_session, connect, create_as_shown, identifier, query
 from unshard.adapters.shadow import ShadowTables
 from unshard.adapters.structures import read_schema, read_schemas
@@ -172,8 +173,7 @@ def _run(connection: Connection, target: TableId, entry: QueueEntry) -> None:
 @contextlib.contextmanager
 def target_guard(connection: Connection, target: TableId, seconds: int | None = None) -> Iterator[None]:
     """Hold the target table's guard for the block; a session that is cut off keeps it until its DDL has ended."""
-    name = "unshard_" + hashlib.sha256(str(target).encode()).hexdigest()[:32]
-    seconds = GUARD_SECONDS if seconds is None else seconds
+    name, seconds = _guard_of(target), GUARD_SECONDS if seconds is None else seconds
     ((taken,),) = query(connection, "SELECT GET_LOCK(%s, %s)", (name, seconds))
     if not taken:
         raise DdlStillRunning(str(target), seconds)
@@ -182,3 +182,16 @@ def target_guard(connection: Connection, target: TableId, seconds: int | None = 
     finally:
         if connection.open:
             query(connection, "SELECT RELEASE_LOCK(%s)", (name,))
+
+
+def guarded(connection: Connection, targets: Sequence[TableId]) -> tuple[TableId, ...]:
+    """Return the target tables whose guard somebody holds, without waiting or holding up anybody."""
+    found: list[TableId] = []
+    for some in in_portions(targets):
+        holders = query(connection, f"SELECT {', '.join(['IS_USED_LOCK(%s)'] * len(some))}", [*map(_guard_of, some)])
+        found += (target for target, holder in zip(some, holders[0], strict=True) if holder is not None)
+    return tuple(found)
+
+
+def _guard_of(target: TableId) -> str:
+    return "unshard_" + hashlib.sha256(str(target).encode()).hexdigest()[:32]

@@ -15,14 +15,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from unshard.adapters import mysql
+from unshard.adapters.meta import Meta
 from unshard.adapters.meta.presence import dump_of, load_of, window_of
+from unshard.config import Task
 from unshard.core.halt import Halt, HaltKind
-from unshard.core.model import TableId
+from unshard.core.model import Server, TableId
 from unshard.core.orders import Given
-from unshard.errors.ddl import DdlStillRunning
 from unshard.errors.life import TaskAtWork
 from unshard.units import coordinate
-from unshard.units.execute import target_guard
+from unshard.units.execute import guarded
 from unshard.units.lateindexes import MAKING_SECONDS, make_all
 from unshard.units.work import Work
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 PAUSE, STOP, RESUME, REMOVE = "pause", "stop", "resume", "remove-meta"
 FOLDERS = ("relay", "dump", "held")
+GOES_ON = "the next windows go on where it was; a full load that was cut off is triggered again"
 LISTED = 10
 
 
@@ -58,10 +60,12 @@ def resume(work: Work, by: str, via: str, reason: str) -> Changed:
     return Changed(None, is_new)
 
 
-def at_work(work: Work) -> tuple[str, ...]:
-    """Name what is going on of the task at this moment, wherever it runs."""
-    places = [place(source) for source in _sources(work) for place in (window_of, dump_of, load_of)]
-    return (*work.meta.presence.seen(places), *_ddl_under_way(work))
+def at_work(task: Task, meta: Meta, target: Server) -> tuple[str, ...]:
+    """Name what is going on of the task at this moment, wherever it runs; changes nothing."""
+    places = [place(source) for source in _sources(task, meta) for place in (window_of, dump_of, load_of)]
+    with contextlib.closing(mysql.connect(target, "target")) as connection:
+        busy = guarded(connection, meta.removal.targets())
+    return (*meta.presence.seen(places), *(f"a DDL on {table}" for table in busy))
 
 
 def remains(work: Work) -> tuple[str, ...]:
@@ -70,14 +74,14 @@ def remains(work: Work) -> tuple[str, ...]:
              "it was"]  # fmt: skip
     files = sum(len(work.storage.list(folder)) for folder in FOLDERS)
     lines.append(f"{files} files below {work.task.storage}")
-    held = sum(work.meta.structures.totals(source).rows for source in _sources(work))
+    held = sum(work.meta.structures.totals(source).rows for source in _sources(work.task, work.meta))
     if held:
         lines.append(f"{held} rows that wait behind DDL and are in no target yet")
     if locks := [view.id for view in coordinate.views(work.meta) if view.is_open]:
         lines.append(f"open locks: {_listed(locks)}")
     if targets := work.meta.removal.targets():
         lines.append(f"the target tables: {_listed(targets)}")
-    if busy := at_work(work):
+    if busy := at_work(work.task, work.meta, work.target):
         lines.append(f"still going on, ends by itself: {_listed(busy)}")
     return tuple(lines)
 
@@ -89,7 +93,7 @@ def preview_removal(work: Work) -> tuple[str, ...]:
         f"{work.task.meta_schema}: positions, structures, locks, the record of orders",
         f"the files of {', '.join(FOLDERS)} below {work.task.storage} are removed",
     ]
-    held = sum(work.meta.structures.totals(source).rows for source in _sources(work))
+    held = sum(work.meta.structures.totals(source).rows for source in _sources(work.task, work.meta))
     if held:
         lines.append(f"{held} rows that wait behind DDL are lost with them, as far as the target is concerned")
     for target, indexes in work.meta.late_indexes.all().items():
@@ -105,7 +109,7 @@ def remove(work: Work, by: str, via: str, reason: str) -> int:
     TaskAtWork while anything of it is going on: it is stopped then, and the order can be given again.
     """
     pause(work, by, via, reason, HaltKind.STOPPED)
-    if busy := at_work(work):
+    if busy := at_work(work.task, work.meta, work.target):
         raise TaskAtWork(work.task.name, _listed(busy))
     make_all(work, MAKING_SECONDS)
     rows = work.meta.removal.remove()
@@ -115,21 +119,9 @@ def remove(work: Work, by: str, via: str, reason: str) -> int:
     return rows
 
 
-def _sources(work: Work) -> tuple[str, ...]:
+def _sources(task: Task, meta: Meta) -> tuple[str, ...]:
     """Those of the file and those that it once had."""
-    return tuple(dict.fromkeys((*work.task.sources, *(state.source for state in work.meta.sources.all()))))
-
-
-def _ddl_under_way(work: Work) -> list[str]:
-    busy = []
-    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
-        for target in work.meta.removal.targets():
-            try:
-                with target_guard(connection, target, 0):
-                    pass
-            except DdlStillRunning:
-                busy.append(f"a DDL on {target}")
-    return busy
+    return tuple(dict.fromkeys((*task.sources, *(state.source for state in meta.sources.all()))))
 
 
 def _listed(names: Iterable[str | TableId]) -> str:

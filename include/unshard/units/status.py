@@ -58,8 +58,8 @@ class Remarks:
 
     passed: tuple[PassedStatement, ...] = ()
     """Statements that could not be read and concern no shard, the newest first."""
-    warned: tuple[LockView, ...] = ()
-    """Locks, open or resolved of late, behind whose DDL the target is not the union of the shards."""
+    locks: tuple[LockView, ...] = ()
+    """Open and newest resolved locks, the oldest first."""
     halt: Halt | None = None
     """Who has paused or stopped the task."""
     stops: tuple[Stop, ...] = ()
@@ -70,6 +70,11 @@ class Remarks:
     """How many rows were put aside that a target lacks."""
     awaited: Mapping[str, int] = field(default_factory=dict)
     """How many rows a target lacks until a later change of each has come."""
+
+    @property
+    def warned(self) -> tuple[LockView, ...]:
+        """Locks behind whose DDL the target is not the union of the shards."""
+        return tuple(lock for lock in self.locks if lock.warning)
 
 
 @contextlib.contextmanager
@@ -119,16 +124,15 @@ def status(task: Task, connections: Connections = environment_connections) -> tu
         return tuple(pool.map(_asked, each, times, task.instances, [connections] * len(each)))
 
 
-def remarks(task: Task, connections: Connections = environment_connections) -> Remarks:
+def remarks(meta: Meta | None, sources: Iterable[str]) -> Remarks:
     """Return what the meta store has written down to be looked at."""
-    with existing_meta(task, connections) as meta:
-        if meta is None:
-            return Remarks()
-        online = ((source, ghost) for source in task.sources for ghost in meta.online.of(source))
-        shadows = tuple((source, ghost) for source, ghost in online if ghost.role is Role.SHADOW and ghost.seen)
-        warned = tuple(lock for lock in views(meta, resolved=True) if lock.warning)
-        stops, diverted = meta.stops.all(), meta.row_errors.counts()
-        return Remarks(meta.aside.newest(), warned, meta.halts.get(), stops, shadows, diverted, meta.awaited.counts())
+    if meta is None:
+        return Remarks()
+    online = ((source, ghost) for source in sources for ghost in meta.online.of(source))
+    shadows = tuple((source, ghost) for source, ghost in online if ghost.role is Role.SHADOW and ghost.seen)
+    stops, diverted = meta.stops.all(), meta.row_errors.counts()
+    return Remarks(meta.aside.newest(), views(meta, resolved=True), meta.halts.get(), stops, shadows, diverted,
+                   meta.awaited.counts())  # fmt: skip
 
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:

@@ -90,10 +90,19 @@ def newest_ddl(work: Work, plan: Plan) -> Mapping[Shard, int]:
     return {state.shard: state.last_seq for state in work.meta.structures.shards(plan.source)}
 
 
-def retry(work: Work, stops: Collection[Stop], order: Given | None = None) -> None:
+def retry(work: Work, stops: Collection[Stop]) -> None:
     """Let targets go on: the next window of the source releases what they have missed."""
     for stop in stops:
-        work.meta.stops.lift(stop, order)
+        work.meta.stops.lift(stop)
+
+
+def order_retry(work: Work, stops: Collection[Stop], by: str, via: str, reason: str) -> None:
+    """Let targets go on in somebody's name; one that goes on already, or has stopped anew, stays as it is."""
+    for stop in stops:
+        details = {"source": stop.source, "target": str(stop.target), "key": stop.refusal.key}
+        is_new = work.meta.stops.lift(stop, Given("retry", by, via, reason, details))
+        log.info("order retry task=%s source=%s target=%s by=%s via=%s new=%s", work.task.name, stop.source,
+                 stop.target, by, via, is_new)  # fmt: skip
 
 
 def error_of(stop: Stop) -> UnshardError:

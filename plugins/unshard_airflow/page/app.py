@@ -3,8 +3,9 @@
 | route | shows or does |
 |---|---|
 | `/` | tasks that the user may see |
-| `/task/<task>` | sources, prechecks, locks, history |
-| `/task/<task>/halt` | POST: pauses the task or lets it go on |
+| `/task/<task>` | sources, targets that are stopped, rows put aside, prechecks, locks, orders, history |
+| `/task/<task>/halt` | what pausing it, or letting it go on, would do; POST does it |
+| `/task/<task>/retry` | what a retry of stopped targets would do; POST does it |
 | `/task/<task>/lock/<lock>` | one lock, with a form for each order |
 | `/task/<task>/lock/<lock>/preview` | POST: the dry run of an order, with a button that gives it |
 | `/task/<task>/lock/<lock>/give` | POST: the order |
@@ -22,7 +23,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from unshard.errors import UnshardError
 from unshard_airflow.page import guard, shown
 from unshard_airflow.page.desk import Desk
-from unshard_airflow.page.pages import Answer, Pages, Visit
+from unshard_airflow.page.pages import RETRIED, Answer, Pages, Visit
 from unshard_airflow.page.site import Site
 
 LONGEST_FORM = 200_000
@@ -65,16 +66,20 @@ def _add_views(app: FastAPI, pages: Pages, visit: Callable[..., Any]) -> None:
     known = Annotated[Visit, Depends(visit)]
 
     @app.get("/task/{task}")
-    async def one_task(visit: known) -> Response:
-        return _html(await run_in_threadpool(pages.task, visit), visit)
+    async def one_task(visit: known, told: str = "") -> Response:
+        return _html(await run_in_threadpool(pages.task, visit, told), visit)
 
     @app.get("/task/{task}/lock/{lock}")
     async def one_lock(visit: known, lock: str, told: str = "") -> Response:
         return _html(await run_in_threadpool(pages.lock, visit, lock, told), visit)
 
     @app.get("/task/{task}/halt")
-    async def halt_reloaded(visit: known) -> Response:
-        return RedirectResponse(visit.at, 303)
+    async def ask_halt(visit: known) -> Response:
+        return _html(await run_in_threadpool(pages.ask_halt, visit), visit)
+
+    @app.get("/task/{task}/retry")
+    async def ask_retry(visit: known, stop: str = "") -> Response:
+        return _html(await run_in_threadpool(pages.ask_retry, visit, {"stop": stop}), visit)
 
     # Airflow follows the iframe in its own address, and reloads that with a GET.
     @app.get("/task/{task}/lock/{lock}/preview")
@@ -90,6 +95,13 @@ def _add_orders(app: FastAPI, pages: Pages, form: Callable[..., Any], site: Site
     async def halt(form: sent) -> Response:
         answer = await run_in_threadpool(pages.set_halted, form.visit, form.fields)
         return _html(answer, form.visit) if answer is not None else RedirectResponse(form.visit.at, 303)
+
+    @app.post("/task/{task}/retry")
+    async def retry(form: sent) -> Response:
+        answer = await run_in_threadpool(pages.retry, form.visit, form.fields)
+        if answer is not None:
+            return _html(answer, form.visit)
+        return RedirectResponse(f"{form.visit.at}?told={RETRIED}", 303)
 
     @app.post("/task/{task}/lock/{lock}/preview")
     async def preview(form: sent, lock: str) -> Response:
@@ -107,9 +119,7 @@ def _add_orders(app: FastAPI, pages: Pages, form: Callable[..., Any], site: Site
 async def _fields(site: Site, visit: Visit) -> dict[str, str]:
     """Return the fields of a form of ours, sent by who may change the task; 403 otherwise."""
     request = visit.request
-    if not visit.may_act:
-        raise HTTPException(403, f"you may look at {visit.task.name}, not change it: that takes the right to clear "
-                                 f"task instances of {visit.file.dag}")  # fmt: skip
+    visit.require_right()
     if not guard.is_from_us(request.headers, site.base_url):
         raise HTTPException(403, "the request does not come from a page of this Airflow")
     body = bytearray()
@@ -120,7 +130,7 @@ async def _fields(site: Site, visit: Visit) -> dict[str, str]:
     fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
     session, given = request.cookies.get(guard.COOKIE, ""), fields.get(guard.FIELD, "")
     if not guard.is_token(site.secret, session, visit.user.get_id(), visit.task.name, given):
-        raise HTTPException(403, "the form is not of this session any more: open the lock again")
+        raise HTTPException(403, "the form is not of this session any more: open it again")
     return fields
 
 

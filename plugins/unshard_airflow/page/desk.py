@@ -6,13 +6,12 @@ only on the page of one task: an overview that many people leave open must not k
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from unshard.config import Task, load_task
-from unshard.core.halt import Halt
+from unshard.config import Task, load_task, resolve
 from unshard.core.orders import Cleared, Order
 from unshard.errors import UnshardError
 from unshard_airflow.connections import airflow_connections
@@ -20,16 +19,22 @@ from unshard_airflow.files import DEFAULT, VARIABLE, invalid_dag_id
 from unshard_airflow.graph import DDL, FULL
 
 if TYPE_CHECKING:
-    from unshard.adapters.meta.aside import PassedStatement
     from unshard.adapters.meta.locks import Execution
     from unshard.adapters.meta.orders import OperatorAction
     from unshard.adapters.meta.prechecks import StoredPrechecks
+    from unshard.adapters.meta.statementorders import OrderRecord
     from unshard.core.collision import RecordedCollision
+    from unshard.core.halt import Halt
+    from unshard.core.rowerrors import RowError
+    from unshard.core.stops import Stop
     from unshard.units.coordinate import LockView
-    from unshard.units.status import SourceStatus
+    from unshard.units.status import Remarks, SourceStatus
 
 VIA = "page"
-SHOWN_COLLISIONS = 100
+SHOWN = 100
+"""The longest list of a kind; the page tells how many more there are."""
+SHOWN_ROWS = 10
+"""Of rows that were put aside, which are counted by target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +49,26 @@ class TaskFile:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What has been ordered, executed and passed over, the newest first."""
+    """What has been ordered and executed of late, the newest first."""
 
-    actions: "tuple[OperatorAction, ...]"
-    executions: "tuple[Execution, ...]"
-    passed: "tuple[PassedStatement, ...]" = ()
-    """Statements that could not be read and concern no shard."""
+    actions: "tuple[OperatorAction, ...]" = ()
+    executions: "tuple[Execution, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A task as its meta store knows it, read at one go."""
+
+    remarks: "Remarks"
+    history: History = History()
+    prechecks: "StoredPrechecks | None" = None
+    """What the last prechecks have found, if they were ever stored."""
+    orders: "tuple[OrderRecord, ...]" = ()
+    """Orders about single statements: those that wait, then the newest others."""
+    row_errors: "tuple[RowError, ...]" = ()
+    """The newest rows that were put aside and that a target lacks."""
     collisions: "tuple[RecordedCollision, ...]" = ()
-    """Of a whole task: those that something waits for, then the newest."""
+    """Those that something waits for, then the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +76,9 @@ class Overview:
     """A task in a few figures."""
 
     sources: "tuple[SourceStatus, ...]" = ()
-    locks: "tuple[LockView, ...]" = ()
+    remarks: "Remarks | None" = None
+    """None if the store does not answer: there is an error then."""
     error: UnshardError | None = None
-    halt: Halt | None = None
-    """Who has paused or stopped the task."""
 
 
 class Desk(Protocol):
@@ -80,17 +96,26 @@ class Desk(Protocol):
     def locks(self, task: Task) -> "Sequence[LockView]":
         """Return open and newest resolved locks, the oldest first."""
 
-    def prechecks(self, task: Task) -> "StoredPrechecks | None":
-        """Return what the last prechecks have found, if they were ever stored."""
+    def reading(self, task: Task) -> Reading:
+        """Return what the meta store knows of a task."""
 
-    def history(self, task: Task, lock: str | None = None) -> History:
-        """Return orders and executions of one lock or all."""
+    def history(self, task: Task, lock: str) -> History:
+        """Return orders and executions of one lock."""
 
-    def halt(self, task: Task) -> Halt | None:
+    def halt(self, task: Task) -> "Halt | None":
         """Return who has paused or stopped the task."""
+
+    def stops(self, task: Task) -> "Sequence[Stop]":
+        """Return the targets that take no rows of a source."""
+
+    def at_work(self, task: Task) -> Sequence[str]:
+        """Name what is going on of the task."""
 
     def set_halted(self, task: Task, is_halted: bool, by: str, reason: str) -> None:
         """Pause the task, or let it go on."""
+
+    def retry(self, task: Task, stops: "Collection[Stop]", by: str, reason: str) -> None:
+        """Let targets that are stopped go on."""
 
     def preview(self, task: Task, order: Order) -> tuple[Order, Sequence[str]]:
         """Return the order, bound to the DDL that it means now, and what it would do."""
@@ -113,12 +138,12 @@ class TaskFolder:
 
     def overview(self, task: Task) -> Overview:
         """Return what the meta store knows."""
-        from unshard.units import coordinate, status
+        from unshard.units import status
 
         try:
             with _meta(task) as meta:
                 known = tuple(status.known(meta, instance.source.id) for instance in task.instances)
-                return Overview(known, coordinate.views(meta) if meta else (), halt=meta.halts.get() if meta else None)
+                return Overview(known, status.remarks(meta, task.sources))
         except UnshardError as error:
             return Overview(error=error)
 
@@ -135,25 +160,40 @@ class TaskFolder:
         with _meta(task) as meta:
             return coordinate.views(meta, resolved=True) if meta else ()
 
-    def prechecks(self, task: Task) -> "StoredPrechecks | None":
-        """Return what the last prechecks have found."""
-        with _meta(task) as meta:
-            return meta.prechecks.last() if meta else None
+    def reading(self, task: Task) -> Reading:
+        """Read what is shown of a task."""
+        from unshard.units.status import remarks
 
-    def history(self, task: Task, lock: str | None = None) -> History:
-        """Return orders and executions."""
         with _meta(task) as meta:
+            told = remarks(meta, task.sources)
             if meta is None:
-                return History((), ())
-            actions = tuple(self._named(meta, DDL + task.name, action) for action in meta.locks.actions(lock))
-            passed = meta.aside.newest() if lock is None else ()
-            collisions = meta.collisions.all(SHOWN_COLLISIONS) if lock is None else ()
-            return History(actions[::-1], meta.locks.executions(lock)[::-1], passed, collisions)
+                return Reading(told)
+            return Reading(
+                told, self._history(meta, task), meta.prechecks.last(), _waiting_first(meta.statement_orders.all()),
+                meta.row_errors.all(SHOWN_ROWS, only_open=True), meta.collisions.all(SHOWN),
+            )  # fmt: skip
 
-    def halt(self, task: Task) -> Halt | None:
+    def history(self, task: Task, lock: str) -> History:
+        """Return orders and executions of one lock."""
+        with _meta(task) as meta:
+            return self._history(meta, task, lock) if meta else History()
+
+    def halt(self, task: Task) -> "Halt | None":
         """Return who has paused or stopped the task."""
         with _meta(task) as meta:
             return meta.halts.get() if meta else None
+
+    def stops(self, task: Task) -> "Sequence[Stop]":
+        """Return the targets that take no rows of a source."""
+        with _meta(task) as meta:
+            return meta.stops.all() if meta else ()
+
+    def at_work(self, task: Task) -> Sequence[str]:
+        """Name what is going on of the task, wherever it runs."""
+        from unshard.units import life
+
+        with _meta(task) as meta:
+            return life.at_work(task, meta, resolve(task.target, airflow_connections)) if meta else ()
 
     def set_halted(self, task: Task, is_halted: bool, by: str, reason: str) -> None:
         """Pause the task, or let it go on, in the user's name."""
@@ -162,6 +202,18 @@ class TaskFolder:
 
         with open_work(task, airflow_connections) as work:
             (life.pause if is_halted else life.resume)(work, by, VIA, reason)
+
+    def retry(self, task: Task, stops: "Collection[Stop]", by: str, reason: str) -> None:
+        """Let targets that are stopped go on, in the user's name."""
+        from unshard.units.stopping import order_retry
+        from unshard.units.work import open_work
+
+        with open_work(task, airflow_connections) as work:
+            order_retry(work, stops, by, VIA, reason)
+
+    def _history(self, meta: Any, task: Task, lock: str | None = None) -> History:
+        actions = [self._named(meta, DDL + task.name, action) for action in meta.locks.actions(lock, SHOWN)]
+        return History(tuple(reversed(actions)), meta.locks.executions(lock, SHOWN)[::-1])
 
     def _named(self, meta: Any, dag: str, action: "OperatorAction") -> "OperatorAction":
         """Find out who gave the order, if that is not known yet, and record it: Airflow forgets."""
@@ -195,6 +247,10 @@ def _meta(task: Task) -> Iterator[Any]:
 
     with existing_meta(task, airflow_connections) as meta:
         yield meta
+
+
+def _waiting_first(orders: "Sequence[OrderRecord]") -> "tuple[OrderRecord, ...]":
+    return tuple(sorted(orders, key=lambda each: (each.ended_at is not None, -each.order.number)))
 
 
 def _task_file(path: Path) -> TaskFile:

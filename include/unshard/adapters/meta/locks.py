@@ -244,21 +244,22 @@ class Locks:
             values = {"state": LockState.RESOLVED.value, "resolved_at": tables.NOW, "error": None}
             connection.execute(update(K).where(*self._is(lock.id)).values(**values, outcome=outcome.value))
 
-    def executions(self, lock: str | None = None) -> tuple[Execution, ...]:
-        """Return the history of one lock or of all, the oldest first."""
-        query = select(H).where(H.c.task == self._task).order_by(H.c.id)
+    def executions(self, lock: str | None = None, newest: int | None = None) -> tuple[Execution, ...]:
+        """Return the history of one lock or of all, or the newest of it, the oldest first."""
+        query = select(H).where(H.c.task == self._task).order_by(H.c.id.desc()).limit(newest)
         query = query.where(H.c.lock_id == lock) if lock else query
         with self._database.transaction() as connection:
-            return tuple(
+            found = tuple(
                 Execution(row.lock_id, row.source, row.ddl, row.before_digest, row.wanted_digest, row.started_at,
                           row.done_at, row.outcome, row.error)
                 for row in connection.execute(query)
             )  # fmt: skip
+        return found[::-1]
 
-    def actions(self, lock: str | None = None) -> tuple[OperatorAction, ...]:
-        """Return the operators' orders to one lock or to all, the oldest first."""
+    def actions(self, lock: str | None = None, newest: int | None = None) -> tuple[OperatorAction, ...]:
+        """Return the operators' orders to one lock or to all, or the newest of them, the oldest first."""
         with self._database.transaction() as connection:
-            return actions(connection, self._task, lock)
+            return actions(connection, self._task, lock, newest)
 
     def _is_still(self, connection: Connection, shard: Shard, born: str) -> bool:
         """Whether the name still is that shard's, until the transaction ends: it may have been renamed meanwhile."""

@@ -178,11 +178,11 @@ def recorded(order: Given) -> dict[str, Any]:
             "details": json.dumps(details, ensure_ascii=False), "done_at": tables.NOW}  # fmt: skip
 
 
-def actions(connection: Connection, task: str, lock: str | None) -> tuple[OperatorAction, ...]:
-    """Read the operators' orders to one lock or to all, the oldest first."""
-    query = select(A).where(A.c.task == task).order_by(A.c.id)
+def actions(connection: Connection, task: str, lock: str | None, newest: int | None) -> tuple[OperatorAction, ...]:
+    """Read the operators' orders to one lock or to all, or the newest of them, the oldest first."""
+    query = select(A).where(A.c.task == task).order_by(A.c.id.desc()).limit(newest)
     rows = connection.execute(query.where(A.c.lock_id == lock) if lock else query)
-    return tuple(map(_action, rows))
+    return tuple(map(_action, rows))[::-1]
 
 
 def _action(row: AnyRow) -> OperatorAction:
