@@ -2,12 +2,14 @@
 
 import dataclasses
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.integration.test_lock_page import browse
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from unshard.config import load_task
@@ -60,6 +62,7 @@ class World:
         """What to put in place of the names that the page uses."""
         pattern = self.schema.replace("_", r"\_")
         return {"unshard_source": f"s{self.schema}", "unshard_target": f"t{self.schema}", "…": PASSWORD,
+                "unshard_page": f"p{self.schema}", "unshard_lag": f"l{self.schema}",
                 r"`shop\_%`": f"`{pattern}\\_%`", "`shop`": f"`{pattern}`",
                 "`unshard_meta`": f"`{pattern}x`"}  # fmt: skip
 
@@ -215,3 +218,52 @@ def test_the_page_grants_what_is_asked_for_and_no_more() -> None:
         for account in ("unshard_source", "unshard_target")
     }  # fmt: skip
     assert granted == {"unshard_source": {"SELECT", *REPLICATION}, "unshard_target": set(PRIVILEGES)}
+
+
+@pytest.fixture
+def watched(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A task with a lock that waits and a target that is stopped, reached by the accounts of the page in Airflow."""
+    if "airflow" not in sys.modules:
+        monkeypatch.setenv("AIRFLOW_HOME", str(world.path.parent))
+    monkeypatch.setenv("UNSHARD_TASKS", str(world.path.parent))
+    world.run()
+    world.target.run(f"ALTER TABLE {world.schema}.orders MODIFY v VARCHAR(1)", *documented("unshard_page", world.names))
+    world.everywhere("INSERT INTO orders_1 VALUES (1000 * @@server_id, 'too long')", "ALTER TABLE orders_1 ADD n INT")
+    assert {words[:9] for words in world.refusals()} == {"[US-6002]"}
+    for name, source in world.sources.items():
+        source.run(*documented("unshard_lag", world.names))
+        path = world.path.parent / f"sources/{name}.yaml"
+        path.write_text(path.read_text().replace(f"user: s{world.schema}", f"user: l{world.schema}"))
+    world.path.write_text(world.path.read_text().replace(f"user: t{world.schema}", f"user: p{world.schema}"))
+    yield world
+    for source in world.sources.values():
+        source.run(f"DROP USER l{world.schema}")
+    world.target.run(f"DROP USER p{world.schema}")
+
+
+def test_the_page_in_airflow_needs_no_more_than_the_documented_grants(watched: World) -> None:
+    task, schema = "/task/accounts", watched.schema
+    lock, retry, halt = f"{task}/lock/accounts-{schema}.orders-1", f"{task}/retry", f"{task}/halt"
+    missing = [f"{source} {schema}_1.orders_2" for source in watched.sources]
+    shown = browse(("GET", "/", {}), ("GET", task, {}), ("GET", lock, {}))
+    assert "2 targets stopped" in shown[0] and missing[0] in shown[2]
+    assert len(re.findall(r"<td>\d+ s</td><td>\d+", shown[1])) == 2 and not any("US-2" in page for page in shown)
+    ways: list[tuple[str, tuple[tuple[str, str, dict[str, str]], ...]]] = [
+        ("INSERT", (("GET", halt, {}), ("POST", halt, {}))),
+        ("DELETE", (("GET", halt, {}), ("POST", halt, {}))),
+        ("UPDATE", (("GET", retry, {}), ("POST", retry, {}))),
+        *(("UPDATE", (("GET", lock, {}), ("POST", f"{lock}/preview", order), ("POST", f"{lock}/give", {})))
+          for order in ({"action": "replace", "statements": f"ALTER TABLE {schema}.orders ADD n BIGINT;", "shard": ""},
+                        {"action": "skip", "shard": missing[0]}, {"action": "drop-shard", "shard": missing[1]},
+                        {"action": "unlock"})),
+    ]  # fmt: skip
+    scope = watched.names["`unshard_meta`"]
+    for privilege, steps in ways:
+        watched.target.run(f"REVOKE {privilege} ON {scope}.* FROM p{schema}")
+        with pytest.raises(AssertionError, match=f"US-2003.*{privilege}"):
+            browse(*steps)
+        watched.target.run(f"GRANT {privilege} ON {scope}.* TO p{schema}")
+        browse(*steps)
+    given = watched.target.run(f"SELECT action, who FROM {schema}x.operator_action ORDER BY id")
+    assert [action for action, who in given if who == "olga"] == [
+        "pause", "resume", "retry", "retry", "replace", "skip", "drop-shard", "unlock"]  # fmt: skip
