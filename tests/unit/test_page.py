@@ -355,10 +355,12 @@ def test_task_shows_rows_that_were_put_aside(stage: Stage) -> None:
     assert "put aside" not in stage.get(AT).text
     row = RowError(TableId("shop", EVIL), A1, f"id = {EVIL}", "n", "Incorrect integer value: 'a secret' for column n",
                    '{"a": "a secret"}', 12, RowErrorState.OPEN, 2, NOW, NOW)  # fmt: skip
-    stage.books.remarks_ = {"diverted": {"shop.few": 3, f"shop.{EVIL}": 1200}}
+    assert "later change" not in stage.get(AT).text
+    stage.books.remarks_ = {"diverted": {"shop.few": 3, f"shop.{EVIL}": 1200}, "awaited": {f"shop.{EVIL}": 17}}
     stage.books.reading_ = {"row_errors": (row,) * 10}
     page = stage.get(AT, "viewer").text
     assert rows_of(page, "diverted") == [[f"shop.{EVIL}", "1,200"], ["shop.few", "3"]]
+    assert rows_of(page, "awaited") == [[f"shop.{EVIL}", "17"]]
     latest = rows_of(page, "row-errors")
     assert len(latest) == 10 and "And 1,193 more" in page
     assert latest[0][:4] == [f"shop.{EVIL}", f"id = {EVIL}", "n", "s1 shop_1.orders_1"]
