@@ -1,4 +1,6 @@
-"""Processes that kill themselves (SIGKILL) at a named point of a unit, for tests of what a death leaves behind."""
+"""Deaths, for tests of what they leave behind: a process that kills itself (SIGKILL) at a named point of a unit, or an
+exception that nobody catches, where one process has to see both sides.
+"""
 
 import dataclasses
 import importlib
@@ -22,6 +24,28 @@ from unshard.units.work import Work, open_work
 
 DIED = -signal.SIGKILL
 SECONDS = 600.0
+
+
+class Died(BaseException):
+    """What a kill looks like from inside."""
+
+
+def died(*_: object) -> None:
+    """Die, in the place of a function."""
+    raise Died
+
+
+def dying_after(count: int, function: Callable[..., object]) -> Callable[..., object]:
+    """Return the function, which dies when it is called once more than `count` times."""
+    left = [count]
+
+    def maybe(*arguments: object) -> object:
+        if not left[0]:
+            raise Died
+        left[0] -= 1
+        return function(*arguments)
+
+    return maybe
 
 
 @dataclasses.dataclass(frozen=True)

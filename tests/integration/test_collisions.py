@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.dying import Died
 from tests.fulltask import Settings, write_task
 from tests.livetask import LiveTask, living
 from tests.localspark import LocalSpark
@@ -250,10 +251,6 @@ def test_a_collision_of_the_load_is_mended_by_removing_a_row(full: Full, gone: t
     with full.work() as work:
         (one,) = work.meta.collisions.all()
     assert one.state is CollisionState.MENDED
-
-
-class Died(BaseException):
-    """What nobody catches."""
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.dying import Died
 from tests.livetask import LiveTask, kept_connections, living
 from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema
@@ -32,10 +33,6 @@ COLUMNS = {"t": "id INT PRIMARY KEY, v INT", "u": "id INT NOT NULL, v INT"}
 """Rows of t have a key, rows of u have none."""
 KINDS = ("INT", "BIGINT", "VARCHAR(20)", "DECIMAL(9,2)", "INT NOT NULL DEFAULT 7", "VARCHAR(9) DEFAULT 'ä''b'")
 STEPS = 60
-
-
-class Died(BaseException):
-    """Ends a step where a kill would."""
 
 
 class Sequence:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.test_cli import World
-from tests.integration.test_orders import AT, FIRST, SECOND, Desk
+from tests.integration.test_orders import AT, FIRST, SECOND, Desk, sitting_at
 from unshard.adapters import mysql, upstream
 from unshard.cli import main
 from unshard.config import load_task
@@ -72,13 +72,8 @@ class Ahead(Desk):
 @pytest.fixture
 def desk(source_1, source_2, target, unique, tmp_path, monkeypatch, capsys) -> Iterator[Ahead]:
     monkeypatch.setenv("DB_PASSWORD", "unshard")
-    world = World(source_1, source_2, target, unique, tmp_path)
-    with open_work(load_task(world.path)) as work:
-        work.meta.migrate()
-        yield Ahead(world, work, lambda: capsys.readouterr().out)
-    for server in (source_1, source_2):
-        server.run(f"DROP DATABASE {unique}_1")
-    target.run(f"DROP DATABASE {unique}", f"DROP DATABASE {unique}_meta")
+    with sitting_at(Ahead, World(source_1, source_2, target, unique, tmp_path), capsys) as found:
+        yield found
 
 
 def test_statements_ahead_are_skipped_and_replaced_by_position_and_gtid(desk: Ahead) -> None:

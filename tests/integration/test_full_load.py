@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import alltypes
+from tests.dying import Died, dying_after
 from tests.fulltask import DEFAULT, Settings, write_task
 from tests.oracle import assert_union
 from unshard.adapters import spark as sparks
@@ -177,22 +178,6 @@ def test_an_incremental_task_begins_where_the_source_is(full: Full) -> None:
         assert handover(work).checkpoints == (("s1", location),)
         assert not work.meta.chunks.of("s1")
     assert full.target.run(f"SELECT * FROM {full.schema}_to.t") == []
-
-
-class Died(BaseException):
-    """What a kill looks like from inside."""
-
-
-def dying_after(count: int, function: Callable[..., object]) -> Callable[..., object]:
-    left = [count]
-
-    def maybe(*arguments: object) -> object:
-        if not left[0]:
-            raise Died
-        left[0] -= 1
-        return function(*arguments)
-
-    return maybe
 
 
 def items_here(spark, function, items, parallelism):

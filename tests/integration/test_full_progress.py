@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.dying import Died, dying_after
 from tests.fulltask import Settings, write_task
 from tests.oracle import assert_union
 from unshard.cli import main
@@ -30,10 +31,6 @@ SECONDS = 300.0
 RATE = 200_000
 TABLE = "CREATE TABLE {} (id INT PRIMARY KEY, c CHAR(60))"
 ROWS = "INSERT INTO {} SELECT seq{}, REPEAT('x', 60) FROM mysql.seq_1_to_{}"
-
-
-class Died(BaseException):
-    """What a kill looks like from inside."""
 
 
 def items_here(spark: object, function: Callable[[str], object], items: list[str], parallelism: int) -> Iterator[str]:
@@ -62,18 +59,6 @@ def limited(path: Path) -> Path:
     return path
 
 
-def died_after(count: int, function: Callable[..., object]) -> Callable[..., object]:
-    left = [count]
-
-    def maybe(*arguments: object) -> object:
-        if not left[0]:
-            raise Died
-        left[0] -= 1
-        return function(*arguments)
-
-    return maybe
-
-
 def test_progress_outlives_deaths_and_growing_tables_and_the_rate_is_kept(
     source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -87,7 +72,7 @@ def test_progress_outlives_deaths_and_growing_tables_and_the_rate_is_kept(
         for step, name, module in ((dump, "dump_piece", dumps), (load, "load_parcel", loads)):
             for count in (0, 2, 1):
                 with monkeypatch.context() as patch, pytest.raises(Died):
-                    patch.setattr(module, name, died_after(count, getattr(module, name)))
+                    patch.setattr(module, name, dying_after(count, getattr(module, name)))
                     step(work, "s1")
                 seen.append(full_progress(work.meta, ["s1"])["s1"])
                 if step is dump:

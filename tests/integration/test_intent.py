@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.dying import Died
 from unshard.adapters.meta import Meta
 from unshard.adapters.mysql import table_name
 from unshard.core.ddl import agreement, read, retarget
@@ -20,10 +21,6 @@ from unshard_demo.servers import MariaDb
 pytestmark = pytest.mark.integration
 
 SHARD = Shard("s1", TableId("shard_1", "t_1"))
-
-
-class Died(BaseException):
-    """Ends a call where a kill would."""
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.dying import Died, died
 from tests.integration.test_target_apply import TABLES, Change, Shop, Target, make
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
@@ -18,10 +19,6 @@ from unshard.errors.target import Collision
 pytestmark = pytest.mark.integration
 __all__ = ["make"]
 ONE = Bounds(3, 1 << 20, 1)
-
-
-class Died(BaseException):
-    """What nobody catches."""
 
 
 @pytest.fixture
@@ -102,15 +99,11 @@ def _die(patch: pytest.MonkeyPatch, number: int, when: str) -> None:
         if len(calls) < number:
             return once(*given)
         if when == "before":
-            patch.setattr(steps, "mark", _raise)
+            patch.setattr(steps, "mark", died)
         once(*given)
         raise Died
 
     patch.setattr(apply, "_step_once", replacement)
-
-
-def _raise(*_):
-    raise Died
 
 
 def test_a_writer_that_is_overtaken_between_two_steps_writes_no_more(make, small, monkeypatch):

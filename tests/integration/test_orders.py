@@ -3,9 +3,11 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
 
+from tests.dying import Died
 from tests.integration.test_cli import World
 from unshard.adapters import mysql, upstream
 from unshard.adapters.structures import read_schemas
@@ -20,10 +22,6 @@ pytestmark = pytest.mark.integration
 
 FIRST, SECOND = ("s1", "t_s1"), ("s2", "t_s2")
 AT = "--reason", "because", "--yes"
-
-
-class Died(Exception):
-    """The process ended here."""
 
 
 class Desk:
@@ -93,16 +91,24 @@ class Desk:
         return [(one.ddl.split(" ", 3)[-1], one.outcome) for one in self.work.meta.locks.executions()]
 
 
+D = TypeVar("D", bound=Desk)
+
+
+@contextlib.contextmanager
+def sitting_at(kind: type[D], world: World, capsys: pytest.CaptureFixture[str]) -> Iterator[D]:
+    """Open a desk over a task, and clear the servers behind it."""
+    with open_work(load_task(world.path)) as work:
+        yield kind(world, work, lambda: capsys.readouterr().out)
+    for server in (world.s1, world.s2):
+        server.run(f"DROP DATABASE {world.schema}_1")
+    world.target.run(f"DROP DATABASE {world.schema}", f"DROP DATABASE {world.schema}_meta")
+
+
 @pytest.fixture
 def desk(source_1, source_2, target, unique, tmp_path, monkeypatch, capsys) -> Iterator[Desk]:
     monkeypatch.setenv("DB_PASSWORD", "unshard")
-    world = World(source_1, source_2, target, unique, tmp_path)
-    with open_work(load_task(world.path)) as work:
-        work.meta.migrate()
-        yield Desk(world, work, lambda: capsys.readouterr().out)
-    for server in (source_1, source_2):
-        server.run(f"DROP DATABASE {unique}_1")
-    target.run(f"DROP DATABASE {unique}", f"DROP DATABASE {unique}_meta")
+    with sitting_at(Desk, World(source_1, source_2, target, unique, tmp_path), capsys) as found:
+        yield found
 
 
 def test_forced_with_an_owner_then_the_same_comes_late_then_another(desk: Desk) -> None:

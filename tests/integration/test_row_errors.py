@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.dying import Died, died
 from tests.livetask import LiveTask, living
 from unshard.adapters.meta.windows import Windows
 from unshard.adapters.target import steps
@@ -112,10 +113,6 @@ def test_ddl_waits_behind_the_rows_of_a_stopped_target(task: LiveTask) -> None:
     assert ids(task, "a") == [1, 2, 11, 12, 13]
 
 
-class Died(BaseException):
-    """The process ended here."""
-
-
 def test_a_death_behind_the_stop_and_rows_that_were_written_in_part(task: LiveTask, monkeypatch) -> None:
     """The window is cut into transactions of two rows, of which the first is done when a row does not fit."""
     monkeypatch.setattr(steps, "INNODB", steps.Bounds(2, 1 << 20, 1))
@@ -145,10 +142,6 @@ def test_a_death_behind_the_stop_and_rows_that_were_written_in_part(task: LiveTa
     task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(30)")
     task.run()
     task.assert_settled()
-
-
-def died(*_: object) -> None:
-    raise Died
 
 
 def explained(task: LiveTask, capsys) -> dict[str, str | None]:

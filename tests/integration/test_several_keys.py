@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.dying import Died, dying_after
 from tests.fulltask import Settings, write_task
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
@@ -300,19 +301,3 @@ def test_a_value_of_another_shard_is_a_collision_and_its_shard_read_anew(stage: 
         assert not work.meta.awaited.counts()
         stage.follow(work)
     stage.assert_union()
-
-
-class Died(BaseException):
-    """What a kill looks like from inside."""
-
-
-def dying_after(count: int, function: Callable[..., object]) -> Callable[..., object]:
-    left = [count]
-
-    def maybe(*arguments: object) -> object:
-        if not left[0]:
-            raise Died
-        left[0] -= 1
-        return function(*arguments)
-
-    return maybe

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.dying import Died
 from tests.livetask import LiveTask, living
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard, TableId
@@ -25,10 +26,6 @@ PLAIN = "id INT PRIMARY KEY, v INT"
 PARTS = f"{PLAIN}) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (10), PARTITION q VALUES LESS THAN MAXVALUE"
 SEASON = frozenset(n * (n + 1) // 2 for n in range(1, 100))
 STEPS = ("settle", "create_joined", "_move", "_sweep")
-
-
-class Died(BaseException):
-    """Ends a step where a kill would."""
 
 
 @pytest.fixture
