@@ -89,9 +89,16 @@ def round_trip(server: MariaDb, folder: Path, table: TableId, statements: Sequen
     return rows, selected(server, table, schema)
 
 
+def path_of(store: RelayStore, segment: Segment) -> Path:
+    """Return where the segment's bytes are, in a store that is a folder."""
+    assert isinstance(store.folder, Path)
+    return store.folder / segment.source / segment.name
+
+
 def bytes_of(store: RelayStore, segment: Segment) -> bytes:
     """Return the segment's own bytes, without what makes the file readable on its own."""
-    data = store.path(segment).read_bytes()
+    with store._of(segment.source).opened(segment.name) as file:
+        data = bytes(file.read(0, file.size))
     if segment.start == len(MAGIC):
         return data[len(MAGIC) :]
     return data[len(MAGIC) + read_frame(data, len(MAGIC)).size :]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import s3server
 from unshard_demo import servers
 
 # Deadlines and slow generation would measure how busy the machine is. Examples are the same in every run, so that a
@@ -41,6 +42,13 @@ def source_2(server_folder: Path) -> Iterator[servers.MariaDb]:
 @pytest.fixture(scope="session")
 def target(server_folder: Path) -> Iterator[servers.MariaDb]:
     with servers.running(server_folder / "target") as server:
+        yield server
+
+
+@pytest.fixture
+def s3() -> Iterator[s3server.S3]:
+    """An object store with an empty bucket."""
+    with s3server.running() as server:
         yield server
 
 

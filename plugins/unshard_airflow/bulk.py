@@ -189,5 +189,6 @@ def told(work: "Work", source: str, done: str) -> str:
 
 def _secrets(task: Task) -> Iterator[tuple[str, str]]:
     endpoints = [task.target, *(instance.source.endpoint for instance in task.instances)]
-    for conn_id in {endpoint.conn_id for endpoint in endpoints if endpoint.conn_id}:
+    named = {endpoint.conn_id for endpoint in endpoints} | {task.options.storage_conn_id}
+    for conn_id in filter(None, named):
         yield variable_of(conn_id), json.dumps(dict(airflow_connections(conn_id)))

@@ -17,7 +17,7 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of, fill, schema_of
+from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of, fill, path_of, schema_of
 from unshard.adapters.relay import TEMPORARY, RelayStore
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import HEADER, EventType, read_frame, walk
@@ -126,7 +126,7 @@ def test_mariadb_binlog_reads_every_segment(upstream_server, tmp_path):
                 "--verify-binlog-checksum",
                 "--base64-output=decode-rows",
                 "-v",
-                str(store.path(segment)),
+                str(path_of(store, segment)),
             ],
             capture_output=True,
             text=True,
@@ -246,13 +246,17 @@ def test_killed_at_random_moments(upstream_server, tmp_path):
 
 
 def test_two_pulls_at_once(upstream_server, tmp_path):
-    store = RelayStore(tmp_path)
+    pull_at_once(upstream_server, RelayStore(tmp_path), rounds=6)
+
+
+def pull_at_once(server, store: RelayStore, rounds: int) -> None:
+    """Let several pulls store the same binlog while it grows."""
     stop, errors = threading.Event(), []
 
     def pull_often(size: int) -> None:
         while not stop.is_set():
             try:
-                pull(SOURCE, upstream_server.server, store, FIRST, segment_bytes=size)
+                pull(SOURCE, server.server, store, FIRST, segment_bytes=size)
             except UnshardError as error:
                 errors.append(error)
 
@@ -260,16 +264,16 @@ def test_two_pulls_at_once(upstream_server, tmp_path):
     for thread in threads:
         thread.start()
     try:
-        for number in range(6):
-            fill(upstream_server, 5000, 90)
-            upstream_server.run(f"CREATE TABLE d.p{number}(id int)")
+        for number in range(rounds):
+            fill(server, 5000, 90)
+            server.run(f"CREATE TABLE d.p{number}(id int)")
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    pull(SOURCE, upstream_server.server, store, FIRST)
+    pull(SOURCE, server.server, store, FIRST)
     assert not errors
-    assert assert_equal_to_server(upstream_server, store)[-1].ends == end_of(upstream_server)
+    assert assert_equal_to_server(server, store)[-1].ends == end_of(server)
 
 
 def test_a_lost_segment_is_pulled_again(upstream_server, tmp_path):
@@ -279,13 +283,13 @@ def test_a_lost_segment_is_pulled_again(upstream_server, tmp_path):
         upstream_server.run(f"CREATE TABLE d.p{number}(id int)")
     pull(SOURCE, upstream_server.server, store, FIRST)
     run = chain(store.segments(SOURCE), FIRST)
-    store.path(run[2]).unlink()
+    path_of(store, run[2]).unlink()
     with pytest.raises(RelayGap):
         chain(store.segments(SOURCE), FIRST)
     pull(SOURCE, upstream_server.server, store, FIRST)
     assert_equal_to_server(upstream_server, store)
     rows = next(segment for segment in run if segment.ranges)
-    os.truncate(store.path(rows), 300)
+    os.truncate(path_of(store, rows), 300)
     with pytest.raises(SegmentDamaged):
         store.read(SOURCE, rows.name, rows.ranges[0].start, rows.ranges[0].end)
 

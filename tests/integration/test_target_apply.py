@@ -20,6 +20,7 @@ import pytest
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
+from unshard.adapters.relay import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Applied
 from unshard.core.lineage import Ran
@@ -69,8 +70,9 @@ class Target:
         dispositions = tuple(Disposition(s, self.table, structure.digest, None, None) for s in self.shards)
         plan = Plan("s1", self.window, place, place, safe, (), (), (), (), "", 0)
         return WindowJob(
-            "task", self.meta, BegunWindow(plan, self.epoch), self.server.server, Storage("/nowhere"), Path("/nowhere"),
-            self.collisions, (self.table,), (self.schema,), self.shards, {structure.digest: structure},
+            "task", self.meta, BegunWindow(plan, self.epoch), self.server.server, Storage("/nowhere"),
+            RelayStore(Path("/nowhere")), self.collisions, (self.table,), (self.schema,), self.shards,
+            {structure.digest: structure},
             {(s, None): (Ran(f"ALTER TABLE t {behind}", 0),) for s in self.shards if behind},
             (BinlogPart(0, "", "", 0, 0, dispositions),),
         )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.livetask import SEGMENT_BYTES, LiveTask, living
-from unshard.adapters import relay
+from unshard.adapters.relay.index import index_of, read_index
 from unshard.core.pace import Pace, WindowLimits
 from unshard.errors.relay import SegmentDamaged
 from unshard.units import windowspark
@@ -109,8 +109,8 @@ def test_a_window_reads_no_index_of_a_segment_behind_it(task: LiveTask) -> None:
     behind = [link for link in store.links("s1").all if link.begins > ends]
     assert len(behind) > 200
     for link in behind[1:]:  # whether the first one has room is in its index
-        (store.folder / "s1" / link.name).with_suffix(relay.INDEX).write_text("damaged")
-    relay._read_index.cache_clear()
+        (store.folder / "s1" / index_of(link.name)).write_text("damaged")
+    read_index.cache_clear()
     report = task.window("s1")
     assert report.moved and report.more and report.ends == ends
     assert [link for link in store.links("s1").all if link.ends <= report.begins] == []

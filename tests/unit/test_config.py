@@ -288,7 +288,11 @@ REFUSED = {
     "no duration": (MINIMAL + "unshard: {lock-timeout: 0s}\n", "US-1007", "'0s' is not a duration above zero"),
     "size": (MINIMAL + "unshard: {window-size: 64M}\n", "US-1007", "'64M' is not a size"),
     "no size": (MINIMAL + "unshard: {window-size: 0}\n", "US-1007", "'0' is not a size above zero"),
-    "scheme": (MINIMAL + "unshard: {storage-path: 'ftp://x/y'}\n", "US-1007", "'ftp://x/y' is not a path, or a URI"),
+    "scheme": (MINIMAL + "unshard: {storage-path: 'ftp://x/y'}\n", "US-1007", "what stands there' is not a path"),
+    "key in a URI": (MINIMAL + "unshard: {storage-path: 's3://k:s3cr3t@b/y'}\n", "US-1007", "is not a path, or a URI"),
+    "options in a URI": (MINIMAL + "unshard: {storage-path: 's3://b/y?secret_key=s3cr3t'}\n", "US-1007", "URI"),
+    "empty folder in a bucket": (MINIMAL + "unshard: {storage-path: 's3://b//y'}\n", "US-1007", "is not a path"),
+    "hdfs": (MINIMAL + "unshard: {storage-path: 'hdfs://n:8020/x'}\n", "US-6013", "libhdfs"),
     "host of a file URI": (MINIMAL + "unshard: {storage-path: 'file://nas/y'}\n", "US-1007", "is not a path, or a URI"),
     "spark": (MINIMAL + "unshard: {spark-connection: 'local [2]'}\n", "US-1007", "is not a Spark master"),
     "no instance": (HEAD + "mysql-instances: []\n", "US-1007", "is not a list with at least one instance"),
@@ -606,7 +610,7 @@ def test_cron_expressions_that_are_none(write: Write, cron: str) -> None:
         ("/mnt/x", "/mnt/x/shop"),
         ("file:///mnt/x", "/mnt/x/shop"),
         ("s3://bucket/x/", "s3://bucket/x/shop"),
-        ("hdfs://name:8020/x", "hdfs://name:8020/x/shop"),
+        ("s3://bucket", "s3://bucket/shop"),
     ],
 )
 def test_storage_path(write: Write, path: str, storage: str) -> None:

@@ -1,6 +1,7 @@
 """Source files and secrets."""
 
 import json
+import os
 import pickle
 import traceback
 from collections.abc import Mapping
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from unshard.config import Endpoint, Flavor, Source, environment_connections, load_task, resolve
+from unshard.config import Endpoint, Flavor, Source, Task, environment_connections, load_task, resolve, storage_access
 from unshard.config.model import Security
-from unshard.core.model import Server, Tls, Verify
+from unshard.core.model import ObjectAccess, Server, Tls, Verify
 from unshard.errors import UnshardError
 from unshard.errors.config import ConnectionInvalid, ConnectionUnknown, PasswordVariableUnset, SecretUnreadable
 
@@ -330,3 +331,66 @@ def test_no_value_shows_the_password(task_file: Path) -> None:
     for value in (task, task.instances[0].source.endpoint, server, task.warnings):
         assert SECRET not in repr(value) and SECRET not in str(value)
     assert pickle.loads(pickle.dumps(task)) == task
+
+
+BUCKET = "s3://bucket/x"
+AWS = {"conn_type": "aws", "login": "AKIA", "password": SECRET}
+
+
+def stored_at(task_file: Path, path: str, conn_id: str = "") -> Task:
+    add(task_file, f"source-id: s1\n{FROM}")
+    named = f", storage-conn-id: {conn_id}" if conn_id else ""
+    task_file.write_text(f"{TASK}unshard: {{storage-path: '{path}'{named}}}\n")
+    return load_task(task_file)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (AWS, ObjectAccess("AKIA", SECRET)),
+        ({**AWS, "extra": '{"region_name": "eu-west-1"}'}, ObjectAccess("AKIA", SECRET, region="eu-west-1")),
+        ({**AWS, "extra": {"endpoint_url": "http://h:1"}}, ObjectAccess("AKIA", SECRET, endpoint="http://h:1")),
+        ({**AWS, "extra": {"aws_session_token": "t"}}, ObjectAccess("AKIA", SECRET, "t")),
+        ({"conn_type": "aws", "extra": {"role_arn": "arn:x"}}, ObjectAccess(role="arn:x")),
+        ({"conn_type": "aws"}, ObjectAccess()),
+        ({**AWS, "extra": {"verify": False}}, "its extra has verify, of which only"),
+        ({**AWS, "extra": {"role_arn": "arn:x"}}, "role_arn"),
+        ({**AWS, "extra": {"endpoint_url": f"http://u:{SECRET}@h"}}, "endpoint_url has credentials"),
+        ({**AWS, "password": None}, "one of login and password"),
+        ({**AWS, "conn_type": "mysql"}, "not of the type aws"),
+    ],
+)
+def test_access_to_an_object_store(task_file: Path, found: dict[str, object], wanted: ObjectAccess | str) -> None:
+    options = stored_at(task_file, BUCKET, "store").options
+    if isinstance(wanted, str):
+        with pytest.raises(ConnectionInvalid, match=wanted) as caught:
+            storage_access(options, lambda conn_id: found)
+        assert SECRET not in str(caught.value)
+        return
+    got = storage_access(options, lambda conn_id: found)
+    assert got == wanted
+    assert SECRET not in repr(got) + str(got)
+
+
+def test_access_to_an_object_store_as_the_environment_says(task_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    options = stored_at(task_file, BUCKET).options
+    assert storage_access(options, environment_connections) == ObjectAccess()
+    for name, value in {"SESSION_TOKEN": "t", "DEFAULT_REGION": "r", "ENDPOINT_URL": "http://h"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    nobody = ObjectAccess(region="r", endpoint="http://h")
+    assert storage_access(options, environment_connections) == nobody, "a token is nothing without its key"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    found = storage_access(options, environment_connections)
+    assert found == ObjectAccess("AKIA", SECRET, "t", "r", "http://h")
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", f"aws://AKIA:{SECRET}@/?region_name=r2&endpoint_url=http%3A%2F%2Fh2%3A9")
+    found = storage_access(stored_at(task_file, BUCKET, "store").options, environment_connections)
+    assert found == ObjectAccess("AKIA", SECRET, region="r2", endpoint="http://h2:9")
+
+
+def test_a_folder_needs_no_connection(task_file: Path) -> None:
+    task = stored_at(task_file, "x", "store")
+    assert "'storage-conn-id' has no effect here" in " ".join(task.warnings)
+    assert storage_access(task.options, environment_connections) == ObjectAccess()

@@ -1,1 +1,1 @@
-"""One outside thing a module: servers, the relay folder, meta tables, Spark, the target."""
+"""One outside thing a module: servers, the relay's segments, an object store, meta tables, Spark, the target."""

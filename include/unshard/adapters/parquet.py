@@ -1,23 +1,25 @@
 """Files of rows below the storage path: Parquet, written whole or not at all.
 
-The storage is a folder of this machine or any file system that Arrow knows (`s3://`, `hdfs://`,
-`gs://`), reached under the same name by the driver and by every executor. A file appears under its
-name only when it is complete: it is written beside its place under a name that starts with `.tmp-`,
-flushed to the disk, then renamed. Whoever dies before that leaves a `.tmp-` file, which `list` does
-not show and `delete_folder` removes.
+The storage is a folder or a prefix of a bucket (`s3://`), reached under the same name by the driver and by every
+executor. A file appears under its name only when it is complete. In a folder it is written beside its place under a
+name that starts with `.tmp-`, flushed to the disk, then renamed; whoever dies before that leaves a `.tmp-` file, which
+`list` does not show and `delete_folder` removes. In a bucket it is written to a scratch file of the machine and sent.
 """
 
 import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from unshard.adapters.objectstore import SCHEME, is_object_store, object_store, put, scratch
+from unshard.core.model import ObjectAccess
 from unshard.errors import UnshardError
 from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
 
@@ -40,53 +42,48 @@ class Storage:
 
     path: str
     """Absolute folder or URI."""
+    access: ObjectAccess = field(default=ObjectAccess(), repr=False)
 
     def write_batches(self, relative: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write the file `relative` in one go, replacing an older one; one row group per batch."""
         filesystem, base = self._open()
-        final = f"{base}/{relative}"
-        folder, _, name = final.rpartition("/")
-        temporary = f"{folder}/{TEMPORARY}{uuid.uuid4().hex[:12]}-{name}"
         given = _Given(batches)
-        with _coded("write", final, given):
-            filesystem.create_dir(folder, recursive=True)
-            try:
-                rows = _write(filesystem, temporary, schema, given)
-                size = int(filesystem.get_file_info(temporary).size)
-                filesystem.move(temporary, final)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    filesystem.delete_file(temporary)
-                raise
-            _flush_folder(filesystem, folder)
-        return Written(rows, size)
+        with _coded("write", self._shown(relative), given):
+            write = _write_and_send if is_object_store(self.path) else _write_and_rename
+            return write(filesystem, f"{base}/{relative}", schema, given)
 
     def read_batches(self, relative: str, rows: int = READ_ROWS,
                      columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Yield the file's rows, or some columns of them, in the order of writing, at most `rows` at a time."""
         filesystem, base = self._open()
-        final = f"{base}/{relative}"
-        with _coded("read", final), filesystem.open_input_file(final) as stream, pq.ParquetFile(stream) as file:
+        with (
+            _coded("read", self._shown(relative)),
+            filesystem.open_input_file(f"{base}/{relative}") as stream,
+            pq.ParquetFile(stream) as file,
+        ):
             yield from file.iter_batches(batch_size=rows, columns=list(columns) if columns else None)
 
     def schema(self, relative: str) -> pa.Schema:
         """Return the file's columns and their types."""
         filesystem, base = self._open()
-        final = f"{base}/{relative}"
-        with _coded("read", final), filesystem.open_input_file(final) as stream, pq.ParquetFile(stream) as file:
+        with (
+            _coded("read", self._shown(relative)),
+            filesystem.open_input_file(f"{base}/{relative}") as stream,
+            pq.ParquetFile(stream) as file,
+        ):
             return file.schema_arrow
 
     def exists(self, relative: str) -> bool:
         """Whether the finished file is there."""
         filesystem, base = self._open()
-        with _coded("look for", f"{base}/{relative}"):
+        with _coded("look for", self._shown(relative)):
             return bool(filesystem.get_file_info(f"{base}/{relative}").type == fs.FileType.File)
 
     def list(self, prefix: str = "") -> tuple[str, ...]:
         """Return the finished files below the folder `prefix`, relative to the storage, sorted."""
         filesystem, base = self._open()
         folder = f"{base}/{prefix}".rstrip("/")
-        with _coded("list", folder):
+        with _coded("list", self._shown(prefix)):
             found = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
         names = (info.path for info in found if info.type == fs.FileType.File)
         return tuple(sorted(name[len(base) + 1 :] for name in names if not _is_temporary(name)))
@@ -94,19 +91,22 @@ class Storage:
     def delete(self, relative: str) -> None:
         """Remove a file; one that is gone already is fine, so that a repeated step goes on."""
         filesystem, base = self._open()
-        final = f"{base}/{relative}"
-        with _coded("delete", final), contextlib.suppress(FileNotFoundError):
-            filesystem.delete_file(final)
+        with _coded("delete", self._shown(relative)), contextlib.suppress(FileNotFoundError):
+            filesystem.delete_file(f"{base}/{relative}")
 
     def delete_folder(self, relative: str) -> None:
         """Remove a folder with all that is in it, unfinished files too; a missing one is fine."""
         filesystem, base = self._open()
-        final = f"{base}/{relative}"
-        with _coded("delete", final), contextlib.suppress(FileNotFoundError):
-            filesystem.delete_dir(final)
+        with _coded("delete", self._shown(relative)), contextlib.suppress(FileNotFoundError):
+            filesystem.delete_dir(f"{base}/{relative}")
+
+    def _shown(self, relative: str) -> str:
+        return f"{self.path.rstrip('/')}/{relative}"
 
     def _open(self) -> tuple[fs.FileSystem, str]:
         with _coded("open", self.path):
+            if is_object_store(self.path):
+                return object_store(self.access), self.path.removeprefix(SCHEME).rstrip("/")
             if "://" in self.path:
                 filesystem, base = fs.FileSystem.from_uri(self.path)
                 return filesystem, base.rstrip("/")
@@ -128,22 +128,38 @@ class _Given:
             raise
 
 
-def _write(filesystem: fs.FileSystem, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    rows = 0
-    with filesystem.open_output_stream(path) as stream:
-        with pq.ParquetWriter(stream, schema, compression=COMPRESSION, use_dictionary=False) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-    if isinstance(filesystem, fs.LocalFileSystem):
-        _flush(path, os.O_RDONLY)
-    return rows
-
-
-def _flush_folder(filesystem: fs.FileSystem, folder: str) -> None:
+def _write_and_rename(filesystem: fs.FileSystem, final: str, schema: pa.Schema, batches: _Given) -> Written:
+    folder, _, name = final.rpartition("/")
+    temporary = f"{folder}/{TEMPORARY}{uuid.uuid4().hex[:12]}-{name}"
+    filesystem.create_dir(folder, recursive=True)
+    try:
+        with filesystem.open_output_stream(temporary) as stream:
+            rows = _write(stream, schema, batches)
+        _flush(temporary, os.O_RDONLY)
+        size = int(filesystem.get_file_info(temporary).size)
+        filesystem.move(temporary, final)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            filesystem.delete_file(temporary)
+        raise
     # A rename survives a power failure only when the folder that holds the name is flushed too.
-    if isinstance(filesystem, fs.LocalFileSystem):
-        _flush(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _flush(folder, os.O_RDONLY | os.O_DIRECTORY)
+    return Written(rows, size)
+
+
+def _write_and_send(filesystem: fs.FileSystem, final: str, schema: pa.Schema, batches: _Given) -> Written:
+    with scratch() as file:
+        rows = _write(file, schema, batches)
+        return Written(rows, put(filesystem, final, file))
+
+
+def _write(stream: pa.NativeFile | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    rows = 0
+    with pq.ParquetWriter(stream, schema, compression=COMPRESSION, use_dictionary=False) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
 
 
 def _flush(path: str, flags: int) -> None:

@@ -22,7 +22,7 @@ from unshard.config.model import (
     TaskMode,
 )
 from unshard.config.reading import load_task
-from unshard.config.secrets import Connections, environment_connections, resolve
+from unshard.config.secrets import Connections, environment_connections, resolve, storage_access
 
 __all__ = [
     "Connections",
@@ -43,4 +43,5 @@ __all__ = [
     "is_spark_master",
     "load_task",
     "resolve",
+    "storage_access",
 ]

@@ -11,6 +11,7 @@ ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 CONNECTION_ID = re.compile(r"[\w.-]{1,250}")
 MASTER = re.compile(r"local(\[.*\])?|yarn|(spark|sc|k8s|mesos)://.+")
 SCHEMES = ("file", "s3", "hdfs")
+BUCKET = re.compile(r"[A-Za-z0-9][\w.-]{1,254}(/[^/?#@]+)*/?")
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
 CRON_FIELDS = ((0, 59, ""), (0, 23, ""), (1, 31, ""),
                (1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
@@ -123,10 +124,12 @@ def storage_path(value: str) -> str | None:
     scheme, separator, rest = value.partition("://")
     if value.strip() and (not separator or (scheme in SCHEMES and _is_rest(scheme, rest))):
         return None
-    return f"a path, or a URI like file:///folder, of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+    return "a path, or a URI like file:///folder or s3://bucket/prefix, without credentials and options"
 
 
 def _is_rest(scheme: str, rest: str) -> bool:
+    if scheme == "s3":
+        return BUCKET.fullmatch(rest) is not None
     return bool(rest.strip("/")) and (scheme != "file" or rest.startswith("/"))
 
 

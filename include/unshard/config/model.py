@@ -194,6 +194,8 @@ class Options:
     window: WindowLimits
     filter_load: bool = False
     row_errors: RowErrors = RowErrors.STOP
+    storage_conn_id: str = ""
+    """Connection of an object store; empty: the environment's."""
 
 
 @dataclass(frozen=True, slots=True)

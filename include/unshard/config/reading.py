@@ -54,8 +54,10 @@ from unshard.errors.config import (
     UnknownBlock,
     UnusedBlock,
 )
+from unshard.errors.target import RelayNeedsFolder
 
 FIRST_POSITION = 4
+OBJECT_STORE = "s3://"
 OLD_LIST, LIST = "black-white-list", "block-allow-list"
 
 
@@ -95,7 +97,7 @@ def _options(values: Values, folder: Path) -> Options:
     return Options(
         values["schedule"],
         values["lock-timeout"],
-        storage_path(values["storage-path"], folder),
+        storage_path(values, folder),
         values["spark-connection"],
         values["bulk-connection"] or values["spark-connection"],
         WindowLimits(
@@ -103,12 +105,23 @@ def _options(values: Values, folder: Path) -> Options:
         ),
         values["filter-load"],
         values["row-errors"],
+        _storage_conn_id(values),
     )
 
 
-def storage_path(value: str, folder: Path) -> str:
-    """Return an absolute path, or the URI of a file system that is not local."""
-    if "://" in value and not value.startswith("file://"):
+def _storage_conn_id(values: Values) -> str:
+    found: str = values["storage-conn-id"]
+    if found and not values["storage-path"].startswith(OBJECT_STORE):
+        values.place_of("storage-conn-id").warn("'storage-conn-id' has no effect here: storage-path is a folder")
+    return found
+
+
+def storage_path(values: Values, folder: Path) -> str:
+    """Return an absolute path, or the URI of an object store."""
+    value: str = values["storage-path"]
+    if value.startswith("hdfs://"):
+        raise RelayNeedsFolder(str(values.place_of("storage-path")), value)
+    if value.startswith(OBJECT_STORE):
         return value.rstrip("/")
     return os.path.normpath(folder / value.removeprefix("file://"))
 

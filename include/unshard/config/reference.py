@@ -143,6 +143,18 @@ prefix alone counts as 0.
   all shards have run it, correct the rule and order `unshard replace` with what the target needs.
 * Load, windows, held rows and `unshard validate` map alike; files hold what the shard has.
 
+## Object stores
+
+With `storage-path: s3://bucket/prefix` dumped rows, relay segments and held rows are objects of an S3 store; the
+bucket must be there. Where it is and who may: `storage-conn-id` names an Airflow Connection of the type `aws`, in which
+login and password are the key and its secret, and the extra takes `region_name`, `endpoint_url` (of a store that is
+not Amazon's), `aws_session_token` and `role_arn`; anything else in it is refused. The command line reads
+`AIRFLOW_CONN_<ID>='{"conn_type": "aws", "login": "key", "password": "secret", "extra": {"region_name": "eu-west-1"}}'`.
+
+Without `storage-conn-id` the environment of the process that opens the task says it: `AWS_ACCESS_KEY_ID`,
+`AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`. All this goes to Spark's workers with
+the passwords. If there is no key at all, each process looks for itself: in `~/.aws`, at the profile of its machine.
+
 ## Secrets
 
 Of `conn-id`, `password-env`, `password-file` and `password` a server has at most one. With `conn-id: shop_1` the

@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from unshard.config.certificates import read_secret, security_of, tls_of
-from unshard.config.model import Endpoint, Security
-from unshard.core.model import Server
+from unshard.config.model import Endpoint, Options, Security
+from unshard.core.model import ObjectAccess, Server
 from unshard.errors.config import ConnectionInvalid, ConnectionUnknown, PasswordVariableUnset
 
 Connections = Callable[[str], Mapping[str, Any]]
 """From an id to `conn_type`, `host`, `port`, `login`, `password`, `extra`; raises ConnectionUnknown."""
 
 DEFAULT_PORT = 3306
+ENVIRONMENT_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+AWS_EXTRA = ("aws_session_token", "region_name", "endpoint_url", "role_arn")
 
 
 def resolve(endpoint: Endpoint, connections: Connections) -> Server:
@@ -31,6 +33,41 @@ def resolve(endpoint: Endpoint, connections: Connections) -> Server:
     password = _password(endpoint, found)
     security = endpoint.security or _security(endpoint.conn_id, found)
     return Server(str(host), port, str(user), password, endpoint.session, tls_of(security))
+
+
+def storage_access(options: Options, connections: Connections) -> ObjectAccess:
+    """Return how the storage path is reached: as its connection says, else the environment of this process."""
+    if not options.storage_path.startswith("s3://"):
+        return ObjectAccess()
+    if options.storage_conn_id:
+        return _object_access(options.storage_conn_id, connections(options.storage_conn_id))
+    key, secret, token = (os.environ.get(name, "") for name in ENVIRONMENT_KEYS)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+    return ObjectAccess(key, secret, token if key else "", region, endpoint)
+
+
+def _object_access(conn_id: str, found: Mapping[str, Any]) -> ObjectAccess:
+    """Read a connection of Airflow's type `aws`; what is not understood must not pass in silence."""
+    key, secret, extra = str(found.get("login") or ""), str(found.get("password") or ""), _aws_extra(conn_id, found)
+    if bool(key) != bool(secret):
+        raise ConnectionInvalid(conn_id, "it has one of login and password, the key and its secret")
+    if key and extra.get("role_arn"):
+        raise ConnectionInvalid(conn_id, "its role_arn is for the environment's own credentials, and it has a login")
+    token, region, endpoint, role = (str(extra.get(name) or "") for name in AWS_EXTRA)
+    if "@" in endpoint:
+        raise ConnectionInvalid(conn_id, "its endpoint_url has credentials")
+    return ObjectAccess(key, secret, token, region, endpoint, role)
+
+
+def _aws_extra(conn_id: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    if found.get("conn_type") not in ("aws", "", None):
+        raise ConnectionInvalid(conn_id, "it is not of the type aws")
+    extra = _extra(conn_id, found.get("extra"))
+    if unknown := sorted(extra.keys() - set(AWS_EXTRA)):
+        known = ", ".join(AWS_EXTRA)
+        raise ConnectionInvalid(conn_id, f"its extra has {', '.join(unknown)}, of which only {known} are understood")
+    return extra
 
 
 def variable_of(conn_id: str) -> str:
@@ -111,12 +148,12 @@ def _from_uri(conn_id: str, text: str) -> Mapping[str, Any]:
         port = parts.port
     except ValueError:
         raise ConnectionInvalid(conn_id, "it is no URI") from None
-    if not conn_type or not parts.hostname:
+    if not conn_type or not (parts.hostname or conn_type == "aws"):
         raise ConnectionInvalid(conn_id, "its URI names no host")
     query = dict(parse_qsl(parts.query))
     return {
         "conn_type": _conn_type(conn_type),
-        "host": unquote(parts.hostname),
+        "host": unquote(parts.hostname or ""),
         "port": port,
         "login": unquote(parts.username or ""),
         "password": unquote(parts.password or ""),

@@ -34,10 +34,13 @@ OPTIONS = Block(
             "* * * * *"),
         Key("lock-timeout", duration(), "How long a DDL lock may wait for shards before its DAG run turns red.",
             timedelta(hours=1), shown="1h"),
-        Key("storage-path", text("path or URI", checks.storage_path), "Where dumped rows, relay segments and held rows "
-            "are kept, in a folder named after the task. A relative path begins at the folder of the task file. "
-            "Every Spark worker must reach it. So far it must be a folder (`file://` is understood), which a cluster "
-            "shares by NFS or the like; other URIs are refused by the relay.", "unshard-storage"),
+        Key("storage-path", text("path or URI", checks.storage_path, shown=False), "Where dumped rows, relay segments "
+            "and held rows are kept, in a folder named after the task. A relative path begins at the folder of the "
+            "task file. Every Spark worker must reach it: a folder (`file://` is understood), which a cluster shares "
+            "by NFS or the like, or `s3://bucket/prefix` of an object store, see [below](#object-stores).",
+            "unshard-storage"),
+        Key("storage-conn-id", text("text", checks.connection_id, shown=False), "Airflow Connection of the object "
+            "store, see [below](#object-stores).", "", shown="the environment"),
         Key("spark-connection", text("text", checks.spark_connection), "What runs windows: a Spark master (`local[*]`, "
             "`spark://…`, `yarn`), a Connect server (`sc://host:port`), or the id of an Airflow connection.",
             "local[*]"),

@@ -133,6 +133,19 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectAccess:
+    """How to reach an object store; what is empty, the SDK looks for itself: in its files, at the machine's profile."""
+
+    key: str = ""
+    secret: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    region: str = ""
+    endpoint: str = ""
+    """Of a store that is not Amazon's, as a URL."""
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column as information_schema.COLUMNS describes it."""
 

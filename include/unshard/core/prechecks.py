@@ -55,6 +55,7 @@ ITEMS = {
     "target_tables": "target tables that exist fit",
     "collation": "the target knows the collations of the shards",
     "free_space": "the storage path has room for the dump",
+    "object_store": "the bucket of the storage path can be written, listed and read",
 }
 """What is checked, by the names that `ignore-checking-items` takes; `reachable` cannot be left out."""
 

@@ -26,7 +26,10 @@ class StorageFailed(MetaError):
     code = "US-7101"
     transient = True
     template = "cannot {action} {path}: {reason}"
-    hint = "check that the storage path exists, has room and is reachable by every Spark worker under the same name"
+    hint = (
+        "check that the storage path exists, has room and is reachable by every Spark worker under the same name; of an"
+        " object store: bucket, credentials, endpoint, and room for temporary files"
+    )
 
 
 @dataclass(eq=False)

@@ -319,7 +319,7 @@ class GtidNotFound(RelayError):
 
 @dataclass(eq=False)
 class RelayUnwritable(RelayError):
-    """The relay's folder takes no more bytes."""
+    """The relay's folder or bucket takes no more bytes."""
 
     folder: str
     words: str
@@ -327,4 +327,7 @@ class RelayUnwritable(RelayError):
     transient = True
     code = "US-3023"
     template = "cannot store the binlog in {folder}: {words}"
-    hint = "check free space and permissions of the storage path; it goes on where it was"
+    hint = (
+        "check free space and permissions of the storage path, of an object store also room for temporary files; it"
+        " goes on where it was"
+    )

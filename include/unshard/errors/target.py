@@ -163,14 +163,20 @@ class FenceMissing(TargetError):
 
 @dataclass(eq=False)
 class RelayNeedsFolder(TargetError):
-    """The storage path is no folder, but the relay can only keep its segments in one."""
+    """The storage path is neither a folder nor in an object store, but the relay keeps its segments in one of them."""
 
     scope = Scope.CONFIG
+    place: str
     storage: str
 
     code = "US-6013"
-    template = "the relay cannot keep its segments at {storage}"
-    hint = "let unshard.storage-path be a folder that every Spark worker reaches, on NFS for example"
+    template = (
+        "{place}: files cannot be kept at {storage}: Arrow would need libhdfs, with which unshard has never been run"
+    )
+    hint = (
+        "let unshard.storage-path be a folder that every Spark worker reaches (HDFS by its NFS gateway is one), or"
+        " s3://bucket/prefix"
+    )
 
 
 @dataclass(eq=False)

@@ -8,12 +8,17 @@ if there are any, and shown on the task's page.
 
 import contextlib
 import shutil
+import uuid
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+
 from unshard.adapters.meta import Meta
-from unshard.config import Connections, OnDuplicate, Task, environment_connections, resolve
+from unshard.adapters.objectstore import is_object_store
+from unshard.adapters.parquet import Storage
+from unshard.config import Connections, OnDuplicate, Task, environment_connections, resolve, storage_access
 from unshard.core.alike import structure_differences
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.prechecks import (
@@ -27,6 +32,7 @@ from unshard.core.prechecks import (
     verdict,
 )
 from unshard.errors import UnshardError
+from unshard.errors.meta import StoredFileMissing
 from unshard.errors.prechecks import StorageShort
 from unshard.errors.source import PrecheckFailed, RuleIdle, ShardsDiffer
 from unshard.units.checkmapping import mapped_apart
@@ -63,7 +69,7 @@ def precheck(
     items += _rules_idle(checked)
     items += target.result().items
     items += _settings(checked, target.result())
-    items += _space(task, fresh)
+    items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
     if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
         items += check_tables(task, connections, shards, _shards(checked))
     return ignoring(items, task.ignored_checks)
@@ -167,12 +173,29 @@ def _settings(checked: Mapping[str, Checked], target: Checked) -> list[Item]:
 def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
     """Compare the free space under a local storage path with the rows that are to be dumped."""
     path = Path(task.options.storage_path)
-    if not task.task_mode.dumps or not path.is_absolute():
+    if not task.task_mode.dumps:
         return []
     there = next(each for each in (path, *path.parents) if each.exists())
     free, needed = shutil.disk_usage(there).free, sum(each.bytes for each in checked.values())
     short: list[UnshardError] = [StorageShort(str(path), free, needed)] if free < needed else []
     return verdict("free_space", "task", short, f"{free:,} bytes free, {needed:,} to be dumped", Severity.WARNING)
+
+
+def _object_store(task: Task, connections: Connections) -> list[Item]:
+    """Write, list, read and remove an object below the storage path: nobody knows how much room there is."""
+    folder = f"check-{uuid.uuid4().hex}"
+    name = f"{folder}/object"
+    failed: list[UnshardError] = []
+    try:
+        storage = Storage(task.storage, storage_access(task.options, connections))
+        storage.write_batches(name, pa.schema([]), iter(()))
+        if name not in storage.list(folder):
+            raise StoredFileMissing(f"{task.storage}/{name}")
+        storage.schema(name)
+        storage.delete_folder(folder)
+    except UnshardError as error:
+        failed.append(error)
+    return verdict("object_store", "task", failed, f"{task.storage} can be written, listed and read")
 
 
 def _rules_idle(checked: Mapping[str, Checked]) -> list[Item]:

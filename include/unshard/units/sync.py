@@ -201,7 +201,7 @@ def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop]) ->
         begun=begun,
         server=work.target,
         storage=work.storage,
-        relay=work.store.folder,
+        relay=work.store,
         collisions=Collisions(work.task.instance(plan.source).load.on_duplicate.value),
         targets=targets,
         schemas=tuple(schemas[target] for target in targets),

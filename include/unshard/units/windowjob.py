@@ -8,10 +8,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 
 from unshard.adapters.parquet import Storage
+from unshard.adapters.relay import RelayStore
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
@@ -72,8 +72,7 @@ class WindowJob:
     begun: BegunWindow
     server: Server
     storage: Storage
-    relay: Path
-    """Folder of the relay store."""
+    relay: RelayStore
     collisions: Collisions
     targets: tuple[TableId, ...]
     """Tables that are written; executors speak of them by number."""

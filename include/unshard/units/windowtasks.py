@@ -25,7 +25,6 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from unshard.adapters.relay import RelayStore
 from unshard.adapters.spark import settle
 from unshard.adapters.target import Applied, Fence, apply_changes
 from unshard.adapters.target.rowfilter import RowJudge
@@ -194,7 +193,7 @@ class PartReader:
 
     def _decoded(self, part: BinlogPart) -> Iterator[Run]:
         source = self._job.plan.source
-        bytes_ = RelayStore(self._job.relay).read(source, part.segment, part.start, part.end)
+        bytes_ = self._job.relay.read(source, part.segment, part.start, part.end)
         origin = replace(bytes_.origin, committed=part.committed)
         for disposition in part.dispositions:
             if not disposition.structure:

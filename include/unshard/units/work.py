@@ -14,13 +14,14 @@ from types import MappingProxyType
 from typing import Any
 
 from unshard.adapters.meta import Meta
+from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
 from unshard.adapters.present import PresentStructures
-from unshard.adapters.relay import RelayStore
+from unshard.adapters.relay import BucketPlace, RelayStore
 from unshard.adapters.shadow import ShadowTables
-from unshard.config import Connections, Task, environment_connections, resolve
-from unshard.core.model import Server, TableId, TableSchema
-from unshard.errors.target import NoTargetTable, RelayNeedsFolder
+from unshard.config import Connections, Task, environment_connections, resolve, storage_access
+from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
+from unshard.errors.target import NoTargetTable
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Work:
 @contextlib.contextmanager
 def open_work(task: Task, connections: Connections = environment_connections) -> Iterator[Work]:
     """Resolve the task's secrets, migrate its meta store and close what was opened at the end."""
-    target = resolve(task.target, connections)
+    target, access = resolve(task.target, connections), storage_access(task.options, connections)
     meta = Meta(target, task.meta_schema, task.name)
     meta.migrate()
     present = PresentStructures(target)
@@ -80,8 +81,8 @@ def open_work(task: Task, connections: Connections = environment_connections) ->
             target=target,
             sources=MappingProxyType({i.source.id: resolve(i.source.endpoint, connections) for i in task.instances}),
             meta=meta,
-            store=RelayStore(relay_folder(task.storage)),
-            storage=Storage(task.storage),
+            store=RelayStore(_relay_place(task.storage, access)),
+            storage=Storage(task.storage, access),
             spark=_lazily(stack, task.options.spark_connection, connections, task.name),
             bulk_spark=_lazily(stack, task.options.bulk_connection, connections, task.name),
             shadow=ShadowTables(target, task.meta_schema),
@@ -89,12 +90,9 @@ def open_work(task: Task, connections: Connections = environment_connections) ->
         )
 
 
-def relay_folder(storage: str) -> Path:
-    """Return where the relay keeps its segments; it needs a folder, whose renames are atomic."""
-    path = storage.removeprefix("file://")
-    if "://" in path:
-        raise RelayNeedsFolder(storage)
-    return Path(path) / "relay"
+def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
+    """Return where the relay keeps its segments."""
+    return BucketPlace(f"{storage}/relay", access) if is_object_store(storage) else Path(storage) / "relay"
 
 
 def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connections, name: str) -> Callable[[], Any]:

@@ -1,0 +1,132 @@
+"""Files of the relay in an object store: written to a scratch file of this machine, sent when they are whole.
+
+Each request takes a while, and the store answers many at once: listings are one request for a thousand files, and
+what is read or removed one by one elsewhere is asked for together here.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from pyarrow import NativeFile, fs
+
+from unshard.adapters.objectstore import SCHEME, object_store, put, scratch
+from unshard.core.model import ObjectAccess
+from unshard.errors.meta import StorageFailed
+from unshard.errors.relay import SegmentDamaged
+
+TOGETHER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """A prefix in a bucket; a value without open handles, so it travels to executors."""
+
+    uri: str
+    access: ObjectAccess = field(default=ObjectAccess(), repr=False)
+    together = TOGETHER
+
+    def below(self, name: str) -> "BucketPlace":
+        """Return the prefix of that name in it."""
+        return BucketPlace(f"{self.uri}/{name}", self.access)
+
+    def location_of(self, name: str) -> str:
+        """Return the URI of an object."""
+        return f"{self.uri}/{name}"
+
+    def names(self) -> dict[str, int]:
+        """Return what is there, with the times of writing."""
+        with _coded("list", self.uri):
+            found = self.filesystem.get_file_info(fs.FileSelector(self.path_of(""), allow_not_found=True))
+        return {info.base_name: info.mtime_ns or 0 for info in found if info.type == fs.FileType.File}
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator["StoredObject"]:
+        """Open an object to be read in ranges."""
+        location = self.location_of(name)
+        with _coded("read", location):
+            stream = self.filesystem.open_input_file(self.path_of(name))
+        with stream:
+            yield StoredObject(location, stream, int(stream.size()))
+
+    def prepare(self) -> None:
+        """There are no folders."""
+
+    def draft(self) -> "DraftObject":
+        """Begin an object in a scratch file."""
+        return DraftObject(self)
+
+    def clean(self) -> None:
+        """Scratch files go with their writers."""
+
+    def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
+        """Remove objects, several groups at a time."""
+        with ThreadPoolExecutor(TOGETHER, thread_name_prefix="remove") as pool:
+            for _ in pool.map(self._remove, groups):
+                pass
+
+    def path_of(self, name: str) -> str:
+        """Return bucket and key of an object."""
+        return f"{self.uri.removeprefix(SCHEME)}/{name}".rstrip("/")
+
+    @property
+    def filesystem(self) -> fs.S3FileSystem:
+        """The client."""
+        return object_store(self.access)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with _coded("delete", self.location_of(name)), contextlib.suppress(FileNotFoundError):
+                self.filesystem.delete_file(self.path_of(name))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object that is there."""
+
+    location: str
+    stream: NativeFile
+    size: int
+
+    def read(self, start: int, end: int) -> memoryview:
+        """Ask for a range."""
+        with _coded("read", self.location):
+            return memoryview(self.stream.read_at(max(0, min(end, self.size) - start), start))
+
+
+class DraftObject:
+    """A scratch file that becomes an object."""
+
+    def __init__(self, place: BucketPlace) -> None:
+        self._place, self._file = place, scratch()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append to it."""
+        self._file.write(data)
+
+    def publish(self, name: str, length: int | None = None) -> None:
+        """Send it."""
+        self._file.flush()
+        if length is not None:
+            self._file.truncate(length)
+        put(self._place.filesystem, self._place.path_of(name), self._file)
+        self._file.close()
+
+    def discard(self) -> None:
+        """Remove it."""
+        # Closing would write what a full disk has not taken.
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+@contextlib.contextmanager
+def _coded(action: str, location: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        if action == "delete":
+            raise
+        raise SegmentDamaged(location, "it is missing") from error
+    except OSError as error:
+        raise StorageFailed(action, location, str(error)) from error
