@@ -200,6 +200,21 @@ def test_a_grant_that_is_taken_away_is_named_where_it_is_missed(world: World) ->
     world.compare("orders", "orders_1", "orders_2")
 
 
+def test_validation_names_shards_that_the_account_does_not_see(world: World) -> None:
+    world.run()
+    scope = world.names[r"`shop\_%`"]
+    world.sources["s1"].run(f"REVOKE SELECT ON {scope}.* FROM s{world.schema}",
+                            f"GRANT SELECT ON {world.schema}_1.orders_1 TO s{world.schema}")  # fmt: skip
+    with open_work(load_task(world.path)) as work:
+        (verdict,) = validate(work)
+    assert (verdict.equal, verdict.unseen) == (False, (f"s1 {world.schema}_1.orders_2",))
+    for source in world.sources.values():
+        source.run(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM s{world.schema}")
+    with open_work(load_task(world.path)) as work:
+        (verdict,) = validate(work)
+    assert (verdict.equal, verdict.shards, len(verdict.unseen), verdict.rows_target) == (False, 0, 4, 4)
+
+
 def test_every_documented_grant_of_the_target_is_asked_for(world: World) -> None:
     scope, account = world.names["`shop`"], f"t{world.schema}"
     task = load_task(world.path)

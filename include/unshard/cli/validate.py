@@ -74,6 +74,7 @@ def _document(verdict: Verdict, limit: int) -> dict[str, Any]:
             {"column": each.column, "reason": each.reason, "places": [*each.places]} for each in verdict.left_out
         ],
         "lost_columns": [*verdict.lost_columns],
+        "unseen": [*verdict.unseen],
         "differences": [
             {**_named(verdict, each), "because": verdict.because(each)} for each in verdict.differences[:limit]
         ],
@@ -113,6 +114,8 @@ def _lines(verdict: Verdict, limit: int) -> list[str]:
     lines += [
         f"  lost: column {column} is in no target column and no DDL lock is open" for column in verdict.lost_columns
     ]
+    lines += [f"  not seen: {shard}, dropped or renamed behind the last window, or the account may not read it"
+              for shard in verdict.unseen]  # fmt: skip
     lines += [f"  {_told(verdict, each)}" for each in verdict.differences[:limit]]
     if _has_more(verdict, limit):
         lines.append(f"  … and perhaps more; --limit names more than {limit}")

@@ -60,6 +60,8 @@ class TableCheck:
     target: Place
     shards: tuple[Place, ...]
     comparison: Comparison
+    unseen: tuple[str, ...] = ()
+    """Shards of the task that its source does not show; they are in no union."""
 
     @property
     def places(self) -> tuple[Place, ...]:

@@ -10,14 +10,16 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unshard.adapters import mysql, structures
+from unshard.config import Instance
 from unshard.core.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.differences import Difference
 from unshard.core.keyrange import KeyRange
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.waiting import Because, Waiting
+from unshard.core.window import ShardState
 from unshard.errors.target import NoTargetTable, NothingToValidate
 from unshard.units.compare import (
     Place,
@@ -31,7 +33,7 @@ from unshard.units.compare import (
     reshaped_place,
     union,
 )
-from unshard.units.discover import find_shards
+from unshard.units.discover import Found, find_shards
 from unshard.units.work import Work
 
 
@@ -68,6 +70,8 @@ class Verdict:
     differing_chunks: int
     waiting: Waiting
     seconds: float
+    unseen: tuple[str, ...] = ()
+    """Shards that their source does not show: dropped or renamed meanwhile, or the account may not read them."""
 
     @property
     def lost_columns(self) -> tuple[str, ...]:
@@ -129,22 +133,35 @@ def chunk_rows(check: TableCheck, settings: Settings) -> int:
 def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck, ...]:
     """Find shards and target tables, read their structures, decide how to compare them."""
     shards: dict[TableId, list[_Found]] = defaultdict(list)
+    unseen: dict[TableId, list[str]] = defaultdict(list)
     for source, server in work.sources.items():
         with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
-            recorded = {state.shard.table for state in work.meta.structures.shards(source)}
-            found = find_shards(connection, work.task.instance(source), recorded)
+            states, instance = work.meta.structures.shards(source), work.task.instance(source)
+            found = find_shards(connection, instance, {state.shard.table for state in states})
             for problem in found.problems:
                 raise problem
+            for state in states:
+                if _is_unseen(state, found, instance) and (not tables or state.target in tables):
+                    unseen[state.target].append(str(state.shard))
             wanted = [table for table, target in found.targets.items() if not tables or target in tables]
             for table, schema in sorted(structures.read_schemas(connection, wanted).items()):
                 shards[found.targets[table]].append((Shard(source, table), schema))
-    if absent := [str(table) for table in tables if table not in shards]:
+    wanted_targets = sorted(shards.keys() | unseen.keys())
+    if absent := [str(table) for table in tables if table not in wanted_targets]:
         raise NothingToValidate(f" {', '.join(absent)}")
-    if not shards:
+    if not wanted_targets:
         raise NothingToValidate("")
     with contextlib.closing(mysql.connect(work.target, PLACE_TARGET)) as connection:
-        targets = structures.read_schemas(connection, sorted(shards))
-    return tuple(_check(work, target, targets, shards[target]) for target in sorted(shards))
+        targets = structures.read_schemas(connection, wanted_targets)
+    return tuple(
+        replace(_check(work, target, targets, shards[target]), unseen=tuple(unseen[target]))
+        for target in wanted_targets
+    )
+
+
+def _is_unseen(state: ShardState, found: Found, instance: Instance) -> bool:
+    is_one = not (state.has_left or state.is_dropped) and instance.routing.target_of(state.shard.table) == state.target
+    return is_one and state.shard.table not in found.targets
 
 
 def _check(work: Work, target: TableId, schemas: dict[TableId, TableSchema], shards: Sequence[_Found]) -> TableCheck:
@@ -206,7 +223,7 @@ def _judged(check: TableCheck, waiting: Waiting, results: Iterator[ChunkResult],
     return Verdict(
         check.target.table, comparison.key, tuple(form.column for form in comparison.forms), comparison.left_out,
         len(check.shards), chunks, target.rows, shards.rows, tuple(differences), differing, waiting,
-        time.monotonic() - began,
+        time.monotonic() - began, check.unseen,
     )  # fmt: skip
 
 
