@@ -72,5 +72,5 @@ class AwaitedRowMissing(TargetError):
     )
     hint = (
         "change the row in its shard with binlog_row_image=FULL, any column of it, or remove it there: windows go on"
-        " while this is said, and one of the next brings it"
+        " all the same, and one of the next brings it"
     )

@@ -4,7 +4,7 @@ The load leaves rows that another row of their shard is in the way of (units/lea
 values and that the target has not (adapters.target.patches). The binlog up to P1 has a change of each, because nothing
 but the dump's different moments can have led to either. If it has none after all (a key that only the target takes for
 equal, a session that logs changed columns only, a change that was not logged), the target lacks a row, and that is said
-after every window until a change has brought it. The windows themselves go on: only they can bring it.
+whenever windows have come to the end of what was pulled, until a change has brought it: only windows can bring it.
 """
 
 from unshard.core.model import Location

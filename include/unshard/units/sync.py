@@ -116,7 +116,7 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
         say(1, "plan", plan)
         with work.meta.presence.at(window_of(source)):
             report = _run(work, plan, standing, began, say)
-    if plan.safe or Beside.AWAITED in standing.beside:
+    if not report.more and (plan.safe or Beside.AWAITED in standing.beside):
         refuse_missing(work, standing, report.ends)
     return report
 
