@@ -12,6 +12,7 @@ import pytest
 from spark_jobs import validate_table
 
 from tests.oracle import assert_union
+from tests.s3server import BUCKET, S3
 from unshard.cli import main
 from unshard.config import load_task
 from unshard.units.validate import Settings, validate
@@ -36,7 +37,7 @@ routes:
 block-allow-list:
   all: {{do-dbs: ["{schema}_*"]}}
 unshard:
-  storage-path: {folder}/storage
+  storage-path: {storage}
   spark-connection: {spark}
   bulk-connection: {spark}
 """
@@ -65,8 +66,9 @@ class World:
                     f"INSERT INTO {schema}_1.events_{shard} VALUES ('a'), ('a'), (NULL)",
                 )
 
-    def write_task(self, spark: SparkConnect) -> None:
-        text = TASK.format(schema=self.schema, target=self.target.port, folder=self.folder, spark=spark.url)
+    def write_task(self, spark: SparkConnect, storage: str = "") -> None:
+        storage = storage or f"{self.folder}/storage"
+        text = TASK.format(schema=self.schema, target=self.target.port, storage=storage, spark=spark.url)
         self.path.write_text(text)
 
     def point(self, source: str, port: int) -> None:
@@ -115,6 +117,25 @@ def command(world: World, capsys):
         return code, json.loads(said.out)
 
     return run
+
+
+def test_a_task_in_an_object_store(world: World, spark: SparkConnect, s3: S3, command, monkeypatch) -> None:
+    """Dump, load, windows, rows that wait behind a DDL and their release, with all files in a bucket."""
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", s3.connection)
+    world.write_task(spark, f"s3://{BUCKET}/some/where\n  storage-conn-id: store")
+    assert command("run", "--until", "full")[0] == 0
+    world.write("s1", ADD.format("orders_1"), "UPDATE orders_1 SET channel = 'app'", "DELETE FROM events_1 LIMIT 1")
+    code, found = command("run")
+    assert code == 3, found
+    assert [key for key in s3.objects if "/held/" in key and key.endswith(".parquet")]
+    for number, (source, shard) in enumerate((("s1", 2), ("s2", 1), ("s2", 2))):
+        row = f"INSERT INTO orders_{shard} VALUES ({number}, 'v', 1, 'shop')"
+        world.write(source, ADD.format(f"orders_{shard}"), row)
+    code, found = command("run")
+    assert code == 0, found
+    world.assert_union()
+    assert not [key for key in s3.objects if key.endswith(".parquet")]
+    assert not list(world.folder.glob("**/relay"))
 
 
 def test_full_load_then_windows_then_nothing(world: World, command, capsys) -> None:

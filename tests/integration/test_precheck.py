@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import s3server
 from unshard.adapters import mysql
 from unshard.config import load_task
 from unshard.core.model import Column, Shard, TableId, TableSchema
@@ -340,6 +341,16 @@ def test_a_start_whose_binlog_is_gone(world: World) -> None:
 def test_a_disk_that_is_too_small(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
     assert found(world) == [("free_space", "warning", "US-2331")]
+
+
+def test_a_bucket_that_refuses(world: World, s3: s3server.S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", s3.connection)
+    world.extra = f"unshard: {{storage-path: 's3://{s3server.BUCKET}/x', storage-conn-id: store}}"
+    assert found(world) == [] and s3.requests["PUT"]
+    assert [data for data in s3.objects.values() if data] == [], "nothing of it stays"
+    for operation in ("PUT", "LIST", "HEAD", "DELETE_MANY"):
+        s3.trouble = lambda asked, key, operation=operation: 403 if asked == operation else None
+        assert found(world) == [("object_store", "error", "US-7101")], operation
 
 
 def test_a_short_retention_and_a_server_id_that_is_there_twice(world: World, server_folder: Path) -> None:
