@@ -13,6 +13,7 @@ from unshard.adapters.meta.database import MetaDatabase, _engine
 from unshard.adapters.meta.migrations import MIGRATIONS
 from unshard.core.beside import Beside
 from unshard.core.ddllock import Outcome, Settlement
+from unshard.core.fullload import NOTHING_YET
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.newcomers import Admission
 from unshard.core.orders import Given
@@ -210,6 +211,10 @@ def test_chunks_keep_their_progress(synced: Meta) -> None:
     done, _ = synced.chunks.plan("s1", chunks)
     assert (done.id, done.state) == (first.id, ChunkState.DUMPED)
     assert (done.path, done.rows, done.bytes) == ("x/1.parquet", 7, 70)
+    dump, load = synced.chunks.progress("s1")
+    assert (dump.chunks, dump.done, dump.rows, dump.bytes, dump.percent) == (2, 1, 7, 70, 50)
+    assert (load.chunks, load.done, load.rows, load.percent) == (2, 0, 0, 0)
+    assert synced.chunks.progress("s2") == (NOTHING_YET, NOTHING_YET)
     synced.chunks.clear("s1")
     assert synced.chunks.of("s1") == ()
 

@@ -30,11 +30,24 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One chunk as the dump or the load sees it."""
+    """A chunk that is done, as the dump or the load sees it."""
 
     weight: int
     """Its share of the work, at least 1, as it was estimated when it was planned."""
-    finished: Finished | None = None
+    finished: Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """All chunks, added up."""
+
+    chunks: int = 0
+    weight: int = 0
+    done: int = 0
+    reached: int = 0
+    """Weight of those that are done."""
+    rows: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +77,17 @@ class Progress:
 NOTHING_YET = Progress()
 
 
-def progress_of(parts: Sequence[Part]) -> Progress:
-    """Return how far these chunks are; the percentage is rounded down, so 100 means that all are done."""
-    done = [part for part in parts if part.finished]
-    finished = [part.finished for part in done if part.finished]
-    total, reached = sum(part.weight for part in parts), sum(part.weight for part in done)
-    recent = sorted(done, key=_ended)[-RECENT:]
+def progress_of(tally: Tally, recent: Sequence[Part]) -> Progress:
+    """Return how far the chunks are, given the RECENT last ones.
+
+    The percentage is rounded down, so 100 means that all are done.
+    """
+    total, reached = tally.weight, tally.reached
     rows, brought, weight = _speeds(recent)
     return Progress(
-        len(parts), len(done), sum(each.rows for each in finished), sum(each.bytes for each in finished),
-        math.floor(1000 * reached / total) / 10 if total else 0,
+        tally.chunks, tally.done, tally.rows, tally.bytes, math.floor(1000 * reached / total) / 10 if total else 0,
         None if rows is None else round(rows), None if brought is None else round(brought),
-        0 if parts and reached == total else math.ceil((total - reached) / weight) if weight else None,
+        0 if total and reached == total else math.ceil((total - reached) / weight) if weight else None,
     )  # fmt: skip
 
 
@@ -87,13 +99,9 @@ def weights(bytes: int, chunks: int) -> list[int]:
     return [full] * (chunks - 1) + [full // 2]
 
 
-def _ended(part: Part) -> float:
-    return part.finished.ended if part.finished else 0
-
-
 def _speeds(parts: Sequence[Part]) -> tuple[float | None, float | None, float | None]:
     """Return rows, bytes and weight per second of work."""
-    timed = [(part.weight, part.finished) for part in parts if part.finished and part.finished.seconds > 0]
+    timed = [(part.weight, part.finished) for part in parts if part.finished.seconds > 0]
     busy = _covered((each.ended - each.seconds, each.ended) for _, each in timed)
     if not busy:
         return None, None, None

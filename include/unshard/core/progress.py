@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import Any
 
 from unshard.core.beside import EVERYTHING, NOTHING, Beside
-from unshard.core.fullload import Finished, Part
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.pace import Pace
 from unshard.core.window import Plan
@@ -73,24 +72,6 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """When a piece of work ended and how long it took."""
-
-    ended: datetime
-    millis: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkPace:
-    """How heavy a chunk is and when it was worked at; None while it was not."""
-
-    weight: int = 1
-    """Its share of the table's bytes when it was planned; never changes."""
-    dumped: Timing | None = None
-    loaded: Timing | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of one shard that is dumped to one file and loaded in one transaction."""
 
@@ -111,24 +92,8 @@ class Chunk:
     bytes: int = 0
     """Of the values of its rows, as the source sent them."""
     loaded_rows: int = 0
-    pace: ChunkPace = ChunkPace()
-
-    @property
-    def as_dumped(self) -> Part:
-        """What the chunk is to the progress of the dump."""
-        return Part(self.pace.weight, self._finished(self.rows, self.pace.dumped, self.state is not ChunkState.PLANNED))
-
-    @property
-    def as_loaded(self) -> Part:
-        """What the chunk is to the progress of the load."""
-        done = self.state is ChunkState.LOADED
-        return Part(self.pace.weight, self._finished(self.loaded_rows, self.pace.loaded, done))
-
-    def _finished(self, rows: int, timing: Timing | None, done: bool) -> Finished | None:
-        if not done:
-            return None
-        return Finished(rows, self.bytes, timing.ended.timestamp(), timing.millis / 1000) if timing else (
-            Finished(rows, self.bytes))  # fmt: skip
+    weight: int = 1
+    """Its share of the table's bytes when it was planned; never changes."""
 
 
 @dataclass(frozen=True, slots=True)

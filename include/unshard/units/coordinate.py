@@ -159,7 +159,8 @@ def observe(meta: Store) -> tuple[LockView, ...]:
 def views(meta: Store, resolved: bool = False) -> tuple[LockView, ...]:
     """Return the open locks, with the newest resolved ones before them if asked; changes nothing."""
     locks = meta.locks.all() if resolved else meta.locks.open()
-    scene = read_scene(meta) if locks else Scene((), {}, ())
+    # Shards say nothing about a lock that is resolved, and there may be thousands.
+    scene = read_scene(meta) if any(lock.resolved_at is None for lock in locks) else Scene((), {}, ())
     return tuple(_view(lock, scene) for lock in locks)
 
 

@@ -35,7 +35,7 @@ from unshard.config import Consistency, OnDuplicate
 from unshard.core.chunks import Key, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
 from unshard.core.fullload import weights
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
-from unshard.core.progress import Chunk, ChunkPace, ChunkState, Phase
+from unshard.core.progress import Chunk, ChunkState, Phase
 from unshard.core.window import ShardState
 from unshard.errors.source import NoSnapshot, StructureChanged
 from unshard.units.dumping import DumpJob, Piece, dump_piece, plan_bounds, start_of
@@ -197,7 +197,7 @@ def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chu
     spans = ranges(bounds)
     for number, (span, weight) in enumerate(zip(spans, weights(size, len(spans)), strict=True), 1):
         yield Chunk(0, state.shard, state.target, number, pack_key(span.lower), pack_key(span.upper),
-                    pace=ChunkPace(weight))  # fmt: skip
+                    weight=weight)  # fmt: skip
 
 
 def _piece(chunk: Chunk, shards: Sequence[ShardState], schemas: dict[str, TableSchema], work: Work) -> Piece:

@@ -5,7 +5,7 @@ without Spark. A source that does not answer is shown with its error, the others
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,11 +15,11 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.meta.aside import PassedStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
 from unshard.core.collision import CollisionState
-from unshard.core.fullload import NOTHING_YET, Progress, progress_of
+from unshard.core.fullload import NOTHING_YET, Progress
 from unshard.core.halt import Halt
 from unshard.core.model import Location
 from unshard.core.online import Ghost, Role
-from unshard.core.progress import Chunk, Phase
+from unshard.core.progress import Phase
 from unshard.core.stops import Stop
 from unshard.errors import UnshardError
 from unshard.errors.source import ServerError
@@ -137,7 +137,7 @@ def remarks(meta: Meta | None, sources: Iterable[str]) -> Remarks:
 
 def full_progress(meta: Meta, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:
     """Return the progress of dump and load per source: what `run` shows while it works."""
-    return {source: _progress(meta.chunks.of(source)) for source in sources}
+    return {source: meta.chunks.progress(source) for source in sources}
 
 
 def lag_bytes(logs: Mapping[str, int], position: Location, end: Location) -> int:
@@ -162,7 +162,7 @@ def known(meta: Meta | None, source: str) -> SourceStatus:
     checkpoint = meta.checkpoints.get(source)
     totals = meta.windows.totals(source)
     held = meta.structures.totals(source)
-    dump, load = _progress(meta.chunks.of(source))
+    dump, load = meta.chunks.progress(source)
     return SourceStatus(
         source, state.phase,
         position=checkpoint.location if checkpoint else state.snapshot,
@@ -171,10 +171,6 @@ def known(meta: Meta | None, source: str) -> SourceStatus:
         shards=held.shards, shards_held=held.waiting,
         dump=dump, load=load, collisions=meta.collisions.counts(source),
     )  # fmt: skip
-
-
-def _progress(chunks: Sequence[Chunk]) -> tuple[Progress, Progress]:
-    return progress_of([chunk.as_dumped for chunk in chunks]), progress_of([chunk.as_loaded for chunk in chunks])
 
 
 def _last_time(meta: Meta | None, source: str) -> int | None:

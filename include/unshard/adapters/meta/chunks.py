@@ -5,17 +5,21 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Connection, case, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, case, delete, func, insert, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.rows import AnyRow, matches, shard_columns, shard_of, target_columns, target_of
 from unshard.adapters.meta.sources import lock_source
+from unshard.core.fullload import RECENT, Finished, Part, Progress, Tally, progress_of
 from unshard.core.model import Shard, TableId
-from unshard.core.progress import Chunk, ChunkPace, ChunkState, Timing
+from unshard.core.progress import Chunk, ChunkState
 from unshard.errors.target import ChunkGone
 
 L, P = tables.load_chunk, tables.chunk_pace
+WEIGHT = func.coalesce(func.nullif(P.c.weight, 0), 1)
+DUMP = L.c.state != ChunkState.PLANNED.value, L.c.row_count, P.c.dumped_at, P.c.dump_millis
+LOAD = L.c.state == ChunkState.LOADED.value, L.c.loaded_rows, P.c.loaded_at, P.c.load_millis
 
 
 class Chunks:
@@ -34,7 +38,7 @@ class Chunks:
             if new:
                 connection.execute(insert(L), [self._row(chunk, now) for chunk in new.values()])
             stored = tuple(map(_chunk, connection.execute(self._of(source))))
-            self._weigh(connection, [(each.id, new[each.shard, each.number].pace.weight) for each in stored
+            self._weigh(connection, [(each.id, new[each.shard, each.number].weight) for each in stored
                                      if (each.shard, each.number) in new])  # fmt: skip
             return tuple(map(_chunk, connection.execute(self._of(source)))) if new else stored
 
@@ -56,6 +60,12 @@ class Chunks:
         with self._database.transaction() as connection:
             return tuple(map(_chunk, connection.execute(self._of(source))))
 
+    def progress(self, source: str) -> tuple[Progress, Progress]:
+        """Return how far dump and load of a source are; the server adds up, whatever number of chunks there is."""
+        mine = and_(L.c.task == self._database.task, L.c.source == source)
+        with self._database.snapshot() as connection:
+            return _progress(connection, mine, *DUMP), _progress(connection, mine, *LOAD)
+
     def totals(self) -> dict[TableId, tuple[int, int]]:
         """Return per target of the task how many rows are dumped, and how many chunks are not loaded."""
         waiting = func.sum(case((L.c.state == ChunkState.LOADED.value, 0), else_=1))
@@ -73,7 +83,7 @@ class Chunks:
         with self._database.transaction() as connection:
             lock_source(connection, self._database.task, shard.source)
             mine = L.c.task == self._database.task, matches(L, shard_columns(shard))
-            old = tuple(map(_chunk, connection.execute(_joined().where(*mine).with_for_update())))
+            old = tuple(map(_chunk, connection.execute(_joined(L, P.c.weight).where(*mine).with_for_update())))
             if any(chunk.state is ChunkState.LOADED for chunk in old):
                 raise ChunkGone(str(shard), old[0].number)
             connection.execute(self._paces_of(*mine))
@@ -82,7 +92,7 @@ class Chunks:
             connection.execute(delete(tables.awaited_row).where(matches(tables.awaited_row, ours)))
             now = connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
             done = connection.execute(insert(L).values(self._row(Chunk(0, shard, target, 1, None, None), now)))
-            self._weigh(connection, [(int(done.lastrowid), sum(chunk.pace.weight for chunk in old))])
+            self._weigh(connection, [(int(done.lastrowid), sum(chunk.weight for chunk in old))])
             return old
 
     def clear(self, source: str) -> None:
@@ -94,7 +104,7 @@ class Chunks:
 
     def _of(self, source: str) -> Any:
         where = L.c.task == self._database.task, L.c.source == source
-        return _joined().where(*where).order_by(L.c.shard_schema, L.c.shard_table, L.c.number)
+        return _joined(L, P.c.weight).where(*where).order_by(L.c.shard_schema, L.c.shard_table, L.c.number)
 
     def _weigh(self, connection: Connection, weights: Sequence[tuple[int, int]]) -> None:
         if weights:
@@ -113,10 +123,21 @@ class Chunks:
         }  # fmt: skip
 
 
-def _joined() -> Any:
+def _joined(*columns: Any) -> Any:
     """Return the query for chunks; those that an older version planned have no pace."""
-    paces = P.c.weight, P.c.dumped_at, P.c.dump_millis, P.c.loaded_at, P.c.load_millis
-    return select(L, *paces).outerjoin(P, (P.c.task == L.c.task) & (P.c.id == L.c.id))
+    return select(*columns).select_from(L).outerjoin(P, (P.c.task == L.c.task) & (P.c.id == L.c.id))
+
+
+def _progress(connection: Connection, mine: Any, done: Any, rows: Any, ended: Any, millis: Any) -> Progress:
+    def added(value: Any) -> Any:
+        return func.coalesce(func.sum(case((done, value), else_=0)), 0)
+
+    sums = func.count(), func.coalesce(func.sum(WEIGHT), 0), added(1), added(WEIGHT), added(rows), added(L.c.bytes)
+    tally = Tally(*map(int, connection.execute(_joined(*sums).where(mine)).one()))
+    newest = _joined(WEIGHT, rows, L.c.bytes, ended, millis).where(mine, done).order_by(ended.desc()).limit(RECENT)
+    recent = [Part(int(weight), Finished(number, size, at.timestamp() if at else 0, (took or 0) / 1000))
+              for weight, number, size, at, took in connection.execute(newest)]  # fmt: skip
+    return progress_of(tally, recent)
 
 
 def _bound(value: Any) -> str | None:
@@ -126,12 +147,4 @@ def _bound(value: Any) -> str | None:
 def _chunk(row: AnyRow) -> Chunk:
     lower, upper = (None if text is None else json.loads(text) for text in (row.lower_bound, row.upper_bound))
     return Chunk(row.id, shard_of(row), target_of(row), row.number, lower, upper, ChunkState(row.state), row.path,
-                 row.row_count, row.bytes, row.loaded_rows, _pace(row))  # fmt: skip
-
-
-def _pace(row: AnyRow) -> ChunkPace:
-    return ChunkPace(row.weight or 1, _timing(row.dumped_at, row.dump_millis), _timing(row.loaded_at, row.load_millis))
-
-
-def _timing(ended: datetime | None, millis: int | None) -> Timing | None:
-    return None if ended is None else Timing(ended, millis or 0)
+                 row.row_count, row.bytes, row.loaded_rows, row.weight or 1)  # fmt: skip
