@@ -1,7 +1,8 @@
 """Whatever is about one target stops that target alone, of that source, and it goes on when it is mended."""
 
+import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 import yaml
 
 from tests.livetask import LiveTask, living
+from unshard.adapters.meta.stops import Stops
+from unshard.adapters.meta.windows import Windows
 from unshard.adapters.target import steps
 from unshard.cli import main
 from unshard.core.collision import CollisionState
 from unshard.errors.target import Collision
-from unshard.units import coordinate, windowspark
+from unshard.units import coordinate, stopping, sync, windowspark
 from unshard.units.run import run
 from unshard_demo.servers import MariaDb
 
@@ -228,3 +231,77 @@ def change(task: LiveTask, **more: Any) -> None:
     """Change the task file."""
     task.path.write_text(yaml.safe_dump({**yaml.safe_load(task.path.read_text()), **more}))
     task.restart()
+
+
+BREAKS = (("ALTER TABLE a ENGINE = Aria", "ALTER TABLE a ENGINE = InnoDB"),
+          ("CREATE TRIGGER never BEFORE INSERT ON a FOR EACH ROW SIGNAL SQLSTATE '45000'", "DROP TRIGGER never"),
+          ("RENAME TABLE a TO away", "RENAME TABLE away TO a"))  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_stops_and_goes_on_and_dies_in_any_order_nothing_is_lost_or_doubled(
+    pair: LiveTask, monkeypatch, seed: int
+) -> None:
+    """Sources with keys in common, a target that breaks and is mended, deaths around any step; then all is mended."""
+    dice = random.Random(seed)
+    shards = [("s1", "a_1"), ("s1", "a_2"), ("s2", "a_3"), ("s1", "b_1")]
+    for module, name in ((stopping, "stopped_by"), (Stops, "stop"), (Windows, "commit"), (sync, "_move")):
+        monkeypatch.setattr(module, name, mortal(dice, getattr(module, name)))
+    broken = ""
+    for number in range(60):
+        source, shard = dice.choice(shards)
+        key = dice.randrange(6) if dice.random() < 0.3 else 10 * shards.index((source, shard)) + dice.randrange(10)
+        statement = dice.choice(("REPLACE INTO {} VALUES ({}, {})", "DELETE FROM {} WHERE id = {}"))
+        pair.sources[source].run(f"USE {pair.name}", statement.format(shard, key, number))
+        if dice.random() < 0.4:
+            living_on(pair, lambda: advance(pair, dice.choice(("s1", "s2"))))
+        if dice.random() < 0.1:
+            stopping.retry(pair.work(), pair.work().meta.stops.all())
+        if dice.random() < 0.1:
+            statement, mending = (broken, "") if broken else dice.choice(BREAKS)
+            pair.target.run(f"USE {pair.name}_to", statement)
+            broken = mending
+    if broken:
+        pair.target.run(f"USE {pair.name}_to", broken)
+    living_on(pair, pair.run)
+    pair.assert_union("b")
+    for source, shard in shards[:3]:
+        pair.sources[source].run(f"DELETE FROM {pair.name}.{shard} WHERE id < 6")
+    for _ in range(3):  # what one source gives up may be what the other waits for
+        living_on(pair, pair.retry)
+    assert pair.stopped() == {}
+    # A death behind a commit leaves files that nothing names, until rows are held again.
+    assert not [state for state in pair.work().meta.structures.shards() if state.held]
+    pair.assert_union("a")
+    pair.assert_union("b")
+
+
+def advance(task: LiveTask, source: str) -> None:
+    task.pull(source)
+    task.window(source)
+
+
+def living_on(task: LiveTask, step: Callable[[], None]) -> None:
+    while True:
+        try:
+            return step()
+        except Died:
+            task.restart()
+
+
+class Died(BaseException):
+    """The process ended here."""
+
+
+def mortal(dice: random.Random, step: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the process die before or behind a step, now and then."""
+
+    def taken(*given: Any) -> Any:
+        if dice.random() < 0.07:
+            raise Died
+        found = step(*given)
+        if dice.random() < 0.07:
+            raise Died
+        return found
+
+    return taken

@@ -17,8 +17,9 @@ from tests.scenario.memory import MemoryMeta
 from unshard.core.ddl import agreement
 from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
+from unshard.core.online import named_by
 from unshard.core.orders import Order
-from unshard.core.planning import PlanRules, named_by, plan_window, within_window
+from unshard.core.planning import PlanRules, plan_window, within_window
 from unshard.core.renaming import net_renames
 from unshard.core.segment import ByteRange, Segment, Statement
 from unshard.core.settling import Record

@@ -7,6 +7,7 @@ import pytest
 
 from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, PassedOver, Renamed, Undecided
 from unshard.core.model import Location, Shard, TableId
+from unshard.core.pace import WindowLimits
 from unshard.core.planning import PlanRules, plan_window
 from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
 from unshard.core.stops import held_behind, withheld
@@ -375,6 +376,34 @@ def test_rows_for_a_stopped_target_are_held_and_none_released() -> None:
     made = plan([rows(0, T1, T2), ddl(1, "alter t_2 C"), rows(2, T2)], shards, stopped=frozenset({TARGET}))
     assert made.releases == () and made.targets == frozenset()
     assert holds(made) == [("seg-0", "t_1", "A", 0), ("seg-0", "t_2", "B", 3), ("seg-2", "t_2", "C", 4)]
+
+
+SECOND, T9 = TableId("shop", "u"), TableId("shop_1", "t_9")
+
+
+@pytest.mark.parametrize(
+    ("together", "released"),
+    [
+        (WindowLimits(1000, 9, 0), {T1: 3, T9: 2}),
+        (WindowLimits(40, 9, 0), {T1: 3}),
+        (WindowLimits(1000, 4, 0), {T1: 3}),
+        (WindowLimits(1000, 2, 0), {T1: 2}),
+        (WindowLimits(15, 9, 0), {T1: 1}),
+        (WindowLimits(0, 0, 0), {T1: 1}),
+    ],
+    ids=str,
+)
+def test_what_a_retried_target_has_missed_is_released_as_a_whole_where_a_window_may_hold_it(together, released) -> None:
+    """Else a correction behind the row that stopped it would not be netted; the others' share is what it was."""
+    shards = [
+        state(T1, last_seq=1, held=tuple(held(T1, 1, window) for window in (1, 2, 3))),
+        replace(state(T9, last_seq=1, held=tuple(held(T9, 1, window) for window in (4, 5))), target=SECOND),
+    ]
+    made = plan([], shards, size=1, retried=(TARGET, SECOND), together=together)
+    assert {release.shard.table: len(release.files) for release in made.releases} == released
+    third = replace(state(T2, last_seq=1, held=(held(T2, 1, 6), held(T2, 1, 7))), target=TableId("shop", "v"))
+    more = plan([], [*shards, third], size=1, retried=(TARGET, SECOND), together=together)
+    assert {release.shard.table: len(release.files) for release in more.releases} == {**released, T2: 1}
 
 
 def test_what_a_plan_wants_applied_is_held_before_the_ddl_that_it_queues() -> None:

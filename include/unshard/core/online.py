@@ -18,7 +18,7 @@ A name alone decides nothing, because a table of its own may be called so:
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,7 +26,7 @@ from typing import Protocol
 
 from unshard.core.effects import Effect, Undecided
 from unshard.core.model import TableId, shape_of
-from unshard.core.segment import Statement
+from unshard.core.segment import Segment, Statement
 
 SHADOW_RULES = (r"^_(.+)_(?:new|gho)$", r"^_{2,10}([^_].*)_new$")
 """DM's, and the names that pt-osc takes if the first one is taken."""
@@ -157,6 +157,17 @@ def is_copy(structure: str, of: str) -> bool:
 def unsure(ghosts: Iterable[Ghost]) -> frozenset[TableId]:
     """Return the tables of which rows would show that they are none of a tool."""
     return frozenset(ghost.table for ghost in ghosts if not ghost.seen)
+
+
+def named_by(segments: Sequence[Segment], ghosts: Ghosts = ()) -> frozenset[TableId] | None:
+    """Return the tables whose shards a plan is made of; None: any, because a statement may concern each of them.
+
+    So may rows of a table that turns out to be no tool's: it joins a group.
+    """
+    tables = frozenset[TableId]().union(*(segment.tables for segment in segments))
+    if any(segment.statement for segment in segments) or tables & unsure(ghosts):
+        return None
+    return tables
 
 
 def is_of_gh_ost(table: TableId) -> bool:

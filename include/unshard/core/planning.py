@@ -60,7 +60,8 @@ from unshard.core.effects import (
 )
 from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.newcomers import likeness
-from unshard.core.online import Ghost, Ghosts, Online, Step, Swapped, unsure
+from unshard.core.online import Ghost, Ghosts, Online, Step, Swapped
+from unshard.core.pace import WindowLimits
 from unshard.core.relaychain import require_chain
 from unshard.core.renaming import name_aside
 from unshard.core.segment import ByteRange, Segment, Statement
@@ -81,6 +82,8 @@ from unshard.core.window import (
 )
 from unshard.errors import UnshardError
 from unshard.errors.shardddl import RecreatedShard, StrangeNewShard, UnknownShard
+
+FILE_BY_FILE = WindowLimits(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,10 @@ class PlanRules:
     """The GTIDs up to the checkpoint."""
     stopped: frozenset[TableId] = frozenset()
     """Targets that cannot take a row of the source (core.stops): all rows for them are held."""
+    retried: tuple[TableId, ...] = ()
+    """Targets that go on after a stop."""
+    together: WindowLimits = FILE_BY_FILE
+    """How much of what those have missed is released together, to be netted with what has mended it."""
     ghosts: Ghosts = ()
     """The tables of tools that change shards online, at the checkpoint."""
     online: Online | None = None
@@ -139,7 +146,8 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
     """
     require_chain(source, checkpoint, segments)
     own = [state for state in shards if state.shard.source == source]
-    due = releases([state for state in own if state.target not in rules.stopped], rules.window_bytes)
+    due = releases([s for s in own if s.target not in rules.stopped], rules.window_bytes,
+                   rules.retried, rules.together)  # fmt: skip
     released = frozenset(file for release in due for file in release.files)
     peers = tuple(state for state in shards if state.shard.source != source and not state.is_dropped)
     start = _Walk({state.shard.table: _without(state, released) for state in own}, peers, sequences=rules.sequences,
@@ -170,17 +178,6 @@ def within_window(segments: Iterable[Segment], rules: PlanRules) -> tuple[Segmen
         taken.append(segment)
         size += weight
     return tuple(taken)
-
-
-def named_by(segments: Sequence[Segment], ghosts: Ghosts = ()) -> frozenset[TableId] | None:
-    """Return the tables whose shards a plan is made of; None: any, because a statement may concern each of them.
-
-    So may rows of a table that turns out to be no tool's: it joins a group.
-    """
-    tables = frozenset[TableId]().union(*(segment.tables for segment in segments))
-    if any(segment.statement for segment in segments) or tables & unsure(ghosts):
-        return None
-    return tables
 
 
 def _without(state: ShardState, released: frozenset[HeldFile]) -> ShardState:

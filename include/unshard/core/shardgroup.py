@@ -17,11 +17,13 @@ that could be applied before it. The cases of one shard:
 | head differs | any                        | in conflict                                    |
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from unshard.core.model import Shard, TableId, shape_of
+from unshard.core.pace import WindowLimits
 from unshard.core.window import HeldFile, QueueEntry, Release, ShardState
 
 
@@ -83,18 +85,36 @@ def place(structures: Sequence[str], wanted: str) -> int | None:
     return found[-1] if found else None
 
 
-def releases(shards: Sequence[ShardState], size: int) -> tuple[Release, ...]:
-    """Take the oldest files of all shards up to the size, at least one; each shard's stay in order."""
-    files = sorted((f for state in shards for f in _decodable(state)), key=lambda f: (f.window, f.shard, f.seq, f.part))
-    taken: dict[Shard, list[HeldFile]] = {}
-    room = size
-    for file in files:
-        if taken and file.bytes > room:
-            break
-        taken.setdefault(file.shard, []).append(file)
-        room -= file.bytes
+def releases(shards: Sequence[ShardState], size: int, retried: Sequence[TableId],
+             together: WindowLimits) -> tuple[Release, ...]:  # fmt: skip
+    """Take the oldest files of all shards up to the size, at least one; each shard's stay in order.
+
+    Targets that go on after a stop have room of their own, and come as a whole where it suffices, one after another.
+    """
+    taken = _oldest(_files(state for state in shards if state.target not in retried), size, math.inf)
+    room, rows = together.bytes, together.rows
+    for target in retried:
+        files = _files(state for state in shards if state.target == target)
+        size, count = sum(file.bytes for file in files), sum(file.rows for file in files)
+        if room == together.bytes or (size <= room and count <= rows):
+            taken |= _oldest(files, room, rows)
+            room, rows = room - size, rows - count
     targets = {state.shard: state.target for state in shards}
     return tuple(Release(shard, tuple(taken[shard]), targets[shard]) for shard in sorted(taken))
+
+
+def _files(shards: Iterable[ShardState]) -> list[HeldFile]:
+    return sorted((f for state in shards for f in _decodable(state)), key=lambda f: (f.window, f.shard, f.seq, f.part))
+
+
+def _oldest(files: Iterable[HeldFile], size: int, rows: float) -> dict[Shard, list[HeldFile]]:
+    taken: dict[Shard, list[HeldFile]] = {}
+    for file in files:
+        size, rows = size - file.bytes, rows - file.rows
+        if taken and min(size, rows) < 0:
+            break
+        taken.setdefault(file.shard, []).append(file)
+    return taken
 
 
 def _decodable(state: ShardState) -> Iterator[HeldFile]:

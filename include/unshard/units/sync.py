@@ -25,8 +25,9 @@ from unshard.config import Instance
 from unshard.core.beside import EVERYTHING, Beside
 from unshard.core.model import Location, TableId
 from unshard.core.netting import Collisions
+from unshard.core.online import named_by
 from unshard.core.pace import Pace, next_bytes, remembered
-from unshard.core.planning import PlanRules, named_by, plan_window, within_window
+from unshard.core.planning import PlanRules, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase, Standing
 from unshard.core.rowerrors import RowErrors
 from unshard.core.stops import Stop, TargetRefused
@@ -168,6 +169,8 @@ def _plan(work: Work, standing: Standing) -> Plan:
         ordered=DdlEffects(work.shadow, work.meta.structures, instance.routing, filters=False),
         history=standing.gtid,
         stopped=still_stopped(work, source) if Beside.STOPS in beside else frozenset(),
+        retried=work.meta.stops.lifted(source) if Beside.STOPS in beside else (),
+        together=work.task.options.window,
         ghosts=work.meta.online.of(source) if Beside.GHOSTS in beside else (),
         online=online_ddl(work, instance),
     )

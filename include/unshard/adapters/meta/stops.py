@@ -42,6 +42,12 @@ class Stops:
         with self._database.transaction() as connection:
             return tuple(map(_stop, connection.execute(query)))
 
+    def lifted(self, source: str) -> tuple[TableId, ...]:
+        """Return the targets that may go on and have got no row of a source since they stopped."""
+        query = select(T).where(matches(T, {"task": self._task, "source": source, "is_open": 0}))
+        with self._database.transaction() as connection:
+            return tuple(map(target_of, connection.execute(query.order_by(*T.primary_key.columns))))
+
     def stop(self, begun: BegunWindow, refusals: Collection[Refusal],
              structures: Mapping[TableId, str]) -> tuple[Refusal, ...]:  # fmt: skip
         """Stop targets that have not got the window; FencedOut if another run has taken over.
