@@ -390,7 +390,7 @@ def test_task_shows_online_ddl_under_way(stage: Stage) -> None:
     assert "Online DDL" not in stage.get(AT).text
     real, shadow = TableId("shop_1", "orders_1"), TableId("shop_1", EVIL)
     ran = replace(STATEMENT, text=f"ALTER TABLE orders_1 COMMENT '{EVIL}'")
-    made = int((NOW - timedelta(minutes=7)).timestamp())
+    made = int((datetime.now(UTC) - timedelta(minutes=7)).timestamp())  # ages are taken from now on
     stage.books.remarks_ = {"online": (
         ("s1", Ghost(shadow, real, Role.SHADOW, "gh-ost", made, statements=(ran,))),
         ("s2", Ghost(shadow, real, Role.SHADOW, BY_TRIGGER, is_whole=False, is_away=True)),
