@@ -134,7 +134,7 @@ def test_after_an_upgrade_who_only_reads_says_what_to_do_and_leaves_the_tables(w
     older = (f"USE {world.schema}_meta", f"DELETE FROM migration WHERE number >= {missing}", "DROP TABLE row_error")
     world.target.run(*older)
     before = world.target.run(f"SHOW TABLES FROM {world.schema}_meta")
-    for name in ("check", "status", "collisions", "row-errors"):
+    for name in ("check", "status", "collisions", "row-errors", "locks", "validate"):
         code, found = command(name)
         assert (name, code, found["error"]["code"]) == (name, 1, "US-7011")
         assert f"version {missing - 1}" in found["error"]["message"] and "unshard migrate" in found["error"]["hint"]

@@ -24,7 +24,7 @@ def locks(options: Namespace, console: Console) -> Answer:
     """List the locks."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    with open_work(task) as work:
+    with open_work(task, only_reads=True) as work:
         views = coordinate.views(work.meta, resolved=options.all)
         orders = {view.id: work.meta.locks.actions(view.id) for view in views}
     is_open = [view for view in views if view.is_open]

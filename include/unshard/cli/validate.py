@@ -31,7 +31,7 @@ def validate(options: Namespace, console: Console) -> Answer:
     console.warn(task.warnings)
     settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
     began = time.monotonic()
-    with open_work(task) as work, Display(console) as display:
+    with open_work(task, only_reads=True) as work, Display(console) as display:
         verdicts = compare(work, [_table(name) for name in options.table], settings,
                            lambda chunked: display.tell(_progress(chunked)))  # fmt: skip
     seconds = time.monotonic() - began

@@ -21,6 +21,7 @@ from unshard.adapters.relay import BucketPlace, RelayStore
 from unshard.adapters.shadow import ShadowTables
 from unshard.config import Connections, Task, environment_connections, resolve, storage_access
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
+from unshard.errors.meta import MetaMissing
 from unshard.errors.target import NoTargetTable
 
 
@@ -67,15 +68,22 @@ class Work:
 
 
 @contextlib.contextmanager
-def open_work(task: Task, connections: Connections = environment_connections) -> Iterator[Work]:
-    """Resolve the task's secrets, migrate its meta store and close what was opened at the end."""
+def open_work(task: Task, connections: Connections = environment_connections, *,
+              only_reads: bool = False) -> Iterator[Work]:  # fmt: skip
+    """Resolve the task's secrets, migrate its meta store and close what was opened at the end.
+
+    Who only reads makes a meta store where there is none, and leaves one of an older version alone: MetaTooOld.
+    """
     target, access = resolve(task.target, connections), storage_access(task.options, connections)
     meta = Meta(target, task.meta_schema, task.name)
-    meta.migrate()
     present = PresentStructures(target)
     with contextlib.ExitStack() as stack:
         stack.callback(meta.close)
         stack.callback(present.close)
+        if only_reads:
+            with contextlib.suppress(MetaMissing):
+                meta.refuse_other_version()
+        meta.migrate()
         yield Work(
             task=task,
             target=target,
