@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from unshard.adapters.spark import ARENAS, REMEMBERED
 from unshard_demo import processes
 from unshard_demo.servers import free_port
 
@@ -69,6 +70,7 @@ def running_spark(folder: Path, master: str = "local[2]", memory: str = "1g") ->
 
 def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
     settings = {
+        **REMEMBERED,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": "127.0.0.1",
@@ -90,14 +92,14 @@ def _environment(folder: Path) -> dict[str, str]:
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     path = list(dict.fromkeys([str(INCLUDE), *inherited]))
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {
+    return dict([ARENAS]) | kept | {
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(path),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOG_DIR": str(folder),
         "SPARK_PID_DIR": str(folder),
-    }
+    }  # fmt: skip
 
 
 def scratch(folder: Path) -> Path:

@@ -24,6 +24,8 @@ WINDOWS = int(os.environ.get("UNSHARD_WINDOWS", "100"))
 LIMIT = 1.5 * 1024
 COLUMNS = "id BIGINT PRIMARY KEY, v INT NOT NULL, note VARCHAR(40), at DATETIME(3) NOT NULL"
 WINDOW_BYTES = 1 << 30
+HEAP = "512m"
+"""What docs/operations.md says of a server for windows alone."""
 EVERY_SECONDS = 0.1
 
 
@@ -113,7 +115,7 @@ def main() -> None:
         with (
             servers.running(folder / "servers" / "s1", server_id=1) as source,
             servers.running(folder / "servers" / "target") as target,
-            spark.running_spark(folder / "spark") as connect,
+            spark.running_spark(folder / "spark", memory=HEAP) as connect,
             living("memory", folder / "task", (source, target), ("t",), columns={"t": COLUMNS}, numbers=numbers,
                    window_bytes=WINDOW_BYTES) as task,
         ):  # fmt: skip

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from unshard.adapters.spark import ARENAS, REMEMBERED
 from unshard.config import load_task
 
 ROOT = Path(__file__).parents[2]
@@ -130,3 +131,11 @@ def test_connections_are_those_of_the_task_file() -> None:
     named |= {instance.source.endpoint.conn_id for instance in task.instances}
     given = {key.removeprefix("AIRFLOW_CONN_").lower() for key in re.findall(r"AIRFLOW_CONN_\w+", TEXT)}
     assert named == given
+
+
+def test_connect_server_forgets_jobs_as_ours_do_and_the_manual_says_so() -> None:
+    service = SERVICES["spark-connect"]
+    given = dict(text.split("=", 1) for text in service["command"] if "=" in text)
+    assert given.items() >= REMEMBERED.items() and service["environment"].items() >= {ARENAS}
+    manual = (ROOT / "docs" / "operations.md").read_text()
+    assert not [f"{name}={value}" for name, value in (*REMEMBERED.items(), ARENAS) if f"{name}={value}" not in manual]

@@ -51,6 +51,17 @@ DEFAULT_PORT = 15002
 RETRIES: Mapping[str, Any] = {"max_retries": 8, "initial_backoff": 50, "backoff_multiplier": 2.0, "max_backoff": 1000}
 """Milliseconds: five seconds in all, enough for a short break of the network."""
 RESULT = "failed boolean, result string"
+REMEMBERED: Mapping[str, str] = {
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.connect.ui.retainedStatements": "10",
+    "spark.connect.ui.retainedSessions": "5",
+}
+"""What Spark keeps of jobs that have ended, with its page or without: by default a thousand of each."""
+ARENAS = "MALLOC_ARENA_MAX", "2"
+"""Else the C library keeps freed memory apart for every thread of the JVM."""
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder} -Djava.io.tmpdir={folder}"
 QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -219,6 +230,7 @@ def _classic(master: str, name: str) -> Any:
     if active is None:
         folder = _folder()
         conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(_settings(master, folder))
+        os.environ.setdefault(*ARENAS)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         log = folder / "spark.log"
         try:
@@ -265,6 +277,7 @@ def _settings(master: str, folder: Path) -> list[tuple[str, str]]:
     quiet.write_text(QUIET)
     options = JVM_OPTIONS.format(folder=folder) + f" -Dlog4j2.configurationFile={quiet}"
     settings = {
+        **REMEMBERED,
         "spark.driver.extraJavaOptions": options,
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
