@@ -5,20 +5,22 @@ nothing runs before somebody triggers the full load, so there is no order in whi
 """
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, TriggerRule, chain, task_group
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule, chain, task_group
 
 from unshard.config import Task, TaskMode
 from unshard_airflow.alerts import notify
 from unshard_airflow.bulk import Dump, Load
 from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
-from unshard_airflow.operators import Apply, Handover, Precheck, Relay, Snapshot
+from unshard_airflow.operators import START_TIME, Apply, Handover, Precheck, Relay, Snapshot
 from unshard_airflow.outcome import tell_failure
 from unshard_airflow.replace import Replace
 from unshard_airflow.windows import Again, Report, SomethingFailed, StartLock
 
+NO_PARAMS: Mapping[str, Any] = {}
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=5)
@@ -28,6 +30,14 @@ WAIT_RETRIES = 10
 EVERY_MINUTE = "* * * * *"
 """As often as cron can say, so it is taken to mean: all the time."""
 SOURCE_LABEL = "{{ task.source }}"
+START_FIELD: dict[str, Any] = {
+    "type": ["null", "string"],
+    "title": "start time",
+    "description": "Begin at the first transaction that every source has written at or after that time, like "
+                   "2026-01-31T23:59:59 (in the task's time zone, or with an offset); empty: where the task file says. "
+                   "A source that has begun is not moved.",
+}  # fmt: skip
+"""The field of the form by which a task without a dump is triggered."""
 FULL = "unshard_full__"
 SYNC = "unshard_sync__"
 DDL = "unshard_ddl__"
@@ -60,7 +70,8 @@ def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
 def full_dag(task: Task) -> DAG:
     """Build `precheck >> snapshot >> dump >> load >> handover`, the middle once per source."""
     given = {"task_file": str(task.path)}
-    with _dag(FULL, task, FULL_DOC, schedule=None) as dag:
+    params = {START_TIME: Param(None, **START_FIELD)} if task.task_mode is TaskMode.INCREMENTAL else {}
+    with _dag(FULL, task, FULL_DOC, schedule=None, params=params) as dag:
 
         @task_group(group_id="per_source", prefix_group_id=False)
         def per_source(source: str) -> None:
@@ -129,7 +140,8 @@ def _schedule(task: Task) -> AssetOrTimeSchedule:
     return AssetOrTimeSchedule(timetable=cron, assets=[work_asset(task)])
 
 
-def _dag(prefix: str, task: Task, doc: str, schedule: Any, max_active_runs: int = 1) -> DAG:
+def _dag(prefix: str, task: Task, doc: str, schedule: Any, max_active_runs: int = 1,
+         params: Mapping[str, Any] = NO_PARAMS) -> DAG:  # fmt: skip
     defaults = {
         "retries": RETRIES,
         "retry_delay": RETRY_DELAY,
@@ -139,5 +151,5 @@ def _dag(prefix: str, task: Task, doc: str, schedule: Any, max_active_runs: int 
     return DAG(
         prefix + task.name, schedule=schedule, start_date=BEGINNING, catchup=False, max_active_runs=max_active_runs,
         is_paused_upon_creation=False, default_args=defaults, doc_md=doc.format(path=task.path),
-        tags=["unshard", task.name],
+        tags=["unshard", task.name], params=dict(params),
     )  # fmt: skip

@@ -32,7 +32,7 @@ dags = {
         "labels": {t.task_id: t.map_index_template for t in dag.tasks if getattr(t, "map_index_template", None)},
         "outlets": {t.task_id: [a.name for a in t.outlets] for t in dag.tasks if t.outlets},
         "runs": dag.max_active_runs, "catchup": dag.catchup, "paused": dag.is_paused_upon_creation,
-        "doc": dag.doc_md, "timetable": type(dag.timetable).__name__,
+        "doc": dag.doc_md, "params": dict(dag.params), "timetable": type(dag.timetable).__name__,
     }
     for name, dag in bag.dags.items()
 }
@@ -62,7 +62,7 @@ def task_files(folder: Path) -> Path:
     shutil.copytree(ROOT / "include" / "tasks", tasks)
     example = (tasks / "orders_merge.yaml").read_text()
     (tasks / "other.yaml").write_text(example.replace("orders_merge", "other"))
-    for mode in ("dump", "load"):
+    for mode in ("dump", "load", "incremental"):
         of_mode = example.replace("orders_merge", f"only_{mode}").replace("task-mode: all", f"task-mode: {mode}")
         (tasks / f"{mode}.yaml").write_text(of_mode)
     (tasks / "twin.yaml").write_text(example)
@@ -85,7 +85,8 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def test_three_dags_per_task(bag: dict[str, Any]) -> None:
     assert bag["errors"] == {}
-    expected = {f"unshard_{kind}__{task}" for kind in ("full", "sync", "ddl") for task in ("orders_merge", "other")}
+    expected = {f"unshard_{kind}__{task}" for kind in ("full", "sync", "ddl") 
+                for task in ("orders_merge", "other", "only_incremental")}  # fmt: skip
     expected |= {"unshard_full__only_dump", "unshard_full__only_load"}
     assert {name for name in bag["dags"] if "invalid" not in name} == expected
 
@@ -95,6 +96,12 @@ def test_task_that_only_dumps_or_loads_has_the_steps_of_that(bag: dict[str, Any]
     assert edges == {
         "dump": {"precheck": ["snapshot"], "snapshot": ["dump"], "dump": []},
         "load": {"precheck": ["load"], "load": ["handover"], "handover": []},
+    }
+
+
+def test_task_without_a_dump_is_asked_for_a_start_time(bag: dict[str, Any]) -> None:
+    assert {name: dag["params"] for name, dag in bag["dags"].items() if dag["params"]} == {
+        "unshard_full__only_incremental": {"start_time": None}
     }
 
 
