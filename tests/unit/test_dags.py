@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from unshard.config import environment_connections, load_task, storage_access
+from unshard.core.model import ObjectAccess
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {"pyspark", "pymysql", "pymysqlreplication", "pyarrow", "numpy", "pandas", "sqlglot", "requests"}
 PROBE = """
@@ -268,3 +271,24 @@ def test_type_of_connection_decides_how_bulk_work_runs(
     monkeypatch.setenv("AIRFLOW_CONN_BULK", '{"conn_type": "spark", "host": "spark://m", "port": 7077}')
     monkeypatch.setenv("AIRFLOW_CONN_LIVE", '{"conn_type": "spark_connect", "host": "h", "port": 15002}')
     assert is_submitted(connection) is submitted
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_submitted_job_gets_the_connection_of_the_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unshard_airflow.bulk import submit_environment
+
+    extra = {"region_name": "r", "endpoint_url": "http://h"}
+    connection = {"conn_type": "aws", "login": "key", "password": "secret", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources/s1.yaml").write_text("source-id: s1\nfrom: {host: h, user: u}\n")
+    path = tmp_path / "task.yaml"
+    path.write_text("name: t\ntask-mode: all\ntarget-database: {host: h, user: u}\n"
+                    "mysql-instances: [{source-id: s1}]\n"
+                    "unshard: {storage-path: s3://bucket, storage-conn-id: store}\n")  # fmt: skip
+    task = load_task(path)
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", submit_environment(task)["AIRFLOW_CONN_STORE"])
+    found = storage_access(task.options, environment_connections)
+    assert found == ObjectAccess("key", "secret", region="r", endpoint="http://h")

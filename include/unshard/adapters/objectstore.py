@@ -3,7 +3,9 @@
 An object exists as a whole from the moment its PUT, or the last request of its upload, has been answered. So nothing
 is written under another name and moved, which would be a copy. Arrow ends the upload of a stream that is given up in
 the middle, and half a file would get the name: everything is written to a scratch file first and sent when it is whole.
-Whoever dies while it is sent leaves parts without a name, which a rule of the bucket may remove.
+Whoever dies while it is sent leaves parts without a name, which a rule of the bucket may remove. After an error an
+object may be there all the same, its answer was lost or Arrow has tried once more: then it is whole, so whoever tries
+again must give another name or the same bytes.
 """
 
 import mmap
@@ -42,6 +44,7 @@ def object_store(access: ObjectAccess) -> fs.S3FileSystem:
         request_timeout=REQUEST_SECONDS,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
         allow_delayed_open=True,
+        background_writes=False,  # in the background all parts of a file are copied into memory at once
     )
 
 
