@@ -1,4 +1,4 @@
-"""The page `unshard` in Airflow's navigation: tasks, sources, locks, orders to them, history.
+"""The page `unshard` in Airflow's navigation: what the commands know of tasks, and orders to them.
 
 Plain HTML made on the server, no script at all, shown by Airflow in an iframe. Airflow itself does not protect
 what a plugin mounts, so every route here asks Airflow's auth manager:
