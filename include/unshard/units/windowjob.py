@@ -134,7 +134,7 @@ class WindowJob:
     @property
     def bytes(self) -> int:
         """How much there is to be read, compressed files by their size."""
-        return sum(part.file.bytes if isinstance(part, HeldPart) else part.end - part.start for part in self.parts)
+        return sum(map(bytes_of, self.parts))
 
     def refusals(self) -> tuple[TargetRefused, ...]:
         """Return which targets cannot take their rows, as far as that can be known before any row is read."""
@@ -146,6 +146,11 @@ class WindowJob:
         tried = self._tried.items()
         found += [TargetRefused(rows.target, error) for rows, error in tried if isinstance(error, UnshardError)]
         return tuple(found)
+
+
+def bytes_of(part: Part) -> int:
+    """Return how much of a part there is to be read, of a compressed file its size."""
+    return part.file.bytes if isinstance(part, HeldPart) else part.end - part.start
 
 
 def applied(parts: tuple[Part, ...]) -> Iterator[Rows]:

@@ -11,7 +11,8 @@ from typing import Any
 from unshard.adapters.spark import collect
 from unshard.units.parcels import PARCELS_SPARK
 from unshard.units.windowjob import WindowJob
-from unshard.units.windowtasks import RESULTS_SPARK, ApplyTargets, ReadAndApply, ReadParts, Result
+from unshard.units.windowslices import ReadAndApply
+from unshard.units.windowtasks import RESULTS_SPARK, ApplyTargets, ReadParts, Result
 
 SMALL_BYTES = 4 << 20
 """The job's own cost is all there is."""

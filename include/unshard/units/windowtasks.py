@@ -19,7 +19,7 @@ import contextlib
 import pickle
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
@@ -113,37 +113,44 @@ class ApplyTargets:
         found = pa.Table.from_batches(list(batches), PARCELS)
         messages = messages_in(found)
         results = [pickle.loads(body) for body in messages]  # noqa: S301  written by stage 1 of this job
-        if not any(isinstance(result, UnshardError) for result in results):
-            refused = {result.target for result in results if isinstance(result, TargetRefused)}
-            targets = (number for number in targets_in(found) if self.job.targets[number] not in refused)
-            results += [self._apply(target, of_target(found, target)) for target in targets]
-        bodies = [pickle.dumps(result) for result in results]
-        yield pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], schema=RESULTS)
-
-    def _apply(self, target: int, runs: pa.Table) -> Result:
-        try:
-            return TargetReport(self.job.targets[target], apply_target(self.job, target, runs))
-        except ABOUT_ONE_TARGET as error:
-            return TargetRefused(self.job.targets[target], error)
-        except Exception as error:
-            return coded(error)
+        runs = {target: of_target(found, target) for target in targets_in(found)}
+        yield packed([*results, *applied_to(self.job, runs, results)])
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAndApply:
-    """Both stages of a small window in one: its runs do not leave the Python worker."""
+def applied_to(job: WindowJob, runs: Mapping[int, pa.Table], results: Sequence[Result]) -> Iterator[Result]:
+    """Apply the runs of each target, unless reading them has gone wrong."""
+    if any(isinstance(result, UnshardError) for result in results):
+        return
+    refused = {result.target for result in results if isinstance(result, TargetRefused)}
+    for target, its in runs.items():
+        if job.targets[target] not in refused:
+            yield _applied(job, target, its)
 
-    job: WindowJob
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return ApplyTargets(self.job)(ReadParts(self.job, 1, 1)(batches))
+def _applied(job: WindowJob, target: int, runs: pa.Table) -> Result:
+    try:
+        return TargetReport(job.targets[target], apply_target(job, target, runs))
+    except ABOUT_ONE_TARGET as error:
+        return TargetRefused(job.targets[target], error)
+    except Exception as error:
+        return coded(error)
+
+
+def packed(results: Sequence[Result]) -> pa.RecordBatch:
+    """Return results as they leave the executor."""
+    bodies = [pickle.dumps(result) for result in results]
+    return pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], schema=RESULTS)
 
 
 def apply_target(job: WindowJob, target: int, runs: pa.Table) -> Applied:
     """Apply all runs of one target table."""
+    return apply_changes(job.server, fence_of(job, target), changes_of(job, target, runs))
+
+
+def fence_of(job: WindowJob, target: int) -> Fence:
+    """Return what the writer of a target presents."""
     table, plan = job.targets[target], job.plan
-    fence = Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch)
-    return apply_changes(job.server, fence, changes_of(job, target, runs))
+    return Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch)
 
 
 def coded(error: Exception) -> UnshardError:

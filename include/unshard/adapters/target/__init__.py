@@ -13,6 +13,7 @@ from unshard.adapters.target.leaving import write_or_leave
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import Destination, Loaded, Mode, load_lines, load_text
 from unshard.adapters.target.session import open_session
+from unshard.adapters.target.slices import Slice, apply_slices
 
 __all__ = [
     "Applied",
@@ -25,8 +26,10 @@ __all__ = [
     "Mode",
     "Patches",
     "Removal",
+    "Slice",
     "Writes",
     "apply_changes",
+    "apply_slices",
     "lines_of",
     "load_lines",
     "load_text",

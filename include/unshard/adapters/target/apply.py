@@ -210,12 +210,16 @@ def _written(connection: Connection, fence: Fence, changes: Changes, is_done: Ca
 
 
 def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:
-    ledger = Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window)
     with _refusals_of(changes.table):
         deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
         for removal in changes.removals:
             deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
-        loaded, collided, diverted = write_or_divert(connection, changes.writes, ledger)
+        loaded, collided, diverted = write_or_divert(connection, changes.writes, ledger_of(fence))
     record(connection, fence, changes, diverted)
     awaiting.settle(connection, fence, changes)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped, collided)
+
+
+def ledger_of(fence: Fence) -> Ledger:
+    """Return where collisions of the fence's window are recorded."""
+    return Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window)

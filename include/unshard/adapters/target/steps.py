@@ -80,9 +80,15 @@ def is_large(changes: Changes, bounds: Bounds) -> bool:
     """Whether changes are more than one transaction should hold."""
     if changes.order is None:
         return False
-    rows = len(changes.order) + sum(len(each.lines) for each in changes.writes.lines)
-    size = changes.order.nbytes + sum(each.lines.nbytes for each in changes.writes.lines)
+    rows, size = size_of(changes)
     return rows > bounds.rows or size > bounds.bytes
+
+
+def size_of(changes: Changes) -> tuple[int, int]:
+    """Return rows and bytes of deletes and writes by key."""
+    lines = [each.lines for each in changes.writes.lines]
+    deletes = 0 if changes.order is None else changes.order.nbytes
+    return len(changes.deletes) + sum(map(len, lines)), deletes + sum(each.nbytes for each in lines)
 
 
 def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bounds) -> tuple[Step, ...]:
@@ -102,6 +108,11 @@ def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bou
         mysql.query(connection, sql, row)
     mysql.query(connection, "COMMIT")
     return _read(connection, fence)
+
+
+def are_begun(connection: Connection, fence: Fence) -> bool:
+    """Whether an earlier attempt has cut the window into steps, some of which may be done."""
+    return bool(_read(connection, fence))
 
 
 def is_of_another_key(connection: Connection, fence: Fence, changes: Changes) -> bool:

@@ -1,0 +1,142 @@
+"""Both stages of a window in one task: its runs do not leave the Python worker.
+
+The parts of a window with one target are cut into slices, consecutive parts of some bytes: while the server writes one,
+the next is read and netted (adapters/target/slices). The cut follows from the plan, so a retry has the same. What
+can end otherwise slice by slice than at once is not cut:
+
+| not cut                                   | because                                                               |
+|-------------------------------------------|-----------------------------------------------------------------------|
+| tables without a key                      | a row may come with one slice and go with another; nobody can tell     |
+| safe mode, filters that leave changes out | REPLACE sees no row of another shard: what moves from one shard to     |
+|                                           | another is followed by netting all of it at once                       |
+| `on-duplicate: replace` and `ignore`      | the same; with `error`, a key that is taken undoes the slices          |
+| rows that lack columns or are left to a   | they are read from the target, and noted, before anything is written   |
+| later change                              |                                                                       |
+
+Whatever goes wrong between the slices undoes them, and the window is read and applied as a whole.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from unshard.adapters.spark import settle
+from unshard.adapters.target import Slice, apply_slices
+from unshard.core.netting import Collisions
+from unshard.core.stops import TargetRefused
+from unshard.errors import UnshardError
+from unshard.units.applying import changes_of
+from unshard.units.changes import RUNS
+from unshard.units.windowjob import HeldPart, Part, WindowJob, bytes_of
+from unshard.units.windowtasks import (
+    PartReader,
+    Result,
+    TargetReport,
+    applied_to,
+    coded,
+    fence_of,
+    packed,
+)
+
+SLICE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What parts have brought: results, and the runs of each target."""
+
+    results: list[Result] = field(default_factory=list)
+    batches: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+
+    def read(self, job: WindowJob, parts: Sequence[Part]) -> "Found":
+        """Read parts, too."""
+        for part in parts:
+            reader = PartReader(job, part)
+            try:
+                for target, runs in reader.runs():
+                    self.batches[target].append(runs)
+            except Exception as error:
+                self.results.append(coded(error))
+            else:
+                refused = (TargetRefused(job.targets[number], error) for number, error in reader.refused.items())
+                self.results.extend([reader.report, *refused])
+        return self
+
+    def runs(self, target: int) -> pa.Table:
+        """Return the runs of a target."""
+        return pa.Table.from_batches(self.batches.get(target, ()), RUNS)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAndApply:
+    """Both stages, as Spark calls them."""
+
+    job: WindowJob
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        for _ in batches:
+            yield packed(self._results())
+
+    def _results(self) -> Sequence[Result]:
+        first, *rest = slices_of(self.job)
+        found = Found().read(self.job, first)
+        if rest and (results := _in_slices(self.job, found, rest)):
+            return results
+        for parts in rest:
+            found.read(self.job, parts)
+        runs = {target: found.runs(target) for target in sorted(found.batches)}
+        return [*found.results, *applied_to(self.job, runs, found.results)]
+
+
+def slices_of(job: WindowJob) -> Sequence[Sequence[Part]]:
+    """Return the parts of a window in slices; all in one where it cannot be cut."""
+    if not _can_be_cut(job):
+        return (job.parts,)
+    made: list[list[Part]] = [[]]
+    for part in job.parts:
+        if made[-1] and sum(map(bytes_of, made[-1])) + bytes_of(part) > SLICE_BYTES:
+            made.append([])
+        made[-1].append(part)
+    return made
+
+
+def _can_be_cut(job: WindowJob) -> bool:
+    is_safe = job.plan.safe or any(isinstance(part, HeldPart) and part.file.safe for part in job.parts)
+    filters = any(reshaping.filters_changes for reshaping in job.reshapings.values())
+    is_plain = job.collisions is Collisions.ERROR and not is_safe and not filters and not job.awaited
+    return is_plain and len(job.targets) == 1 and bool(job.schemas[0].key)
+
+
+def _in_slices(job: WindowJob, first: Found, rest: Sequence[Sequence[Part]]) -> Sequence[Result]:
+    """Apply the window while it is read; nothing if it has to be applied as a whole."""
+    results: list[Result] = []
+    try:
+        applied = apply_slices(job.server, fence_of(job, 0), _slices(job, first, rest, results))
+    except UnshardError:
+        return ()  # Whether it is one of the window or of its slices only is seen when it is applied as a whole.
+    except Exception as error:
+        return (coded(error),)
+    return () if applied is None else [*results, TargetReport(job.targets[0], applied)]
+
+
+def _slices(job: WindowJob, first: Found, rest: Sequence[Sequence[Part]], results: list[Result]) -> Iterator[Slice]:
+    """Yield what the slices do, and note what their parts have brought; raises what stands in the way."""
+    read = job.bytes - sum(bytes_of(part) for parts in rest for part in parts)
+    yield _slice(job, first, read, results)
+    for parts in rest:
+        read += sum(map(bytes_of, parts))
+        yield _slice(job, Found().read(job, parts), read, results)
+
+
+def _slice(job: WindowJob, found: Found, read: int, results: list[Result]) -> Slice:
+    for result in found.results:
+        match result:
+            case TargetRefused(error=error):
+                raise error
+            case UnshardError():
+                raise result
+    results += found.results
+    return Slice(changes_of(job, 0, found.runs(0)), read / job.bytes)
