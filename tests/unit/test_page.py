@@ -307,6 +307,12 @@ def test_task_shows_targets_that_are_stopped(stage: Stage) -> None:
     assert "Retry all 2" in stage.get(AT).text and "2 targets stopped" in stage.get("/unshard/", "viewer").text
 
 
+def test_lock_in_the_list_says_that_its_target_is_stopped(stage: Stage) -> None:
+    assert rows_of(stage.get(AT).text, "locks")[0][1] == "waiting"
+    stage.books.locks_ = [view(stopped=(stopped(7),))]
+    assert rows_of(stage.get(AT).text, "locks")[0][1] == "waiting behind a stopped target"
+
+
 def retries(page: str) -> list[str]:
     return [unescape(found) for found in re.findall(r'href="([^"]*/retry[^"]*)"', page)]
 
