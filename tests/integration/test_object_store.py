@@ -17,6 +17,7 @@ from tests.lifetask import LifeTask, living
 from tests.s3server import BUCKET, S3, untroubled
 from unshard.adapters.relay import BucketPlace, RelayStore
 from unshard.adapters.relay.index import read_index
+from unshard.core.model import ObjectAccess
 from unshard.core.relaychain import chain
 from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import RelayGap, RelayUnwritable, SegmentDamaged
@@ -93,6 +94,9 @@ def test_what_is_missing_or_damaged_is_told_and_pulled_again(upstream_server: Ma
             ask()
     with pytest.raises(StorageFailed):
         store.purge(SOURCE, run[-1].ends)
+    nowhere = RelayStore(BucketPlace("s3://b/x", ObjectAccess("k", "s", region="r", endpoint="ftp://h")))
+    with pytest.raises(StorageFailed, match="s3://b/x/s1"):
+        nowhere.links(SOURCE)
 
 
 def test_purge_and_forget(upstream_server: MariaDb, s3: S3) -> None:

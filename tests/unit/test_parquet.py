@@ -169,6 +169,7 @@ def test_a_listing_of_many_pages_is_whole(s3: s3server.S3) -> None:
     assert s3.requests["LIST"] == 3
 
 
+@pytest.mark.slow
 def test_what_a_store_refuses_is_an_error_that_may_be_tried_again(s3: s3server.S3) -> None:
     storage = Bucket(s3).storage
 
@@ -191,6 +192,7 @@ def test_what_a_store_refuses_is_an_error_that_may_be_tried_again(s3: s3server.S
     assert s3.objects == {}
 
 
+@pytest.mark.slow
 def test_a_store_that_nobody_can_reach(s3: s3server.S3) -> None:
     storage = Bucket(s3).storage
     for wrong in (
@@ -214,6 +216,7 @@ storage.write_batches("x", rows.schema, iter([rows]))
 """
 
 
+@pytest.mark.slow
 def test_whoever_dies_while_sending_leaves_no_object_and_the_old_one_stays(s3: s3server.S3) -> None:
     storage = Bucket(s3).storage
     storage.write_batches("x", SCHEMA, iter([batch(b"old")]))
@@ -241,6 +244,7 @@ def dies_while_sending(s3: s3server.S3, storage: Storage, deadly: str) -> None:
     s3.trouble = s3server.untroubled
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_lets_nothing_exist(s3: s3server.S3) -> None:
     storage = Bucket(s3).storage
     rows = batch(*(os.urandom(1 << 20) for _ in range(24)))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from pyarrow import NativeFile, fs
+from pyarrow import ArrowInvalid, NativeFile, fs
 
 from unshard.adapters.objectstore import SCHEME, object_store, put, scratch
 from unshard.core.model import ObjectAccess
@@ -128,5 +128,5 @@ def _coded(action: str, location: str) -> Iterator[None]:
         if action == "delete":
             raise
         raise SegmentDamaged(location, "it is missing") from error
-    except OSError as error:
+    except (OSError, ArrowInvalid) as error:
         raise StorageFailed(action, location, str(error)) from error
