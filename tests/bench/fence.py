@@ -81,7 +81,8 @@ def _guarded(work: Work) -> Iterator[int]:
 
 def _bare(work: Work) -> Iterator[int]:
     """Read segment by segment and write each as a window would, all in one plan that nobody keeps."""
-    job = window_job(work, BegunWindow(next_plan(work, SOURCE), 1), {})
+    plan = next_plan(work, SOURCE)
+    job = window_job(work, BegunWindow(plan, 1), {}, work.present({*plan.targets}))
     for _, parts in groupby(job.parts, key=lambda part: part.segment):
         readers = [PartReader(job, part) for part in parts]
         found = pa.Table.from_batches([each for reader in readers for each in parcels(reader.runs(), 1)])

@@ -278,7 +278,6 @@ IS_THERE = {
     Beside.HELD: "held_rows SET {mine}, seq = 1, structure = 'x'",
     Beside.DROPPED: "shard SET {mine}, shard_table = 'd', dropped = 1, digest = 'x'",
     Beside.AWAITED: "awaited_row SET {mine}, target_table = 't', digest = 'x'",
-    Beside.OWED: "ddl_lock_member SET {mine}, lock_id = 'l', state = 'owed'",
 }
 IS_NOT = (
     "statement_order SET id = 2, {mine}, state = 'used'",

@@ -17,7 +17,7 @@ from unshard.adapters.target import steps
 from unshard.cli import main
 from unshard.core.collision import CollisionState
 from unshard.errors.target import Collision
-from unshard.units import coordinate, stopping, sync, windowspark
+from unshard.units import coordinate, stopping, sync, windowspark, windowtasks
 from unshard.units.run import run
 from unshard_demo.servers import MariaDb
 
@@ -207,6 +207,22 @@ def test_a_filter_stops_a_target_until_it_says_something_else(pair: LiveTask) ->
     pair.run()
     assert not pair.stopped()
     assert pair.target.run(f"SELECT id FROM {pair.table('a')} ORDER BY id") == [(1,), (2,)]
+
+
+def test_a_target_that_is_altered_while_a_window_fails_is_tried_again_at_once(pair: LiveTask, monkeypatch) -> None:
+    """As by a forced lock: what the window met was not the structure that there is when its end is decided."""
+    pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(3)")
+
+    def altered(*given: Any) -> tuple[windowtasks.Result, ...]:
+        results = windowspark.run_job(*given)
+        pair.target.run(f"ALTER TABLE {pair.table('a')} MODIFY v VARCHAR(20)")
+        return results
+
+    monkeypatch.setattr(sync, "run_job", altered)
+    pair.sources["s1"].run(f"INSERT INTO {pair.name}.a_1 VALUES (1, 'longer')")
+    pair.run()
+    assert not pair.stopped()
+    pair.assert_settled()
 
 
 def test_a_new_target_that_cannot_be_made_stops_alone(pair: LiveTask) -> None:

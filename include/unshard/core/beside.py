@@ -27,8 +27,6 @@ class Beside(IntFlag):
     """Rows behind a DDL."""
     DROPPED = auto()
     """Shards that an operator has dropped."""
-    OWED = auto()
-    """DDL that the target has had before shards of the source."""
     AWAITED = auto()
     """Rows that were left to a later change."""
 

@@ -18,12 +18,12 @@ A window without rows needs no Spark, and without new binlog there is no window 
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from unshard.adapters.meta.presence import window_of
 from unshard.config import Instance
 from unshard.core.beside import EVERYTHING, Beside
-from unshard.core.model import Location, TableId
+from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.online import named_by
 from unshard.core.pace import Pace, next_bytes, remembered
@@ -101,6 +101,8 @@ class _Moved:
     """Targets whose rows were held, because they could not take them."""
     refused: tuple[TargetRefused, ...] = ()
     """Targets that have found that out just now: they have got nothing yet, nor is anything held for them."""
+    tried: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    """The structures that the targets had then."""
 
 
 def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
@@ -129,7 +131,8 @@ def _run(work: Work, plan: Plan, standing: Standing, began: float,
     say(2, "begin", begun.plan)
     moved = _move(work, begun)
     while moved.refused:
-        stop_targets(work, begun, moved.refused)
+        if refused := _refused_still(work, moved):
+            stop_targets(work, begun, refused)
         # Another epoch: whatever of the attempt before is still under way cannot write any more.
         begun, is_again = work.meta.windows.begin(source, plan), True
         moved = _move(work, begun)
@@ -140,6 +143,13 @@ def _run(work: Work, plan: Plan, standing: Standing, began: float,
     say(4, "commit", begun.plan)
     _sweep(work, begun.plan, moved.stopped, again=is_again)
     return _report(work, begun.plan, begun.plan.number, moved, began)
+
+
+def _refused_still(work: Work, moved: _Moved) -> tuple[TargetRefused, ...]:
+    """Leave out targets that were altered meanwhile, by a forced lock for one: they are tried again as they are."""
+    present = {target: schema.digest for target, schema in work.present({r.target for r in moved.refused}).items()}
+    tried = {target: schema.digest for target, schema in moved.tried.items()}
+    return tuple(each for each in moved.refused if present.get(each.target) == tried.get(each.target))
 
 
 def _paces(work: Work, known: Sequence[Pace], plan: Plan, moved: _Moved, began: float) -> tuple[Pace, ...]:
@@ -190,12 +200,15 @@ def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
     return OnlineDdl(instance.online, work.shadow, work.meta.structures, instance.routing)
 
 
-def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop]) -> WindowJob | tuple[TargetRefused, ...]:
-    """Return what the executors need, or which targets cannot take the window, as can be told before a row is read."""
+def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop],
+               schemas: Mapping[TableId, TableSchema]) -> WindowJob | tuple[TargetRefused, ...]:  # fmt: skip
+    """Return what the executors need, or which targets cannot take the window, as can be told before a row is read.
+
+    `schemas` were read before: what the target has had and its shards have not is asked here, behind them.
+    """
     plan = begun.plan
     targets = tuple(sorted(plan.targets - stops.keys()))
     shards = {d.shard for read in plan.reads for d in read.dispositions} | {release.shard for release in plan.releases}
-    schemas = work.present(set(targets))
     if missing := [target for target in targets if target not in schemas]:
         return tuple(TargetRefused(target, NoTargetTable(str(target))) for target in missing)
     job = WindowJob(
@@ -210,7 +223,7 @@ def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop]) ->
         schemas=tuple(schemas[target] for target in targets),
         shards=tuple(sorted(shards)),
         structures=work.structures(_digests(plan)),
-        behind=work.meta.locks.behind(shards, plan.structures) if _may_be_behind(begun) else {},
+        behind=work.meta.locks.behind(shards, plan.structures),
         parts=parts_of(
             plan,
             dropped_since(work.meta.structures.dropped(shards), plan) if Beside.DROPPED in begun.beside else (),
@@ -226,11 +239,6 @@ def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop]) ->
     return job.refusals() or job
 
 
-def _may_be_behind(begun: BegunWindow) -> bool:
-    """Whether the target may have had DDL that rows of the window have not."""
-    return bool(begun.beside & (Beside.OWED | Beside.HELD)) or any(change.joins for change in begun.plan.structures)
-
-
 def _digests(plan: Plan) -> set[str]:
     read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
     return read | {file.structure for release in plan.releases for file in release.files}
@@ -244,14 +252,15 @@ def _move(work: Work, begun: BegunWindow) -> _Moved:
         return _Moved(refused=refused)
     if not plan.moves_rows:
         return _Moved(stopped=stopped)
-    job = window_job(work, begun, stops)
+    schemas = work.present({*plan.targets} - stops.keys())
+    job = window_job(work, begun, stops, schemas)
     if not isinstance(job, WindowJob):
-        return _Moved(refused=job)
+        return _Moved(refused=job, tried=schemas)
     results = run_job(work.spark(), job) if job.parts else ()
     if error := next((result for result in results if isinstance(result, UnshardError)), None):
         raise error
     if refused := tuple(result for result in results if isinstance(result, TargetRefused)):
-        return _Moved(refused=refused)
+        return _Moved(refused=refused, tried=schemas)
     parts = [result for result in results if isinstance(result, PartReport)]
     targets = [result for result in results if isinstance(result, TargetReport)]
     if any(target.applied.collided or target.applied.before for target in targets):

@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, case, exists, or_, select
 
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.debts import OWED
 from unshard.adapters.meta.rows import location_of, read
 from unshard.adapters.meta.statementorders import OrderState
 from unshard.core.beside import Beside
@@ -51,7 +50,6 @@ FOUND: Mapping[Beside, Any] = {
     Beside.HELD: _any(F),
     Beside.DROPPED: _any(D, D.c.dropped != 0),
     Beside.AWAITED: _any(tables.awaited_row),
-    Beside.OWED: _any(tables.ddl_lock_member, tables.ddl_lock_member.c.state == OWED),
 }
 
 
