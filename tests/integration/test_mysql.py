@@ -31,12 +31,14 @@ def failing(server: Server, sql: str = "SELECT 1", **options) -> UnshardError:
 
 
 def test_session_is_the_same_everywhere(target: MariaDb) -> None:
-    variables = (("sql_mode", "ANSI_QUOTES"), ("lock_wait_timeout", "7"), ("long_query_time", "1.5"))
+    odd = (("sql_mode", "ANSI_QUOTES"), ("sql_select_limit", "1"), ("sql_quote_show_create", "0"))
+    variables = (*odd, ("lock_wait_timeout", "7"), ("long_query_time", "1.5"))
     server = altered(target, session=variables)
     with contextlib.closing(connect(server)) as connection:
         row = query(connection, "SELECT @@time_zone, @@character_set_client, @@autocommit, @@sql_mode, "
-                                "@@lock_wait_timeout, @@long_query_time")  # fmt: skip
-    assert row == [("+00:00", "utf8mb4", 1, "ANSI_QUOTES", 7, 1.5)]
+                                "@@sql_quote_show_create, @@lock_wait_timeout, @@long_query_time")  # fmt: skip
+        assert len(query(connection, "SELECT 1 UNION ALL SELECT 2")) == 2
+    assert row == [("+00:00", "utf8mb4", 1, "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", 1, 7, 1.5)], "ours come last"
     meta = MetaDatabase(server, "mysql", "task")
     with meta.transaction() as transaction:
         (told,) = transaction.execute(text("SELECT @@time_zone, @@lock_wait_timeout, @@sql_mode")).all()

@@ -49,6 +49,11 @@ Arguments = Sequence[object] | Mapping[str, object] | None
 
 CONNECT_SECONDS = 10.0
 ENCODERS = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
+OWN_SESSION = (
+    "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',"
+    " sql_select_limit = 18446744073709551615, sql_quote_show_create = 1"
+)
+"""What our statements and answers to them mean must not depend on how a server, or a task's session, is set."""
 SHOWN_STATEMENT = 200
 CONNECT = "connect"
 SCHEMA_DENIED = 1044
@@ -94,7 +99,7 @@ def driver_connection(server: Server, **options: Any) -> ServerConnection:
 
 def connect(server: Server, where: str = "server", *, database: str | None = None, local_infile: bool = False,
             read_timeout: float | None = None) -> Connection:  # fmt: skip
-    """Connect with utf8mb4, autocommit, UTC and the task's session variables."""
+    """Connect with utf8mb4, autocommit, the task's session variables and those that are the same everywhere."""
     options = {"database": database, "local_infile": local_infile, "read_timeout": read_timeout}
     return prepare(_open(server, where, options), server)
 
@@ -176,11 +181,11 @@ def _open(server: Server, where: str, options: Mapping[str, Any]) -> ServerConne
 
 
 def prepare(connection: Connection, server: Server) -> Connection:
-    """Set the session; a connection that cannot be set up is closed, never handed out half-made."""
+    """Set the session, ours last; a connection that cannot be set up is closed, never handed out half-made."""
     try:
-        query(connection, "SET SESSION time_zone = '+00:00'")
         for name, value in server.session:
             _set_variable(connection, name, value)
+        query(connection, OWN_SESSION)
     except UnshardError:
         connection.close()
         raise

@@ -51,7 +51,7 @@ class PresentStructures:
     def _open(self) -> Connection:
         self._known.clear()  # another server may answer now
         connection = mysql.connect(self._server)
-        mysql.query(connection, "SET SESSION sql_mode = '', sql_quote_show_create = 1")
+        mysql.query(connection, "SET SESSION sql_mode = ''")
         return connection
 
 

@@ -142,10 +142,8 @@ def server_dialect(connection: Connection) -> Dialect:
 def _reading(connection: Connection) -> Iterator[Reader]:
     """Set up the session for reading and leave it as it was."""
     ((ignores_case,),) = query(connection, "SELECT @@lower_case_table_names")
-    with plain_mode(connection):
-        query(connection, "SET SESSION sql_quote_show_create = 1")
-        with _as_bytes(connection):
-            yield Reader(connection, server_dialect(connection), bool(int(ignores_case)))
+    with plain_mode(connection), _as_bytes(connection):
+        yield Reader(connection, server_dialect(connection), bool(int(ignores_case)))
 
 
 @contextlib.contextmanager

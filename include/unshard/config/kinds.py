@@ -152,8 +152,8 @@ def texts(item: Kind | None = None) -> Kind:
     return Kind(f"list of {item.name}s", read)
 
 
-def variables(refused: Mapping[str, str]) -> Kind:
-    """Session variables; `refused` are those that unshard sets itself, and why."""
+def variables(refused: Mapping[str, str], idle: Mapping[str, str]) -> Kind:
+    """Session variables; `refused` and `idle` are those that unshard sets itself, and why."""
 
     def read(node: Node, place: Place) -> tuple[tuple[str, str], ...]:
         found = []
@@ -163,6 +163,8 @@ def variables(refused: Mapping[str, str]) -> Kind:
                 raise BadValue(str(at), name, "the name of a session variable")
             if name.lower() in refused:
                 raise BadValue(str(at), name, refused[name.lower()])
+            if name.lower() in idle:
+                at.warn(f"'{name}' has no effect here: {idle[name.lower()]}")
             found.append((name, scalar(child, at, "a single value")))
         return tuple(found)
 

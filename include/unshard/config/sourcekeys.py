@@ -15,6 +15,16 @@ RETRY = "Airflow's retries repeat what fails"
 OWN_VARIABLES = {
     "time_zone": "a variable to set here: every session runs in UTC; the task has the key timezone",
     "autocommit": "a variable to set here: unshard commits on its own",
+    "sql_select_limit": "a variable to set here: all rows are read",
+    "timestamp": "a variable to set here: a DDL has the time of the shard that ran it",
+    **dict.fromkeys(
+        ("character_set_client", "character_set_connection", "character_set_results", "collation_connection"),
+        "a variable to set here: values travel as bytes",
+    ),
+}
+IDLE_VARIABLES = {
+    "sql_mode": "a DDL is executed in the sql_mode that the shard had, rows are written in one that changes no value",
+    "foreign_key_checks": "rows are written, and DDL is executed, without them",
 }
 
 BYTES = "write it into a file that only unshard's user may read, and name the file with {}"
@@ -51,7 +61,10 @@ SERVER = Block(
         Key("password-file", text("path", checks.not_empty), "File that holds the password, as Docker and Kubernetes "
             "mount secrets; line ends behind it do not count."),
         Key("password", secret(), "The password itself: works, with a warning on every start.", shown="empty"),
-        Key("session", variables(OWN_VARIABLES), "Session variables of every connection to this server.", ()),
+        Key("session", variables(OWN_VARIABLES, IDLE_VARIABLES),
+            "Session variables of every connection to this server. Those on which values depend are unshard's own: "
+            "they are refused, or (`sql_mode` and `foreign_key_checks`, which DM's files have) have no effect and a "
+            "warning.", ()),
         Key("security", nested(SECURITY), "TLS, see below; without it TLS is used if the server offers it, and its "
             "certificate is not looked at."),
         Ignored("max-allowed-packet", "the server says how large a packet may be"),

@@ -25,7 +25,6 @@ from unshard.core.model import Server
 from unshard.errors import UnshardError
 from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBusy
 
-SESSION = "SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 MIGRATION_SECONDS = 60
 KEPT_CONNECTIONS = 2
 NO_LIMIT = -1
@@ -162,11 +161,10 @@ def _kept(server: Server, schema: str) -> Engine:
 
 
 def _connection(server: Server, schema: str | None) -> DriverConnection:
-    """Connect with the variables of the task's session; those that our own statements rely on come last."""
+    """Connect with the variables of the task's session, in one step if there are none."""
     options = {"database": schema, "client_flag": CLIENT.FOUND_ROWS}
     if not server.session:
-        return mysql.driver_connection(server, init_command=SESSION, **options)
+        return mysql.driver_connection(server, init_command=mysql.OWN_SESSION, **options)
     connection = mysql.driver_connection(server, **options)
     connection.where = "target (meta tables)"
-    mysql.query(mysql.prepare(connection, server), SESSION)
-    return connection
+    return cast(DriverConnection, mysql.prepare(connection, server))
