@@ -37,10 +37,11 @@ Cut = list[dict[Shard, list[Change]]]
 KEYED = [name for name in TABLES if name != "without key"]
 
 
-def sliced(target: Target, cut: Cut, between: Callable[[int], object] = lambda _: None) -> Applied | None:
+def sliced(target: Target, cut: Cut, between: Callable[[int], object] = lambda _: None,
+           diverts: bool = False) -> Applied | None:  # fmt: skip
     """Apply the next window in these slices; `between` is called before each of them is made."""
     target.window += 1
-    job = target.job()
+    job = replace(target.job(), diverts=diverts)
 
     def made() -> Iterator[Slice]:
         for number, some in enumerate(cut, 1):
@@ -107,10 +108,12 @@ def _too_long(target: Target) -> Cut:
     return [{target.shards[0]: insert(1)}, {target.shards[0]: insert(2, v=b"x" * 21)}, {target.shards[0]: insert(3)}]
 
 
-def test_a_row_that_does_not_fit_leaves_nothing(make):
+@pytest.mark.parametrize("diverts", [False, True])
+def test_a_row_that_does_not_fit_leaves_nothing(make, diverts):
+    """Nor is it put aside: a later slice may correct it."""
     target = make(TABLES["integer"])
     with pytest.raises(RowRefused):
-        sliced(target, _too_long(target))
+        sliced(target, _too_long(target), diverts=diverts)
     assert not target.stored() and target.fence() == (0, 1)
 
 

@@ -32,7 +32,7 @@ from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.changes import Applied, Changes
 from unshard.adapters.target.collisions import Ledger
 from unshard.adapters.target.deletes import delete_keys, remove_rows
-from unshard.adapters.target.diverting import record, write_or_divert
+from unshard.adapters.target.diverting import MOST_DIVERTED, record, write_or_divert
 from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
 from unshard.adapters.target.patches import filled, has_gaps
 from unshard.adapters.target.session import open_session
@@ -201,7 +201,7 @@ def _written(connection: Connection, fence: Fence, changes: Changes, is_done: Ca
     Its COMMIT may have been under way, its answer lost, when the fence was read.
     """
     try:
-        return _write(connection, fence, changes)
+        return write(connection, fence, changes)
     except (Collision, RowsMissing):
         mysql.query(connection, "ROLLBACK")
         if is_done():
@@ -209,17 +209,17 @@ def _written(connection: Connection, fence: Fence, changes: Changes, is_done: Ca
         raise
 
 
-def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:
+def write(connection: Connection, fence: Fence, changes: Changes, most_diverted: int = MOST_DIVERTED) -> Applied:
+    """Write the changes in the transaction that has begun."""
     with _refusals_of(changes.table):
         deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
         for removal in changes.removals:
             deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
-        loaded, collided, diverted = write_or_divert(connection, changes.writes, ledger_of(fence))
+        loaded, collided, diverted = write_or_divert(connection, changes.writes, _ledger(fence), most_diverted)
     record(connection, fence, changes, diverted)
     awaiting.settle(connection, fence, changes)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped, collided)
 
 
-def ledger_of(fence: Fence) -> Ledger:
-    """Return where collisions of the fence's window are recorded."""
+def _ledger(fence: Fence) -> Ledger:
     return Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window)

@@ -30,7 +30,7 @@ from unshard.core.model import Shard
 from unshard.core.rowerrors import RowErrorState
 from unshard.errors.target import RowRefused
 
-MOST = 100
+MOST_DIVERTED = 100
 """More of one target in one transaction are no slips: the target stops."""
 OPEN, MENDED = RowErrorState.OPEN.value, RowErrorState.MENDED.value
 
@@ -46,7 +46,8 @@ class Diverted:
     """The table may have an older version of it, of the same shard."""
 
 
-def write_or_divert(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[Loaded, bool, list[Diverted]]:
+def write_or_divert(connection: Connection, writes: Writes, ledger: Ledger,
+                    most: int) -> tuple[Loaded, bool, list[Diverted]]:  # fmt: skip
     """Write rows, leaving out those that the target cannot take; raises RowRefused where that is not wanted."""
     diverted: list[Diverted] = []
     while True:
@@ -54,7 +55,7 @@ def write_or_divert(connection: Connection, writes: Writes, ledger: Ledger) -> t
             loaded, collided = write_rows(connection, writes, ledger)
             return loaded, collided, diverted
         except RowRefused as error:
-            found = _found(writes, error) if writes.diverts and len(diverted) < MOST else None
+            found = _found(writes, error) if writes.diverts and len(diverted) < most else None
             if found is None:
                 raise
             mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")

@@ -23,11 +23,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target import steps as stepping
-from unshard.adapters.target.apply import ledger_of
+from unshard.adapters.target.apply import write
 from unshard.adapters.target.changes import Applied, Changes
-from unshard.adapters.target.collisions import write_rows
-from unshard.adapters.target.deletes import delete_keys
-from unshard.adapters.target.diverting import record
 from unshard.adapters.target.fence import Fence, is_applied, raise_fence
 from unshard.adapters.target.patches import has_gaps
 from unshard.adapters.target.session import open_session
@@ -69,16 +66,10 @@ def _written(connection: Connection, fence: Fence, slices: Iterator[Slice],
             return None
         if under_way is not None:
             total += under_way.result()
-        under_way = writer.submit(_write, connection, fence, each.changes)
+        # Whether a row that does not fit is put aside is for the window as a whole: a later slice may correct it.
+        under_way = writer.submit(write, connection, fence, each.changes, most_diverted=0)
     return total if under_way is None else total + under_way.result()
 
 
 def _is_held(bounds: Bounds, rows: float, size: float) -> bool:
     return rows <= bounds.rows and size <= bounds.bytes
-
-
-def _write(connection: Connection, fence: Fence, changes: Changes) -> Applied:
-    deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
-    loaded, _ = write_rows(connection, changes.writes, ledger_of(fence))
-    record(connection, fence, changes, ())
-    return Applied(deleted, loaded.sent)
