@@ -8,10 +8,13 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO
 
 from pyarrow import ArrowInvalid, NativeFile, fs
 
 from unshard.adapters.objectstore import SCHEME, object_store, put, scratch
+from unshard.adapters.relay.draft import Draft
 from unshard.core.model import ObjectAccess
 from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import SegmentDamaged
@@ -53,9 +56,10 @@ class BucketPlace:
     def prepare(self) -> None:
         """There are no folders."""
 
-    def draft(self) -> "DraftObject":
+    def draft(self) -> Draft:
         """Begin an object in a scratch file."""
-        return DraftObject(self)
+        file = scratch()
+        return Draft(file, partial(self._send, file))
 
     def clean(self) -> None:
         """Scratch files go with their writers."""
@@ -75,6 +79,9 @@ class BucketPlace:
         """The client."""
         return object_store(self.access)
 
+    def _send(self, file: BinaryIO, name: str) -> None:
+        put(self.filesystem, self.path_of(name), file)
+
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             with _coded("delete", self.location_of(name)), contextlib.suppress(FileNotFoundError):
@@ -93,31 +100,6 @@ class StoredObject:
         """Ask for a range."""
         with _coded("read", self.location):
             return memoryview(self.stream.read_at(max(0, min(end, self.size) - start), start))
-
-
-class DraftObject:
-    """A scratch file that becomes an object."""
-
-    def __init__(self, place: BucketPlace) -> None:
-        self._place, self._file = place, scratch()
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Append to it."""
-        self._file.write(data)
-
-    def publish(self, name: str, length: int | None = None) -> None:
-        """Send it."""
-        self._file.flush()
-        if length is not None:
-            self._file.truncate(length)
-        put(self._place.filesystem, self._place.path_of(name), self._file)
-        self._file.close()
-
-    def discard(self) -> None:
-        """Remove it."""
-        # Closing would write what a full disk has not taken.
-        with contextlib.suppress(OSError):
-            self._file.close()
 
 
 @contextlib.contextmanager

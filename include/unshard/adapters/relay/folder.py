@@ -10,9 +10,11 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from unshard.adapters.relay.draft import Draft
 from unshard.errors.relay import SegmentDamaged
 
 TEMPORARY = ".tmp-"
@@ -57,9 +59,10 @@ class FolderPlace:
         """Make the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def draft(self) -> "DraftFile":
+    def draft(self) -> Draft:
         """Begin a file under a temporary name."""
-        return DraftFile(self.folder)
+        path, file = _temporary(self.folder)
+        return Draft(file, partial(self._rename, path, file), partial(path.unlink, missing_ok=True))
 
     def clean(self) -> None:
         """Remove temporary files of dead writers; those that are being written stay."""
@@ -71,6 +74,11 @@ class FolderPlace:
         """Remove files."""
         for name in (name for group in groups for name in group):
             (self.folder / name).unlink(missing_ok=True)
+
+    def _rename(self, path: Path, file: BinaryIO, name: str) -> None:
+        os.fsync(file.fileno())
+        os.replace(path, self.folder / name)
+        _sync(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +93,6 @@ class StoredFile:
         if not self.size:
             return memoryview(b"")
         return memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))[start:end]
-
-
-class DraftFile:
-    """A locked temporary file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._path, self._file = _temporary(folder)
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Append to it."""
-        self._file.write(data)
-
-    def publish(self, name: str, length: int | None = None) -> None:
-        """Make it durable under its own name."""
-        self._file.flush()
-        if length is not None:
-            self._file.truncate(length)
-        os.fsync(self._file.fileno())
-        os.replace(self._path, self._folder / name)
-        self._file.close()
-        _sync(self._folder)
-
-    def discard(self) -> None:
-        """Remove it."""
-        self._path.unlink(missing_ok=True)
-        # Closing would write what a full disk has not taken.
-        with contextlib.suppress(OSError):
-            self._file.close()
 
 
 def _temporary(folder: Path) -> tuple[Path, BinaryIO]:

@@ -4,6 +4,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
+from unshard.adapters.relay.draft import Draft
+
 
 class Stored(Protocol):
     """A file that is there, opened."""
@@ -14,19 +16,6 @@ class Stored(Protocol):
 
     def read(self, start: int, end: int) -> memoryview:
         """Return a part of them, less where it has less."""
-
-
-class Draft(Protocol):
-    """A file that does not exist yet."""
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Append to it."""
-
-    def publish(self, name: str, length: int | None = None) -> None:
-        """Let it exist, whole and for good, under a name; `length`: what comes behind it is cut off."""
-
-    def discard(self) -> None:
-        """Forget it."""
 
 
 class Place(Hashable, Protocol):

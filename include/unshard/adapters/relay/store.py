@@ -18,9 +18,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from unshard.adapters.relay.bucket import BucketPlace
+from unshard.adapters.relay.draft import Draft
 from unshard.adapters.relay.folder import FolderPlace
 from unshard.adapters.relay.index import SEGMENT, Ahead, index_of, link_of, read_index, to_json
-from unshard.adapters.relay.places import Draft, Place, Stored
+from unshard.adapters.relay.places import Place, Stored
 from unshard.binlog.decoder import Origin
 from unshard.binlog.events import HEADER, MAGIC, Format, read_format, read_frame
 from unshard.core.model import Location
