@@ -66,7 +66,7 @@ def command(world: World, capsys):
     """Run a command with --json; return exit code and document."""
 
     def run(*given: str):
-        code = main([given[0], str(world.path), *given[1:], "--json"])
+        code = main([*given[0].split(), str(world.path), *given[1:], "--json"])
         return code, json.loads(capsys.readouterr().out)
 
     return run
@@ -128,14 +128,20 @@ def test_status_shows_a_source_that_does_not_answer_and_the_others(world: World,
     assert found["sources"][1]["error"] is None and found["sources"][1]["upstream_position"]
 
 
+READING = (
+    ("check",), ("status",), ("collisions",), ("row-errors",), ("locks",), ("validate",), ("stop", "--dry-run"),
+    ("retry", "--dry-run"), ("skip", "a-lock", "--dry-run"), ("ddl list",), ("ddl revert", "--order", "1", "--dry-run"),
+)  # fmt: skip
+
+
 def test_after_an_upgrade_who_only_reads_says_what_to_do_and_leaves_the_tables(world: World, command) -> None:
     world.meta()
     newest, missing = MIGRATIONS[-1].number, 14
     older = (f"USE {world.schema}_meta", f"DELETE FROM migration WHERE number >= {missing}", "DROP TABLE row_error")
     world.target.run(*older)
     before = world.target.run(f"SHOW TABLES FROM {world.schema}_meta")
-    for name in ("check", "status", "collisions", "row-errors", "locks", "validate"):
-        code, found = command(name)
+    for name, *given in READING:
+        code, found = command(name, *given)
         assert (name, code, found["error"]["code"]) == (name, 1, "US-7011")
         assert f"version {missing - 1}" in found["error"]["message"] and "unshard migrate" in found["error"]["hint"]
     assert world.target.run(f"SHOW TABLES FROM {world.schema}_meta") == before
@@ -148,8 +154,10 @@ def test_after_an_upgrade_who_only_reads_says_what_to_do_and_leaves_the_tables(w
     assert {command(name)[1]["error"]["code"] for name in ("status", "migrate", "locks")} == {"US-7002"}
 
 
-def test_no_locks(world: World, command, capsys) -> None:
+def test_no_locks_and_no_orders(world: World, command, capsys) -> None:
     assert command("locks") == (0, {"task": world.schema, "locks": [], "orders": [], "warnings": []})
+    assert command("ddl list") == (0, {"task": world.schema, "orders": [], "warnings": []})
+    assert not world.target.run(f"SHOW DATABASES LIKE '{world.schema}_meta'"), "who only looks makes nothing"
     assert main(["unlock", str(world.path), "no-such-lock"]) == 1
     assert "[US-5" in capsys.readouterr().err
 

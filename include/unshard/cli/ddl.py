@@ -14,6 +14,7 @@ from unshard.errors.config import UsageWrong
 from unshard.units import ddlorders
 from unshard.units.ddlorders import Asked, Step
 from unshard.units.orders import one_line
+from unshard.units.status import existing_meta
 from unshard.units.work import Work, open_work
 
 HEADER = ("ORDER", "SOURCE", "PLACE", "WHAT", "STATE", "BY", "GIVEN", "STATEMENT")
@@ -24,9 +25,10 @@ def ddl(options: Namespace, console: Console) -> Answer:
     _require_usage(options)
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    with open_work(task) as work:
-        if options.action == "list":
-            return _listed(task, work.meta.statement_orders.all())
+    if options.action == "list":
+        with existing_meta(task) as meta:
+            return _listed(task, meta.statement_orders.all() if meta else ())
+    with open_work(task, only_reads=options.dry_run) as work:
         return _given(options, console, task, work)
 
 

@@ -41,7 +41,7 @@ def stop(options: Namespace, console: Console) -> Answer:
     """Halt a task for good; remove what it has left if asked."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    with open_work(task) as work:
+    with open_work(task, only_reads=options.dry_run) as work:
         if options.remove_meta:
             return _remove(work, options, console)
         effects = [f"task {task.name} is stopped; nothing of it begins any more", *life.remains(work)]

@@ -17,16 +17,16 @@ from unshard.core.numbers import amount, size
 from unshard.units import coordinate
 from unshard.units.coordinate import LockView, MemberState
 from unshard.units.orders import listed, one_line, shard_argument
-from unshard.units.work import open_work
+from unshard.units.status import existing_meta
 
 
 def locks(options: Namespace, console: Console) -> Answer:
     """List the locks."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    with open_work(task, only_reads=True) as work:
-        views = coordinate.views(work.meta, resolved=options.all)
-        orders = {view.id: work.meta.locks.actions(view.id) for view in views}
+    with existing_meta(task) as meta:
+        views = coordinate.views(meta, resolved=options.all) if meta else ()
+        orders = {view.id: meta.locks.actions(view.id) for view in views} if meta else {}
     is_open = [view for view in views if view.is_open]
     lines = [line for view in views for line in (*lock_lines(task, view), *map(_order_line, orders[view.id]))]
     document = {"task": task.name, "locks": [lock_document(view) for view in views],

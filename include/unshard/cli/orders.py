@@ -46,7 +46,7 @@ def _shard(work: Work, options: Namespace) -> Shard | None:
 def _give(options: Namespace, console: Console, make: Callable[[Work], Order]) -> Answer:
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    with open_work(task) as work:
+    with open_work(task, only_reads=options.dry_run) as work:
         coordinate.observe(work.meta)
         order = orders.pinned(work.meta, make(work))
         effects = [*orders.preview(work.meta, order)]

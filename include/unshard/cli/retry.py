@@ -17,7 +17,7 @@ def retry(options: Namespace, console: Console) -> Answer:
     """Let the next windows release what targets have missed."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    with open_work(task) as work:
+    with open_work(task, only_reads=options.dry_run) as work:
         stops = [s for s in work.meta.stops.all() if not options.table or str(s.target) in options.table]
         effects = [*map(preview_retry, stops)]
         document = {"task": task.name, "dry_run": options.dry_run, "effects": effects,

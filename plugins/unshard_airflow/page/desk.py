@@ -228,7 +228,7 @@ class TaskFolder:
         from unshard.units import orders
         from unshard.units.work import open_work
 
-        with open_work(task, airflow_connections) as work:
+        with open_work(task, airflow_connections, only_reads=True) as work:
             order = orders.pinned(work.meta, order)
             return order, orders.preview(work.meta, order)
 
