@@ -84,6 +84,17 @@ def test_rows_are_right_whatever_the_servers_are_set_to(task: LifeTask, odd: tup
     assert task.assert_union() == 16
 
 
+def test_a_row_that_does_not_fit_is_named_whatever_language_the_server_speaks(
+    task: LifeTask, odd: tuple[MariaDb, MariaDb, MariaDb]
+) -> None:
+    task.go()
+    task.target.run(f"ALTER TABLE {task.name}_to.t MODIFY v VARCHAR(6)")
+    task.sources["s1"].run(f"UPDATE {task.shards['s1'][0]} SET v = 'too long for it' WHERE id = 7")
+    with set_oddly(*odd):
+        (trouble,) = task.run().errors
+    assert trouble.error.code == "US-6002" and "column 'v', row id = 7" in str(trouble.error)
+
+
 @pytest.mark.parametrize("mode", ["ANSI_QUOTES", "ORACLE", "PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES"])
 def test_sql_mode_of_the_task_changes_nothing(task: LifeTask, capsys: pytest.CaptureFixture[str], mode: str) -> None:
     task.body["target-database"]["session"] = {"sql_mode": mode}

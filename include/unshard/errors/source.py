@@ -40,7 +40,10 @@ class AccessDenied(ServerError):
 
     code = "US-2002"
     template = "{where} refuses to let {server} in: {words}"
-    hint = "check user, password and the account's host part; the password comes from conn-id, environment or the file"
+    hint = (
+        "check user, password and the account's host part; the password comes from conn-id, environment or the file;"
+        " an account that asks for a certificate (REQUIRE X509) is shown the ssl-cert of the security block"
+    )
 
 
 @dataclass(eq=False)
