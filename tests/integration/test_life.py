@@ -10,7 +10,7 @@ import pytest
 from tests.lifetask import LifeTask, living
 from tests.localspark import LocalSpark
 from unshard.adapters.meta.presence import window_of
-from unshard.config import environment_connections, load_task
+from unshard.config import load_task
 from unshard.config.starting import starting_at
 from unshard.core.prechecks import Severity
 from unshard.core.progress import Phase
@@ -196,7 +196,8 @@ def codes(task: LifeTask) -> set[str]:
 
 def checked(task: LifeTask) -> set[str]:
     """Return the codes of what `unshard check` would have refused."""
-    items = changed_rules(load_task(task.path), environment_connections)
+    with task.work() as work:
+        items = changed_rules(work.meta, work.task)
     return {item.code for item in items if item.severity is Severity.ERROR}
 
 

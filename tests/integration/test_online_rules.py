@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.lifetask import LifeTask, living
-from unshard.config import environment_connections, load_task
 from unshard.core.ddllock import LockState
 from unshard.core.prechecks import Severity
 from unshard.units.precheck import changed_rules
@@ -40,7 +39,8 @@ def refused(task: LifeTask) -> tuple[str, str]:
     """Run; return code and words of the error that `unshard check` has for it as well."""
     task.write()
     (error,) = {str(trouble.error): trouble.error for trouble in task.run().errors}.values()
-    items = [item for item in changed_rules(load_task(task.path), environment_connections) if item.code]
+    with task.work() as work:
+        items = [item for item in changed_rules(work.meta, work.task) if item.code]
     assert [(item.code, item.severity) for item in items] == [(error.code, Severity.ERROR)]
     return error.code, str(error)
 

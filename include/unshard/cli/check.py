@@ -10,17 +10,15 @@ from unshard.cli.console import Answer, Console, table
 from unshard.config import environment_connections, load_task
 from unshard.core.prechecks import Item, Severity
 from unshard.errors import UnshardError
-from unshard.units.precheck import changed_rules, keep, precheck
-from unshard.units.status import loaded_sources
+from unshard.units.precheck import check as check_task
+from unshard.units.precheck import keep
 
 
 def check(options: Namespace, console: Console) -> Answer:
     """Run every precheck and list what was found."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
-    loaded = loaded_sources(task)
-    items = precheck(task, loaded=loaded)
-    items += changed_rules(task, environment_connections) if loaded else ()
+    items = check_task(task)
     try:
         keep(task, environment_connections, items)
     except UnshardError as error:

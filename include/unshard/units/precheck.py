@@ -1,9 +1,9 @@
 """Precheck: everything that would stop a task later, found before the first row moves.
 
 All problems are reported, not only the first; each is an item with severity, place, message and
-remedy. The servers are asked side by side. Nothing is changed anywhere. The command `check`, the start
-of `run` and the first task of the full DAG are this one function; what it has found is kept in the meta tables,
-if there are any, and shown on the task's page.
+remedy. The servers are asked side by side. Nothing is changed anywhere. The start of `run`, the first
+task of the full DAG and the command `check` share one function; what it has found is kept in the meta
+tables, if there are any, and shown on the task's page.
 """
 
 import contextlib
@@ -34,13 +34,13 @@ from unshard.core.prechecks import (
 from unshard.errors import UnshardError
 from unshard.errors.meta import StoredFileMissing
 from unshard.errors.prechecks import StorageShort
-from unshard.errors.source import PrecheckFailed, RuleIdle, ShardsDiffer
+from unshard.errors.source import PrecheckFailed, RuleIdle, ServerError, ShardsDiffer
 from unshard.units.checkmapping import mapped_apart
 from unshard.units.checksource import Checked, check_source
 from unshard.units.checktarget import check_tables, check_target
 from unshard.units.keyoverlap import overlaps
 from unshard.units.rules import refusal_of
-from unshard.units.status import existing_meta
+from unshard.units.status import existing_meta, loaded_in
 
 KEPT_BY = ("reachable", "meta_schema")
 """Checks of the target without which it keeps nothing."""
@@ -75,10 +75,21 @@ def precheck(
     return ignoring(items, task.ignored_checks)
 
 
-def changed_rules(task: Task, connections: Connections) -> tuple[Item, ...]:
+def check(task: Task, connections: Connections = environment_connections) -> tuple[Item, ...]:
+    """Check a task that may be followed already: also whether its windows would take the rules of its file."""
+    with contextlib.ExitStack() as stack:
+        try:
+            meta = stack.enter_context(existing_meta(task, connections))
+        except ServerError:
+            meta = None  # the prechecks report the target by themselves
+        loaded = loaded_in(meta) if meta else frozenset()
+        changed = changed_rules(meta, task) if meta and loaded else ()
+    return (*precheck(task, connections, loaded), *changed)
+
+
+def changed_rules(meta: Meta, task: Task) -> tuple[Item, ...]:
     """Check of a task that is followed whether its windows would take the rules that the file has now."""
-    with existing_meta(task, connections) as meta:
-        refused = [refusal_of(meta, instance) for instance in task.instances] if meta else []
+    refused = [refusal_of(meta, instance) for instance in task.instances]
     errors = [error for error in refused if error is not None]
     return tuple(verdict("changed_rules", "task", errors, "windows take the file's"))
 

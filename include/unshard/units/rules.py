@@ -88,9 +88,10 @@ def refusal_of(meta: Meta, instance: Instance) -> UnshardError | None:
     source = instance.source.id
     if meta.windows.standing(source).rules in (None, _digest(instance)):
         return None
+    shards = meta.structures.shards()
     try:
-        revision, _, _ = _revised(meta, instance)
-        _refuse_waiting(meta, source, revision, set())
+        revision = _revised(meta, instance, _own(shards, source, _unfinished(meta, source)))
+        _refuse_waiting(meta, source, shards, revision, set())
     except (RulesSpoilRows, RulesWait) as error:
         return error
     return None
@@ -99,12 +100,15 @@ def refusal_of(meta: Meta, instance: Instance) -> UnshardError | None:
 def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
     source = instance.source.id
     work.meta.halts.refuse()
-    revision, own, unfinished = _revised(work.meta, instance)
+    unfinished = _unfinished(work.meta, source)
+    own = _own(work.meta.structures.shards(source), source, unfinished)
+    revision = _revised(work.meta, instance, own)
     new = _newcomers(work, instance, {state.shard for state in own}, unfinished)
-    _refuse_waiting(work.meta, source, revision, {each.target for each in new})
+    shards = work.meta.structures.shards()  # while newcomers were looked for, other sources have gone on
+    _refuse_waiting(work.meta, source, shards, revision, {each.target for each in new})
     if new:
         with work.meta.presence.at(load_of(source)):
-            _take(work, instance, new, checkpoint, own)
+            _take(work, instance, new, checkpoint, shards)
     gone = [StructureChange(state.shard, state.target, checkpoint, None) for state in revision.out]
     work.meta.structures.record_all(gone)
     if instance.online is None:
@@ -116,11 +120,14 @@ def _adopt(work: Work, instance: Instance, checkpoint: Location) -> None:
         work.meta.halts.record(Given(CHANGE, getpass.getuser(), VIA, reason))
 
 
-def _revised(meta: Meta, instance: Instance) -> tuple[Revision, Sequence[ShardState], set[Shard]]:
-    """Return what the rules of the file change, the source's shards, and its tables whose load has not ended."""
+def _own(shards: Iterable[ShardState], source: str, unfinished: set[Shard]) -> list[ShardState]:
+    """Return a source's shards without tables whose load has not ended."""
+    return [s for s in shards if s.shard.source == source and not s.has_left and s.shard not in unfinished]
+
+
+def _revised(meta: Meta, instance: Instance, own: Sequence[ShardState]) -> Revision:
+    """Return what the rules of the file change for the source's shards."""
     source = instance.source.id
-    unfinished = _unfinished(meta, source)
-    own = [s for s in meta.structures.shards(source) if not s.has_left and s.shard not in unfinished]
     rules = meta.rules.get(source)
     old = routing_of(rules, instance.routing)
     revision = revise(old, instance.routing, own, meta.structures.get({s.structure for s in own if s.structure}))
@@ -128,7 +135,7 @@ def _revised(meta: Meta, instance: Instance) -> tuple[Revision, Sequence[ShardSt
         raise RulesSpoilRows(source, _some(revision.spoiled))
     if rules.online != instance.online:
         _refuse_under_way(meta, source)
-    return revision, own, unfinished
+    return revision
 
 
 def _refuse_under_way(meta: Meta, source: str) -> None:
@@ -141,12 +148,13 @@ def _refuse_under_way(meta: Meta, source: str) -> None:
         raise RulesWait(source, OPEN_WINDOW)
 
 
-def _refuse_waiting(meta: Meta, source: str, revision: Revision, joined: set[TableId]) -> None:
+def _refuse_waiting(meta: Meta, source: str, shards: Iterable[ShardState], revision: Revision,
+                    joined: set[TableId]) -> None:  # fmt: skip
     """Refuse while anything waits in a group that is concerned, or a window is open that has begun by the old rules."""
     concerned = revision.targets | joined
     # Rows that a filter has stopped wait for nothing but another filter.
     freed = {stop.target for stop in meta.stops.all(source) if stop.refusal.code in STOPPED_BY_RULES}
-    waiting = [s for s in meta.structures.shards() if s.target in concerned and (s.queue or s.held)
+    waiting = [s for s in shards if s.target in concerned and (s.queue or s.held)
                and not (s.target in freed and s.shard.source == source)]  # fmt: skip
     if waiting:
         ddl = next((state.queue[0].routed for state in waiting if state.queue), "")
@@ -212,10 +220,10 @@ def _statements(work: Work, shard: Shard) -> Iterable[Statement]:
 
 
 def _take(work: Work, instance: Instance, new: Sequence[_Newcomer], checkpoint: Location,
-          own: Sequence[ShardState]) -> None:  # fmt: skip
-    """Make shards of new tables and load them."""
+          shards: Sequence[ShardState]) -> None:  # fmt: skip
+    """Make shards of new tables and load them; nothing waits of the `shards` of their targets."""
     source = instance.source.id
-    _check_alike(work, new)
+    _check_alike(work, new, shards)
     prepare_targets(work, instance, {each.shard.table: (each.target, each.schema) for each in new})
     for each in new:
         _begin_anew(work, each)
@@ -235,10 +243,10 @@ def _begin_anew(work: Work, each: _Newcomer) -> None:
             work.storage.delete(chunk.path)
 
 
-def _check_alike(work: Work, new: Sequence[_Newcomer]) -> None:
+def _check_alike(work: Work, new: Sequence[_Newcomer], shards: Sequence[ShardState]) -> None:
     """Compare each new shard with one that its target has: nothing waits there, so all are at one place."""
     taken = {each.shard for each in new}
-    there = {state.target: state for state in reversed(work.meta.structures.shards())
+    there = {state.target: state for state in reversed(shards)
              if state.shard not in taken and not state.is_dropped and not state.has_left}  # fmt: skip
     schemas = work.structures({state.structure for state in there.values()})
     for each in new:

@@ -109,10 +109,14 @@ def loaded_sources(task: Task, connections: Connections = environment_connection
     """Return the sources whose full load is over; none when the target cannot tell."""
     try:
         with existing_meta(task, connections) as meta:
-            states = meta.sources.all() if meta else ()
+            return loaded_in(meta) if meta else frozenset()
     except ServerError:
         return frozenset()  # the prechecks report the target by themselves
-    return frozenset(state.source for state in states if state.phase.order >= Phase.LOADED.order)
+
+
+def loaded_in(meta: Meta) -> frozenset[str]:
+    """Return the sources whose full load is over."""
+    return frozenset(state.source for state in meta.sources.all() if state.phase.order >= Phase.LOADED.order)
 
 
 def status(task: Task, connections: Connections = environment_connections) -> tuple[SourceStatus, ...]:
