@@ -17,7 +17,7 @@ from tests.bench.replay import cpu_of
 from tests.bench.stand import SOURCE, Backlog, Stand
 from tests.bench.workloads import Workload
 from tests.localspark import LocalSpark
-from unshard.adapters.target.apply import _write
+from unshard.adapters.target.apply import write
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.session import open_session
 from unshard.core.progress import BegunWindow
@@ -89,5 +89,5 @@ def _bare(work: Work) -> Iterator[int]:
         with contextlib.closing(open_session(work.target)) as connection:
             for target in targets_in(found):
                 changes = changes_of(job, target, of_target(found, target))
-                _write(connection, Fence(job.meta_schema, job.task, SOURCE, changes.table, 1, 1), changes)
+                write(connection, Fence(job.meta_schema, job.task, SOURCE, changes.table, 1, 1), changes)
         yield sum(reader.report.applied for reader in readers)
