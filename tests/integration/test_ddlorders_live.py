@@ -125,8 +125,11 @@ def test_an_order_that_is_taken_back_comes_too_late_or_hits_rows(desk: Ahead) ->
     assert desk.pending() == ["ADD a INT"]
     assert desk.refused("skip", "--source", "s1", "--at", at) == "US-5042"
     assert desk.refused("skip", "--source", "s1", "--gtid", gtid) == "US-5042"
-    for wrong in (("--at", "4"), ("--at", "other.000001:4"), ("--gtid", "x")):
+    beyond = f"{behind.rpartition(':')[0]}:{10**19}"
+    for wrong in (("--at", "4"), ("--at", beyond), ("--at", "other.000001:4"), ("--gtid", "x")):
         assert desk.refused("skip", "--source", "s1", *wrong) == "US-5047"
+    for no_change in ("DROP TABLE t_s1", "ALTER TABLE t_s1 ADD x INT; DELETE FROM t_s1"):
+        assert desk.refused("replace", "--source", "s1", "--at", behind, "--sql", no_change) == "US-5036"
     desk.ddl_order("skip", "--source", "s1", "--at", behind)
     desk.world.s1.run(f"INSERT INTO {desk.world.schema}_1.t_s1 (id) VALUES (1)")
     with pytest.raises(Exception, match="US-5040"):

@@ -99,6 +99,16 @@ def test_a_task_that_can_run_has_no_problem_and_changes_nothing(world: World) ->
     raise_if_failed(world.items())
 
 
+def test_keys_are_compared_whatever_the_names_hold(world: World) -> None:
+    for source in (world.s1, world.s2):
+        source.run(f"CREATE TABLE {world.schema}_1.`t_%s` (id int PRIMARY KEY, `%_100%%` int)",
+                   f"INSERT INTO {world.schema}_1.`t_%s` VALUES (1, 1)")  # fmt: skip
+    world.routes += ROUTE.format(name="odd", schema=world.schema, pattern="t_%*", target=f"{world.schema}_odd")
+    world.routes = world.routes.replace("t_*", "t_[12]")
+    world.rules = "[all, odd]"
+    assert found(world) == [("key_overlap", "error", "US-2326")]
+
+
 def test_all_problems_are_reported_not_only_the_first(world: World) -> None:
     world.sources["s1"] = (servers.free_port(), "admin")
     world.s2.run(f"DROP TABLE {world.schema}_1.t_1", f"DROP TABLE {world.schema}_1.t_2")

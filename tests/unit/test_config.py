@@ -307,6 +307,19 @@ REFUSED = {
         "US-1007",
         "the task has the key timezone",
     ),
+    **{
+        f"session {name}": (
+            MINIMAL.replace("host: t,", f"host: t, session: {{{name}: 1}},"),
+            "US-1007",
+            f"'{name}' is not a variable to set here",
+        )
+        for name in ("Character_Set_Client", "character_set_results", "sql_select_limit")
+    },
+    "name that no server takes": (
+        MINIMAL.replace("target-schema: a", "target-schema: a😀"),
+        "US-1007",
+        "characters of at most three bytes",
+    ),
     "open quote": (instance('mydumper: {extra-args: "--consistency \'a"}'), "US-1007", "quotes closed"),
     "missing name": (MINIMAL.replace("name: shop\n", ""), "US-1008", "shop.yaml:1: key 'name' is missing"),
     "missing mode": (MINIMAL.replace("task-mode: all\n", "task-mode:\n"), "US-1008", "key 'task-mode' is missing"),

@@ -12,6 +12,8 @@ CONNECTION_ID = re.compile(r"[\w.-]{1,250}")
 MASTER = re.compile(r"local(\[.*\])?|yarn|(spark|sc|k8s|mesos)://.+")
 SCHEMES = ("file", "s3", "hdfs")
 BUCKET = re.compile(r"[A-Za-z0-9][\w.-]{1,254}(/[^/?#@]+)*/?")
+NAME = "printable characters of at most three bytes, the last one no blank"
+LAST_OF_NAMES = "\uffff"
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
 CRON_FIELDS = ((0, 59, ""), (0, 23, ""), (1, 31, ""),
                (1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
@@ -45,16 +47,20 @@ def source_id(value: str) -> str | None:
 
 def schema_name(value: str) -> str | None:
     """Hold to what MySQL takes as a name, and to schemas that are not the server's own."""
-    if not 0 < len(value) <= 64 or not value.isprintable() or value != value.rstrip():
-        return "a schema name: 1 to 64 printable characters, the last one no blank"
+    if not value or not _is_name(value):
+        return f"a schema name: 1 to 64 {NAME}"
     return f"a schema that may be written to: {value} belongs to the server" if is_system_schema(value) else None
 
 
 def table_name(value: str) -> str | None:
     """Hold to what MySQL takes as a name; empty is allowed."""
-    if len(value) <= 64 and value.isprintable() and value == value.rstrip():
-        return None
-    return "a table name: up to 64 printable characters, the last one no blank"
+    return None if _is_name(value) else f"a table name: up to 64 {NAME}"
+
+
+def _is_name(value: str) -> bool:
+    """Names are utf8mb3 on the server: characters of four bytes are in none."""
+    is_short = len(value) <= 64 and max(value, default="") <= LAST_OF_NAMES
+    return is_short and value.isprintable() and value == value.rstrip()
 
 
 def one_group(value: str) -> str | None:

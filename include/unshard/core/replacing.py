@@ -56,10 +56,15 @@ def _harmless(text: str, ddl: Ddl) -> str:
     return CREATE.sub(r"\1IF NOT EXISTS ", text, count=1) if is_bare else text
 
 
-def _check(lock: str, ddl: Ddl, kinds: tuple[DdlKind, ...], names: dict[TableId, TableId]) -> None:
+def require_kind(lock: str, ddl: Ddl, kinds: tuple[DdlKind, ...] = (*TAKEN, DdlKind.CREATE_TABLE)) -> None:
+    """Refuse a statement that can replace no DDL at all."""
     if ddl.kind not in kinds:
         why = ddl.reason or f"it is {ddl.kind.value.replace('_', ' ')}, and not a change of a table's structure"
         raise ReplacementRefused(lock, ddl.text, why)
+
+
+def _check(lock: str, ddl: Ddl, kinds: tuple[DdlKind, ...], names: dict[TableId, TableId]) -> None:
+    require_kind(lock, ddl, kinds)
     if ddl.or_replace:
         raise ReplacementRefused(lock, ddl.text, "it drops the rows of a table")
     if ddl.of(Role.NEW_NAME):

@@ -14,6 +14,7 @@ from unshard.core.ddllock import LockState
 from unshard.core.ddlorders import Kind, Place
 from unshard.core.model import Location
 from unshard.core.orders import Given, Order, Replace, Skip
+from unshard.core.replacing import require_kind, split
 from unshard.core.segment import Segment
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlUnreadable
@@ -33,7 +34,8 @@ from unshard.units.orders import one_line
 from unshard.units.sync import next_plan
 from unshard.units.work import Work
 
-FILE_POSITION = re.compile(r"([\w.@-]*\.\d+):(\d+)")
+NO_LOCK = "(none yet)"
+FILE_POSITION = re.compile(r"([\w.@-]{0,200}\.\d{1,18}):(\d{1,18})")
 MARIADB_GTID = re.compile(r"\d+-\d+-\d+")
 MYSQL_GTID = re.compile(r"[0-9a-fA-F-]{36}(:\w+)?:\d+")
 
@@ -92,9 +94,10 @@ def waiting_at(work: Work, source: str, at: str, gtid: str) -> int:
 def _require_readable(asked: Asked) -> None:
     for text in asked.statements:
         try:
-            read(text, 0, "")
+            for one in split(text, 0):
+                require_kind(NO_LOCK, read(one, 0, ""))
         except DdlUnreadable as error:
-            raise ReplacementRefused("(none yet)", one_line(text), error.message) from error
+            raise ReplacementRefused(NO_LOCK, one_line(text), error.message) from error
 
 
 def _place(work: Work, asked: Asked) -> Place:

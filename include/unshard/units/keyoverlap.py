@@ -70,11 +70,9 @@ def _found(
         return
     key = ", ".join(map(mysql.identifier, schema.key))
     marks = ", ".join([f"({', '.join(['%s'] * len(schema.key))})"] * len(asked))
-    present = mysql.query(
-        connection,
-        f"SELECT {key} FROM {mysql.table_name(shard.table)} WHERE ({key}) IN ({marks})",  # noqa: S608
-        [value for each in asked for value in each],
-    )
+    # The driver puts the values in by `%`, which names may hold, too.
+    named = f"SELECT {key} FROM {mysql.table_name(shard.table)} WHERE ({key}) IN".replace("%", "%%")  # noqa: S608
+    present = mysql.query(connection, f"{named} ({marks})", [value for each in asked for value in each])
     for row in present:
         if (other := asked.get(tuple(row))) is not None:
             yield (min(shard, other), max(shard, other)), tuple(row)
