@@ -254,6 +254,35 @@ def test_tables_schemas_and_sources_are_added_to_a_running_task(
         assert action == "rules" and f"s1 {unique}.t_9 joins {unique}_to.t" in told and "on: " in told
 
 
+def test_a_filter_lets_a_target_go_on_whoever_runs_the_task(task: LifeTask) -> None:
+    """A run lets what is stopped go on before it looks at the rules: the stop must count for them nevertheless."""
+    rule = {"schema-pattern": f"{task.name}*", "table-pattern": "t_*", "events": ["delete"], "action": "Error"}
+    task.body["filters"] = {"no-delete": rule}
+    for instance in task.body["mysql-instances"]:
+        instance["filter-rules"] = ["no-delete"]
+    task.write()
+    task.go()
+    shard = task.shards["s1"][0]
+    task.sources["s1"].run(f"DELETE FROM {shard} WHERE id = 1")
+    assert codes(task) == {"US-6023"}
+    rule["action"] = "Ignore"
+    task.write()
+    assert not checked(task), "the other source has the same filter, and nothing of its own waits"
+    task.go()
+
+    task.target.run(f"ALTER TABLE {task.name}_to.t MODIFY v varchar(5) CHARACTER SET latin1")
+    task.sources["s1"].run(f"INSERT INTO {shard} VALUES (7, '漢'), (8, 'fits')", f"DELETE FROM {shard} WHERE id = 7")
+    assert codes(task) == {"US-6002"}, "the value cannot even be converted, so its deletion does not help"
+    task.body["expression-filter"] = {
+        "odd": {"schema": task.name, "table": "t_1", "insert-value-expr": "id = 7"},
+    }
+    task.body["mysql-instances"][0]["expression-filters"] = ["odd"]
+    task.write()
+    task.go()
+    rows = task.target.run(f"SELECT id FROM {task.name}_to.t ORDER BY id")
+    assert rows == [(1,), (2,), (3,), (8,)]
+
+
 def test_rules_are_changed_between_and_not_inside_shard_ddl(task: LifeTask) -> None:
     """Refused with the reason: what would move rows, and what concerns a group whose DDL waits."""
     task.go()

@@ -38,7 +38,7 @@ from unshard.core.window import ShardState, StructureChange
 from unshard.errors import UnshardError
 from unshard.errors.life import RulesSpoilRows, RulesWait
 from unshard.errors.source import ShardsDiffer
-from unshard.errors.target import LoadCollision, RowFilterFailed, RowsFiltered
+from unshard.errors.target import LoadCollision, RowFilterFailed, RowRefused, RowsFiltered
 from unshard.units.discover import find_shards
 from unshard.units.dump import dump_again
 from unshard.units.load import job_of
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 CHANGE = "rules"
 VIA = "task file"
 LISTED = 5
-STOPPED_BY_RULES = frozenset({RowsFiltered.code, RowFilterFailed.code})
+STOPPED_BY_RULES = frozenset({RowRefused.code, RowsFiltered.code, RowFilterFailed.code})
 OPEN_WINDOW = "a window that has begun by the former rules has not ended"
 
 
@@ -152,16 +152,26 @@ def _refuse_waiting(meta: Meta, source: str, shards: Iterable[ShardState], revis
                     joined: set[TableId]) -> None:  # fmt: skip
     """Refuse while anything waits in a group that is concerned, or a window is open that has begun by the old rules."""
     concerned = revision.targets | joined
-    # Rows that a filter has stopped wait for nothing but another filter.
-    freed = {stop.target for stop in meta.stops.all(source) if stop.refusal.code in STOPPED_BY_RULES}
+    stops = meta.stops.all(and_lifted=True)
+    # Rows that a filter has stopped, or that could be left out by one, wait for nothing but another filter. Whoever
+    # runs the task again has let them go on before its rules are looked at.
+    freed = {(stop.source, stop.target) for stop in stops if stop.refusal.code in STOPPED_BY_RULES}
     waiting = [s for s in shards if s.target in concerned and (s.queue or s.held)
-               and not (s.target in freed and s.shard.source == source)]  # fmt: skip
+               and not ((s.shard.source, s.target) in freed and (s.shard.source == source or not s.queue))]  # fmt: skip
     if waiting:
-        ddl = next((state.queue[0].routed for state in waiting if state.queue), "")
-        what = f"the DDL `{' '.join(ddl.split())}`" if ddl else "rows behind a DDL"
-        raise RulesWait(source, f"{what} of {waiting[0].target} waits ({_some(str(s.shard) for s in waiting)})")
+        raise RulesWait(source, _told(waiting, {(stop.source, stop.target) for stop in stops}))
     if (revision.out or joined) and meta.windows.open(source) is not None:
         raise RulesWait(source, OPEN_WINDOW)
+
+
+def _told(waiting: Sequence[ShardState], stopped: set[tuple[str, TableId]]) -> str:
+    """Say what waits, and of which shards."""
+    first, shards = waiting[0], _some(str(state.shard) for state in waiting)
+    if ddl := next((state.queue[0].routed for state in waiting if state.queue), ""):
+        return f"the DDL `{' '.join(ddl.split())}` of {first.target} waits ({shards})"
+    if (first.shard.source, first.target) in stopped:
+        return f"rows of {first.target} are held, because it could not take them ({shards})"
+    return f"rows of {first.target} are held behind a DDL ({shards})"
 
 
 def _newcomers(work: Work, instance: Instance, known: set[Shard], unfinished: set[Shard]) -> list[_Newcomer]:

@@ -34,10 +34,10 @@ class Stops:
         self._database = database
         self._task = database.task
 
-    def all(self, source: str | None = None) -> tuple[Stop, ...]:
-        """Return what is stopped, of one source or of all."""
+    def all(self, source: str | None = None, *, and_lifted: bool = False) -> tuple[Stop, ...]:
+        """Return what is stopped, of one source or of all; those too that may go on and have got no row since."""
         query = select(T, E.c.code, E.c.parts).join_from(T, E, SAME, isouter=True).order_by(*T.primary_key.columns)
-        query = query.where(T.c.task == self._task, T.c.is_open != 0)
+        query = query.where(T.c.task == self._task, *(() if and_lifted else (T.c.is_open != 0,)))
         query = query if source is None else query.where(T.c.source == source)
         with self._database.transaction() as connection:
             return tuple(map(_stop, connection.execute(query)))
