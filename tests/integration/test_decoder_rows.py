@@ -67,6 +67,32 @@ def test_rows_of_transactions_before_a_start_are_passed_over(source_1, table, tm
     assert len(rows) == 2
 
 
+HASHED = {
+    "texts": "(id INT PRIMARY KEY, b TEXT, c BLOB, UNIQUE (b), v INT, UNIQUE c (c, id) COMMENT 'USING HASH', UNIQUE (v))",
+    "asked for": "(id INT PRIMARY KEY, b INT, c INT COMMENT 'UNIQUE USING HASH', v INT, UNIQUE (b) USING HASH)",
+    "versioned": "(id INT PRIMARY KEY, b TEXT, c INT, v INT, UNIQUE (b)) WITH SYSTEM VERSIONING",
+    "named alike": "(id INT PRIMARY KEY, b TEXT UNIQUE, c INT AS (v) VIRTUAL INVISIBLE, v INT, db_row_hash_1 INT)",
+    "in memory": "(id INT PRIMARY KEY, b INT, c INT, v INT, UNIQUE (b) USING HASH) ENGINE=MEMORY",
+}
+
+
+@pytest.mark.parametrize("metadata", ["NO_LOG", "FULL"])
+@pytest.mark.parametrize("kind", HASHED)
+def test_a_unique_key_by_hash_has_a_column_in_rows_that_nothing_shows(source_1, table, tmp_path, kind, metadata):
+    source_1.run(f"SET GLOBAL binlog_row_metadata = {metadata}")
+    try:
+        run(source_1, table, f"CREATE TABLE u {HASHED[kind]}")
+        begins, name = end_of(source_1), TableId(table.schema, "u")
+        values = [f"({n}, {n}, {n})" for n in range(1, 60)]
+        run(source_1, table, *(f"INSERT INTO u (id, b, v) VALUES {each}" for each in values), "UPDATE u SET b = NULL")
+    finally:
+        source_1.run("SET GLOBAL binlog_row_metadata = NO_LOG")
+    schema = schema_of(source_1, name)
+    found = changes(source_1, tmp_path, begins, {name: schema})
+    assert [values for _, op, values in found if op == AFTER] == selected(source_1, name, schema)
+    assert {len(values) for _, _, values in found} == {len(schema.written)}
+
+
 def test_rows_behind_a_savepoint_that_was_rolled_back(source_1, table, tmp_path):
     """They are in the binlog when a table without transactions was changed in between."""
     begins = end_of(source_1)

@@ -138,7 +138,7 @@ def test_system_versioned_table(connection, schema: str, kind: str) -> None:
     versioned = created(connection, schema, f"CREATE TABLE {{name}} ({VERSIONED[kind]}", "versioned")
     assert versioned.shape == plain.shape and versioned.key == ("b",)
     assert unversioned(versioned.create_sql) == plain.create_sql
-    rows, period_end = as_in_rows(versioned)
+    rows, period_end = as_in_rows(versioned, 4)
     names = ["a", "rs", "b", "re"] if kind == "shown" else ["a", "b", "row_start", "row_end"]
     assert ([column.name for column in rows.columns], period_end) == (names, 2)
 

@@ -340,7 +340,7 @@ class _Decoder:
         if (table, body[8:]) not in self.bound:
             shard = self.origin.shard(table)
             table_map = read_table_map(body)
-            whole, period_end = as_in_rows(schema)
+            whole, period_end = as_in_rows(schema, len(table_map.fields))
             reader = bind_structure(table_map, whole, shard, self.place(end))
             self.bound[table, body[8:]] = _Bound(
                 table, table_map.fields, whole.columns, reader, whole, batch_schema(schema.written), shard,

@@ -129,13 +129,14 @@ def decode(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) 
 
 def misfit(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) -> str:
     """Return why rows of an extract cannot have that structure, as far as their TABLE_MAPs tell; empty if they can."""
-    schema, _ = as_in_rows(schema)
     for piece in _pieces(batches):
         shard = Origin(source).shard(TableId(piece["table_schema"], piece["table_name"]))
         for offset, frame in walk(piece["maps"], False, piece["file"]):
             body = piece["maps"][offset + HEADER : offset + frame.size]
             try:
-                bind_structure(read_table_map(body), schema, shard, f"{piece['file']}:{frame.end}")
+                table_map = read_table_map(body)
+                whole, _ = as_in_rows(schema, len(table_map.fields))
+                bind_structure(table_map, whole, shard, f"{piece['file']}:{frame.end}")
             except RelayError as error:
                 return error.message
     return ""

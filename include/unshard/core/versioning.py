@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from unshard.core.ddlcreate import items
 from unshard.core.ddltokens import MARIADB, Token, TokenKind, tokenize
+from unshard.core.longunique import with_hashes
 from unshard.core.model import Column, Index, TableSchema
 
 FOREVER = (b"2038-01-19 03:14:07.999999", b"2106-02-07 06:28:15.999999")
@@ -59,16 +60,16 @@ def without_period(columns: Sequence[Column], indexes: Sequence[Index],
     return kept, tuple(index for index in cut if index.columns)
 
 
-def as_in_rows(schema: TableSchema) -> tuple[TableSchema, int | None]:
-    """Return the structure that rows in the binlog have, and the number of the written column that ends the period."""
+def as_in_rows(schema: TableSchema, count: int) -> tuple[TableSchema, int | None]:
+    """Return the structure of rows in the binlog that have `count` columns; which written one ends the period."""
     period = period_of(schema.create_sql)
     if period is None:
-        return schema, None
+        return with_hashes(schema, count), None
     start = Column(period.start, "timestamp", "timestamp(6)", False, None, None, None, "stored generated")
     added = {period.start: start, period.end: replace(start, name=period.end, extra="")}
     names = period.shown or (*schema.names, period.start, period.end)
     columns = tuple(added[name] if name in added else schema.column(name) for name in names)
-    whole = replace(schema, columns=columns)
+    whole = with_hashes(replace(schema, columns=columns), count)
     return whole, [column.name for column in whole.written].index(period.end)
 
 
