@@ -68,7 +68,7 @@ def test_rows_of_transactions_before_a_start_are_passed_over(source_1, table, tm
 
 
 HASHED = {
-    "texts": "(id INT PRIMARY KEY, b TEXT, c BLOB, UNIQUE (b), v INT, UNIQUE c (c, id) COMMENT 'USING HASH', UNIQUE (v))",
+    "texts": "(id INT PRIMARY KEY, b TEXT, c BLOB, UNIQUE (b), v INT, UNIQUE (c, id) COMMENT 'USING HASH')",
     "asked for": "(id INT PRIMARY KEY, b INT, c INT COMMENT 'UNIQUE USING HASH', v INT, UNIQUE (b) USING HASH)",
     "versioned": "(id INT PRIMARY KEY, b TEXT, c INT, v INT, UNIQUE (b)) WITH SYSTEM VERSIONING",
     "named alike": "(id INT PRIMARY KEY, b TEXT UNIQUE, c INT AS (v) VIRTUAL INVISIBLE, v INT, db_row_hash_1 INT)",

@@ -14,13 +14,22 @@ from tests.oracle import assert_union
 from unshard.adapters import spark as sparks
 from unshard.config import load_task
 from unshard.core.model import Location, TableId
+from unshard.core.prechecks import Severity
 from unshard.core.progress import ChunkState, Phase
 from unshard.errors.source import NoShards, NoSnapshot, ShardsDiffer, StructureChanged
-from unshard.errors.target import LoadCollision, NotDumped, NotLoaded, TargetNotEmpty, TargetTableUnfit
+from unshard.errors.target import (
+    EngineNotTransactional,
+    LoadCollision,
+    NotDumped,
+    NotLoaded,
+    TargetNotEmpty,
+    TargetTableUnfit,
+)
 from unshard.units import dump as dumps
 from unshard.units import lateindexes, loading
 from unshard.units.dump import dump
 from unshard.units.load import handover, load
+from unshard.units.precheck import precheck
 from unshard.units.snapshot import take_snapshot
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
@@ -355,6 +364,26 @@ def test_what_the_target_has_is_looked_at_first(full: Full) -> None:
         full.target.run(f"DELETE FROM {name}_to.t", f"ALTER TABLE {name}_to.t ADD COLUMN must INT NOT NULL")
         with pytest.raises(TargetTableUnfit, match="must"):
             take_snapshot(work, "s1")
+
+
+def test_a_target_without_transactions_is_refused(full: Full) -> None:
+    """What a load that dies has written would stay there, and come again."""
+    s1, name = full.sources["s1"], full.schema
+    s1.run(f"CREATE TABLE {name}.t_1 (v INT) ENGINE=MyISAM", f"INSERT INTO {name}.t_1 VALUES (1), (1)")
+    with full.work({"t": "t_*"}, sources=("s1",)) as work:
+        with pytest.raises(EngineNotTransactional, match="MyISAM"):
+            take_snapshot(work, "s1")
+        full.target.run(f"ALTER TABLE {name}_to.t ENGINE=InnoDB")
+        take_snapshot(work, "s1")
+        dump(work, "s1")
+        full.target.run(f"ALTER TABLE {name}_to.t ENGINE=Aria")
+        with pytest.raises(EngineNotTransactional, match="Aria"):
+            load(work, "s1")
+        [found] = [item for item in precheck(work.task) if item.name == "target_tables"]
+        assert (found.severity, found.code) == (Severity.ERROR, "US-6009")
+        full.target.run(f"ALTER TABLE {name}_to.t ENGINE=InnoDB")
+        load(work, "s1")
+    assert full.compare("t", s1=["t_1"]) == 2
 
 
 def test_steps_in_the_wrong_order_are_refused(full: Full) -> None:

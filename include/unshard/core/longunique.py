@@ -1,7 +1,7 @@
 """MariaDB's unique keys that no index can hold: of a TEXT or BLOB, of too many bytes, or made USING HASH.
 
-The server keeps a hash of their values in a column that nothing shows, but the rows of the binlog: there it stands behind
-all others, one for each such key.
+The server keeps a hash of their values in a column that nothing shows but the rows of the binlog: it stands behind all
+others there, one for each such key.
 """
 
 from collections.abc import Sequence

@@ -35,6 +35,9 @@ class Shard:
         return f"{self.source} {self.table}"
 
 
+TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb"})
+"""Engines in lower case."""
+_ENGINE = re.compile(r"\n\) ENGINE=(\w+)")
 _GENERATION = re.compile(r"@(\d+)(?=\.\d+$)")
 
 
@@ -222,6 +225,12 @@ class TableSchema:
             if column.name.lower() == name.lower():
                 return column
         raise KeyError(name)
+
+    @property
+    def lacks_transactions(self) -> str:
+        """The engine, if it is one that cannot undo what it has written; else empty."""
+        engine = _ENGINE.search(self.create_sql)
+        return "" if engine is None or engine[1].lower() in TRANSACTIONAL else engine[1]
 
     @property
     def key(self) -> tuple[str, ...]:

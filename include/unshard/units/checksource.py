@@ -9,7 +9,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql, structures
 from unshard.config import Connections, Consistency, Instance, resolve
 from unshard.core import grants
-from unshard.core.model import TableId, TableSchema
+from unshard.core.model import TRANSACTIONAL, TableId, TableSchema
 from unshard.core.prechecks import (
     Item,
     Severity,
@@ -41,7 +41,6 @@ from unshard.units.checkmapping import mapped_ids
 from unshard.units.discover import Found, find_shards
 
 REPLICATION = ("REPLICATION SLAVE", "REPLICATION CLIENT")
-TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb"})
 EXTRA_CONNECTIONS = 3
 """Relay, snapshot and status, beside the threads of the dump."""
 VARIABLES = ("version", "server_id", "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata",

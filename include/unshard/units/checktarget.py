@@ -16,6 +16,7 @@ from unshard.errors import UnshardError
 from unshard.errors.prechecks import CollationUnknown
 from unshard.errors.source import StatementRefused
 from unshard.errors.target import (
+    EngineNotTransactional,
     ExtractedColumnMissing,
     ExtractedColumnTaken,
     ExtractedValueUnfit,
@@ -118,6 +119,8 @@ def _unfit(
     task: Task, target: TableId, present: TableSchema | None, shards: Mapping[Shard, TableSchema]
 ) -> Iterator[UnshardError]:
     """Say why the target table cannot take the rows; of shards that lack a place for the same reason, the first."""
+    if present is not None and present.lacks_transactions:
+        yield EngineNotTransactional(str(target), present.lacks_transactions)
     reasons: set[str] = set()
     refused: dict[str, UnshardError] = {}
     for shard, structure in shards.items():

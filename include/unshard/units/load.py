@@ -30,7 +30,7 @@ from unshard.units.loading import LoadJob, Parcel, in_order, load_parcel
 from unshard.units.owners import name_owners, stopped_by
 from unshard.units.reread import reread_mended
 from unshard.units.snapshot import check_recorded_alike
-from unshard.units.targets import reshaped_by
+from unshard.units.targets import refuse_engines, reshaped_by
 from unshard.units.work import Work
 
 
@@ -99,6 +99,7 @@ def _load_chunks(work: Work, source: str) -> None:
         return
     check_recorded_alike(work, source)
     job = job_of(work, source)
+    refuse_engines(job.targets)
     try:
         reread_mended(work, source, partial(job_of, work))
         _load_dumped(work, source, job)

@@ -36,7 +36,7 @@ from unshard.units.conversion import conversion
 from unshard.units.discover import Found, find_shards
 from unshard.units.failover import locate
 from unshard.units.starttime import location_at
-from unshard.units.targets import make_target
+from unshard.units.targets import make_target, refuse_engines
 from unshard.units.work import Work
 
 ATTEMPTS = 5
@@ -213,6 +213,8 @@ def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tup
         for target, (table, schema) in likes.items():
             make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema)
         present = structures.read_schemas(connection, sorted(likes))
+        if work.task.task_mode.loads:
+            refuse_engines(present)
         behind_at = cache(work.meta.locks.behind_at)  # thousands of shards have one structure
         for table, (target, schema) in shards.items():
             behind = behind_at(target, schema.digest)

@@ -1,7 +1,7 @@
 """The target tables of a window: present structures, and tables that a new shard brings."""
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from pymysql.connections import Connection
 
@@ -12,7 +12,7 @@ from unshard.core.reshape import Reshaping
 from unshard.core.routing import Routing
 from unshard.core.stops import TargetRefused
 from unshard.core.window import Plan
-from unshard.errors.target import ExtractionNeedsTable
+from unshard.errors.target import EngineNotTransactional, ExtractionNeedsTable
 from unshard.units.execute import create_target
 from unshard.units.work import Work
 
@@ -30,6 +30,13 @@ def make_target(connection: Connection, routing: Routing, shard: Shard, target: 
     if extracted and not structures.read_schemas(connection, [target]):
         raise ExtractionNeedsTable(str(target), str(shard), ", ".join(each.column for each in extracted))
     create_target(connection, target, like)
+
+
+def refuse_engines(schemas: Mapping[TableId, TableSchema]) -> None:
+    """Raise for a target that cannot undo what it has written: rows of a load that dies would come twice."""
+    for target, schema in schemas.items():
+        if schema.lacks_transactions:
+            raise EngineNotTransactional(str(target), schema.lacks_transactions)
 
 
 def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple[TargetRefused, ...]:

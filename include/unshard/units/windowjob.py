@@ -4,7 +4,6 @@ Everything that can be refused without reading a row is refused before Spark is 
 columns without a place, keys that do not come, engines without transactions.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,8 +20,6 @@ from unshard.core.window import Disposition, HeldFile, Plan
 from unshard.errors import UnshardError
 from unshard.errors.target import EngineNotTransactional
 from unshard.units.conversion import Behind, Conversion, conversion
-
-TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb", ""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +137,8 @@ class WindowJob:
         """Return which targets cannot take their rows, as far as that can be known before any row is read."""
         found: list[TargetRefused] = []
         for target, schema in zip(self.targets, self.schemas, strict=True):
-            engine = re.search(r"\)\s*ENGINE=(\w+)", schema.create_sql)
-            if engine and engine[1].lower() not in TRANSACTIONAL:
-                found.append(TargetRefused(target, EngineNotTransactional(str(target), engine[1])))
+            if schema.lacks_transactions:
+                found.append(TargetRefused(target, EngineNotTransactional(str(target), schema.lacks_transactions)))
         tried = self._tried.items()
         found += [TargetRefused(rows.target, error) for rows, error in tried if isinstance(error, UnshardError)]
         return tuple(found)
