@@ -1,10 +1,11 @@
 """`python -m unshard_demo run|up|down`: what `make demo`, `make demo-up` and `make demo-down` call."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
-from unshard_demo import shop, stage, story
+from unshard_demo import processes, shop, stage, story
 
 FOLDER = Path(".demo")
 
@@ -40,6 +41,7 @@ def up(folder: Path, options: argparse.Namespace) -> int:
     except BaseException:
         stage.down(folder)
         raise
+    processes.leave_running()
     servers = {**standing.sources, "target": standing.target}
     for name, server in servers.items():
         story.say(f"  {name}: mariadb --host=127.0.0.1 --port={server.port} --user=admin --password={server.password}")
@@ -67,4 +69,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,21 +1,27 @@
 """Long-running programs of the demo: each leads a session of its own, so that all of it can be ended.
 
+They end with the process that has started them, also if that is killed (see `guard`), unless it leaves them running.
 Whoever stops them may be another process than the one that started them, so a program is known by its
 process id together with its start time: a number that was given to somebody else meanwhile is left alone.
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 POLL_SECONDS = 0.05
 TAIL_LINES = 15
+LEAVE = "leave"
+INCLUDE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,14 @@ def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, 
         process = subprocess.Popen(command, env=dict(env), cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=output, start_new_session=True)  # fmt: skip
     process.returncode = 0  # it may outlive us, and _reap() collects it: no warning, no second wait
-    return Program(name, process.pid, _started(process.pid) or 0, str(log))
+    program = Program(name, process.pid, _started(process.pid) or 0, str(log))
+    _guard.tell(json.dumps(asdict(program)))
+    return program
+
+
+def leave_running() -> None:
+    """Let the programs that were started outlive this process."""
+    _guard.tell(LEAVE)
 
 
 def stop(program: Program, seconds: float = 15.0) -> None:
@@ -90,6 +103,36 @@ def listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class _Guard:
+    """The process that ends our programs when we are gone: it is, when its input ends."""
+
+    def __init__(self) -> None:
+        self._input: int | None = None
+        self._lock = threading.Lock()
+
+    def tell(self, line: str) -> None:
+        with self._lock:
+            if self._input is None:
+                self._input = self._start()
+            os.write(self._input, f"{line}\n".encode())
+            if line == LEAVE:
+                os.close(self._input)
+                self._input = None
+
+    def _start(self) -> int:
+        read, write = os.pipe()
+        command = [sys.executable, "-m", "unshard_demo.guard"]
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(INCLUDE)}, cwd="/", stdin=read,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   start_new_session=True)  # fmt: skip
+        process.returncode = 0  # it outlives us
+        os.close(read)
+        return write
+
+
+_guard = _Guard()
 
 
 def _signal(pids: Sequence[int], number: signal.Signals) -> None:

@@ -1,6 +1,7 @@
 """`python -m tests.bench [parts] [--rounds n] [--rows n]`: measure, print the table, write build/bench.json."""
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -66,5 +67,6 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is stopped, its folders are removed
     main()
     sys.exit(0)
