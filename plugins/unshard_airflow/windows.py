@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from unshard.units.work import Work
 
+MOVED = ("rows_applied", "rows_filtered", "rows_skipped", "rows_diverted", "rows_held", "rows_released", "ddls")
+"""What a window has brought, by the fields of its report."""
+
 
 class Report(UnitOperator):
     """Sums the windows up, settles locks, and names the locks that are open (the XCom value, a list)."""
@@ -94,5 +97,5 @@ def has_work_left(window: Mapping[str, Any], continuous: bool) -> bool:
     Under steady load each window finds what was written during the last one. A task that is to run all the
     time goes on for that; any other one stops where the relay ended and leaves the rest to its schedule.
     """
-    moved = any(window[count] for count in ("rows_applied", "rows_held", "rows_released", "rows_diverted", "ddls"))
+    moved = any(window[count] for count in MOVED)
     return bool(window["more"]) or (continuous and moved)

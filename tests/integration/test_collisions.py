@@ -55,6 +55,10 @@ def advance(task: LiveTask, *sources: str) -> None:
             pass
 
 
+def applied(task: LiveTask, source: str) -> int:
+    return task.work().meta.windows.totals(source).rows_applied
+
+
 KEYS = [
     ("INSERT INTO t_3 VALUES (1, 'zz', 'b')", "id = 1"),
     ("INSERT INTO t_3 VALUES (9, 'ABx', 'b')", "u = ABx"),
@@ -113,7 +117,13 @@ TWINS = [
 
 @pytest.mark.parametrize(
     ("policy", "winner", "statement", "key"),
-    [("error", None, *TWINS[1]), ("error", None, *TWINS[2]), ("replace", "b", *TWINS[0]), ("ignore", "a", *TWINS[2])],
+    [
+        ("error", None, *TWINS[1]),
+        ("error", None, *TWINS[2]),
+        ("replace", "b", *TWINS[0]),
+        ("ignore", "a", *TWINS[0]),
+        ("ignore", "a", *TWINS[2]),
+    ],
 )
 def test_two_shards_that_bring_one_key_in_one_window(servers, unique, tmp_path, policy, winner, statement, key):
     with merging(servers, unique, tmp_path, on_duplicate=policy) as task:
@@ -131,6 +141,7 @@ def test_two_shards_that_bring_one_key_in_one_window(servers, unique, tmp_path, 
             return
         advance(task, "s1")
         assert task.target.run(f"SELECT secret FROM {task.table('t')}") == [(winner,)]
+        assert applied(task, "s1") == (2 if policy == "replace" else 1)
         (found,) = task.work().meta.collisions.all()
         assert told(found) == (key, "t_2", "t_1", "replaced" if policy == "replace" else "ignored", 1)
 
@@ -143,12 +154,14 @@ def test_what_a_policy_decides_is_recorded_once_and_named(servers, unique, tmp_p
         rows = "INSERT INTO {}.{} SELECT seq, CONCAT({}, seq), '{}' FROM mysql.seq_{}"
         source_1.run(rows.format(unique, "t_2", "CHAR(96 + seq DIV 10 % 10, 97 + seq % 10)", "a", "1_to_60"))
         advance(task, "s1")
+        assert applied(task, "s1") == 60
         source_2.run(rows.format(unique, "t_3", "CHAR(48 + seq DIV 10 % 10, 97 + seq % 10)", "b", "11_to_90"))
         task.pull("s2")
         begun = task.work().meta.windows.begin("s2", next_plan(task.work(), "s2"))
-        for _ in range(2):
-            report = task.window("s2")
-        assert report.moved is False
+        report = task.window("s2")
+        assert (report.rows_applied, report.rows_skipped) == ((80, 0) if policy == "replace" else (30, 50))
+        assert applied(task, "s2") == report.rows_applied
+        assert task.window("s2").moved is False
         assert begun.plan.number == 1
         won = task.target.run(f"SELECT COUNT(*), SUM(secret = '{winner}') FROM {task.table('t')}")
         assert won == [(90, 80 if policy == "replace" else 60)]

@@ -12,6 +12,7 @@ from tests.localspark import TaskFile
 from unshard.config import load_task
 from unshard.errors.target import RowFilterFailed
 from unshard.units.precheck import precheck
+from unshard.units.run import Outcome
 from unshard.units.status import loaded_sources
 from unshard_demo.servers import MariaDb
 
@@ -65,6 +66,11 @@ def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tm
     target.run(f"DROP DATABASE IF EXISTS {unique}_to", f"DROP DATABASE IF EXISTS {unique}_meta")
 
 
+def counts(outcome: Outcome) -> tuple[int, ...]:
+    one, _ = outcome.sources
+    return one.rows_applied, one.rows_filtered, one.rows_held, one.rows_released
+
+
 def test_rows_that_an_expression_is_true_for_do_not_come(world: World) -> None:
     name, (s1, s2) = world.name, world.sources
     s1.run(f"CREATE DATABASE {name}", f"CREATE TABLE {name}.t_1 ({COLUMNS})",
@@ -89,11 +95,13 @@ def test_rows_that_an_expression_is_true_for_do_not_come(world: World) -> None:
            "UPDATE t_1 SET a = 'gone' WHERE id IN (3, 13)", "UPDATE t_1 SET a = 'kept' WHERE id = 16",
            "DELETE FROM t_1 WHERE id IN (2, 3)", "ALTER TABLE t_1 ADD n INT",
            "INSERT INTO t_1 VALUES (17, 'x', NULL, NULL, 1, 1), (18, 'y', NULL, NULL, 1, 1)")  # fmt: skip
-    assert len(world.go().locks) == 1
+    outcome = world.go()
+    assert len(outcome.locks) == 1 and counts(outcome) == (5, 6, 2, 0), "inserts, an update and a delete are left out"
     read = f"SELECT id, a FROM {name}_to.t WHERE id < 100 ORDER BY id"
     assert world.target.run(read) == [(2, "y"), (13, "y"), (16, "kept")]
     s2.run(f"ALTER TABLE {name}.t_2 ADD n INT")
-    assert world.go().locks == ()
+    outcome = world.go()
+    assert not outcome.locks and counts(outcome) == (1, 1, 0, 2)
     assert world.ids() == [2, 13, 16, 18, 101], "released rows are filtered, too"
 
     s1.run(f"ALTER TABLE {name}.t_1 DROP d", f"INSERT INTO {name}.t_1 (id, a) VALUES (19, 'y')")

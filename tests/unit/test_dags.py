@@ -214,14 +214,16 @@ def test_reports_become_plain_values() -> None:
         ({"rows_applied": 5}, False, False),
         ({"rows_applied": 5}, True, True),
         ({"rows_diverted": 5}, True, True),
+        ({"rows_skipped": 5}, True, True),
+        ({"rows_filtered": 5}, True, True),
         ({"ddls": [{"seq": 1}]}, True, True),
         ({}, True, False),
     ],
 )
 def test_windows_go_on_while_there_is_work(window: dict[str, Any], continuous: bool, left: bool) -> None:
-    from unshard_airflow.windows import has_work_left
+    from unshard_airflow.windows import MOVED, has_work_left
 
-    idle = {"more": False, "rows_applied": 0, "rows_held": 0, "rows_released": 0, "rows_diverted": 0, "ddls": []}
+    idle = dict.fromkeys(MOVED, 0) | {"more": False, "ddls": []}
     assert has_work_left(idle | window, continuous) is left
 
 

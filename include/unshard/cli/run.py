@@ -96,8 +96,9 @@ def _lines(task: Task, until: str, outcome: Outcome) -> list[str]:
 
 
 def _moved(rows: WindowReport | SourceOutcome) -> str:
-    aside = f", {amount(rows.rows_diverted)} put aside" if rows.rows_diverted else ""
-    return f"{amount(rows.rows_applied)} rows applied, {amount(rows.rows_held)} held{aside}"
+    others = {"left out by filters": rows.rows_filtered, "skipped": rows.rows_skipped, "put aside": rows.rows_diverted}
+    told = "".join(f", {amount(count)} {what}" for what, count in others.items() if count)
+    return f"{amount(rows.rows_applied)} rows applied, {amount(rows.rows_held)} held{told}"
 
 
 def _end(until: str, outcome: Outcome) -> str:

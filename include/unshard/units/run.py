@@ -114,9 +114,11 @@ class SourceOutcome:
     checkpoint: Location | None
     windows: int
     rows_applied: int
+    rows_filtered: int
+    rows_skipped: int
+    rows_diverted: int
     rows_held: int
     rows_released: int
-    rows_diverted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +331,14 @@ def _outcome(work: Work, tally: _Tally, seconds: float) -> Outcome:
 def _source_outcome(work: Work, source: str, windows: Sequence[WindowReport]) -> SourceOutcome:
     checkpoint = work.meta.checkpoints.get(source)
     return SourceOutcome(
-        source, _phase(work, source), checkpoint.location if checkpoint else None, len(windows),
-        sum(report.rows_applied for report in windows), sum(report.rows_held for report in windows),
-        sum(report.rows_released for report in windows), sum(report.rows_diverted for report in windows),
-    )  # fmt: skip
+        source=source,
+        phase=_phase(work, source),
+        checkpoint=checkpoint.location if checkpoint else None,
+        windows=len(windows),
+        rows_applied=sum(report.rows_applied for report in windows),
+        rows_filtered=sum(report.rows_filtered for report in windows),
+        rows_skipped=sum(report.rows_skipped for report in windows),
+        rows_diverted=sum(report.rows_diverted for report in windows),
+        rows_held=sum(report.rows_held for report in windows),
+        rows_released=sum(report.rows_released for report in windows),
+    )

@@ -66,13 +66,16 @@ class WindowReport:
     begins: Location
     ends: Location
     rows_applied: int
-    """Row changes that are in the target now, released ones among them."""
-    rows_held: int
-    rows_released: int
+    """Row changes that are in the target now, released ones among them; not what the next three count."""
+    rows_filtered: int
+    """Row changes that the task's filters have left out."""
     rows_skipped: int
-    """Rows that were left out because another shard owns their key (on-duplicate: ignore)."""
+    """Rows that were left out because another shard owns their key (on-duplicate: ignore), but for those of an attempt
+    that has died."""
     rows_diverted: int
     """Rows that were put aside because the target could not take them (row-errors: divert)."""
+    rows_held: int
+    rows_released: int
     rows_passed: int
     """Row events of shards that an operator has dropped, and of sequences."""
     ddls: tuple[QueueEntry, ...]
@@ -93,9 +96,10 @@ class _Moved:
     """What the rows of a window came to."""
 
     applied: int = 0
-    released: int = 0
+    filtered: int = 0
     skipped: int = 0
     diverted: int = 0
+    released: int = 0
     held: tuple[HeldFile, ...] = ()
     stopped: tuple[Stop, ...] = ()
     """Targets whose rows were held, because they could not take them."""
@@ -153,7 +157,7 @@ def _refused_still(work: Work, moved: _Moved) -> tuple[TargetRefused, ...]:
 
 
 def _paces(work: Work, known: Sequence[Pace], plan: Plan, moved: _Moved, began: float) -> tuple[Pace, ...]:
-    rows = moved.applied + moved.diverted + sum(file.rows for file in moved.held)
+    rows = moved.applied + moved.filtered + moved.skipped + moved.diverted + sum(file.rows for file in moved.held)
     pace = Pace(plan.bytes, rows, int(1000 * (time.monotonic() - began)))
     return remembered(known, pace, work.task.options.window)
 
@@ -266,12 +270,18 @@ def _move(work: Work, begun: BegunWindow) -> _Moved:
     if any(target.applied.collided or target.applied.before for target in targets):
         name_owners(work, plan.source)
     held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
-    released = sum(part.released for part in parts)
     skipped = sum(target.applied.skipped for target in targets)
     # As recorded with the rows: what an attempt before has put aside, nobody else knows.
     diverted = work.meta.row_errors.of_window(plan.source, plan.number) if job.diverts else 0
-    applied = sum(part.applied for part in parts) + released - diverted
-    return _Moved(applied, released, skipped, diverted, tuple(held), stopped)
+    return _Moved(
+        applied=sum(part.applied for part in parts) - skipped - diverted,
+        filtered=sum(part.filtered for part in parts),
+        skipped=skipped,
+        diverted=diverted,
+        released=sum(part.released for part in parts),
+        held=tuple(held),
+        stopped=stopped,
+    )
 
 
 def _sweep(work: Work, plan: Plan, stopped: Collection[Stop], again: bool) -> None:
@@ -308,10 +318,11 @@ def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: fl
         begins=plan.begins,
         ends=plan.ends,
         rows_applied=moved.applied,
-        rows_held=sum(file.rows for file in moved.held),
-        rows_released=moved.released,
+        rows_filtered=moved.filtered,
         rows_skipped=moved.skipped,
         rows_diverted=moved.diverted,
+        rows_held=sum(file.rows for file in moved.held),
+        rows_released=moved.released,
         rows_passed=plan.passed,
         ddls=plan.queued,
         seconds=time.monotonic() - began,

@@ -55,11 +55,14 @@ BEYOND = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """What a part brought."""
+    """What a part brought, in row changes."""
 
-    applied: int
-    released: int
-    held: tuple[HeldFile, ...]
+    applied: int = 0
+    """Those that the task's filters let through to a target."""
+    filtered: int = 0
+    released: int = 0
+    """Those of both that were held before."""
+    held: tuple[HeldFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,7 @@ class PartReader:
         self._batches = 0
         self._filtering = Filtering(RowJudge(job.server, job.meta_schema, job.time_zone), job.structures)
         self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
-        self.report = PartReport(0, 0, ())
+        self.report = PartReport()
         self.refused: dict[int, UnshardError] = {}
         """Targets, by number, whose rows cannot be read, filtered or converted."""
 
@@ -217,7 +220,6 @@ class PartReader:
             if disposition.hold is not None:
                 self._waiting[disposition].append(batch)
                 continue
-            self.report = replace(self.report, applied=self.report.applied + changes_in(batch))
             rows = Rows(disposition.shard, disposition.structure, disposition.target)
             yield from self._passed(rows, batch, self._job.plan.safe)
 
@@ -229,6 +231,7 @@ class PartReader:
             return
         try:
             kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch)
+            self._count(batch, kept)
             if not kept.num_rows:
                 return
             netted = self._netted(rows, number, kept, safe or reshaping.filters_changes, safe)
@@ -236,6 +239,11 @@ class PartReader:
             self.refused[number] = error
         else:
             yield netted
+
+    def _count(self, batch: pa.RecordBatch, kept: pa.RecordBatch) -> None:
+        passed = changes_in(kept)
+        self.report = replace(self.report, applied=self.report.applied + passed,
+                              filtered=self.report.filtered + changes_in(batch) - passed)  # fmt: skip
 
     def _netted(self, rows: Rows, number: int, batch: pa.RecordBatch, safe: bool, unsure: bool) -> Run:
         conversion, layout = self._job.conversion(rows)

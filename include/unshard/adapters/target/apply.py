@@ -218,7 +218,7 @@ def write(connection: Connection, fence: Fence, changes: Changes, most_diverted:
         loaded, collided, diverted = write_or_divert(connection, changes.writes, _ledger(fence), most_diverted)
     record(connection, fence, changes, diverted)
     awaiting.settle(connection, fence, changes)
-    return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped, collided)
+    return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped + changes.writes.left_out, collided)
 
 
 def _ledger(fence: Fence) -> Ledger:

@@ -73,6 +73,11 @@ class Writes:
     diverts: bool = False
     """Whether rows that the table cannot take are put aside."""
 
+    @property
+    def left_out(self) -> int:
+        """How many rows are not among the lines, because the key of each is another shard's in the same window."""
+        return sum(1 + clash.others for clash in self.met) if self.collisions is Collisions.IGNORE else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Removal:
