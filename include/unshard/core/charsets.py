@@ -1,10 +1,11 @@
 """MySQL's character sets in Python's terms: codecs by name, names by collation id.
 
-A character set without a codec still carries ASCII, as all of them contain it; anything else in it is
-refused by the caller, never guessed.
+A character set without a codec still carries ASCII, as all of them but swe7 contain it; anything else in it is
+refused by the caller, never guessed. Where a codec says something else than the server, the server is right.
 """
 
 from collections.abc import Mapping
+from functools import cache
 
 CODECS: Mapping[str, str] = {
     "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ascii": "ascii", "binary": "ascii",
@@ -12,7 +13,7 @@ CODECS: Mapping[str, str] = {
     "hebrew": "iso8859-8", "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257",
     "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "koi8r": "koi8-r", "koi8u": "koi8-u",
     "macce": "mac-latin2", "macroman": "mac-roman", "tis620": "tis-620", "big5": "big5", "gb2312": "gb2312",
-    "gbk": "gbk", "gb18030": "gb18030", "euckr": "euc-kr", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc-jp",
+    "gbk": "gbk", "gb18030": "gb18030", "euckr": "cp949", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc-jp",
     "eucjpms": "euc-jp", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
 }  # fmt: skip
 COLLATIONS: Mapping[str, tuple[int | tuple[int, int], ...]] = {
@@ -40,16 +41,23 @@ def charset_of(collation: int) -> str:
 
 def encode(text: str, charset: str) -> bytes:
     """Return the text as the server stores it in that character set; UnicodeEncodeError if it does not fit."""
-    if charset == "latin1":
-        return b"".join(map(_latin1, text))
-    return text.encode(CODECS.get(charset, "ascii"))
+    if charset in _OWN_BYTES:
+        return _by_table(text, charset)
+    codec = CODECS.get(charset, "ascii")
+    value = text.translate(_AS_CODEC.get(charset, {})).encode(codec)
+    if charset in _AS_SERVER and decode(value, charset) != text:
+        raise UnicodeEncodeError(codec, text, 0, len(text), f"{charset} has no such character")
+    return value
 
 
 def decode(value: bytes, charset: str) -> str:
     """Return what the bytes of that character set say; UnicodeDecodeError if they are not valid in it."""
-    if charset == "latin1":
-        return "".join(map(_LATIN1.__getitem__, value))
-    return value.decode(CODECS.get(charset, "ascii"))
+    if charset in _OWN_BYTES:
+        text = "".join(map(_tables(charset)[0].__getitem__, value))
+        return text if len(text) == len(value) else value.decode(CODECS.get(charset, "ascii"))
+    if charset == "eucjpms":
+        value = value.replace(*_OTHER_TILDE)
+    return value.decode(CODECS.get(charset, "ascii")).translate(_AS_SERVER.get(charset, {}))
 
 
 def _expand() -> dict[int, str]:
@@ -61,16 +69,35 @@ def _expand() -> dict[int, str]:
     return names
 
 
-def _latin1(character: str) -> bytes:
-    try:
-        return character.encode("cp1252")
-    except UnicodeEncodeError:
-        if ord(character) in _HOLES:
-            return bytes((ord(character),))
-        raise
+def _by_table(text: str, charset: str) -> bytes:
+    table, codec = _tables(charset)[1], CODECS.get(charset, "ascii")
+    for place, character in enumerate(text):
+        if character not in table:
+            raise UnicodeEncodeError(codec, text, place, place + 1, f"{charset} has no such character")
+    return b"".join(map(table.__getitem__, text))
+
+
+@cache
+def _tables(charset: str) -> tuple[list[str], dict[str, bytes]]:
+    """Return the character of each byte, empty where the codec knows none, and the byte of each character."""
+    codec, own = CODECS.get(charset, "ascii"), _OWN_BYTES[charset]
+    known = [own.get(n) or bytes((n,)).decode(codec, "ignore") for n in range(256)]
+    return known, {character: bytes((n,)) for n, character in enumerate(known) if character}
 
 
 _NAMES = _expand()
-_HOLES = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
-"""MySQL's latin1 is cp1252 whose five undefined bytes mean the control characters of the same number."""
-_LATIN1 = [chr(n) if n in _HOLES else bytes((n,)).decode("cp1252") for n in range(256)]
+_OWN_BYTES: Mapping[str, Mapping[int, str]] = {
+    "latin1": {n: chr(n) for n in (0x81, 0x8D, 0x8F, 0x90, 0x9D)},
+    "hebrew": {0xAF: "\u203e"}, "koi8u": {0x95: "\u2022"}, "cp866": {0xFC: "\u207f", 0xFD: "\xb2"},
+    "greek": {0xA1: "\u02bd", 0xA2: "\u02bc"},
+    "swe7": dict(zip(b"@[\\]^`{|}~", "ÉÄÖÅÜéäöåü", strict=True)),
+}  # fmt: skip
+"""Bytes that MySQL reads otherwise than Python: its latin1 is cp1252 with control characters in its five holes."""
+_AS_SERVER = {charset: str.maketrans(*pair) for charset, pair in {
+    "sjis": ("\uff3c", "\\"), "ujis": ("\uff3c", "\\"),
+    "eucjpms": ("\u301c\u2016\u2212\xa2\xa3\xac\xa6", "\uff5e\u2225\uff0d\uffe0\uffe1\uffe2\uffe4"),
+}.items()}  # fmt: skip
+"""Characters of larger sets, from what Python reads to what MySQL does."""
+_AS_CODEC = {charset: {new: old for old, new in pairs.items() if new > 0x7F} for charset, pairs in _AS_SERVER.items()}
+_OTHER_TILDE = b"\x8f\xa2\xb7", b"\xa1\xc1"
+"""The second place of a tilde in eucjpms, and the first; Python takes the second for ASCII."""
