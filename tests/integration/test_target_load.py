@@ -104,6 +104,14 @@ def test_what_does_not_fit_is_an_error_that_names_column_and_key(writer, unique,
     assert (raised.value.column, raised.value.key) == ("v", "id = 7")
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_check_that_fails_is_named(writer, unique, rows):
+    table = TableId(unique, "t")
+    mysql.query(writer, f"CREATE TABLE {table} (id int PRIMARY KEY, v int, CONSTRAINT even CHECK (v % 2 = 0))")
+    with pytest.raises(RowRefused, match="even"):
+        _load(writer, table, [(b"1", b"3"), (b"2", b"4"), (b"3", b"5")][:rows])
+
+
 @pytest.mark.parametrize("mode", Mode)
 def test_index_0_of_an_enum_is_written_though_the_server_warns(writer, target, unique, mode):
     table = TableId(unique, "t")

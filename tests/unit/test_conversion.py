@@ -1,5 +1,6 @@
 """From a shard's structure to the target's: by name, by charset, or refused with column and key."""
 
+import contextlib
 from dataclasses import replace
 
 import pyarrow as pa
@@ -87,6 +88,50 @@ def test_fractions_of_a_second_may_go_only_if_they_are_zero():
     with pytest.raises(RowRefused) as raised:
         converted(given, wanted, fits, (b"2", b"2020-01-01 00:00:00.000001"))
     assert (raised.value.column, raised.value.key) == ("v", "id = 2")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "fits", "bent"),
+    [
+        ("varchar(9)", "char(9)", "a b", "a "),
+        ("text", "char(9) ucs2", "a", " "),
+        ("varbinary(3)", "binary(3)", "abc", "ab"),
+        ("binary(3)", "binary(4)", "abcd", "abc"),
+        ("int(11)", "year(4)", "1999", "99"),
+        ("smallint(6)", "year(4)", "0000", "0"),
+        ("int(11)", "enum('5','6')", "5", "1"),
+        ("enum('a','b')", "enum('A','b')", "b", "a"),
+        ("varchar(9)", "set('a','b')", "b,a", "3"),
+        ("enum('a','b')", "set('b')", "", "a"),
+    ],
+)
+def test_values_that_a_server_bends_in_silence_are_refused(given, wanted, fits, bent):
+    kind, _, charset = wanted.partition(" ")
+    there = charset or (None if "b" in kind[:1] else "utf8mb4")
+    columns = schema(column("v", given, "utf8mb4")), schema(column("v", kind, there))
+    good = [(b"1", fits.encode()), (b"2", None)]
+    assert len(converted(*columns, *good)[1]) == 2
+    with pytest.raises(RowRefused) as raised:
+        converted(*columns, *good, (b"3", bent.encode()))
+    assert (raised.value.column, raised.value.key) == ("v", "id = 3")
+    behind = conversion(SHARD, columns[0], TARGET, columns[1], behind=(Ran(f"ALTER TABLE t MODIFY v {kind}", 0),))
+    assert convert(behind, [pa.array([b"3"], pa.binary()), pa.array([bent.encode()], pa.binary())])
+
+
+def test_values_of_the_same_type_are_as_the_server_keeps_them():
+    kinds = column("c", "char(9)", "utf8mb4"), column("b", "binary(3)"), column("y", "year(4)")
+    assert converted(schema(*kinds), schema(*kinds), (b"1", b"a ", b"a", b"0"))[1:] == [[b"a "], [b"a"], [b"0"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "loses"),
+    [("float", "float(7,2)", True), ("double", "double(9,3)", True), ("float(7,3)", "float(9,2)", True),
+     ("float(7,2)", "double(9,2)", True), ("float(7,2)", "float(9,3)", False), ("double(9,2)", "double", False),
+     ("int(11)", "double(9,2)", False)],
+)  # fmt: skip
+def test_digits_that_a_column_does_not_keep(given, wanted, loses):
+    with pytest.raises(ColumnTypesDiffer) if loses else contextlib.nullcontext():
+        conversion(SHARD, schema(column("v", given)), TARGET, schema(column("v", wanted)))
 
 
 def test_null_in_a_column_that_allows_none():

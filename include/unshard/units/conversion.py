@@ -8,12 +8,12 @@
 * A column that a column mapping changes gets its values as the last thing, in the target's character set.
 * A column of the target that the shard lacks gets the target's default. Generated columns are never
   written. What the server would change without a warning (fractions of a second, DOUBLE to FLOAT, BIT
-  to a number) is refused here.
+  to a number; units/bending.py) is refused here.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from unshard.core.missing import constant_default, implicit_value
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.errors.target import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
+from unshard.units.bending import bent, rounds
 
 FAMILIES = {
     "bit": "bit", "timestamp": "timestamp", "datetime": "datetime", "date": "datetime",
@@ -71,6 +72,8 @@ class Field:
     """The value of every row, when the column is extracted and has no place."""
     mapped: Mapped | None = None
     """How the values change."""
+    given: Column | None = None
+    """The shard's column; None where values become what a DDL makes of them that the target has had already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,10 @@ def conversion(shard: Shard, structure: TableSchema, target: TableId, schema: Ta
         for column in schema.written
         if column.name.lower() in known or column.name.lower() in constants
     )
+    fields = tuple(replace(field, given=None) for field in fields) if behind else fields
+    for field in fields:
+        if field.given is not None and rounds(field.given, field.column):
+            raise _differs(shard, field.given, target, field.column)
     names = [field.column.name.lower() for field in fields]
     for name in schema.key:
         if name.lower() not in names:
@@ -169,11 +176,15 @@ def _source(structure: TableSchema, column: Column, mapped: Mapping[str, Mapped]
 def _field(shard: Shard, given: Column, target: TableId, wanted: Column, places: dict[str, int],
            mapped: Mapped | None) -> Field:  # fmt: skip
     if given.is_generated or not _mixes(given, wanted):
-        kind = given.column_type + (" (generated)" if given.is_generated else "")
-        raise ColumnTypesDiffer(str(shard), wanted.name, kind, str(target), wanted.column_type)
+        raise _differs(shard, given, target, wanted)
     place = places[given.name.lower()]
     charset = None if _same_bytes(given.charset, wanted.charset) else given.charset
-    return Field(wanted, place, charset, max(0, _fraction(given) - _fraction(wanted)), mapped=mapped)
+    return Field(wanted, place, charset, max(0, _fraction(given) - _fraction(wanted)), mapped=mapped, given=given)
+
+
+def _differs(shard: Shard, given: Column, target: TableId, wanted: Column) -> ColumnTypesDiffer:
+    kind = given.column_type + (" (generated)" if given.is_generated else "")
+    return ColumnTypesDiffer(str(shard), wanted.name, kind, str(target), wanted.column_type)
 
 
 def _mixes(given: Column, wanted: Column) -> bool:
@@ -201,7 +212,11 @@ def _converted(plan: Conversion, number: int, given: Sequence[pa.Array]) -> pa.A
         array = _transcoded(plan, number, given, field.charset)
     if field.cut:
         _refuse_fractions(plan, number, given, field.cut)
-    return array if field.mapped is None else _changed(plan, number, given, array, field.mapped)
+    if field.mapped is not None:
+        array = _changed(plan, number, given, array, field.mapped)
+    if field.given is not None and (found := bent(field.given, field.column, array)):
+        raise _refused(plan, number, given, *found)
+    return array
 
 
 def _changed(plan: Conversion, number: int, given: Sequence[pa.Array], array: pa.Array, mapped: Mapped) -> pa.Array:

@@ -41,6 +41,7 @@ RENDERED_BYTES = 64 << 20
 COM_QUERY = 3
 LOCAL_INFILE_REFUSED = frozenset({1148, 3948, 4166, 2068})
 DUPLICATE = 1062
+SHOWN_WARNINGS = 3
 TRUNCATED = 1265
 NOT_CONVERTED_BY_LOAD = frozenset({"json", "uuid", "inet4", "inet6"})
 """Types that take text but refuse it as binary; MariaDB's JSON is a longtext and not among them."""
@@ -238,7 +239,10 @@ def _checked(connection: Connection, destination: Destination, lines: pa.BinaryA
     counts = _COUNTS.search(bytes(ok.message).decode("ascii", "replace"))
     sent = int(counts[1]) if counts else len(lines)
     if sent != len(lines):
-        raise RowRefused(str(destination.table), "", "", f"{len(lines)} rows were sent, the server counted {sent}")
+        # A CHECK that fails: the server leaves the row out, and its warning names none.
+        why = {words for _, code, words in mysql.query(connection, "SHOW WARNINGS") if code != DUPLICATE}
+        words = "; ".join((f"{len(lines)} rows were sent, the server counted {sent}", *sorted(why)[:SHOWN_WARNINGS]))
+        raise RowRefused(str(destination.table), "", "", words)
     skipped = int(counts[3] or counts[4] or 0) if counts else 0
     duplicates = _expected_warnings(connection, destination, lines, skipped) if ok.warning_count else ()
     if skipped and not duplicates:
