@@ -346,6 +346,22 @@ def test_more_connections_than_the_server_gives(world: World) -> None:
 def test_a_start_whose_binlog_is_gone(world: World) -> None:
     world.mode, world.instance = "incremental", ", meta: {binlog-name: mysql-bin.999999, binlog-pos: 4}"
     assert found(world) == [("meta_position", "error", "US-2329")] * 2
+    for source in (world.s1, world.s2):
+        source.run("FLUSH BINARY LOGS")
+    ((file, size, *_),) = world.s1.run("SHOW MASTER STATUS")
+    world.instance = f", meta: {{binlog-name: {file}, binlog-pos: {size + 9_000_000}}}"
+    assert ("meta_position", "error", "US-2342") in found(world)
+
+
+@pytest.mark.parametrize(("gtids", "why"), [
+    ("0-7-999999999", "which is not in the master's binlog"),
+    ("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "mariadb has no GTIDs that look like these"),
+])  # fmt: skip
+def test_a_start_behind_gtids_that_the_source_has_not(world: World, gtids: str, why: str) -> None:
+    world.mode, world.instance = "incremental", f", meta: {{binlog-gtid: '{gtids}'}}"
+    problems = [item for item in world.items() if item.code]
+    assert [(item.name, item.severity, item.code) for item in problems] == [("meta_position", "error", "US-3025")] * 2
+    assert why in problems[0].message
 
 
 def test_a_disk_that_is_too_small(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

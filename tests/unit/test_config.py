@@ -297,6 +297,12 @@ REFUSED = {
     "spark": (MINIMAL + "unshard: {spark-connection: 'local [2]'}\n", "US-1007", "is not a Spark master"),
     "no instance": (HEAD + "mysql-instances: []\n", "US-1007", "is not a list with at least one instance"),
     "binlog name": (instance("meta: {binlog-name: first}"), "US-1007", "'first' is not a binlog file name"),
+    "GTIDs": (instance("meta: {binlog-gtid: 'mysql-bin.000001'}"), "US-1007", "'mysql-bin.000001' is not GTIDs like"),
+    "GTIDs of two makes": (
+        instance("meta: {binlog-gtid: '0-1-5,3e11fa47-71ca-11e1-9e33-c80aa9429562:1'}"),
+        "US-1007",
+        "is not GTIDs like",
+    ),
     "session variable": (
         MINIMAL.replace("host: t,", "host: t, session: {'a;b': 1},"),
         "US-1007",

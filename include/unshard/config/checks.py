@@ -7,6 +7,8 @@ from unshard.core.filters import is_system_schema
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 OFFSET = re.compile(r"([+-])(\d{1,2}):([0-5]\d)")
 BINLOG_FILE = re.compile(r".+\.\d{1,18}")
+MARIADB_GTIDS = re.compile(r"\d{1,10}-\d{1,10}-\d{1,20}(\s*,\s*\d{1,10}-\d{1,10}-\d{1,20})*")
+MYSQL_GTIDS = re.compile(r"U(\s*,\s*U)*".replace("U", r"[0-9a-fA-F-]{36}(:[A-Za-z_]\w*|:\d{1,19}(-\d{1,19})?)+"))
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 CONNECTION_ID = re.compile(r"[\w.-]{1,250}")
 MASTER = re.compile(r"local(\[.*\])?|yarn|(spark|sc|k8s|mesos)://.+")
@@ -23,6 +25,13 @@ CRON_FIELDS = ((0, 59, ""), (0, 23, ""), (1, 31, ""),
 def not_empty(value: str) -> str | None:
     """Refuse the empty text and blanks."""
     return None if value.strip() else "a text that says anything"
+
+
+def gtids(value: str) -> str | None:
+    """The last GTID of each domain of MariaDB, or a set of MySQL's."""
+    if not value or MARIADB_GTIDS.fullmatch(value) or MYSQL_GTIDS.fullmatch(value):
+        return None
+    return "GTIDs like 0-1-55 (MariaDB) or 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-55 (MySQL), with commas between"
 
 
 def task_name(value: str) -> str | None:

@@ -141,7 +141,7 @@ META = Block(
         Key("binlog-pos", integer(0), "Byte in it, at the border of two transactions; below 4 means 4.", 4),
         Key(
             "binlog-gtid",
-            text(),
+            text("text", checks.gtids),
             "GTIDs of all transactions before the start, instead of `binlog-name`; without effect beside it.",
         ),
     ),

@@ -158,6 +158,19 @@ class StartGone(SourceError):
 
 
 @dataclass(eq=False)
+class StartBeyond(SourceError):
+    """The binlog file that a task should begin with ends before its position."""
+
+    source: str
+    place: str
+    size: int
+
+    code = "US-2342"
+    template = "source {source} has nothing at {place} yet: the file has {size} bytes"
+    hint = StartGone.hint
+
+
+@dataclass(eq=False)
 class CollationUnknown(SourceError):
     """The target does not know a collation of the shards."""
 

@@ -313,7 +313,7 @@ class GtidNotFound(RelayError):
     words: str
     code = "US-3025"
     transient = True
-    template = "source {source} is now {identity}, whose binlog has no place behind exactly {gtid}: {words}"
+    template = "the binlog of source {source}, at present {identity}, has no place behind exactly {gtid}: {words}"
     hint = "wait until it has replicated that far, or name a server that has; if histories differ dump the source again"
 
 

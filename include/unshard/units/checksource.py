@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, structures
+from unshard.adapters import mysql, structures, upstream
 from unshard.config import Connections, Consistency, Instance, resolve
 from unshard.core import grants
-from unshard.core.model import TRANSACTIONAL, TableId, TableSchema
+from unshard.core.model import TRANSACTIONAL, Server, TableId, TableSchema
 from unshard.core.prechecks import (
     Item,
     Severity,
@@ -23,7 +23,8 @@ from unshard.core.prechecks import (
     version_problems,
 )
 from unshard.errors import UnshardError
-from unshard.errors.prechecks import ConnectionsScarce, ForeignKeysLeft, StartGone
+from unshard.errors.prechecks import ConnectionsScarce, ForeignKeysLeft, StartBeyond, StartGone
+from unshard.errors.relay import GtidNotFound
 from unshard.errors.source import (
     BinlogDisabled,
     BinlogHidesSchemas,
@@ -39,6 +40,7 @@ from unshard.errors.source import (
 )
 from unshard.units.checkmapping import mapped_ids
 from unshard.units.discover import Found, find_shards
+from unshard.units.failover import locate
 
 REPLICATION = ("REPLICATION SLAVE", "REPLICATION CLIENT")
 EXTRA_CONNECTIONS = 3
@@ -64,13 +66,14 @@ def check_source(instance: Instance, connections: Connections, is_loaded: bool) 
     """Ask one source everything; one that does not answer is an item like the others."""
     place = f"source {instance.source.id}"
     try:
-        with closing(mysql.connect(resolve(instance.source.endpoint, connections), place)) as connection:
-            return _ask(instance, connection, is_loaded)
+        server = resolve(instance.source.endpoint, connections)
+        with closing(mysql.connect(server, place)) as connection:
+            return _ask(instance, server, connection, is_loaded)
     except UnshardError as error:
         return Checked((problem("reachable", place, error),))
 
 
-def _ask(instance: Instance, connection: Connection, is_loaded: bool) -> Checked:
+def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: bool) -> Checked:
     source, place = instance.source.id, f"source {instance.source.id}"
     values = variables(connection)
     known = granted(connection)
@@ -102,9 +105,9 @@ def _ask(instance: Instance, connection: Connection, is_loaded: bool) -> Checked
         *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]  # fmt: skip
-    if instance.start is not None and not is_loaded:
-        gone = _start_gone(connection, source, instance.start.file)
-        items += verdict("meta_position", place, gone, str(instance.start))
+    if (instance.start or instance.start_gtid) and not is_loaded:
+        gone = _start_gone(connection, instance) if instance.start else _gtid_gone(server, instance)
+        items += verdict("meta_position", place, gone, str(instance.start or instance.start_gtid))
     size = sum(structures.table_sizes(connection, found.targets).values())
     return Checked(tuple(items), found, schemas, values, size)
 
@@ -203,12 +206,27 @@ def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableI
     return errors
 
 
-def _start_gone(connection: Connection, source: str, file: str) -> list[UnshardError]:
+def _start_gone(connection: Connection, instance: Instance) -> list[UnshardError]:
+    start, source = instance.start, instance.source.id
+    assert start is not None
     try:
-        files = [str(row[0]) for row in mysql.query(connection, "SHOW BINARY LOGS")]
+        files = upstream.binlog_files(connection)
     except UnshardError:
         return []  # lacks the privilege, or the binlog is off: items of their own
-    return [] if not files or file in files else [StartGone(source, file, files[0])]
+    if files and start.file not in files:
+        return [StartGone(source, start.file, next(iter(files)))]
+    size = files.get(start.file, start.position)
+    return [StartBeyond(source, str(start), size)] if start.position > size else []
+
+
+def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
+    try:
+        locate(server, instance.source.id, instance.start_gtid, instance.source.server_id)
+    except GtidNotFound as error:
+        return [error]
+    except UnshardError:
+        return []  # as above
+    return []
 
 
 def _referring(connection: Connection, tables: Mapping[TableId, TableId]) -> list[TableId]:

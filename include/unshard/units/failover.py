@@ -31,6 +31,8 @@ def locate(server: Server, source: str, history: str, replica_id: int) -> Locati
     """Return the location behind exactly these transactions, by the server's own name of the file."""
     with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
         found = upstream.inspect(connection, source)
+        if history and (":" in history) != (found.flavor == "mysql"):
+            raise GtidNotFound(source, found.identity, history, f"{found.flavor} has no GTIDs that look like these")
         if found.flavor == "mysql" and not contains(found.gtid, history):
             raise GtidNotFound(source, found.identity, history, f"it has executed {found.gtid} only")
         at_end = same(found.gtid, history)
