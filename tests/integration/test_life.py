@@ -128,6 +128,9 @@ def test_dump_and_load_are_tasks_of_their_own(task: LifeTask) -> None:
     assert {each.phase for each in task.go().sources} == {Phase.DUMPED}
     assert task.target.run(f"SELECT COUNT(*) FROM {task.name}_to.t") == [(0,)]
     task.insert("s1", task.shards["s1"][0], 11)
+    task.body["task-mode"] = "incremental"
+    task.write()
+    assert codes(task) == {"US-6406"}, "it would never load them"
     task.body["task-mode"] = "load"
     task.write()
     assert {each.phase for each in task.go().sources} == {Phase.LOADED}

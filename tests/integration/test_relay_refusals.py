@@ -12,6 +12,7 @@ from unshard.errors.relay import (
     BinlogReplaced,
     BinlogSettingRefused,
     PositionBeyondEnd,
+    RelayUnwritable,
     SourceReplaced,
     StatementDml,
 )
@@ -85,3 +86,12 @@ def test_what_cannot_be_followed_stops_before_it(upstream_server, tmp_path, stat
         assert begins.file in str(caught.value)
     run = assert_equal_to_server(upstream_server, store)
     assert run[-1].ends == begins
+
+
+def test_a_place_that_is_no_folder(upstream_server, tmp_path):
+    (tmp_path / "relay").write_text("somebody's file")
+    store = RelayStore(tmp_path / "relay")
+    with pytest.raises(RelayUnwritable, match="Not a directory"):
+        store.segments(SOURCE)
+    with pytest.raises(RelayUnwritable, match="Not a directory"):
+        pull(SOURCE, upstream_server.server, store, FIRST)

@@ -105,7 +105,7 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
         *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]  # fmt: skip
-    if (instance.start or instance.start_gtid) and not is_loaded:
+    if (instance.start or instance.start_gtid) and not instance.start_time and not is_loaded:
         gone = _start_gone(connection, instance) if instance.start else _gtid_gone(server, instance)
         items += verdict("meta_position", place, gone, str(instance.start or instance.start_gtid))
     size = sum(structures.table_sizes(connection, found.targets).values())

@@ -38,6 +38,7 @@ from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.progress import Chunk, ChunkState, Phase
 from unshard.core.window import ShardState
 from unshard.errors.source import NoSnapshot, StructureChanged
+from unshard.errors.target import DumpLeft
 from unshard.units.dumping import DumpJob, Piece, dump_piece, plan_bounds, start_of
 from unshard.units.snapshot import present_schemas, retake_snapshot
 from unshard.units.work import Work
@@ -76,8 +77,15 @@ def dump_folder(source: str) -> str:
     return f"dump/{source}"
 
 
+def refuse_left(work: Work, source: str) -> None:
+    """Raise where another task-mode has left rows that this one would never load."""
+    if any(chunk.state is not ChunkState.LOADED for chunk in work.meta.chunks.of(source)):
+        raise DumpLeft(source)
+
+
 def _dump_steadily(work: Work, source: str) -> None:
     if not work.task.task_mode.dumps:
+        refuse_left(work, source)
         work.meta.sources.set_phase(source, Phase.DUMPED)
         return
     for attempt in range(1, ATTEMPTS + 1):

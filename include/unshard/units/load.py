@@ -24,7 +24,7 @@ from unshard.core.collision import Found
 from unshard.core.model import Location
 from unshard.core.progress import ChunkState, Phase
 from unshard.errors.target import LoadCollision, NotDumped, NotLoaded
-from unshard.units.dump import dump_folder
+from unshard.units.dump import dump_folder, refuse_left
 from unshard.units.lateindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
 from unshard.units.loading import LoadJob, Parcel, in_order, load_parcel
 from unshard.units.owners import name_owners, stopped_by
@@ -96,6 +96,7 @@ def _remove_files(work: Work) -> None:
 
 def _load_chunks(work: Work, source: str) -> None:
     if not work.task.task_mode.loads:
+        refuse_left(work, source)
         return
     check_recorded_alike(work, source)
     job = job_of(work, source)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from unshard.adapters.relay.draft import Draft
-from unshard.errors.relay import SegmentDamaged
+from unshard.errors.relay import RelayUnwritable, SegmentDamaged
 
 TEMPORARY = ".tmp-"
 BUFFER = 1 << 20
@@ -43,6 +43,8 @@ class FolderPlace:
                 return {entry.name: entry.inode() for entry in entries}
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise RelayUnwritable(str(self.folder), str(error)) from error
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator["StoredFile"]:
