@@ -201,6 +201,19 @@ def test_replaced_by_two_statements_and_killed_at_each(desk: Desk, monkeypatch, 
     assert [outcome for _, outcome in desk.executed()] == outcomes
     ((_, text),) = desk.world.target.run(f"SHOW CREATE TABLE {desk.target}")
     assert "`a` bigint(20)" in text and "KEY `ia` (`a`)" in text
+    assert main(["locks", str(desk.world.path), "--all"]) == 0
+    said = desk._say().splitlines()
+    assert [line.split("ALTER")[0].split("CREATE")[0] for line in said if "instead" in line] == ["  instead  "] * 2
+
+
+def test_a_run_says_what_it_has_executed(desk: Desk) -> None:
+    desk.ddl(FIRST, "ADD a INT")
+    wanted = f"ALTER TABLE {desk.target}\n MODIFY v varchar(200)"
+    assert desk.order("replace", desk.lock()["id"], "--sql", wanted)["state"] == "waiting"
+    getattr(desk.world, SECOND[0]).run(f"ALTER TABLE {desk.world.schema}_1.{SECOND[1]} ADD a INT")
+    assert main(["run", str(desk.world.path)]) == 0
+    (line,) = (line for line in desk._say().splitlines() if ": executed: " in line)
+    assert line.endswith("MODIFY v varchar(200)")
 
 
 def test_dropped_shard_is_not_waited_for_and_passed_over_until_it_is_made_again(desk: Desk) -> None:

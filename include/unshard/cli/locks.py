@@ -90,7 +90,7 @@ def lock_lines(task: Task, view: LockView) -> list[str]:
     if not view.is_open:
         at = f"{view.resolved_at:%Y-%m-%d %H:%M:%S} UTC" if view.resolved_at else "this moment"
         return [f"lock {view.id}: resolved at {at}, {view.outcome or 'withdrawn'}", f"  ddl      {one_line(view.ddl)}",
-                *_warning_lines(view)]  # fmt: skip
+                *(f"  instead  {one_line(text)}" for text in view.statements), *_warning_lines(view)]  # fmt: skip
     absent = [source for source, state in view.members.items() if state is MemberState.ABSENT]
     lines = [
         f"lock {view.id}: {view.state}, open for {_age(view.opened_at)}",

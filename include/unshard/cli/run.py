@@ -12,6 +12,7 @@ from unshard.cli.progress import Display
 from unshard.config import Task, load_task
 from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
+from unshard.units.orders import one_line
 from unshard.units.run import (
     LockTried,
     Note,
@@ -62,7 +63,8 @@ def _show(note: Note, console: Console, display: Display) -> None:
             rows = _moved(report)
             display.tell(f"{source}: window {report.window} to {report.ends}, {rows}")
         case LockTried(lock):
-            console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {lock.ddl}")
+            what = "; ".join(map(one_line, lock.statements or (lock.ddl,)))
+            console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {what}")
         case Trouble(place, error, again):
             console.warn([f"{place}: {error}{', trying again' if again else ''}"])
         case _:
