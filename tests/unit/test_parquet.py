@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -141,6 +142,17 @@ def test_what_is_wrong_is_told(place: Place) -> None:
     place.replace("cut", place.files()["cut"][:50])
     with pytest.raises(StoredFileDamaged, match="cut"):
         list(storage.read_batches("cut"))
+
+
+def test_a_bit_that_has_changed_is_found(place: Place) -> None:
+    """In bytes that compression cannot shorten nothing else would tell."""
+    value = random.Random(1).randbytes(10_000)
+    place.storage.write_batches("bit", SCHEMA, iter([batch(value)]))
+    whole = place.files()["bit"]
+    at = whole.index(value) + 5_000
+    place.replace("bit", whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :])
+    with pytest.raises(StoredFileDamaged, match="checksum"):
+        values(place.storage, "bit")
 
 
 def test_what_is_wrong_with_a_folder_is_told(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ The storage is a folder or a prefix of a bucket (`s3://`), reached under the sam
 executor. A file appears under its name only when it is complete. In a folder it is written beside its place under a
 name that starts with `.tmp-`, flushed to the disk, then renamed; whoever dies before that leaves a `.tmp-` file, which
 `list` does not show and `delete_folder` removes. In a bucket it is written to a scratch file of the machine and sent.
+Every page has a checksum that is compared when it is read: rows wait here for weeks, and nothing else tells of a bit.
 """
 
 import contextlib
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +28,8 @@ from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMiss
 TEMPORARY = ".tmp-"
 COMPRESSION = "zstd"
 READ_ROWS = 20_000
+_DAMAGE = re.compile(r"CRC checksum|thrift|[Cc]orrupt|ZSTD|flatbuffer|Unexpected end of stream|Unknown encoding")
+"""What Arrow says of bytes that are not those that it has written, among all that it calls an I/O error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,14 @@ class Storage:
         with (
             _coded("read", self._shown(relative)),
             filesystem.open_input_file(f"{base}/{relative}") as stream,
-            pq.ParquetFile(stream) as file,
+            pq.ParquetFile(stream, page_checksum_verification=True) as file,
         ):
-            yield from file.iter_batches(batch_size=rows, columns=list(columns) if columns else None)
+            left = file.metadata.num_rows
+            for batch in file.iter_batches(batch_size=rows, columns=list(columns) if columns else None):
+                left -= batch.num_rows
+                yield batch
+            if left:
+                raise StoredFileDamaged(self._shown(relative), f"it has {-left:+} rows")
 
     def schema(self, relative: str) -> pa.Schema:
         """Return the file's columns and their types."""
@@ -69,7 +78,7 @@ class Storage:
         with (
             _coded("read", self._shown(relative)),
             filesystem.open_input_file(f"{base}/{relative}") as stream,
-            pq.ParquetFile(stream) as file,
+            pq.ParquetFile(stream, page_checksum_verification=True) as file,
         ):
             return file.schema_arrow
 
@@ -155,7 +164,9 @@ def _write_and_send(filesystem: fs.FileSystem, final: str, schema: pa.Schema, ba
 
 def _write(stream: pa.NativeFile | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
     rows = 0
-    with pq.ParquetWriter(stream, schema, compression=COMPRESSION, use_dictionary=False) as writer:
+    with pq.ParquetWriter(
+        stream, schema, compression=COMPRESSION, use_dictionary=False, write_page_checksum=True
+    ) as writer:
         for batch in batches:
             writer.write_batch(batch)
             rows += batch.num_rows
@@ -193,7 +204,9 @@ def _error(action: str, path: str, error: Exception) -> UnshardError | None:
             return StoredFileMissing(path)
         case FileNotFoundError() if action == "delete":
             return None
-        case pa.ArrowInvalid() if action == "read":
+        case pa.ArrowException() | UnicodeDecodeError() if action == "read":
+            return StoredFileDamaged(path, str(error))
+        case OSError() if action == "read" and error.errno is None and _DAMAGE.search(str(error)):
             return StoredFileDamaged(path, str(error))
         case pa.ArrowInvalid() | OSError():
             return StorageFailed(action, path, str(error))
