@@ -86,6 +86,11 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def handle_one_request(self) -> None:
+        self.close_connection = True  # unless a request comes: who was killed sends none
+        with contextlib.suppress(ConnectionError):
+            super().handle_one_request()
+
     def do_GET(self) -> None:
         self.answer()
 

@@ -1,0 +1,60 @@
+"""What every Python of a Spark server runs first that has this folder on its path: it cuts windows small.
+
+Into slices of one part each, or into steps of a few rows, as UNSHARD_KILLS_CUT says. What is made of each window is
+written down in lines `source window epoch number what`, of slices also the end of the attempt: an attempt without one
+has died with its process.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unshard.adapters.target import Applied, Fence, Slice, apply_slices, steps
+from unshard.core.model import Server
+from unshard.units import windowslices
+
+LOG = Path(os.environ["UNSHARD_KILLS_LOG"])
+BOUNDS = steps.Bounds(rows=40, bytes=1 << 20, appliers=1)
+
+
+def line(fence: Fence, number: int, what: str) -> None:
+    with LOG.open("a") as log:
+        log.write(f"{fence.source} {fence.window} {fence.epoch} {number} {what}\n")
+
+
+def into_slices() -> None:
+    def observed(server: Server, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
+        made = 0
+
+        def counted() -> Iterator[Slice]:
+            nonlocal made
+            for each in slices:
+                made += 1
+                line(fence, made, "made")
+                yield each
+
+        end = "left"
+        try:
+            applied = apply_slices(server, fence, counted())
+            end = "applied" if applied else "left"
+            return applied
+        finally:
+            line(fence, made, end)
+
+    windowslices.SLICE_BYTES = 1
+    windowslices.apply_slices = observed
+
+
+def into_steps() -> None:
+    mark = steps.mark
+
+    def observed(connection: Any, fence: Fence, step: steps.Step) -> bool:
+        line(fence, step.number, "step")
+        return mark(connection, fence, step)
+
+    steps.INNODB = BOUNDS
+    steps.mark = observed
+
+
+{"slices": into_slices, "steps": into_steps}[os.environ["UNSHARD_KILLS_CUT"]]()

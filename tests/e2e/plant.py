@@ -1,0 +1,321 @@
+"""What test_kill.py kills: two sources under load, a target, a Spark server, an object store if it is asked for.
+
+docs/development.md lists the variables of the environment that change it.
+"""
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+import pytest
+import yaml
+
+from tests import s3server
+from tests.oracle import assert_union
+from tests.s3server import S3
+from unshard_demo import processes, servers
+from unshard_demo.servers import MariaDb
+from unshard_demo.spark import SparkConnect
+from unshard_demo.spark import start as start_spark
+
+ROUNDS = int(os.environ.get("UNSHARD_KILLS", "10"))
+SEED = int(os.environ.get("UNSHARD_SEED", "42"))
+IMAGE = os.environ.get("UNSHARD_KILLS_IMAGE", "FULL")
+CUT = os.environ.get("UNSHARD_KILLS_CUT", "")
+STORE = os.environ.get("UNSHARD_KILLS_STORE", "folder")
+RUN = (sys.executable, "-c", "import sys; from unshard.cli import main; sys.exit(main())")
+CODE_KEY = "" if SEED % 2 else ", UNIQUE KEY (code)"
+"""Several keys take other ways than one: rows are deleted and written, not replaced; steps are cut otherwise."""
+ORDERS = f"(id BIGINT NOT NULL PRIMARY KEY, v INT NOT NULL, note VARCHAR(40), code BIGINT{CODE_KEY})"
+EVENTS = "(at INT NOT NULL, what VARCHAR(20))"
+# Windows of several targets are not cut into slices, nor are those of a table without a key.
+TABLES = {"orders": ORDERS} if CUT == "slices" else {"orders": ORDERS, "events": EVENTS}
+BULK = 100
+ROTATED_EVERY = 30 if CUT == "slices" else 100
+"""After how many transactions a source begins another binlog file, which ends a part of a window."""
+GONE = pymysql.err.OperationalError, pymysql.err.InterfaceError
+AGAIN = {0, 1053, 1205, 1213, 1927}
+"""Errors of a server that ends, of lock waits and deadlocks; those of a lost connection have numbers above 2000."""
+SCHEMAS = {"kill-1": "kill_01", "kill-2": "kill_02"}
+
+
+@dataclass
+class Load:
+    """Writes small transactions into all shards of all sources until it is stopped."""
+
+    servers: dict[str, MariaDb]
+    seed: int
+    stop: threading.Event = field(default_factory=threading.Event)
+    writing: list[Future[None]] = field(default_factory=list)
+    pool: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
+    next_id: dict[str, int] = field(default_factory=dict)
+
+    def start(self) -> None:
+        self.stop.clear()
+        self.writing = [self.pool.submit(self._write, source) for source in self.servers]
+
+    def finish(self) -> None:
+        """Stop, and raise what has ended it before."""
+        self.stop.set()
+        while self.writing:
+            self.writing.pop().result()
+
+    @property
+    def is_running(self) -> bool:
+        return not any(each.done() for each in self.writing)
+
+    def _write(self, source: str) -> None:
+        self.seed += 1
+        dice = random.Random(f"{self.seed} {source}")
+        while not self.stop.wait(0.005):
+            try:
+                with contextlib.closing(self.servers[source].connect()) as opened:
+                    self._write_until_lost(opened, source, dice)
+            except GONE as error:
+                # Whether a dead server has the last transaction is its own business. Other errors are this test's.
+                if not isinstance(error.args[0], int) or not (error.args[0] >= 2000 or error.args[0] in AGAIN):
+                    raise
+
+    def _write_until_lost(self, connection: pymysql.connections.Connection, source: str, dice: random.Random) -> None:
+        with connection.cursor() as cursor:
+            while not self.stop.wait(0.01):
+                cursor.execute("BEGIN")
+                for _ in range(dice.randint(1, 5)):
+                    cursor.execute(*self._change(dice, source, f"{SCHEMAS[source]}.{{}}_{dice.randint(1, 2)}"))
+                cursor.execute("COMMIT")
+                if not dice.randrange(ROTATED_EVERY):
+                    cursor.execute("FLUSH BINARY LOGS")
+
+    def _change(self, dice: random.Random, source: str, table: str) -> tuple[str, tuple[object, ...]]:
+        base = 10**9 * (1 + list(SCHEMAS).index(source) * 2 + int(table[-1]) - 1)
+        newest = self.next_id.get(table, base)
+        orders, events = table.format("orders"), table.format("events")
+        match dice.randint(0, 50):
+            case 47:  # The tables stay small, for they are compared after each kill.
+                return f"DELETE FROM {orders} WHERE id < %s", (newest - 5 * BULK,)
+            case 48 if "events" in TABLES:
+                return f"DELETE FROM {events} LIMIT %s", (2 * BULK,)
+            case 49:
+                self.next_id[table] = newest + BULK
+                return (f"INSERT INTO {orders} (id, v, note) SELECT {newest} + seq, seq, 'many' FROM"
+                        f" {SCHEMAS[source]}.seq_1_to_{BULK}"), ()  # fmt: skip
+            case 50 if "events" in TABLES:
+                return (f"INSERT INTO {events} (at, what) SELECT seq %% 10, 'many'"
+                        f" FROM {SCHEMAS[source]}.seq_1_to_{BULK}"), ()  # fmt: skip
+            case number:
+                return self._small_change(number % (10 if "events" in TABLES else 7), dice, table, (base, newest))
+
+    def _small_change(
+        self, kind: int, dice: random.Random, table: str, ids: tuple[int, int]
+    ) -> tuple[str, tuple[object, ...]]:
+        (base, newest), orders, events = ids, table.format("orders"), table.format("events")
+        first = max(base, newest - 5 * BULK)
+        old, other = dice.randint(first, newest), dice.randint(first, newest)
+        at, then = dice.randint(0, 9), dice.randint(0, 9)
+        if kind <= 3:
+            newest = self.next_id[table] = newest + 1
+        insert = f"INSERT INTO {orders} (id, v, note, code) VALUES (%s, %s, 'new', %s)", (newest, at, newest)
+        changes: tuple[tuple[str, tuple[object, ...]], ...] = (
+            insert, insert, insert,
+            (f"UPDATE {orders} SET id = %s WHERE id = %s", (newest, old)),
+            (f"UPDATE {orders} SET v = v + 1 WHERE id = %s", (old,)),
+            (f"DELETE FROM {orders} WHERE id = %s", (old,)),
+            # The code of a row that is gone or has another one by now; else nothing happens.
+            (f"UPDATE IGNORE {orders} SET code = %s WHERE id = %s", (dice.choice([other, None]), old)),
+            (f"INSERT INTO {events} (at, what) VALUES (%s, 'e'), (%s, 'e')", (at, then)),
+            (f"UPDATE {events} SET at = %s WHERE at = %s LIMIT 1", (at, then)),
+            (f"DELETE FROM {events} WHERE at = %s LIMIT 1", (at,)),
+        )  # fmt: skip
+        return changes[kind]
+
+
+@dataclass
+class Plant:
+    """Sources, target, task file and the Spark server that the rounds share."""
+
+    sources: dict[str, MariaDb]
+    target: MariaDb
+    task: Path
+    folder: Path
+    store: S3 | None
+    spark: SparkConnect
+    load: Load
+
+    def spawn(self) -> subprocess.Popen[str]:
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.Popen([*RUN, "run", str(self.task), "--json"], env=env, text=True, start_new_session=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+    def revive(self, name: str) -> None:
+        """Start a killed server again, on its own data and port."""
+        old = self.target if name == "target" else self.sources[name]
+        new = start_server(old.folder, port=old.port)
+        if name == "target":
+            self.target = new
+        else:
+            self.sources[name] = new  # the load has the same dictionary
+
+    def settle(self, *exits: int) -> None:
+        """Bring Spark up again if it is dead, then run until everything is caught up."""
+        if not self.spark.program.is_running or not processes.listens(self.spark.port):
+            self.spark.stop()
+            self.spark = start_session(self.folder)
+            self.write_task()
+        process = self.spawn()
+        out, err = process.communicate(timeout=900)
+        assert process.returncode in (exits or (0,)), f"{out}\n{err}"
+
+    def write_task(self) -> None:
+        storage = {"storage-path": str(self.folder / "storage")}
+        if self.store:
+            storage = {"storage-path": f"s3://{s3server.BUCKET}/kill", "storage-conn-id": "store"}
+        body = {
+            "name": "kill",
+            "task-mode": "all",
+            "shard-mode": "pessimistic",
+            "target-database": _endpoint(self.target),
+            "mysql-instances": [
+                {"source-id": source, "route-rules": list(TABLES), "block-allow-list": "ours"} for source in SCHEMAS
+            ],
+            "routes": {
+                name: {
+                    "schema-pattern": "kill_*",
+                    "table-pattern": f"{name}_*",
+                    "target-schema": "killed",
+                    "target-table": name,
+                }
+                for name in TABLES
+            },
+            "block-allow-list": {"ours": {"do-dbs": ["kill_*"]}},
+            "unshard": {**storage, "spark-connection": self.spark.url},
+        }
+        self.task.write_text(yaml.safe_dump(body))
+
+    def assert_equal(self) -> None:
+        for name in TABLES:
+            shards = {source: [f"{schema}.{name}_1", f"{schema}.{name}_2"] for source, schema in SCHEMAS.items()}
+            assert_union(self.sources, shards, self.target, f"killed.{name}")
+
+    def alter(self, shards: list[tuple[str, str]], change: str) -> None:
+        """Run a DDL on shards."""
+        for source, shard in shards:
+            self.sources[source].run(f"ALTER TABLE {SCHEMAS[source]}.{shard} {change}")
+
+    def standing(self) -> Mapping[str, int]:
+        """Count windows that have begun and not ended, locks that are open or being executed, and held rows."""
+        locks = "SELECT COUNT(*) FROM unshard_meta.ddl_lock WHERE resolved_at IS NULL"
+        asked = {
+            "windows": "SELECT COUNT(*) FROM unshard_meta.`window` WHERE state = 'planned'",
+            "locks": locks,
+            "executing": f"{locks} AND started_at IS NOT NULL",
+            "held": "SELECT COALESCE(SUM(row_count), 0) FROM unshard_meta.held_rows",
+        }
+        try:
+            (found,) = self.target.run(f"SELECT {', '.join(f'({sql})' for sql in asked.values())}")
+        except pymysql.err.ProgrammingError:  # the meta schema is made by the first run
+            return dict.fromkeys(asked, 0)
+        return {name: int(str(count)) for name, count in zip(asked, found, strict=True)}
+
+    def relayed(self) -> set[str]:
+        """Return the names of all files of the relay, those that are being written too."""
+        if self.store:
+            return {name for name in list(self.store.objects) if "/relay/" in name}
+        return {str(path) for path in (self.folder / "storage/kill/relay").glob("*/*")}
+
+    def cut_lines(self) -> list[str]:
+        """Return what cutwindows/sitecustomize.py has written down."""
+        log = self.folder / "cuts"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """What windows were cut into, as cutwindows/sitecustomize.py has written it down."""
+
+    several: Mapping[tuple[str, int], int]
+    """Windows that were written in several slices or steps, with their number."""
+    broken: int
+    """How many attempts at a window ended with their process between the first slice or step and the last."""
+    left: int
+    """How many attempts in slices were given up, so that the window was applied as a whole."""
+
+
+def cuts_in(lines: Sequence[str]) -> Cuts:
+    """Read what was written down."""
+    attempts: dict[tuple[str, int, int], list[tuple[str, int]]] = defaultdict(list)
+    for line in lines:
+        source, window, epoch, number, what = line.split()
+        attempts[source, int(window), int(epoch)].append((what, int(number)))
+    written: Counter[tuple[str, int]] = Counter()
+    stepped: Counter[tuple[str, int]] = Counter()
+    for (source, window, _), found in attempts.items():
+        steps = sum(what == "step" for what, _ in found)
+        written[source, window] += steps + sum(number for what, number in found if what == "applied")
+        stepped[source, window] += bool(steps)
+    ends = Counter(found[-1][0] for found in attempts.values())
+    again = stepped.total() - len(+stepped)
+    return Cuts(
+        {window: number for window, number in written.items() if number > 1}, ends["made"] + again, ends["left"]
+    )
+
+
+def start_server(folder: Path, port: int | None = None) -> MariaDb:
+    """Start a server, or start it again, by the name of its folder."""
+    if folder.name not in SCHEMAS:
+        return servers.start(folder, port=port)
+    number = 401 + list(SCHEMAS).index(folder.name)
+    return servers.start(folder, f"--binlog-row-image={IMAGE}", server_id=number, port=port)
+
+
+def start_session(folder: Path) -> SparkConnect:
+    """Start a Spark server, whose Python workers cut windows small if that is asked for."""
+    with pytest.MonkeyPatch.context() as environment:
+        if CUT:
+            environment.setenv("UNSHARD_KILLS_LOG", str(folder / "cuts"))
+            path = str(Path(__file__).with_name("cutwindows")), os.environ.get("PYTHONPATH", "")
+            environment.setenv("PYTHONPATH", os.pathsep.join(path))
+        return start_spark(folder / "spark")
+
+
+def _endpoint(server: MariaDb) -> dict[str, object]:
+    return {"host": "127.0.0.1", "port": server.port, "user": "admin", "password": server.password}
+
+
+@contextlib.contextmanager
+def running(folder: Path, server_folder: Path) -> Iterator[Plant]:
+    """Servers of its own: those of the other tests must not die."""
+    with contextlib.ExitStack() as until_end:
+        environment = until_end.enter_context(pytest.MonkeyPatch.context())
+        store = until_end.enter_context(s3server.running()) if STORE == "s3" else None
+        if store:
+            environment.setenv("AIRFLOW_CONN_STORE", store.connection)
+        sources = {name: start_server(server_folder / name) for name in SCHEMAS}
+        target = start_server(server_folder / "kill-target")
+        (folder / "sources").mkdir()
+        for source, schema in SCHEMAS.items():
+            server = sources[source]
+            server.run(f"CREATE DATABASE {schema}")
+            for name, columns in TABLES.items():
+                server.run(f"CREATE TABLE {schema}.{name}_1 {columns}", f"CREATE TABLE {schema}.{name}_2 {columns}")
+            body = {"source-id": source, "from": _endpoint(server)}
+            (folder / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body))
+        load = Load(sources, seed=20261120 + SEED)
+        plant = Plant(sources, target, folder / "task.yaml", folder, store, start_session(folder), load)
+        plant.write_task()
+        try:
+            yield plant
+        finally:
+            plant.spark.stop()
+            load.stop.set()
+            for server in (*plant.sources.values(), plant.target):
+                server.stop()
+            load.pool.shutdown()
