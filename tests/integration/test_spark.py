@@ -11,7 +11,22 @@ import pytest
 from pyspark import cloudpickle
 
 from unshard.adapters import spark as sparks
-from unshard.errors.meta import SparkTaskCrashed, SparkUnavailable, StorageFailed, UnknownSparkConnection
+from unshard.adapters.parquet import Storage
+from unshard.adapters.relay import RelayStore
+from unshard.core.model import Location, Server
+from unshard.core.netting import Collisions
+from unshard.core.progress import BegunWindow
+from unshard.core.window import Plan
+from unshard.errors.meta import (
+    SparkJobFailed,
+    SparkTaskCrashed,
+    SparkUnavailable,
+    StorageFailed,
+    UnknownSparkConnection,
+)
+from unshard.units.windowjob import WindowJob
+from unshard.units.windowspark import run_job
+from unshard_demo import processes
 from unshard_demo.servers import free_port
 from unshard_demo.spark import running_spark
 
@@ -153,6 +168,21 @@ def test_a_local_session_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
 def test_nothing_there_is_told() -> None:
     with pytest.raises(SparkUnavailable, match="refused"):
         sparks.open_session(f"sc://127.0.0.1:{free_port()}")
+
+
+@pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")
+def test_a_server_that_has_died_is_told_by_a_code(tmp_path: Path) -> None:
+    """Without it not even a DataFrame can be made."""
+    place = Location("b.000001", 4)
+    begun = BegunWindow(Plan("s1", 1, place, place, False, (), (), (), (), "", 0), 1)
+    job = WindowJob("task", "meta", begun, Server("127.0.0.1", 1, "", ""), Storage("/nowhere"), RelayStore(tmp_path),
+                    Collisions.ERROR, (), (), (), {}, {}, ())  # fmt: skip
+    with running_spark(tmp_path / "spark") as server, sparks.session(server.url, name="dies") as spark:
+        processes.kill(server.program)
+        with pytest.raises(SparkJobFailed, match="GrpcException"):
+            list(sparks.map_items(spark, twice, ["a"], 1))
+        with pytest.raises(SparkJobFailed, match="GrpcException"):
+            run_job(spark, job)
 
 
 def test_what_a_connection_is() -> None:

@@ -142,18 +142,21 @@ def map_items(spark: Any, function: Callable[[str], Iterable[str]], items: Seque
     if not items:
         return
     workers = max(1, min(parallelism, len(items)))
-    frame = spark.range(0, workers, 1, workers).mapInArrow(_OnExecutor(function, tuple(items), workers), RESULT)
-    table = collect(frame)
+    run = _OnExecutor(function, tuple(items), workers)
+    table = collect(lambda: spark.range(0, workers, 1, workers).mapInArrow(run, RESULT))
     failures = [row["result"] for row in table.filter(table.column("failed")).to_pylist()]
     if failures:
         raise _decode(failures[0])
     yield from table.column("result").to_pylist()
 
 
-def collect(frame: Any) -> pa.Table:
-    """Run the job of a DataFrame and return its rows; raises SparkJobFailed."""
+def collect(frame: Callable[[], Any]) -> pa.Table:
+    """Make a DataFrame, run its job and return its rows; raises SparkJobFailed.
+
+    Making it asks a Connect server, too, which may be gone by then.
+    """
     try:
-        return frame.toArrow()
+        return frame().toArrow()
     except Exception as error:
         raise SparkJobFailed(_reason(error)) from error
 

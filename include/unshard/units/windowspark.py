@@ -25,16 +25,18 @@ MOST_APPLIERS = 8
 
 def run_job(spark: Any, job: WindowJob) -> tuple[Result, ...]:
     """Run the window on Spark; errors that are coded come back as results."""
+    bodies = collect(lambda: _frame(spark, job)).column("body").to_pylist()
+    return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
+
+
+def _frame(spark: Any, job: WindowJob) -> Any:
     workers = workers_for(job)
     numbers = spark.range(0, workers, 1, workers)
     if workers == 1:
-        results = numbers.mapInArrow(ReadAndApply(job), RESULTS_SPARK)
-    else:
-        slots = min(max(len(job.targets), 1), MOST_APPLIERS)
-        parcels = numbers.mapInArrow(ReadParts(job, workers, slots), PARCELS_SPARK).repartitionById(slots, "slot")
-        results = parcels.mapInArrow(ApplyTargets(job), RESULTS_SPARK)
-    bodies = collect(results).column("body").to_pylist()
-    return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
+        return numbers.mapInArrow(ReadAndApply(job), RESULTS_SPARK)
+    slots = min(max(len(job.targets), 1), MOST_APPLIERS)
+    parcels = numbers.mapInArrow(ReadParts(job, workers, slots), PARCELS_SPARK).repartitionById(slots, "slot")
+    return parcels.mapInArrow(ApplyTargets(job), RESULTS_SPARK)
 
 
 def workers_for(job: WindowJob) -> int:
