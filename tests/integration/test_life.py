@@ -285,6 +285,15 @@ def test_a_filter_lets_a_target_go_on_whoever_runs_the_task(task: LifeTask) -> N
     rows = task.target.run(f"SELECT id FROM {task.name}_to.t ORDER BY id")
     assert rows == [(1,), (2,), (3,), (8,)]
 
+    task.target.run(f"ALTER TABLE {task.name}_to.t DROP COLUMN v")
+    task.insert("s1", shard, 9)
+    assert codes(task) == {"US-6003"}
+    task.body["expression-filter"]["odd"]["insert-value-expr"] = "id = 9"
+    task.write()
+    (trouble, *stopped) = task.run().errors
+    assert trouble.error.code == "US-7307" and "because it could not take them" in str(trouble.error)
+    assert [each.error.code for each in stopped] == ["US-6003"], "it is still said why its rows are held"
+
 
 def test_rules_are_changed_between_and_not_inside_shard_ddl(task: LifeTask) -> None:
     """Refused with the reason: what would move rows, and what concerns a group whose DDL waits."""

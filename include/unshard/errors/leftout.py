@@ -1,4 +1,4 @@
-"""US-604x: rows of the binlog that lack columns, where what is there does not do, and rows that never came."""
+"""US-604x: rows of the binlog that lack columns, where what is there does not do, and rows that never came (US-6406)."""
 
 from dataclasses import dataclass
 
@@ -73,4 +73,18 @@ class AwaitedRowMissing(TargetError):
     hint = (
         "change the row in its shard with binlog_row_image=FULL, any column of it, or remove it there: windows go on"
         " all the same, and one of the next brings it"
+    )
+
+
+@dataclass(eq=False)
+class DumpLeft(TargetError):
+    """A task that loads nothing has a dump from before that is not loaded."""
+
+    source: str
+
+    code = "US-6406"
+    template = "source {source} has been dumped, or its dump has begun, and task-mode incremental would never load it"
+    hint = (
+        "put the former task-mode back, or load&sync if the dump is complete;"
+        " `unshard stop --remove-meta` forgets it, so that the task begins without a dump"
     )

@@ -480,20 +480,6 @@ class ChunkGone(TargetError):
 
 
 @dataclass(eq=False)
-class DumpLeft(TargetError):
-    """A task that loads nothing has a dump from before that is not loaded."""
-
-    source: str
-
-    code = "US-6406"
-    template = "source {source} has been dumped, or its dump has begun, and task-mode incremental would never load it"
-    hint = (
-        "put the former task-mode back, or load&sync if the dump is complete;"
-        " `unshard stop --remove-meta` forgets it, so that the task begins without a dump"
-    )
-
-
-@dataclass(eq=False)
 class LoadCollision(Collision):
     """Two shards had a row with the same key when they were dumped."""
 

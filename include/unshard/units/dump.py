@@ -37,8 +37,8 @@ from unshard.core.fullload import weights
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.progress import Chunk, ChunkState, Phase
 from unshard.core.window import ShardState
+from unshard.errors.leftout import DumpLeft
 from unshard.errors.source import NoSnapshot, StructureChanged
-from unshard.errors.target import DumpLeft
 from unshard.units.dumping import DumpJob, Piece, dump_piece, plan_bounds, start_of
 from unshard.units.snapshot import present_schemas, retake_snapshot
 from unshard.units.work import Work

@@ -40,6 +40,7 @@ from unshard.units.dump import dump
 from unshard.units.load import handover, load
 from unshard.units.precheck import keep, precheck, raise_if_failed
 from unshard.units.pulling import end_of_source, pull_source
+from unshard.units.rules import refusal_of
 from unshard.units.snapshot import take_snapshot
 from unshard.units.stopping import error_of, retry
 from unshard.units.sync import WindowReport, run_window
@@ -217,8 +218,7 @@ def _follow(work: Work, goals: Mapping[str, Location], tally: _Tally, watch: Wat
     goals = {source: _goal(work, source, goals[source]) for source in synced}
     # A death may have left locks to settle, which lets windows move that would find nothing to do.
     _coordinate(work, tally, watch)
-    # Whoever runs the task again may have mended what a target could not take.
-    retry(work, work.meta.stops.all())
+    _retry_stopped(work)
     while active := [source for source in goals if _may_go_on(source, tally)]:
         moved = _side_by_side(active, lambda source: _step(work, source, goals[source], tally, watch))
         if _is_halted(work, tally, watch):
@@ -256,6 +256,17 @@ def _step(work: Work, source: str, goal: Location, tally: _Tally, watch: Watch) 
             watch(WindowDone(source, report))
         return report.window is not None
     return False
+
+
+def _retry_stopped(work: Work) -> None:
+    """Let go on what is stopped, because whoever runs the task again may have mended the cause.
+
+    Not where the rules of the file cannot be taken: no window would run, and nothing would say why rows are held.
+    """
+    stops = work.meta.stops.all()
+    asked = {stop.source for stop in stops}.intersection(work.task.sources)
+    resting = {source for source in asked if refusal_of(work.meta, work.task.instance(source)) is not None}
+    retry(work, [stop for stop in stops if stop.source not in resting])
 
 
 def _coordinate(work: Work, tally: _Tally, watch: Watch) -> bool:
