@@ -226,6 +226,8 @@ def test_dropped_shard_is_not_waited_for_and_passed_over_until_it_is_made_again(
     desk.ddl(SECOND, "ADD y INT")
     assert desk.lock() is None and desk.columns() == ["id", "v", "a"]
     assert [state.queue for state in desk.work.meta.structures.shards("s2")] == [()]
+    code, compared = desk.run("validate")
+    assert (code, compared["tables"][0]["shards"]) == (0, 1), "its columns, and what it brings since, are nobody's loss"
     name = f"{desk.world.schema}_1.t_s2"
     desk.world.s2.run(f"DROP TABLE {name}", f"CREATE TABLE {name} (id int PRIMARY KEY, v varchar(9), a int)")
     desk.ddl(SECOND, "ADD b INT")

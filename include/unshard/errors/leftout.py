@@ -1,4 +1,4 @@
-"""US-604x: rows of the binlog that lack columns, where what is there does not do, and rows that never came (US-6406)."""
+"""US-604x: rows of the binlog that lack columns, where what is there does not do, and rows that never come; US-6406."""
 
 from dataclasses import dataclass
 

@@ -143,7 +143,9 @@ def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck,
             for state in states:
                 if _is_unseen(state, found, instance) and (not tables or state.target in tables):
                     unseen[state.target].append(str(state.shard))
-            wanted = [table for table, target in found.targets.items() if not tables or target in tables]
+            dropped = {state.shard.table for state in states if state.is_dropped}
+            wanted = [table for table, target in found.targets.items()
+                      if table not in dropped and (not tables or target in tables)]  # fmt: skip
             for table, schema in sorted(structures.read_schemas(connection, wanted).items()):
                 shards[found.targets[table]].append((Shard(source, table), schema))
     wanted_targets = sorted(shards.keys() | unseen.keys())
