@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with session(task.options.bulk_connection, environment_connections) as spark, open_work(task) as work:
         verdicts = run(spark, work, options.parallelism, tables)
     for verdict in verdicts:
-        sys.stdout.write(f"{verdict.target}: {'equal' if verdict.equal else 'DIFFERS'}, {verdict.rows_target} rows\n")
+        result = f"{'equal' if verdict.equal else 'DIFFERS'}, {verdict.rows_target} rows"
+        sys.stdout.write("\n".join((f"{verdict.target}: {result}", *verdict.through.told, "")))
     return 0 if all(verdict.equal for verdict in verdicts) else 2
 
 

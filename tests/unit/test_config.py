@@ -326,6 +326,17 @@ REFUSED = {
         "US-1007",
         "characters of at most three bytes",
     ),
+    "condition of two": (instance("mydumper: {where: id > 1) OR (TRUE}"), "US-1007", "mydumper.where"),
+    "condition with a query": (
+        instance("mydumper: {where: id IN (SELECT 1)}"),
+        "US-1007",
+        "without queries and comments",
+    ),
+    "condition with a comment": (
+        instance("mydumper: {extra-args: --where 'id > 1 -- '}"),
+        "US-1007",
+        "without queries and comments",
+    ),
     "open quote": (instance('mydumper: {extra-args: "--consistency \'a"}'), "US-1007", "quotes closed"),
     "missing name": (MINIMAL.replace("name: shop\n", ""), "US-1008", "shop.yaml:1: key 'name' is missing"),
     "missing mode": (MINIMAL.replace("task-mode: all\n", "task-mode:\n"), "US-1008", "key 'task-mode' is missing"),
@@ -374,6 +385,11 @@ REFUSED = {
         instance("mydumper: {consistency: auto, extra-args: '--consistency none'}"),
         "US-1013",
         "'consistency' and 'extra-args'",
+    ),
+    "two conditions": (
+        instance("mydumper: {where: id > 1, extra-args: --where id>2}"),
+        "US-1013",
+        "'where' and 'extra-args'",
     ),
     "two secrets": (
         MINIMAL.replace("password-env: P", "password-env: P, conn-id: c"),
@@ -463,8 +479,7 @@ LATER = {
     "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
     "physical import": instance("loader: {import-mode: physical}"),
     "import into": instance("loader: {import-mode: import-into}"),
-    "where": instance("mydumper: {where: id > 1}"),
-    "dumpling's options": instance("mydumper: {extra-args: --where x}"),
+    "dumpling's options": instance("mydumper: {extra-args: --compress gzip}"),
 }
 
 
@@ -494,6 +509,28 @@ def test_what_a_later_version_brings_is_refused_and_says_so(case: str, write: Wr
     message = refusal(write(LATER[case]))
     assert message.startswith("[US-1009] ")
     assert "which this version of unshard does not have yet" in message
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "where: \" id > 'a;' \"", "extra-args: \"--where \\\"id > 'a;'\\\"\"",
+        "extra-args: \"--consistency none --where=\\\"id > 'a;'\\\"\"",
+        "where: \"id > 'a;'\", extra-args: \"--where \\\"id > 'a;' \\\"\"",
+    ],
+)  # fmt: skip
+def test_the_condition_of_a_dump(keys: str, write: Write) -> None:
+    (found,) = load_task(write(instance(f"mydumper: {{{keys}}}"))).instances
+    assert found.dump.where == "id > 'a;'"
+    key = "where" if keys.startswith("where") and "extra" not in keys else "extra-args"
+    assert found.dump.where_place.endswith(f" mysql-instances[0].mydumper.{key}")
+
+
+def test_a_condition_means_nothing_where_nothing_is_dumped(write: Write) -> None:
+    text = instance("mydumper: {where: id > 1}").replace("task-mode: all", "task-mode: incremental")
+    task = load_task(write(text))
+    assert task.instances[0].dump.where == ""
+    assert any("mydumper.where: 'where' has no effect in task-mode incremental" in each for each in task.warnings)
 
 
 def test_a_start_by_gtid(write: Write) -> None:

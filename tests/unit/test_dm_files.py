@@ -19,7 +19,6 @@ from unshard.errors import UnshardError
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tests/files/dm"
 LATER = {
-    "where": ("mydumpers", "global", "where"),
     "validators": ("validators", "global", "mode"),
 }
 """What a later version brings; whoever brings it takes the line away."""
@@ -64,6 +63,11 @@ def test_the_task_that_the_manual_begins_with_is_read_as_it_is() -> None:
         assert (instance.dump.threads, instance.load.threads) == (4, 16)
 
 
+def test_the_condition_of_the_manual_is_that_of_the_dump(write: Write) -> None:
+    task = load_task(write(without(full()) | {"task-mode": "all"}))
+    assert task.instances[0].dump.where == "id > 7"
+
+
 def test_every_key_of_the_manual_is_known(write: Write) -> None:
     task = load_task(write(without(full())))
     first, second = task.instances
@@ -99,6 +103,7 @@ def test_what_a_later_version_brings_is_refused_by_its_place(write: Write, featu
         ("dir", "unshard.storage-path"),
         ("pd-addr", "physical import"),
         ("mydumper-path", "Spark reads the tables"),
+        ("where", "nothing is dumped"),
         ("relay-binlog-gtid", "the relay begins where the task begins"),
         ("remain-space", "as soon as no checkpoint needs them"),
         ("backoff-max", "Airflow's retries"),

@@ -7,7 +7,7 @@ import pytest
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.netting import Op
 from unshard.core.reshape import Reshaping
-from unshard.core.rowfilter import RowFilter, unfit_expression
+from unshard.core.rowfilter import RowFilter, names_in, unfit_expression
 from unshard.units.rowevents import Filtering
 
 T = TableId("shop_1", "t_1")
@@ -23,10 +23,35 @@ def test_one_expression_is_one(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a)", "a) or (b", "(a", "a; b", "a in (select 1)", "a union b", "'a", "a -- b", "a # b", "/* a"]
+    "text",
+    [
+        "",
+        "a)",
+        "a) or (b",
+        "(a",
+        "a; b",
+        "a in (select 1)",
+        "a union b",
+        "a in (table t)",
+        "'a",
+        "a -- b",
+        "a # b",
+        "/* a",
+    ],
 )
 def test_what_would_leave_its_parentheses_is_none(text: str) -> None:
     assert unfit_expression(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Id % 2 = 0", {"id", "2", "0"}), ("`a``b` > 'c' AND d.e", {"a`b", "and", "d", "e"}), ("a$b<1", {"a$b", "1"}),
+        ("'`' < x AND y < '`'", {"x", "and", "y"}), ("größe", {"größe"}),
+    ],
+)  # fmt: skip
+def test_all_columns_that_an_expression_names_are_among_its_names(text: str, names: set[str]) -> None:
+    assert names_in(text) == names
 
 
 class Judge:

@@ -75,6 +75,7 @@ def _document(verdict: Verdict, limit: int) -> dict[str, Any]:
         ],
         "lost_columns": [*verdict.lost_columns],
         "unseen": [*verdict.unseen],
+        "where": {"condition": verdict.through.condition, "not_looked_through": verdict.through.why_not},
         "differences": [
             {**_named(verdict, each), "because": verdict.because(each)} for each in verdict.differences[:limit]
         ],
@@ -114,6 +115,7 @@ def _lines(verdict: Verdict, limit: int) -> list[str]:
     lines += [
         f"  lost: column {column} is in no target column and no DDL lock is open" for column in verdict.lost_columns
     ]
+    lines += verdict.through.told
     lines += [f"  not seen: {shard}, dropped or renamed behind the last window, or the account may not read it"
               for shard in verdict.unseen]  # fmt: skip
     lines += [f"  {_told(verdict, each)}" for each in verdict.differences[:limit]]

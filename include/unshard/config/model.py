@@ -145,6 +145,10 @@ class DumpOptions:
     consistency: Consistency
     rate: int = 0
     """Bytes per second; 0: without a limit."""
+    where: str = ""
+    """The condition on rows that are dumped; empty: all are."""
+    where_place: str = ""
+    """Where the task file says so."""
 
 
 @dataclass(frozen=True, slots=True)

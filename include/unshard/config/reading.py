@@ -7,7 +7,7 @@ Reading opens no connection and needs no environment, so that a DAG file may do 
 import os
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from unshard.config.model import (
 from unshard.config.rowfilters import row_filter
 from unshard.config.sources import SourceFiles, endpoint, find_sources
 from unshard.config.taskkeys import OPTIONS, TASK
-from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LOADER, MYDUMPER, SYNCER
+from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LOADER, MYDUMPER, SYNCER, WHERE
 from unshard.config.yamltext import Scalar, read_file
 from unshard.core.eventfilter import EventFilter, EventRule
 from unshard.core.extract import Extractor, Origin, compile_extractor
@@ -208,7 +208,7 @@ def _instance(task: Values, values: Values, source: Source, library: _Library) -
         source,
         _routing(task, values, source, library),
         *_start(task["task-mode"], values),
-        _dump(values, _settings(values, "mydumper", MYDUMPER, library.mydumpers)),
+        _dump(task["task-mode"], values, _settings(values, "mydumper", MYDUMPER, library.mydumpers)),
         _load(values, _settings(values, "loader", LOADER, library.loaders)),
         SyncOptions(_settings(values, "syncer", SYNCER, library.syncers)["safe-mode"]),
         _online(task),
@@ -257,29 +257,51 @@ def _defaults(block: Block, place: Place) -> Values:
     return read_block(block, Scalar(None, place.line), place)
 
 
-def _dump(instance: Values, settings: Values) -> DumpOptions:
+def _dump(mode: TaskMode, instance: Values, settings: Values) -> DumpOptions:
+    options = _dumpling(settings)
     return DumpOptions(
-        instance["mydumper-thread"] or settings["threads"], settings["rows"] or sys.maxsize, _consistency(settings),
-        settings["rate-limit"] or 0,
+        instance["mydumper-thread"] or settings["threads"], settings["rows"] or sys.maxsize,
+        _consistency(settings, options), settings["rate-limit"] or 0, *_where(mode, settings, options),
     )  # fmt: skip
 
 
-def _consistency(settings: Values) -> Consistency:
-    """Read the one option of dumpling that has a meaning here out of `extra-args`."""
-    result: Consistency = settings["consistency"]
+def _dumpling(settings: Values) -> dict[str, Scalar]:
+    """Read the options of dumpling that have a meaning here out of `extra-args`."""
+    found: dict[str, Scalar] = {}
     place = settings.place_of("extra-args")
     arguments = iter(_split(settings["extra-args"], place))
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name in DUMPLING:
             raise KeyRefused(str(place), name, DUMPLING[name])
-        if name != "--consistency":
+        if name not in ("--consistency", "--where"):
             raise LaterKey(str(place), argument, "an option of dumpling")
+        found[name] = Scalar(value if equals else next(arguments, ""), place.line)
+    return found
+
+
+def _consistency(settings: Values, options: Mapping[str, Scalar]) -> Consistency:
+    result: Consistency = settings["consistency"]
+    if word := options.get("--consistency"):
         if settings.gives("consistency"):
             raise KeysExclude(str(settings.place), "consistency", "extra-args")
-        word = Scalar(value if equals else next(arguments, ""), place.line)
-        result = choice(CONSISTENCIES).read(word, place)
+        result = choice(CONSISTENCIES).read(word, settings.place_of("extra-args"))
     return result
+
+
+def _where(mode: TaskMode, settings: Values, options: Mapping[str, Scalar]) -> tuple[str, str]:
+    """Return the condition and its place."""
+    condition, place = settings["where"], settings.place_of("where")
+    if word := options.get("--where"):
+        place = settings.place_of("extra-args")
+        given = WHERE.read(word, place)
+        if settings.gives("where") and given.strip() != condition.strip():
+            raise KeysExclude(str(settings.place), "where", "extra-args")
+        condition = given
+    if condition and mode is TaskMode.INCREMENTAL:
+        place.warn(f"'where' has no effect in task-mode {mode}: nothing is dumped")
+        return "", ""
+    return condition.strip(), str(place) if condition else ""
 
 
 def _split(text: str, place: Place) -> list[str]:

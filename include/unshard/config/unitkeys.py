@@ -1,8 +1,9 @@
 """Declared keys of dump, load and sync: DM's `mydumpers`, `loaders`, `syncers`, `validators`."""
 
-from unshard.config.declare import BY_GTID, Block, Ignored, Key, Later
+from unshard.config.declare import BY_GTID, Block, Ignored, Key
 from unshard.config.kinds import boolean, choice, integer, size, text, words
 from unshard.config.model import Consistency, ImportMode, OnDuplicate, Validation
+from unshard.core.rowfilter import unfit_expression
 
 PHYSICAL = "the physical import"
 OF_PHYSICAL = "it belongs to the physical import; rows are always loaded by LOAD DATA"
@@ -29,7 +30,8 @@ DUMPLING = {
     "-W": "leave it out: views are never dumped",
     "--no-views": "leave it out: views are never dumped",
 }
-"""Options of dumpling and what there is instead; `--where` is a later version's."""
+"""Options of dumpling and what there is instead."""
+WHERE = text("expression", unfit_expression)
 
 MYDUMPER = Block(
     "Dump: a block below `mydumpers`, or `mydumper` of an instance",
@@ -46,8 +48,11 @@ MYDUMPER = Block(
             Consistency.AUTO),
         Key("rate-limit", size(), "Bytes of rows that all threads of a source read in a second together, like `20MiB`: "
             "for a source that has other work. Windows and the relay are not limited.", shown="no limit"),
-        Key("extra-args", text(), "Only `--consistency` with a value of the key above.", ""),
-        Later("where", "a dump of some rows only"),
+        Key("where", WHERE, "Only rows for which this SQL expression is true are dumped, of every shard. It names "
+            "columns without their table, has no queries and no comments, and is evaluated by the source, in UTC and "
+            "with an empty `sql_mode`. Changes that come through the binlog are applied whatever it says. Once rows "
+            "are dumped it cannot be changed; see [limits](limits.md).", "", shown="all rows"),
+        Key("extra-args", text(), "Only `--consistency` and `--where`, with values of the keys above.", ""),
         Ignored("mydumper-path", "there is no mydumper; Spark reads the tables"),
         Ignored("chunk-filesize", "chunks are cut by rows"),
         Ignored("statement-size", "the dump holds no statements"),

@@ -46,6 +46,7 @@ ITEMS = {
     "sequence": "no SEQUENCE is taken for a table",
     "column_mapping": "ids fit into the bits of column mappings, which keep the shards apart",
     "expression_filter": "the target can evaluate the expressions of filters",
+    "dump_condition": "the sources can evaluate `where`, and changes of rows that it leaves out can be applied",
     "key_overlap": "sampled keys of a shard are in no other shard",
     "server_settings": "the servers compare names of tables alike",
     "rules": "every route and every entry of a list matches something",

@@ -67,22 +67,28 @@ class Seen:
     """Columns that names fill, by lower-case name, and the expression of their value."""
     mapped: tuple[tuple[str, Mapped, Column], ...] = ()
     """Columns that names change, by lower-case name, and the shard's column whose values are taken."""
+    only: str = ""
+    """Condition on what the shard itself has for rows that are looked at; empty: all are."""
 
     @property
     def rows(self) -> str:
         """What stands behind FROM."""
-        return self._selected(self.table)
+        return self.where()
 
-    def where(self, inside: str) -> str:
-        """Return what stands behind FROM for rows under a condition on what the shard itself has."""
-        return self._selected(f"{self.table} WHERE {inside}")
+    def where(self, inside: str = "", outside: str = "") -> str:
+        """Return what stands behind FROM for rows under conditions on what the shard itself has and on what is seen."""
+        own = " AND ".join(f"({each})" for each in (inside, self.only) if each)
+        if self.values:
+            return self._selected(f"{self.table}{own and f' WHERE {own}'}") + (outside and f" WHERE {outside}")
+        everything = " AND ".join(filter(None, (own, outside)))
+        return f"{self.table}{everything and f' WHERE {everything}'}"
 
     def within(self, key: Sequence[Column], span: KeyRange) -> str:
         """Return the condition, on what the shard itself has, for the rows of a range of the target's key."""
         return condition(key, span, self._compared)
 
     def _selected(self, table: str) -> str:
-        return f"(SELECT {', '.join(self.values)} FROM {table}) AS shard" if self.values else table  # noqa: S608
+        return f"(SELECT {', '.join(self.values)} FROM {table}) AS shard"  # noqa: S608
 
     def _compared(self, column: Column, operator: str, value: bytes) -> str:
         """Compare what the shard itself has, so that its indexes are used."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from unshard.core.model import TableId
 
 TOKEN = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|(?P<out>;|--|\#|/\*)|(?P<word>\w+)|(?P<other>\S)""",
+    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|(?P<out>;|--|\#|/\*)|(?P<word>[\w$]+)|(?P<other>\S)""",
     re.DOTALL,
 )
 QUOTES = ("'", '"', "`")
-NOT_IN_EXPRESSIONS = frozenset({"SELECT", "INTO", "UNION"})
+NOT_IN_EXPRESSIONS = frozenset({"SELECT", "INTO", "UNION", "TABLE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +53,9 @@ def unfit_expression(text: str) -> str | None:
         if depth < 0 or token["out"] or (token["word"] or "").upper() in NOT_IN_EXPRESSIONS:
             return "one SQL expression over the columns of the row, without queries and comments"
     return None if text.strip() and not depth else "an SQL expression whose parentheses are closed"
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return all words and quoted names of an expression in lower case: the columns that it names are among them."""
+    tokens = [token.group() for token in TOKEN.finditer(text) if token["word"] or token.group().startswith("`")]
+    return frozenset(token.strip("`").replace("``", "`").lower() for token in tokens)

@@ -37,7 +37,10 @@ class ChangedRowMissing(TargetError):
         "shard {shard} changes some columns of the row {key}, which is not in target table {target}:"
         " what the other columns hold is not in the binlog (binlog_row_image is not FULL in that session)"
     )
-    hint = f"somebody has removed the row from the target, or it never came (`unshard validate` shows more); {FULL}"
+    hint = (
+        "the dump has left the row out (`where`), somebody has removed it from the target, or it never came (`unshard"
+        f" validate` shows more); {FULL}"
+    )
 
 
 @dataclass(eq=False)

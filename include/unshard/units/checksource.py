@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures, upstream
-from unshard.config import Connections, Consistency, Instance, resolve
+from unshard.config import Connections, Consistency, Instance, TaskMode, resolve
 from unshard.core import grants
 from unshard.core.model import TRANSACTIONAL, Server, TableId, TableSchema
 from unshard.core.prechecks import (
@@ -38,6 +38,7 @@ from unshard.errors.source import (
     ServerIdZero,
     StatementRefused,
 )
+from unshard.units.checkcondition import dump_condition
 from unshard.units.checkmapping import mapped_ids
 from unshard.units.discover import Found, find_shards
 from unshard.units.failover import locate
@@ -62,13 +63,18 @@ class Checked:
     """What the rows of its shards take there, as the server estimates it."""
 
 
-def check_source(instance: Instance, connections: Connections, is_loaded: bool) -> Checked:
+def check_source(instance: Instance, mode: TaskMode, connections: Connections, is_loaded: bool) -> Checked:
     """Ask one source everything; one that does not answer is an item like the others."""
     place = f"source {instance.source.id}"
     try:
         server = resolve(instance.source.endpoint, connections)
         with closing(mysql.connect(server, place)) as connection:
-            return _ask(instance, server, connection, is_loaded)
+            checked = _ask(instance, server, connection, is_loaded)
+            if is_loaded or checked.schemas is None:
+                return checked
+            image = checked.values.get("binlog_row_image", "FULL")
+            items = dump_condition(instance, mode, connection, checked.schemas, image)
+            return replace(checked, items=(*checked.items, *items))
     except UnshardError as error:
         return Checked((problem("reachable", place, error),))
 

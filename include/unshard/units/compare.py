@@ -17,10 +17,12 @@ from dataclasses import dataclass, field, replace
 
 from pymysql.connections import Connection
 
+from unshard.adapters import condition as conditions
 from unshard.adapters import mysql
 from unshard.core import checksum
 from unshard.core.checksum import PLACE_TARGET, Comparison
 from unshard.core.differences import Difference, Kind, Rows, explain
+from unshard.core.dumpcondition import ALL_ROWS, LookedThrough
 from unshard.core.keyrange import NEVER, KeyRange
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.quoting import identifier
@@ -46,11 +48,13 @@ class Place:
     schema: TableSchema
     reshaped: Seen | None = None
     """The rows of a shard whose names do something to them."""
+    only: str = ""
+    """The condition on rows that are compared, over what the table itself has; empty: all are."""
 
     @property
     def seen(self) -> Seen:
         """The table's rows, or what its names make of them."""
-        return self.reshaped or Seen(self.schema, mysql.table_name(self.table))
+        return replace(self.reshaped or Seen(self.schema, mysql.table_name(self.table)), only=self.only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class TableCheck:
     comparison: Comparison
     unseen: tuple[str, ...] = ()
     """Shards of the task that its source does not show; they are in no union."""
+    through: LookedThrough = ALL_ROWS
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -104,11 +109,13 @@ class Sessions:
 
     def query(self, place: Place, sql: str) -> list[tuple[bytes | None, ...]]:
         """Run a statement on the place's server; every value comes as the bytes that it prints."""
-        return mysql.query(self._connection(place), sql)
+        return mysql.query(self.connection(place), sql)
 
-    def _connection(self, place: Place) -> Connection:
-        mine: dict[Server, Connection] = self._local.__dict__.setdefault("connections", {})
-        if place.server not in mine:
+    def connection(self, place: Place) -> Connection:
+        """Return this thread's connection to the place's server."""
+        mine: dict[tuple[Server, bool], Connection] = self._local.__dict__.setdefault("connections", {})
+        wanted = place.server, bool(place.only)
+        if wanted not in mine:
             connection = mysql.connect_raw(place.server, _where(place))
             self._opened.append(connection)
             # Zero dates and other values that a strict mode refuses to cast must compare too.
@@ -116,8 +123,10 @@ class Sessions:
             ((packet,),) = mysql.query(connection, "SELECT @@max_allowed_packet")
             if int(packet) < MINIMAL_PACKET:
                 raise PacketTooSmall(str(place.server), int(packet), MINIMAL_PACKET)
-            mine[place.server] = connection
-        return mine[place.server]
+            if place.only:
+                conditions.prepare(connection)
+            mine[wanted] = connection
+        return mine[wanted]
 
 
 def reshaped_place(shard: Place, target: Place, reshaping: Reshaping) -> Place:
@@ -268,9 +277,8 @@ def _narrow_by_hash(sessions: Sessions, check: TableCheck, limit: int) -> list[D
     if not hashes:
         return []  # the tables have moved on meanwhile and agree
     listed = ", ".join(f"'{digest}'" for digest in sorted(hashes))
-    rows = {
-        p.name: _rows(sessions, check, p, f"{p.seen.rows} WHERE {_hash(check, p)} IN ({listed})") for p in check.places
-    }
+    some = ((place, place.seen.where(outside=f"{_hash(check, place)} IN ({listed})")) for place in check.places)
+    rows = {place.name: _rows(sessions, check, place, selected) for place, selected in some}
     return list(explain(rows.pop(PLACE_TARGET), rows, keyed=bool(check.comparison.key)))
 
 
@@ -289,8 +297,8 @@ def _differing_hashes(sessions: Sessions, check: TableCheck, bucket: str) -> set
     balance: Counter[str] = Counter()
     for place in check.places:
         hashed = _hash(check, place)
-        sql = (f"SELECT {hashed} AS hash, COUNT(*) FROM {place.seen.rows}"  # noqa: S608
-               f" WHERE LEFT({hashed}, {BUCKETS}) = '{bucket}' GROUP BY hash")  # fmt: skip
+        rows = place.seen.where(outside=f"LEFT({hashed}, {BUCKETS}) = '{bucket}'")
+        sql = f"SELECT {hashed} AS hash, COUNT(*) FROM {rows} GROUP BY hash"  # noqa: S608
         sign = -1 if place.name == PLACE_TARGET else 1
         for digest, count in sessions.query(place, sql):
             balance[_text(digest)] += sign * int(count or 0)

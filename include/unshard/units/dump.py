@@ -37,9 +37,10 @@ from unshard.core.fullload import weights
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.progress import Chunk, ChunkState, Phase
 from unshard.core.window import ShardState
+from unshard.errors.condition import ConditionChanged
 from unshard.errors.leftout import DumpLeft
 from unshard.errors.source import NoSnapshot, StructureChanged
-from unshard.units.dumping import DumpJob, Piece, dump_piece, plan_bounds, start_of
+from unshard.units.dumping import DumpJob, Piece, dump_piece, origin_of, plan_bounds
 from unshard.units.snapshot import present_schemas, retake_snapshot
 from unshard.units.work import Work
 
@@ -68,8 +69,15 @@ def dump(work: Work, source: str) -> DumpReport:
         raise NoSnapshot(source)
     if state.phase.order < Phase.DUMPED.order:
         with work.meta.presence.at(dump_of(source)):
+            _note_condition(work, source)
             _dump_steadily(work, source)
     return _report(work, source)
+
+
+def _note_condition(work: Work, source: str) -> None:
+    """Let the file's condition be the one of the dump, as long as no row is read."""
+    if all(chunk.state is ChunkState.PLANNED for chunk in work.meta.chunks.of(source)):
+        work.meta.conditions.put(source, work.task.instance(source).dump.where)
 
 
 def dump_folder(source: str) -> str:
@@ -135,12 +143,14 @@ def dump_again(work: Work, state: ShardState) -> None:
 
 
 def _job(work: Work, source: str, schemas: dict[str, TableSchema]) -> DumpJob:
-    options = work.task.instance(source).dump
+    options, known = work.task.instance(source).dump, work.meta.conditions.get(source)
+    if options.where != known:
+        raise ConditionChanged(source, known or "TRUE", options.where or "TRUE")
     if options.rate:
         work.meta.rates.begin(source)
     return DumpJob(source, work.sources[source], work.target, work.task.meta_schema, work.task.name, work.storage,
                    dump_folder(source), options.chunk_rows, schemas, options.rate,
-                   options.consistency is Consistency.LOCK)  # fmt: skip
+                   options.consistency is Consistency.LOCK, options.where, options.where_place)  # fmt: skip
 
 
 def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Chunk, ...]:
@@ -227,11 +237,17 @@ def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[st
 
 
 def _set_starts(work: Work, source: str) -> None:
-    """Let the windows pass over what the snapshots of single tables have seen."""
+    """Let the windows pass over what the snapshots of single tables have seen.
+
+    A process that was given up for dead may have read a chunk by a condition that the task file had before.
+    """
+    condition = work.meta.conditions.get(source)
     for chunk in work.meta.chunks.of(source):
         if not chunk.path or not work.storage.exists(chunk.path):
             continue
-        start = start_of(work.storage, chunk.path)
+        start, where = origin_of(work.storage, chunk.path)
+        if where != condition:
+            raise ConditionChanged(source, where or "TRUE", condition or "TRUE")
         if start is not None:
             work.meta.structures.set_start(chunk.shard, start)
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pymysql.connections import Connection
 
+from unshard.adapters import condition as conditions
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
@@ -22,10 +23,13 @@ from unshard.core.chunks import Key, key_index, next_bound, unpack_key, walked_c
 from unshard.core.keyrange import KeyRange, condition
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.quoting import identifier
+from unshard.errors.condition import ConditionRefused
 from unshard.errors.source import StatementRefused, StructureChanged, TableMissing
 
 START = b"unshard.start"
 """Key in a file's metadata: where the snapshot stood from which the whole table was read."""
+WHERE = b"unshard.where"
+"""Key in a file's metadata: the condition by which its rows were read."""
 CHANGED = frozenset({1054, 1176, 1412})
 """Unknown column, unknown index, table changed since the snapshot: a DDL came between."""
 
@@ -47,6 +51,9 @@ class DumpJob:
     """Bytes per second that all readers of the source may read together; 0: as fast as they can."""
     locks: bool = False
     """Whether a table that is read in one piece is locked, instead of read in a snapshot."""
+    where: str = ""
+    """The condition on rows that are read; empty: all are."""
+    where_place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +97,9 @@ def dump_piece(job: DumpJob, item: str) -> Iterable[str]:
     with _connected(job, piece.table) as connection:
         start = _begin(connection, job, piece) if piece.whole else None
         schema = job.schemas[piece.structure]
-        arrow = schema_of(schema.written).with_metadata(_metadata(start))
+        arrow = schema_of(schema.written).with_metadata(_metadata(start, job.where))
         taken = _Taken(job, meta)
-        written = job.storage.write_batches(path, arrow, taken.counted(_rows(connection, piece, schema)))
+        written = job.storage.write_batches(path, arrow, taken.counted(_rows(connection, piece, schema, job.where)))
     millis = int(1000 * (time.monotonic() - began))
     if not meta.chunks.dumped(piece.chunk, path, written.rows, taken.bytes, millis):
         job.storage.delete(path)
@@ -129,28 +136,31 @@ def meta_of(target: Server, schema: str, task: str) -> Meta:
     return Meta(target, schema, task)
 
 
-def start_of(storage: Storage, path: str) -> Location | None:
-    """Return the location of the snapshot that a file was read from, None for a chunk of a keyed table."""
-    packed = (storage.schema(path).metadata or {}).get(START)
-    return Location(*json.loads(packed)) if packed else None
+def origin_of(storage: Storage, path: str) -> tuple[Location | None, str]:
+    """Return the location of the snapshot that a file was read from, None for a chunk of a keyed table; and by which
+    condition."""
+    found = storage.schema(path).metadata or {}
+    packed = found.get(START)
+    return Location(*json.loads(packed)) if packed else None, found.get(WHERE, b"").decode()
 
 
-def _metadata(start: Location | None) -> dict[bytes, bytes]:
-    return {START: json.dumps([start.file, start.position]).encode()} if start else {}
+def _metadata(start: Location | None, where: str) -> dict[bytes, bytes]:
+    moment = {START: json.dumps([start.file, start.position]).encode()} if start else {}
+    return {**moment, **({WHERE: where.encode()} if where else {})}
 
 
-def _rows(connection: Connection, piece: Piece, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def _rows(connection: Connection, piece: Piece, schema: TableSchema, where: str) -> Iterator[pa.RecordBatch]:
     selected = ", ".join(map(expression, schema.written))
     table = mysql.table_name(piece.table)
     walked = walked_columns(schema)
     if piece.whole or not walked:
-        statement = f"SELECT {selected} FROM {table}"  # noqa: S608
+        statement = f"SELECT {selected} FROM {table}{f' WHERE ({where})' if where else ''}"  # noqa: S608
     else:
         span = KeyRange(unpack_key(piece.lower), unpack_key(piece.upper))
         names = ", ".join(identifier(name) for name in schema.key[: len(walked)])
         statement = (
             f"SELECT {selected} FROM {table} FORCE INDEX ({identifier(key_index(schema))})"  # noqa: S608
-            f" WHERE {condition(walked, span)} ORDER BY {names}"
+            f" WHERE {condition(walked, span)}{f' AND ({where})' if where else ''} ORDER BY {names}"
         )
     return read_rows(connection, schema.written, statement)
 
@@ -162,12 +172,24 @@ def _connected(job: DumpJob, table: TableId) -> Iterator[Connection]:
     connection = mysql.connect_raw(job.server, f"source {job.source}")
     try:
         prepare(connection)
+        if job.where:
+            conditions.prepare(connection)
         yield connection
     except TableMissing as error:
         raise StructureChanged(str(shard)) from error
     except StatementRefused as error:
+        if job.where and (words := _words(job, table, error)):
+            raise ConditionRefused(str(shard), job.where, job.where_place, words) from error
         if error.errno not in CHANGED:
             raise
         raise StructureChanged(str(shard)) from error
     finally:
         connection.close()
+
+
+def _words(job: DumpJob, table: TableId, error: StatementRefused) -> str:
+    """Return what the server says about the condition, over any row or over one of those that were read."""
+    # The session that was refused may hold a lock, under which it may read that table by its own name only.
+    with contextlib.closing(mysql.connect(job.server, f"source {job.source}")) as connection:
+        conditions.prepare(connection)
+        return conditions.refusal(connection, table, job.where) or ("" if error.errno in CHANGED else error.words)

@@ -56,7 +56,8 @@ def precheck(
     """
     with ThreadPoolExecutor(max_workers=len(task.instances) + 1, thread_name_prefix="precheck") as pool:
         sources = {
-            i.source.id: pool.submit(check_source, i, connections, i.source.id in loaded) for i in task.instances
+            i.source.id: pool.submit(check_source, i, task.task_mode, connections, i.source.id in loaded)
+            for i in task.instances
         }
         target = pool.submit(check_target, task, connections)
         checked = {source: each.result() for source, each in sources.items()}

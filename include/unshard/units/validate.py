@@ -2,7 +2,9 @@
 
 The work is done by the servers, a few statements at a time; see `compare` for how, and
 docs/adr/0004-validate-on-threads.md for why no Spark is needed. Rows that are held behind a DDL lock are
-in no target yet: such a table differs, and its verdict says which lock the rows wait for.
+in no target yet: such a table differs, and its verdict says which lock the rows wait for. Rows that the dump has
+left out (`where`) are looked past where all places can tell which they are; else they are missing, and the verdict
+says why.
 """
 
 import contextlib
@@ -16,6 +18,7 @@ from unshard.adapters import mysql, structures
 from unshard.config import Instance
 from unshard.core.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.differences import Difference
+from unshard.core.dumpcondition import ALL_ROWS, LookedThrough
 from unshard.core.keyrange import KeyRange
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.waiting import Because, Waiting
@@ -34,6 +37,7 @@ from unshard.units.compare import (
     union,
 )
 from unshard.units.discover import Found, find_shards
+from unshard.units.lookthrough import condition_of, looked_through
 from unshard.units.work import Work
 
 
@@ -72,6 +76,7 @@ class Verdict:
     seconds: float
     unseen: tuple[str, ...] = ()
     """Shards that their source does not show: dropped or renamed meanwhile, or the account may not read them."""
+    through: LookedThrough = ALL_ROWS
 
     @property
     def lost_columns(self) -> tuple[str, ...]:
@@ -155,10 +160,17 @@ def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck,
         raise NothingToValidate("")
     with contextlib.closing(mysql.connect(work.target, PLACE_TARGET)) as connection:
         targets = structures.read_schemas(connection, wanted_targets)
-    return tuple(
-        replace(_check(work, target, targets, shards[target]), unseen=tuple(unseen[target]))
-        for target in wanted_targets
-    )
+    checks = {target: _check(work, target, targets, shards[target]) for target in wanted_targets}
+    conditions = {source: condition_of(work, source) for source in work.sources}
+    with Sessions() as sessions:
+        return tuple(
+            replace(looked_through(sessions, check, _of(conditions, shards[target])), unseen=tuple(unseen[target]))
+            for target, check in checks.items()
+        )
+
+
+def _of(conditions: Mapping[str, str], shards: Sequence[_Found]) -> dict[str, str]:
+    return {shard.source: conditions[shard.source] for shard, _ in shards}
 
 
 def _is_unseen(state: ShardState, found: Found, instance: Instance) -> bool:
@@ -225,7 +237,7 @@ def _judged(check: TableCheck, waiting: Waiting, results: Iterator[ChunkResult],
     return Verdict(
         check.target.table, comparison.key, tuple(form.column for form in comparison.forms), comparison.left_out,
         len(check.shards), chunks, target.rows, shards.rows, tuple(differences), differing, waiting,
-        time.monotonic() - began, check.unseen,
+        time.monotonic() - began, check.unseen, check.through,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from unshard.adapters.meta.aside import Aside
 from unshard.adapters.meta.awaited import AwaitedRows
 from unshard.adapters.meta.chunks import Chunks
 from unshard.adapters.meta.collisions import Collisions
+from unshard.adapters.meta.conditions import Conditions
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.meta.defaults import Defaults
 from unshard.adapters.meta.halts import Halts
@@ -47,6 +48,7 @@ class Meta:
         self.aside = Aside(self._database)
         self.online = Online(self._database)
         self.chunks = Chunks(self._database)
+        self.conditions = Conditions(self._database)
         self.rates = Rates(self._database)
         self.late_indexes = LateIndexes(self._database)
         self.collisions = Collisions(self._database)

@@ -192,6 +192,10 @@ _AWAITED = (
            "PRIMARY KEY (task, source, target_schema, target_table, digest)"),
 )  # fmt: skip
 
+_CONDITION = (
+    _table("dump_condition", TASK, f"source {ID}", "body LONGTEXT NOT NULL", "PRIMARY KEY (task, source)"),
+)  # fmt: skip
+
 MIGRATIONS = (
     Migration(1, "first tables", (*_SOURCES, *_SHARDS, *_WINDOWS, *_LOCKS)),
     Migration(2, "indexes that are made after the load", _LATE_INDEXES),
@@ -209,4 +213,5 @@ MIGRATIONS = (
     Migration(14, "rows that were put aside", _ROW_ERRORS),
     Migration(15, "targets that are stopped by any error of their own", _STOP_ERRORS),
     Migration(16, "rows that are left to a later change", _AWAITED),
+    Migration(17, "the condition of the dump", _CONDITION),
 )

@@ -112,6 +112,8 @@ chunk_pace = Table(
 dump_rate = Table("dump_rate", metadata, _key("task"), _key("source"), Column("paid", Double),
                   Column("bytes", BigInteger), Column("waited", Double))  # fmt: skip
 
+dump_condition = Table("dump_condition", metadata, _key("task"), _key("source"), Column("body", LONGTEXT))
+
 late_index = Table("late_index", metadata, _key("task"), _key("target_schema"), _key("target_table"),
                    Column("indexes", LONGTEXT), Column("noted_at", Moment))  # fmt: skip
 
