@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plant import CUT, ROUNDS, SCHEMAS, SEED, TABLES, Plant, cuts_in, running
+from tests.e2e.plant import CUT, IMAGE, ROUNDS, SCHEMAS, SEED, TABLES, Plant, cuts_in, running
 from unshard_demo import processes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
@@ -86,6 +86,8 @@ def plant(server_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def test_union_survives_kills_at_random_moments(plant: Plant) -> None:
+    if IMAGE != "FULL":
+        plant.settle()  # The values of a row whose key changes while it is dumped would not be in the binlog: US-6043.
     plant.load.start()
     for each in rounds(SEED):
         late = begin_ddl(plant, each)
