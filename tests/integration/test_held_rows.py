@@ -70,3 +70,19 @@ def test_held_rows_live_without_the_binlog_and_go_in_order(upstream_server: Mari
         assert task.executed("g")[-1].endswith("ADD b INT")
         assert coordinate.observe(task.work().meta) == ()
         assert known(task.work().meta, "s1").bytes_held == 0
+
+
+def test_rows_of_a_shard_whose_name_no_file_system_takes(source_1: MariaDb, target: MariaDb, unique: str,
+                                                         tmp_path: Path) -> None:  # fmt: skip
+    """Letters that are written as six characters there; both shards begin alike."""
+    group = "é" * 61
+    columns, numbers = {group: "id INT PRIMARY KEY, v INT"}, {("s1", group): (1, 2, 3)}
+    with living(unique, tmp_path, (source_1, target), (group,), columns=columns, numbers=numbers) as task:
+        for number in (1, 2):
+            name = f"{unique}.{group}_{number}"
+            source_1.run(f"ALTER TABLE {name} ADD a INT", f"INSERT INTO {name} VALUES ({number}, 0, 1)")
+        follow(task)
+        assert len(task.work().storage.list("held")) == 2
+        source_1.run(f"ALTER TABLE {unique}.{group}_3 ADD a INT")
+        task.run()
+        task.assert_settled()

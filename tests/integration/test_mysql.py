@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from unshard.adapters.meta.database import MetaDatabase
-from unshard.adapters.mysql import connect, connect_raw, query, stream, table_name
+from unshard.adapters.mysql import change, connect, connect_raw, query, stream, table_name
 from unshard.adapters.target import open_session
 from unshard.core.model import Server, TableId
 from unshard.errors import UnshardError
@@ -135,3 +135,17 @@ def test_any_password(target: MariaDb, unique: str, password: str) -> None:
         with contextlib.closing(connect(altered(target, user=unique, password=password))) as other:
             assert query(other, "SELECT 1") == [(1,)]
         query(connection, f"DROP USER {unique}")
+
+
+def test_names_with_what_the_driver_takes_for_a_place(target: MariaDb, unique: str) -> None:
+    table = TableId(f"{unique} 100%s", "a`%d%")
+    with contextlib.closing(connect(target.server)) as connection:
+        query(connection, f"CREATE DATABASE `{table.schema}`")
+        try:
+            query(connection, f"CREATE TABLE {table_name(table)} (`%s` INT, v VARCHAR(9))")
+            query(connection, f"INSERT INTO {table_name(table)} (`%s`, v) VALUES (%s, %s)", (1, "`%s`"))
+            assert change(connection, f"UPDATE {table_name(table)} SET v = CONCAT(v, %s) WHERE `%s` = 1", ("%",)) == 1
+            assert query(connection, f"SELECT v FROM {table_name(table)} WHERE `%s` = %s", (1,)) == [("`%s`%",)]
+            assert [*stream(connection, f"SELECT `%s` FROM {table_name(table)} LIMIT %s", (1,))] == [[(1,)]]
+        finally:
+            query(connection, f"DROP DATABASE `{table.schema}`")

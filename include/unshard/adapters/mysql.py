@@ -46,6 +46,14 @@ __all__ = ["assume_session", "coded", "coded_errors", "connect", "connect_raw", 
 
 Row = tuple[Any, ...]
 Arguments = Sequence[object] | Mapping[str, object] | None
+_QUOTED = re.compile("`[^`]*`")
+
+
+class Spelled(str):
+    """A statement in which `%` is doubled wherever it is no place of an argument."""
+
+    __slots__ = ()
+
 
 CONNECT_SECONDS = 10.0
 ENCODERS = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
@@ -119,16 +127,29 @@ def connect_raw(server: Server, where: str = "server", *, database: str | None =
 def query(connection: Connection, sql: str, args: Arguments = None) -> list[Row]:
     """Run one statement and return all its rows; raises coded errors."""
     with coded_errors(connection, sql), connection.cursor(Cursor) as cursor:
-        cursor.execute(sql, args)
+        cursor.execute(_spelled(sql, args), args)
         return list(cursor.fetchall())
+
+
+def change(connection: Connection, sql: str, args: Arguments) -> int:
+    """Run one statement and return how many rows it has changed; raises coded errors."""
+    with coded_errors(connection, sql), connection.cursor(Cursor) as cursor:
+        return int(cursor.execute(_spelled(sql, args), args))
 
 
 def stream(connection: Connection, sql: str, args: Arguments = None, size: int = 1000) -> Iterator[list[Row]]:
     """Run one statement and yield its rows in lists of `size` without holding all of them; raises coded errors."""
     with coded_errors(connection, sql), contextlib.closing(connection.cursor(SSCursor)) as cursor:
-        cursor.execute(sql, args)
+        cursor.execute(_spelled(sql, args), args)
         while rows := cursor.fetchmany(size):
             yield list(rows)
+
+
+def _spelled(sql: str, args: Arguments) -> str:
+    """Return the statement as the driver takes it, which looks for its arguments in quoted names, too."""
+    return (
+        sql if args is None or isinstance(sql, Spelled) else _QUOTED.sub(lambda name: name[0].replace("%", "%%"), sql)
+    )
 
 
 @contextlib.contextmanager

@@ -90,7 +90,8 @@ def _found(
     # The driver puts the values in by `%`, which names and the condition may hold, too.
     where = f"({dumped}) AND ({key}) IN"
     asking = f"SELECT {key} FROM {mysql.table_name(shard.table)} WHERE {where}".replace("%", "%%")  # noqa: S608
-    present = mysql.query(connection, f"{asking} ({marks})", [value for each in asked for value in each])
+    sql = mysql.Spelled(f"{asking} ({marks})")
+    present = mysql.query(connection, sql, [value for each in asked for value in each])
     for row in present:
         if (other := asked.get(tuple(row))) is not None:
             yield (min(shard, other), max(shard, other)), tuple(row)

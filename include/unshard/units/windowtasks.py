@@ -16,6 +16,7 @@ A coded error of stage 1 is sent to *all* appliers instead of runs, so that none
 """
 
 import contextlib
+import hashlib
 import pickle
 import traceback
 from collections import defaultdict
@@ -51,6 +52,7 @@ RESULTS_SPARK = "body binary"
 RESULTS = pa.schema([("body", pa.binary())])
 BATCHES_PER_PART = 1 << 32
 BEYOND = 1 << 62
+LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +278,14 @@ def held_folder(source: str) -> str:
 def held_path(shard: Shard, seq: int, begun: BegunWindow, part: int) -> str:
     """Return where a part of a window stores the rows that wait behind a DDL; no two attempts write one file."""
     name = f"w{begun.plan.number}-e{begun.epoch}-{part}.parquet"
-    return f"{held_folder(shard.source)}/{quote(str(shard.table), safe='')}/{seq}/{name}"
+    return f"{held_folder(shard.source)}/{_folder_of(shard)}/{seq}/{name}"
+
+
+def _folder_of(shard: Shard) -> str:
+    """Return a name that a file system takes: three bytes of a character may be nine there, and 255 are the most."""
+    whole = quote(str(shard.table), safe="")
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:16]
+    return whole if len(whole) <= LONGEST_NAME else f"{whole[: LONGEST_NAME - len(digest) - 1]}-{digest}"
 
 
 def held_window(path: str) -> int:

@@ -53,8 +53,7 @@ def lock_unless_applied(connection: Connection, fence: Fence) -> bool:
 def raise_fence(connection: Connection, fence: Fence) -> bool:
     """Let the fence say that the window is applied; False when it is not ours any more."""
     sql = f"UPDATE {table_of(fence)} SET `window` = %s WHERE {OURS} AND epoch = %s AND `window` < %s"  # noqa: S608
-    with mysql.coded_errors(connection, sql), connection.cursor() as cursor:
-        return bool(cursor.execute(sql, (fence.window, *named(fence), fence.epoch, fence.window)))
+    return bool(mysql.change(connection, sql, (fence.window, *named(fence), fence.epoch, fence.window)))
 
 
 def _is_applied(connection: Connection, fence: Fence, lock: str) -> bool:

@@ -124,8 +124,7 @@ def is_of_another_key(connection: Connection, fence: Fence, changes: Changes) ->
 def mark(connection: Connection, fence: Fence, step: Step) -> bool:
     """Note in the step's transaction that it is done; False when it was already."""
     sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {WHERE} AND number = %s AND done = 0"  # noqa: S608
-    with mysql.coded_errors(connection, sql), connection.cursor() as cursor:
-        return bool(cursor.execute(sql, (*named(fence), fence.window, step.number)))
+    return bool(mysql.change(connection, sql, (*named(fence), fence.window, step.number)))
 
 
 def is_done(connection: Connection, fence: Fence, step: Step) -> bool:
