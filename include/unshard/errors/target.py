@@ -100,8 +100,8 @@ class Collision(TargetError):
     """The owner, as long as only the target was asked: the key is there."""
     template = "target table {target} has {key} already, from {owner}, when shard {shard} brings it"
     hint = (
-        "remove the row from one of the shards, or set on-duplicate to replace or ignore in the task file;"
-        " then run the task again"
+        "remove the row from one of the shards, or from the target if it has stayed there of a shard that was truncated"
+        " or dropped, or set on-duplicate to replace or ignore in the task file; then run the task again"
     )
 
 
