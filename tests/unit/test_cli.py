@@ -124,6 +124,21 @@ def test_json_is_the_only_thing_on_stdout(monkeypatch, capsys) -> None:
     assert capsys.readouterr().out == "on the way\none\n"
 
 
+def test_a_line_is_written_in_one_piece() -> None:
+    """Sources print side by side: a line and its end must not come apart."""
+    written: list[str] = []
+
+    class Out(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return super().write(text)
+
+    console = Console(given_out=Out(), given_err=Out())
+    console.note("s1: dump begins")
+    console.warn(["s1 is slow"])
+    assert [text for text in written if text] == ["s1: dump begins\n", "warning: s1 is slow\n"]
+
+
 def test_version(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])

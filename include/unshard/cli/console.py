@@ -51,12 +51,12 @@ class Console:
     def note(self, text: str) -> None:
         """Print a line about what is going on."""
         if not self.as_json:
-            print(text, file=self.out, flush=True)
+            _line(text, self.out)
 
     def warn(self, texts: Iterable[str]) -> None:
         """Print warnings on stderr, whatever the output is."""
         for text in texts:
-            print(f"warning: {text}", file=self.err, flush=True)
+            _line(f"warning: {text}", self.err)
 
     def confirm(self, question: str, is_given: bool) -> None:
         """Ask, unless the answer was given with the command; raises NotConfirmed for anything but yes."""
@@ -84,6 +84,11 @@ class Console:
         if self.verbose:
             traceback.print_exception(error, file=self.err)
         return 1
+
+
+def _line(text: str, out: TextIO) -> None:
+    """Print a line in one piece, because sources that are worked at side by side print theirs."""
+    print(f"{text}\n", end="", file=out, flush=True)
 
 
 def error_document(error: UnshardError) -> dict[str, str]:
