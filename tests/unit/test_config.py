@@ -269,7 +269,6 @@ REFUSED = {
         "US-1007",
         "'mysql' is not a schema that may be written to",
     ),
-    "meta-schema": (MINIMAL + "meta-schema: 'm%s'\n", "US-1007", "'m%s' is not a name without %"),
     "target in the meta-schema": (MINIMAL + "meta-schema: A\n", "US-1007", "it is the meta-schema"),
     "target-table without table-pattern": (
         MINIMAL.replace("table-pattern: t_*, ", ""),

@@ -61,11 +61,6 @@ def schema_name(value: str) -> str | None:
     return f"a schema that may be written to: {value} belongs to the server" if is_system_schema(value) else None
 
 
-def meta_schema(value: str) -> str | None:
-    """The driver puts values into statements about its tables by `%`."""
-    return "a name without %" if "%" in value else schema_name(value)
-
-
 def table_name(value: str) -> str | None:
     """Hold to what MySQL takes as a name; empty is allowed."""
     return None if _is_name(value) else f"a table name: up to 64 {NAME}"

@@ -183,7 +183,7 @@ TASK = Block(
         Key("shard-mode", choice(SHARD_MODES, {"optimistic": "the optimistic shard mode"}), "How DDLs of shards are "
             "coordinated; empty means the same. A target with a single shard never waits.", ShardMode.PESSIMISTIC),
         Key("is-sharding", boolean(), "DM's old switch. Shards are coordinated in any case.", True),
-        Key("meta-schema", text("text", checks.meta_schema), "Schema in the target for unshard's own tables.",
+        Key("meta-schema", text("text", checks.schema_name), "Schema in the target for unshard's own tables.",
             "unshard_meta"),
         Key("timezone", text("time zone", checks.time_zone), "IANA name or offset: the zone of DDLs whose session "
             "names none. Rows do not depend on it: TIMESTAMP travels in UTC.", "+00:00"),
