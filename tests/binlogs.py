@@ -136,5 +136,14 @@ def end_xa(server: MariaDb, word: str, xid: str) -> None:
     await_true(is_ended, SECONDS, [server.program], f"XA {word}")
 
 
+def pull_several(server: MariaDb, store: RelayStore) -> tuple[Segment, ...]:
+    """Pull several segments with rows."""
+    for number in range(3):
+        fill(server, 10)
+        server.run(f"CREATE TABLE d.p{number}(id int)")
+    pull(SOURCE, server.server, store, FIRST)
+    return chain(store.segments(SOURCE), FIRST)
+
+
 def fill(server: MariaDb, count: int, size: int = 50) -> None:
     server.run(f"INSERT INTO d.t(v) SELECT REPEAT('x', {size}) FROM d.seq_1_to_{count}")

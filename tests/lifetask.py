@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.fulltask import endpoint
@@ -99,3 +100,12 @@ def living(name: str, folder: Path, sources: Mapping[str, MariaDb], target: Mari
             schemas = server.run(f"SHOW DATABASES LIKE '{name.replace('_', chr(92) + '_')}%'")
             server.run("DO 1", *(f"DROP DATABASE `{schema}`" for (schema,) in schemas))
         target.run(*(f"DROP DATABASE IF EXISTS {name}_{end}" for end in ("to", "meta")))
+
+
+@pytest.fixture
+def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LifeTask]:
+    """A task of two sources with a shard each, for those that import it."""
+    with living(unique, tmp_path, {"s1": source_1, "s2": source_2}, target) as made:
+        made.make_shard("s1", 1, 1, 2)
+        made.make_shard("s2", 2, 3)
+        yield made

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from sqlalchemy import QueuePool
 
-from tests.fulltask import endpoint
+from tests.fulltask import endpoint, write_sources
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from unshard.adapters import mysql, upstream
@@ -92,10 +92,7 @@ class LiveTask:
         )
 
     def _write_files(self, window_bytes: int, units: Mapping[str, object]) -> None:
-        (self.folder / "sources").mkdir()
-        for source, server in self.sources.items():
-            body = {"source-id": source, "from": endpoint(server)}
-            (self.folder / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body))
+        write_sources(self.folder, self.sources)
         where = {"schema-pattern": self.name, "target-schema": f"{self.name}_to"}
         routes = {group: {**where, "table-pattern": f"{group}_*", "target-table": group} for group in self.groups}
         instance = {"route-rules": list(routes), "block-allow-list": "ours", **units}

@@ -20,7 +20,8 @@ import yaml
 from tests.bench import cpu
 from tests.bench.cpu import Spent
 from tests.bench.figures import Figure, ratio
-from tests.bench.stand import ROOMY, endpoint, login, password
+from tests.bench.stand import ROOMY, login, password
+from tests.fulltask import endpoint, write_sources
 from tests.oracle import columns_of
 from unshard.adapters.spark import map_items, open_session
 from unshard.config import load_task
@@ -193,11 +194,7 @@ def _write_task(folder: Path, sources: Mapping[str, MariaDb], target: MariaDb, u
     options = {"storage-path": str(folder / "storage"), "spark-connection": url}
     body = {**TASK_FILE, "target-database": endpoint(target), "unshard": options}
     (folder / "orders.yaml").write_text(yaml.safe_dump(body))
-    (folder / "sources").mkdir()
-    for source, server in sources.items():
-        (folder / "sources" / f"{source}.yaml").write_text(
-            yaml.safe_dump({"source-id": source, "from": endpoint(server)})
-        )
+    write_sources(folder, sources)
 
 
 def _login(server: MariaDb) -> list[str]:

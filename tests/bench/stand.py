@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from tests.bench.workloads import SCHEMA, Workload
+from tests.fulltask import endpoint, write_sources
 from tests.localspark import LocalSpark
 from unshard.adapters import mysql, upstream
 from unshard.adapters.relay import RelayStore
@@ -157,9 +158,7 @@ def standing(with_spark: bool = True) -> Iterator[Stand]:
 def write_task(folder: Path, workload: Workload, source: MariaDb, target: MariaDb,
                options: Mapping[str, object]) -> Path:  # fmt: skip
     """Write the files of a task that carries the workload's table over under its own name."""
-    (folder / "sources").mkdir()
-    body = {"source-id": SOURCE, "from": endpoint(source)}
-    (folder / "sources" / f"{SOURCE}.yaml").write_text(yaml.safe_dump(body))
+    write_sources(folder, {SOURCE: source})
     path = folder / "bench.yaml"
     path.write_text(yaml.safe_dump({
         "name": "bench", "task-mode": "incremental", "shard-mode": "pessimistic", "target-database": endpoint(target),
@@ -213,10 +212,6 @@ def checksum(server: MariaDb, workload: Workload) -> int:
     """Return the server's own checksum of the table's rows."""
     ((_, value),) = server.run(f"CHECKSUM TABLE {workload.table}")
     return int(str(value))
-
-
-def endpoint(server: MariaDb) -> dict[str, object]:
-    return {"host": "127.0.0.1", "port": server.port, "user": server.server.user, "password": server.password}
 
 
 def login(server: MariaDb) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.dying import Died
-from tests.fulltask import Settings, write_task
+from tests.fulltask import Settings, schemas, write_task
 from tests.livetask import LiveTask, living
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
@@ -215,22 +215,20 @@ class Full:
 @pytest.fixture
 def full(source_1, source_2, target, unique, tmp_path) -> Iterator[Full]:
     sources = {"s1": source_1, "s2": source_2}
-    for number, server in enumerate(sources.values(), 1):
-        server.run(
-            f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t_{number} (id INT PRIMARY KEY, v INT)",
-            f"INSERT INTO {unique}.t_{number} SELECT seq * 2 + {number % 2}, 0 FROM mysql.seq_100_to_400",
-            f"INSERT INTO {unique}.t_{number} VALUES (9, {number})",
-        )  # fmt: skip
-    made = Full(
-        write_task(tmp_path, unique, sources, target, {"t": "t_*"}, Settings(chunk_rows=50)), unique, sources, target
-    )
-    for source in sources:
-        made.step(take_snapshot, source)
-        made.step(dump, source)
-    made.step(load, "s1")
-    yield made
-    for server in (*sources.values(), target):
-        server.run(*(f"DROP DATABASE IF EXISTS {unique}{end}" for end in ("", "_to", "_meta")))
+    path = write_task(tmp_path, unique, sources, target, {"t": "t_*"}, Settings(chunk_rows=50))
+    made = Full(path, unique, sources, target)
+    with schemas(unique, sources.values(), target):
+        for number, server in enumerate(sources.values(), 1):
+            server.run(
+                f"CREATE TABLE {unique}.t_{number} (id INT PRIMARY KEY, v INT)",
+                f"INSERT INTO {unique}.t_{number} SELECT seq * 2 + {number % 2}, 0 FROM mysql.seq_100_to_400",
+                f"INSERT INTO {unique}.t_{number} VALUES (9, {number})",
+            )
+        for source in sources:
+            made.step(take_snapshot, source)
+            made.step(dump, source)
+        made.step(load, "s1")
+        yield made
 
 
 def collide(full: Full, attempt: int = 1) -> None:

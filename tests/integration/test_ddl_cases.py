@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fulltask import endpoint, write_sources
 from tests.localspark import LocalSpark
 from unshard.adapters import spark
 from unshard.config import environment_connections, load_task
@@ -243,10 +244,7 @@ def write_task(case: Mapping[str, Any], servers: Mapping[str, MariaDb], target: 
         "block-allow-list": {"ours": {"do-dbs": [*(route["schema_pattern"] for route in given), *schemas]}},
         "unshard": {"storage-path": str(folder / "storage")},
     }
-    (folder / "sources").mkdir()
-    for source, server in servers.items():
-        text = yaml.safe_dump({"source-id": ids[source], "from": endpoint(server)})
-        (folder / "sources" / f"{ids[source]}.yaml").write_text(text)
+    write_sources(folder, {ids[source]: server for source, server in servers.items()})
     path = folder / "task.yaml"
     path.write_text(yaml.safe_dump(body))
     return path
@@ -257,7 +255,3 @@ def dashed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key.replace("_", "-"): dashed(one) for key, one in value.items()}
     return value
-
-
-def endpoint(server: MariaDb) -> dict[str, object]:
-    return {"host": "127.0.0.1", "port": server.port, "user": "admin", "password": server.password}

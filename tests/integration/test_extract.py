@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.test_ddl_cases import assert_rows, create_shards, endpoint
+from tests.fulltask import endpoint, tidied, write_sources
+from tests.integration.test_ddl_cases import assert_rows, create_shards
 from tests.localspark import TaskFile
 from unshard.config import load_task
 from unshard.errors.target import LoadCollision
@@ -35,10 +36,7 @@ class World(TaskFile):
 
     def write(self, *routes: Route) -> None:
         sources = {name: server for name, server in self.servers.items() if name != "target"}
-        (self.path.parent / "sources").mkdir(exist_ok=True)
-        for number, (name, server) in enumerate(sources.items()):
-            body = {"source-id": name, "from": endpoint(server)}
-            (self.path.parent / f"sources/{number}.yaml").write_text(yaml.safe_dump(body))
+        write_sources(self.path.parent, sources)
         named = {f"r{number}": dict(route) for number, route in enumerate(routes)}
         self.path.write_text(yaml.safe_dump({
             "name": "extract", "task-mode": "all", "meta-schema": self.meta,
@@ -58,10 +56,8 @@ class World(TaskFile):
 @pytest.fixture
 def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[World]:
     servers = {"mysql-replica-01": source_1, "mysql-replica-02": source_2, "target": target}
-    before = {name: set(server.run("SHOW DATABASES")) for name, server in servers.items()}
-    yield World(servers, tmp_path / "task.yaml", f"{unique}_meta")
-    for name, server in servers.items():
-        server.run("SELECT 1", *(f"DROP DATABASE `{s}`" for (s,) in set(server.run("SHOW DATABASES")) - before[name]))
+    with tidied(*servers.values()):
+        yield World(servers, tmp_path / "task.yaml", f"{unique}_meta")
 
 
 def test_the_case_of_dm_ends_as_it_does_there(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests import alltypes
 from tests.dying import Died, dying_after
-from tests.fulltask import DEFAULT, Settings, write_task
+from tests.fulltask import DEFAULT, Settings, schemas, write_task
 from tests.oracle import assert_union
 from unshard.adapters import spark as sparks
 from unshard.config import load_task
@@ -71,11 +71,8 @@ class Full:
 @pytest.fixture
 def full(source_1, source_2, target, unique, tmp_path, spark) -> Iterator[Full]:
     sources = {"s1": source_1, "s2": source_2}
-    for server in sources.values():
-        server.run(f"CREATE DATABASE {unique}")
-    yield Full(unique, tmp_path, sources, target, spark)
-    for server in (*sources.values(), target):
-        server.run(*(f"DROP DATABASE IF EXISTS {unique}{end}" for end in ("", "_to", "_meta")))
+    with schemas(unique, sources.values(), target):
+        yield Full(unique, tmp_path, sources, target, spark)
 
 
 def run_all(work: Work, *sources: str) -> None:

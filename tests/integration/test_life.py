@@ -1,13 +1,12 @@
 """The life of a task on real servers: paused, resumed, stopped, removed and begun anew."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.lifetask import LifeTask, living
+from tests.lifetask import LifeTask, living, task
 from tests.localspark import LocalSpark
 from unshard.adapters.meta.presence import window_of
 from unshard.config import load_task
@@ -26,15 +25,8 @@ from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
+__all__ = ["task"]
 SECONDS = 120.0
-
-
-@pytest.fixture
-def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LifeTask]:
-    with living(unique, tmp_path, {"s1": source_1, "s2": source_2}, target) as made:
-        made.make_shard("s1", 1, 1, 2)
-        made.make_shard("s2", 2, 3)
-        yield made
 
 
 def test_paused_task_moves_nothing_until_it_is_resumed(task: LifeTask, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.test_ddl_cases import endpoint
+from tests.fulltask import endpoint, tidied, write_sources
 from tests.localspark import TaskFile
 from unshard.config import load_task
 from unshard.core.orders import Replace
@@ -37,10 +37,7 @@ class World(TaskFile):
 
     def write(self, **mappings: Mapping[str, Any]) -> None:
         """Write the task; a mapping's name ends in the number of the source that has it."""
-        (self.folder / "sources").mkdir(exist_ok=True)
-        for number, server in enumerate(self.sources, 1):
-            body = {"source-id": f"s{number}", "from": endpoint(server)}
-            (self.folder / f"sources/{number}.yaml").write_text(yaml.safe_dump(body))
+        write_sources(self.folder, {f"s{number}": server for number, server in enumerate(self.sources, 1)})
         tables = {"schema-pattern": f"{self.name}_*", "target-schema": self.name}
         self.path.write_text(yaml.safe_dump({
             "name": "mapped", "task-mode": "all", "meta-schema": f"{self.name}_meta",
@@ -70,12 +67,8 @@ class World(TaskFile):
 
 @pytest.fixture
 def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[World]:
-    found = World(unique, (source_1, source_2), target, tmp_path)
-    servers = (source_1, source_2, target)
-    before = [set(server.run("SHOW DATABASES")) for server in servers]
-    yield found
-    for server, old in zip(servers, before, strict=True):
-        server.run("SELECT 1", *(f"DROP DATABASE `{s}`" for (s,) in set(server.run("SHOW DATABASES")) - old))
+    with tidied(source_1, source_2, target):
+        yield World(unique, (source_1, source_2), target, tmp_path)
 
 
 def bits(instance: int, schema: int, table: int) -> int:

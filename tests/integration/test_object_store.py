@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from tests import s3server
-from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill
+from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill, pull_several
 from tests.integration.test_relay import pull_at_once, room
 from tests.lifetask import LifeTask, living
 from tests.s3server import BUCKET, S3, untroubled
@@ -65,11 +65,7 @@ def test_stores_what_a_folder_stores_in_few_requests(upstream_server: MariaDb, s
 
 def test_what_is_missing_or_damaged_is_told_and_pulled_again(upstream_server: MariaDb, s3: S3) -> None:
     store = store_of(s3)
-    for number in range(3):
-        fill(upstream_server, 10)
-        upstream_server.run(f"CREATE TABLE d.p{number}(id int)")
-    pull(SOURCE, upstream_server.server, store, FIRST)
-    run = chain(store.segments(SOURCE), FIRST)
+    run = pull_several(upstream_server, store)
     rows = next(segment for segment in run if segment.ranges)
     start, end = rows.ranges[0].start, rows.ranges[0].end
     whole = s3.objects.pop(key_of(rows.name))

@@ -1,17 +1,14 @@
 """Whether tables of online DDL tools are followed, and how they are called, changed in a task that is followed."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.lifetask import LifeTask, living
+from tests.lifetask import LifeTask, task
 from unshard.core.ddllock import LockState
 from unshard.core.prechecks import Severity
 from unshard.units.precheck import changed_rules
-from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
+__all__ = ["task"]
 
 BEGIN = (
     "create /* gh-ost */ table _{0}_ghc (id bigint auto_increment primary key, hint varchar(64))",
@@ -21,14 +18,6 @@ BEGIN = (
 CUT_OVER = (
     "rename /* gh-ost */ table {0} to _{0}_del, _{0}_gho to {0}", "drop /* gh-ost */ table _{0}_ghc",
 )  # fmt: skip
-
-
-@pytest.fixture
-def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LifeTask]:
-    with living(unique, tmp_path, {"s1": source_1, "s2": source_2}, target) as made:
-        made.make_shard("s1", 1, 1, 2)
-        made.make_shard("s2", 2, 3)
-        yield made
 
 
 def tool(task: LifeTask, source: str, table: str, statements: tuple[str, ...]) -> None:

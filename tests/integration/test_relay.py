@@ -17,7 +17,7 @@ import pytest
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of, fill, path_of, schema_of
+from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of, fill, path_of, pull_several, schema_of
 from unshard.adapters.relay import TEMPORARY, RelayStore
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import HEADER, EventType, read_frame, walk
@@ -278,11 +278,7 @@ def pull_at_once(server, store: RelayStore, rounds: int) -> None:
 
 def test_a_lost_segment_is_pulled_again(upstream_server, tmp_path):
     store = RelayStore(tmp_path)
-    for number in range(3):
-        fill(upstream_server, 10)
-        upstream_server.run(f"CREATE TABLE d.p{number}(id int)")
-    pull(SOURCE, upstream_server.server, store, FIRST)
-    run = chain(store.segments(SOURCE), FIRST)
+    run = pull_several(upstream_server, store)
     path_of(store, run[2]).unlink()
     with pytest.raises(RelayGap):
         chain(store.segments(SOURCE), FIRST)

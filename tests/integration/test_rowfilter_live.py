@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.test_ddl_cases import endpoint
+from tests.fulltask import endpoint, schemas, write_sources
 from tests.localspark import TaskFile
 from unshard.config import load_task
 from unshard.errors.target import RowFilterFailed
@@ -32,10 +32,7 @@ class World(TaskFile):
     path: Path
 
     def write(self, load: bool, *filters: dict[str, str]) -> None:
-        (self.path.parent / "sources").mkdir(exist_ok=True)
-        for number, server in enumerate(self.sources, 1):
-            body = {"source-id": f"s{number}", "from": endpoint(server)}
-            (self.path.parent / f"sources/{number}.yaml").write_text(yaml.safe_dump(body))
+        write_sources(self.path.parent, {f"s{number}": server for number, server in enumerate(self.sources, 1)})
         ours = {"route-rules": ["r"], "block-allow-list": "ours"}
         named = {f"e{n}": {"schema": self.name, "table": "t_1", **rule} for n, rule in enumerate(filters)}
         self.path.write_text(yaml.safe_dump({
@@ -60,10 +57,8 @@ class World(TaskFile):
 
 @pytest.fixture
 def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[World]:
-    yield World(unique, (source_1, source_2), target, tmp_path / "task.yaml")
-    for server in (source_1, source_2):
-        server.run(f"DROP DATABASE {unique}")
-    target.run(f"DROP DATABASE IF EXISTS {unique}_to", f"DROP DATABASE IF EXISTS {unique}_meta")
+    with schemas(unique, (source_1, source_2), target):
+        yield World(unique, (source_1, source_2), target, tmp_path / "task.yaml")
 
 
 def counts(outcome: Outcome) -> tuple[int, ...]:
@@ -73,9 +68,9 @@ def counts(outcome: Outcome) -> tuple[int, ...]:
 
 def test_rows_that_an_expression_is_true_for_do_not_come(world: World) -> None:
     name, (s1, s2) = world.name, world.sources
-    s1.run(f"CREATE DATABASE {name}", f"CREATE TABLE {name}.t_1 ({COLUMNS})",
+    s1.run(f"CREATE TABLE {name}.t_1 ({COLUMNS})",
            f"INSERT INTO {name}.t_1 (id, a) VALUES (1, 'x'), (2, 'y'), (3, NULL)")  # fmt: skip
-    s2.run(f"CREATE DATABASE {name}", f"CREATE TABLE {name}.t_2 ({COLUMNS})",
+    s2.run(f"CREATE TABLE {name}.t_2 ({COLUMNS})",
            f"INSERT INTO {name}.t_2 (id, a) VALUES (101, 'x')")  # fmt: skip
     insert = {"insert-value-expr": "a = 'X ' OR t < '2020-01-01 08:00:01' OR e = 2 OR d % 1 = 0.5"}
     world.write(True, insert, {"insert-value-expr": "nope = 1"}, {"delete-value-expr": "a LIKE '%'", "table": "t_9"})

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.dying import Died, dying_after
-from tests.fulltask import Settings, write_task
+from tests.fulltask import Settings, schemas, write_task
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union, columns_of, rows, union
 from unshard.adapters.target import steps
@@ -156,14 +156,11 @@ class Stage:
 @pytest.fixture
 def stage(source_1, source_2, target, unique, tmp_path, monkeypatch) -> Iterator[Stage]:
     sources = {"s1": source_1, "s2": source_2}
-    for server in sources.values():
-        server.run(f"CREATE DATABASE {unique}")
     monkeypatch.setattr("unshard.units.load.map_items", items_here)
     monkeypatch.setattr("unshard.units.reread.map_items", items_here)
     monkeypatch.setattr(dumps, "map_items", items_here)
-    yield Stage(unique, tmp_path, sources, target, monkeypatch)
-    for server in (*sources.values(), target):
-        server.run(*(f"DROP DATABASE IF EXISTS {unique}{end}" for end in ("", "_to", "_meta")))
+    with schemas(unique, sources.values(), target):
+        yield Stage(unique, tmp_path, sources, target, monkeypatch)
 
 
 def transaction(chance: random.Random, number: int) -> list[str]:

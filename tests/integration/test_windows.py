@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.fulltask import endpoint, write_sources
 from tests.oracle import assert_union
 from unshard.adapters import mysql, upstream
 from unshard.adapters.spark import session
@@ -140,13 +141,7 @@ def field(source_1, source_2, target, unique, tmp_path, spark) -> Iterator[Field
 
 
 def task_file(folder: Path, name: str, servers: dict[str, MariaDb], target: MariaDb) -> Path:
-    def endpoint(server: MariaDb) -> dict[str, object]:
-        return {"host": "127.0.0.1", "port": server.port, "user": server.server.user, "password": server.password}
-
-    (folder / "sources").mkdir()
-    for source, server in servers.items():
-        body = {"source-id": source, "from": endpoint(server)}
-        (folder / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body))
+    write_sources(folder, servers)
     routes = {
         table: {"schema-pattern": name, "table-pattern": f"{table}_*", "target-schema": name, "target-table": table}
         for table in TABLES

@@ -209,12 +209,16 @@ class Game:
 
     def check(self) -> None:
         world = self.world
-        assert coordinate.views(world.meta) == ()
-        assert not [state for state in world.meta.structures.shards() if state.queue or state.held]
-        assert not [shard for shard in world.meta.locks.owed() if (shard.source, shard.table) in self.done]
+        self.assert_nothing_waits()
         for target, found in world.target.items():
             assert found.listing() == world.union(target), target
             assert [ddl for one, ddl in world.executed if one == target] == self.sequences[target.name]
+
+    def assert_nothing_waits(self) -> None:
+        meta = self.world.meta
+        assert coordinate.views(meta) == ()
+        assert not [state for state in meta.structures.shards() if state.queue or state.held]
+        assert not [shard for shard in meta.locks.owed() if (shard.source, shard.table) in self.done]
 
 
 def stops(errors: dict[str, UnshardError]) -> set[type[UnshardError]]:

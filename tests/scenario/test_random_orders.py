@@ -199,9 +199,7 @@ class OrderedGame(Game):
 
     def check(self) -> None:
         world = self.world
-        assert coordinate.views(world.meta) == ()
-        assert not [state for state in world.meta.structures.shards() if state.queue or state.held]
-        assert not [shard for shard in world.meta.locks.owed() if (shard.source, shard.table) in self.done]
+        self.assert_nothing_waits()
         for target, found in world.target.items():
             assert self.known(found.listing()) == self.known(world.union(target)), target
             wanted = [one for ddl in self.sequences[target.name] for one in self.ways.get(ddl, (ddl,))]
