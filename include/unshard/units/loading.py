@@ -13,7 +13,6 @@ writes the rows, so the rows of a chunk are in the target exactly when its row s
 
 import contextlib
 import json
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.parquet import Storage
-from unshard.adapters.target import Ledger, Lines, Loaded, Mode, Writes, lines_of, open_session, write_or_leave
+from unshard.adapters.target import Ledger, Lines, Loaded, Mode, Writes, in_sessions, lines_of, write_or_leave
 from unshard.adapters.target.awaiting import leave
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.load import blank_rows
@@ -36,14 +35,11 @@ from unshard.core.netting import Collisions
 from unshard.core.progress import Chunk, ChunkState
 from unshard.core.reshape import AS_IT_IS, Reshaping
 from unshard.core.uniquekeys import unique_keys
-from unshard.errors import UnshardError
 from unshard.errors.target import ChunkGone, Collision, LoadCollision
 from unshard.units.conversion import Behind, Conversion, conversion, convert
 from unshard.units.dumping import meta_of
 from unshard.units.leaving import OtherChunks
 
-ATTEMPTS = 6
-FIRST_PAUSE = 0.1
 LOCK_WAIT_SECONDS = 600
 """A chunk may wait for another one that holds rows or the AUTO_INCREMENT lock of the same table."""
 
@@ -123,17 +119,12 @@ def unload_parcel(job: LoadJob, item: str) -> Iterable[str]:
 
 
 def _repeated(job: LoadJob, parcel: Parcel, once: Callable[[Connection, LoadJob, Parcel], None]) -> None:
-    for attempt in range(ATTEMPTS):
-        try:
-            with contextlib.closing(open_session(job.target)) as connection:
-                mysql.query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
-                connection.begin()
-                once(connection, job, parcel)
-                return
-        except UnshardError as error:
-            if not error.transient or attempt == ATTEMPTS - 1:
-                raise
-        time.sleep(FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5))
+    def in_transaction(connection: Connection) -> None:
+        mysql.query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
+        connection.begin()
+        once(connection, job, parcel)
+
+    in_sessions(job.target, in_transaction)
 
 
 def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:

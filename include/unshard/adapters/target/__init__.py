@@ -12,6 +12,7 @@ from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.leaving import write_or_leave
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import Destination, Loaded, Mode, load_lines, load_text
+from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.session import open_session
 from unshard.adapters.target.slices import Slice, apply_slices
 
@@ -30,6 +31,7 @@ __all__ = [
     "Writes",
     "apply_changes",
     "apply_slices",
+    "in_sessions",
     "lines_of",
     "load_lines",
     "load_text",

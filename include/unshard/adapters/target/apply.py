@@ -16,13 +16,10 @@ are tried again a few times.
 """
 
 import contextlib
-import random
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TypeVar
 
 from pymysql.connections import Connection
 
@@ -35,20 +32,16 @@ from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MOST_DIVERTED, record, write_or_divert
 from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
 from unshard.adapters.target.patches import filled, has_gaps
-from unshard.adapters.target.session import open_session
+from unshard.adapters.target.retrying import in_sessions, repeated
 from unshard.adapters.target.steps import Bounds, Kind, Step, bounds_of
 from unshard.core.collision import Found
 from unshard.core.model import Server, TableId
-from unshard.errors import UnshardError
 from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
 from unshard.errors.target import Collision, FenceMissing, RowsMissing
 from unshard.errors.writing import WriteRefused
 
-ATTEMPTS = 6
-FIRST_PAUSE = 0.1
 BEYOND_A_TABLE = frozenset({3, 5, 1020, 1021, 1026, 1037, 1038, 1114, 1290, 1297, 1317, 1792, 1836, 1969, 3024, 9001})
 """A full disk, no memory, a server that is read-only, a statement that was killed: no fault of the table."""
-T = TypeVar("T")
 
 
 def apply_changes(server: Server, fence: Fence, changes: Changes, bounds: Bounds | None = None) -> Applied:
@@ -56,17 +49,17 @@ def apply_changes(server: Server, fence: Fence, changes: Changes, bounds: Bounds
     if has_gaps(changes):
         given = changes
         with _refusals_of(given.table):
-            changes = _again(_Attempts(), lambda: filled(server, fence, given))
-    tried = _Attempts()
-    done = _repeated(server, tried, lambda connection: _apply_or_cut(connection, fence, changes, tried, bounds))
+            changes = repeated(lambda: filled(server, fence, given))
+    tried = _Tried()
+    done = in_sessions(server, lambda connection: _apply_or_cut(connection, fence, changes, tried, bounds))
     if isinstance(done, Applied):
         return done
     if isinstance(done, Changes):
         rest, total = done, Applied()
     else:
         rest, total = _nothing(changes), _carry_out(server, fence, changes, done)
-    tried = _Attempts()
-    return total + _repeated(server, tried, lambda connection: _apply_once(connection, fence, rest, tried, True))
+    tried = _Tried()
+    return total + in_sessions(server, lambda connection: _apply_once(connection, fence, rest, tried, True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,19 @@ class _Cut:
     appliers: int
 
 
-def _apply_or_cut(connection: Connection, fence: Fence, changes: Changes, tried: "_Attempts",
+@dataclass(slots=True)
+class _Tried:
+    """What the last attempt had done when it came to its COMMIT, whose answer may be lost."""
+
+    committing: Applied | None = None
+
+    @property
+    def found(self) -> Applied:
+        """What became of changes that are found in the target: that attempt's, or an earlier run's."""
+        return self.committing or Applied(before=True)
+
+
+def _apply_or_cut(connection: Connection, fence: Fence, changes: Changes, tried: _Tried,
                   given: Bounds | None) -> Applied | _Cut | Changes:  # fmt: skip
     """Apply what one transaction holds; else return the steps, or what replaces those of an earlier key."""
     if changes.order is not None and not is_applied(connection, fence):
@@ -105,21 +110,21 @@ def _carry_out(server: Server, fence: Fence, changes: Changes, cut: _Cut) -> App
 
 
 def _apply_step(server: Server, fence: Fence, step: Step, part: Changes) -> Applied:
-    tried = _Attempts()
-    return _repeated(server, tried, lambda connection: _step_once(connection, fence, step, part, tried))
+    tried = _Tried()
+    return in_sessions(server, lambda connection: _step_once(connection, fence, step, part, tried))
 
 
-def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, tried: "_Attempts") -> Applied:
+def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, tried: _Tried) -> Applied:
     if tried.committing and stepping.is_done(connection, fence, step):
         return tried.committing
     connection.begin()
     applied = _written(connection, fence, part, lambda: stepping.is_done(connection, fence, step))
     if applied is None:
-        return tried.committing or Applied(before=True)
+        return tried.found
     hold(connection, fence)
     if not stepping.mark(connection, fence, step):
         mysql.query(connection, "ROLLBACK")
-        return tried.committing or Applied(before=True)
+        return tried.found
     tried.committing = applied
     mysql.query(connection, "COMMIT")
     return applied
@@ -141,54 +146,20 @@ def _nothing(changes: Changes) -> Changes:
     return replace(changes, deletes=(), removals=(), order=None, writes=writes)
 
 
-class _Attempts:
-    """How often it was tried, and what the last attempt had done when it came to its COMMIT."""
-
-    def __init__(self) -> None:
-        self.count = 1
-        self.committing: Applied | None = None
-
-    @property
-    def exhausted(self) -> bool:
-        return self.count >= ATTEMPTS
-
-    def pause(self) -> None:
-        time.sleep(FIRST_PAUSE * 2 ** (self.count - 1) * random.uniform(0.5, 1.5))
-        self.count += 1
-
-
-def _repeated(server: Server, tried: _Attempts, once: Callable[[Connection], T]) -> T:
-    def in_session() -> T:
-        with contextlib.closing(open_session(server)) as connection:
-            return once(connection)
-
-    return _again(tried, in_session)
-
-
-def _again(tried: _Attempts, once: Callable[[], T]) -> T:
-    while True:
-        try:
-            return once()
-        except UnshardError as error:
-            if not error.transient or tried.exhausted:
-                raise
-        tried.pause()
-
-
-def _apply_once(connection: Connection, fence: Fence, changes: Changes, tried: _Attempts,
+def _apply_once(connection: Connection, fence: Fence, changes: Changes, tried: _Tried,
                 was_cut: bool = False) -> Applied:  # fmt: skip
     if is_applied(connection, fence):
-        return tried.committing or Applied(before=True)
+        return tried.found
     connection.begin()
     applied = _written(connection, fence, changes, lambda: is_applied(connection, fence))
     if applied is None:
-        return tried.committing or Applied(before=True)
+        return tried.found
     if was_cut:
         stepping.forget(connection, fence)
     if not raise_fence(connection, fence):
         mysql.query(connection, "ROLLBACK")
         if is_applied(connection, fence):
-            return tried.committing or Applied(before=True)
+            return tried.found
         raise FenceMissing(str(fence.target), fence.source)
     tried.committing = applied
     mysql.query(connection, "COMMIT")

@@ -13,12 +13,11 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.changes import Awaited, Changes
-from unshard.adapters.target.fence import Fence, named, table_of
+from unshard.adapters.target.fence import OURS, Fence, named, table_of
 from unshard.adapters.target.rowkeys import changed_keys, digest_of
 from unshard.core.model import Column, TableId
 
 AT_ONCE = 500
-OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
 
 
 def settle(connection: Connection, fence: Fence, changes: Changes) -> None:

@@ -10,6 +10,7 @@ from unshard.errors.meta import FencedOut
 from unshard.errors.target import FenceMissing
 
 OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
+"""Which rows of meta tables are about the fence's target and source; `named` gives the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Fence:
 
 
 def named(fence: Fence) -> tuple[str, str, str, str]:
-    """Return what names the fence's row."""
+    """Return what names the fence's row, and others about its target and source."""
     return fence.task, fence.source, fence.target.schema, fence.target.name
 
 

@@ -33,9 +33,11 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.changes import Changes, Lines
-from unshard.adapters.target.fence import Fence, hold, is_applied, named, table_of
+from unshard.adapters.target.fence import OURS, Fence, hold, is_applied, named, table_of
 from unshard.adapters.target.load import Mode
 from unshard.core.literals import TEXTS
+
+OF_WINDOW = f"{OURS} AND `window` = %s"
 
 
 class Kind(StrEnum):
@@ -117,13 +119,13 @@ def are_begun(connection: Connection, fence: Fence) -> bool:
 
 def is_of_another_key(connection: Connection, fence: Fence, changes: Changes) -> bool:
     """Whether the steps were made for another key than the table has now."""
-    sql = f"SELECT DISTINCT key_columns FROM {_table(fence)} WHERE {WHERE}"  # noqa: S608
+    sql = f"SELECT DISTINCT key_columns FROM {_table(fence)} WHERE {OF_WINDOW}"  # noqa: S608
     return mysql.query(connection, sql, (*named(fence), fence.window)) != [(_key_of(changes),)]
 
 
 def mark(connection: Connection, fence: Fence, step: Step) -> bool:
     """Note in the step's transaction that it is done; False when it was already."""
-    sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {WHERE} AND number = %s AND done = 0"  # noqa: S608
+    sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {OF_WINDOW} AND number = %s AND done = 0"  # noqa: S608
     return bool(mysql.change(connection, sql, (*named(fence), fence.window, step.number)))
 
 
@@ -135,15 +137,11 @@ def is_done(connection: Connection, fence: Fence, step: Step) -> bool:
 
 def forget(connection: Connection, fence: Fence) -> None:
     """Remove all steps of the target, in the transaction that raises the fence."""
-    mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {WHERE_TARGET}", named(fence))  # noqa: S608
-
-
-WHERE_TARGET = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
-WHERE = f"{WHERE_TARGET} AND `window` = %s"
+    mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {OURS}", named(fence))  # noqa: S608
 
 
 def _read(connection: Connection, fence: Fence) -> tuple[Step, ...]:
-    sql = f"SELECT number, kind, upper_key, done FROM {_table(fence)} WHERE {WHERE} ORDER BY number"  # noqa: S608
+    sql = f"SELECT number, kind, upper_key, done FROM {_table(fence)} WHERE {OF_WINDOW} ORDER BY number"  # noqa: S608
     rows = mysql.query(connection, sql, (*named(fence), fence.window))
     return tuple(
         Step(number, Kind(kind), None if upper is None else bytes.fromhex(upper), bool(done))
