@@ -42,7 +42,7 @@ from unshard.binlog.events import (
 from unshard.binlog.gtids import GTIDS, HISTORIES, Gtid, read_gtid, read_history
 from unshard.binlog.payload import Whole, rows_of
 from unshard.binlog.prepared import Ledger, named
-from unshard.binlog.tablemap import NO_TABLE, read_table, table_id_of
+from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
 from unshard.binlog.transactions import Kind, classify, read_prepare
 from unshard.core.gtidset import History
 from unshard.core.model import Location, TableId
@@ -424,11 +424,3 @@ class Cutter:
     @property
     def _tail(self) -> int:
         return CHECKSUM if self.format and self.format.checksum else 0
-
-
-def table_of(body: bytes, place: str) -> TableId:
-    """Return the table that the body of a TABLE_MAP names."""
-    try:
-        return read_table(body)[0]
-    except (IndexError, ValueError) as error:
-        raise DamagedEvent(place, f"unreadable TABLE_MAP: {error}") from error

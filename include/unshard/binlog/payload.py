@@ -27,7 +27,7 @@ from unshard.binlog.events import (
     read_query,
 )
 from unshard.binlog.metadata import packed
-from unshard.binlog.tablemap import NO_TABLE, read_table, table_id_of
+from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
 from unshard.binlog.transactions import Kind, classify, read_prepare
 from unshard.core.model import TableId
 from unshard.errors.relay import DamagedEvent, RowsWithoutTable, StatementDml, UnsupportedEvent
@@ -85,7 +85,7 @@ def rows_of(body: Buffer, place: str) -> Whole:
             raise DamagedEvent(place, "events behind the end of a transaction in its payload")
         kind = admit(frame, place)
         if kind == E.TABLE_MAP:
-            tables[table_id_of(inner)] = _table(inner, place)
+            tables[table_id_of(inner)] = table_of(inner, place)
         elif kind in ROWS:
             number = table_id_of(inner)
             if number != NO_TABLE:
@@ -124,13 +124,6 @@ def _known(tables: dict[int, TableId], number: int, place: str) -> TableId:
     if number not in tables:
         raise RowsWithoutTable(place, number)
     return tables[number]
-
-
-def _table(body: bytes, place: str) -> TableId:
-    try:
-        return read_table(body)[0]
-    except (IndexError, ValueError) as error:
-        raise DamagedEvent(place, f"unreadable TABLE_MAP: {error}") from error
 
 
 def _read_head(body: Buffer, place: str) -> _Head:

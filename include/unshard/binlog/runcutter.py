@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from unshard.binlog.cutter import RANGE_BYTES, Cutter, Draft, Sink, table_of
+from unshard.binlog.cutter import RANGE_BYTES, Cutter, Draft, Sink
 from unshard.binlog.events import HEADER, read_frame, read_query
 from unshard.binlog.gtids import read_gtid
 from unshard.binlog.runs import Numbers, Run, Stretch, sight
+from unshard.binlog.tablemap import table_of
 from unshard.binlog.transactions import Kind, classify
 from unshard.core.model import Location, TableId
 from unshard.core.segment import Segment

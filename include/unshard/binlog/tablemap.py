@@ -12,6 +12,7 @@ from enum import IntEnum
 from unshard.binlog.labels import read_labels
 from unshard.binlog.metadata import Metadata, packed, read_metadata
 from unshard.core.model import Column, TableId
+from unshard.errors.relay import DamagedEvent
 
 
 class FieldType(IntEnum):
@@ -109,6 +110,14 @@ def read_table(body: bytes) -> tuple[TableId, int]:
     if body[name_end] or body[schema_end]:
         raise ValueError("the table's name is not ended by a zero byte")
     return TableId(body[9:schema_end].decode(), body[schema_end + 2 : name_end].decode()), name_end + 1
+
+
+def table_of(body: bytes, place: str) -> TableId:
+    """Return the table that the body of a TABLE_MAP names."""
+    try:
+        return read_table(body)[0]
+    except (IndexError, ValueError) as error:
+        raise DamagedEvent(place, f"unreadable TABLE_MAP: {error}") from error
 
 
 def read_table_map(body: bytes) -> TableMap:

@@ -97,13 +97,10 @@ def _left_out(tokens: Sequence[Token], period: Period) -> Iterator[tuple[int, in
             yield from _phrases(item)
         else:
             yield from _key_parts(item, own)
-    depth = 0
-    for place, token in enumerate(tokens):
-        depth += (token.word == "(") - (token.word == ")")
-        if depth == 0 and [t.word for t in tokens[place : place + 3]] == ["WITH", "SYSTEM", "VERSIONING"]:
-            yield tokens[place - 1].end, tokens[place + 2].end
-        if depth == 0 and [t.word for t in tokens[place : place + 3]] == ["PARTITION", "BY", "SYSTEM_TIME"]:
-            yield tokens[place - 1].end, [t for t in tokens if t.raw][-1].end
+    for place in _outside(tokens, "WITH", "SYSTEM", "VERSIONING"):
+        yield tokens[place - 1].end, tokens[place + 2].end
+    for place in _outside(tokens, "PARTITION", "BY", "SYSTEM_TIME"):
+        yield tokens[place - 1].end, [t for t in tokens if t.raw][-1].end
 
 
 def _phrases(item: Sequence[Token]) -> Iterator[tuple[int, int]]:
@@ -122,9 +119,13 @@ def _key_parts(item: Sequence[Token], own: Sequence[str]) -> Iterator[tuple[int,
 
 
 def _is_versioned(tokens: Sequence[Token]) -> bool:
+    return any(True for _ in _outside(tokens, "WITH", "SYSTEM", "VERSIONING"))
+
+
+def _outside(tokens: Sequence[Token], *words: str) -> Iterator[int]:
+    """Yield where these words follow each other outside of all parentheses."""
     depth = 0
     for place, token in enumerate(tokens):
         depth += (token.word == "(") - (token.word == ")")
-        if depth == 0 and [t.word for t in tokens[place : place + 3]] == ["WITH", "SYSTEM", "VERSIONING"]:
-            return True
-    return False
+        if depth == 0 and [t.word for t in tokens[place : place + len(words)]] == [*words]:
+            yield place
