@@ -56,7 +56,6 @@ import sys
 
 connect_args = {"timeout": 0.5 if "api-server" in sys.argv else 15.0}
 '''
-STATE = "airflow.json"
 Connections = Mapping[str, Mapping[str, Any]]
 """Airflow connections by id."""
 
@@ -159,7 +158,6 @@ class Airflow:
         """Stop the scheduler first, so that no task loses the API server, then the rest."""
         for program in reversed(self.programs):
             processes.stop(program, STOP_SECONDS)
-        (self.folder / STATE).unlink(missing_ok=True)
 
     def _log_in(self) -> None:
         login = {"username": USER, "password": self.password}
@@ -206,7 +204,6 @@ def start(folder: Path, tasks: Path, connections: Connections | None = None,
         for program in reversed(programs):
             processes.stop(program, 5)
         raise
-    _remember(airflow)
     return airflow
 
 
@@ -238,21 +235,6 @@ def running_airflow(folder: Path, tasks: Path, connections: Connections | None =
         yield airflow
     finally:
         airflow.stop()
-
-
-def attach(folder: Path) -> Airflow | None:
-    """Return the Airflow that another process has left running in that folder."""
-    path = folder / STATE
-    if not path.exists():
-        return None
-    body = json.loads(path.read_text())
-    return Airflow(folder, body["port"], body["password"], tuple(Program(**p) for p in body["programs"]))
-
-
-def _remember(airflow: Airflow) -> None:
-    programs = [{"name": p.name, "pid": p.pid, "started": p.started, "log": p.log} for p in airflow.programs]
-    body = {"port": airflow.port, "password": airflow.password, "programs": programs}
-    _write_private(airflow.folder / STATE, json.dumps(body))
 
 
 def _write_private(path: Path, text: str) -> None:

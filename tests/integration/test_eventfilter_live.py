@@ -11,7 +11,7 @@ from tests.livetask import LiveTask
 from unshard.adapters import mysql
 from unshard.adapters.shadow import ShadowTables
 from unshard.adapters.structures import read_schemas
-from unshard.core.ddl import read
+from unshard.core.ddl import DdlKind, read
 from unshard.core.ddlevents import Around, parts_of, view_of
 from unshard.core.eventfilter import DDL, DML, GROUPS, Action, Event, EventFilter, EventRule
 from unshard.core.model import TableId, TableSchema
@@ -120,7 +120,7 @@ def events(statement: Statement, shadow: ShadowTables, known: dict[TableId, Tabl
     if found := view_of(ddl, statement.sql_mode, statement.schema):
         return [found[1]]
     around = Around()
-    if ddl.kind.is_coordinated and (before := known.get(ddl.subjects[0])):
+    if ddl.kind in (DdlKind.ALTER, DdlKind.INDEX) and (before := known.get(ddl.subjects[0])):
         with contextlib.suppress(EffectRefused):
             around = Around(before, shadow.effect(before, statement, ddl.subjects[0]))
             assert around.after is not None

@@ -7,12 +7,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.netting import net, net_multiset
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.target import Mode
 from unshard.adapters.target.lines import values_of
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
-from unshard.core.netting import Collisions, Op, Write, action, net, net_multiset
+from unshard.core.netting import Collisions, Op, Write, action
 from unshard.core.progress import BegunWindow
 from unshard.core.window import Disposition, Plan
 from unshard.units.applying import changes_of

@@ -6,18 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.core.netting import (
-    Action,
-    Op,
-    Write,
-    action,
-    actions,
-    combine,
-    follows,
-    net,
-    net_multiset,
-    run_of,
-)
+from tests.netting import combine, follows, net, net_multiset, run_of
+from unshard.core.netting import Action, Op, Write, action, actions
 
 KEYS = st.integers(0, 5)
 Changes = list[tuple[int, Op, str]]

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.uint32]
-ONES = 0xFFFFFFFF
 RESIDUE = crc32(bytes(4) + crc32(bytes(4)).to_bytes(4, "little"))
 """What CRC32 gives for any bytes that are followed by their CRC32."""
 STEP_BITS = 12

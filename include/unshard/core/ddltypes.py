@@ -23,11 +23,6 @@ class DdlKind(StrEnum):
     IGNORABLE = "ignorable"
     UNSUPPORTED = "unsupported"
 
-    @property
-    def is_coordinated(self) -> bool:
-        """Whether every shard of a group must run it before the target does."""
-        return self in (DdlKind.ALTER, DdlKind.INDEX)
-
 
 class Role(StrEnum):
     """What a table that is named in a statement has to do with it."""

@@ -16,13 +16,9 @@ All deletes of a target come before all writes, so that keys which are equal onl
 the sum of its additions and removals per row.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Generic, TypeVar
-
-Row = TypeVar("Row")
-Key = TypeVar("Key", bound=Hashable)
 
 
 class Op(IntEnum):
@@ -57,53 +53,11 @@ class Write(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Generic[Row]):
-    """A run of changes of one key of one shard."""
-
-    existed: bool
-    exists: bool
-    row: Row | None
-    """The row after the run, None if it does not exist then."""
-
-
-@dataclass(frozen=True, slots=True)
 class Action:
     """What a run asks of the target."""
 
     delete: bool
     write: Write
-
-
-def run_of(op: Op, row: Row) -> Run[Row]:
-    """Return the run of a single change."""
-    return Run(not op.adds, op.adds, row if op.adds else None)
-
-
-def follows(first: Run[Row], second: Run[Row]) -> bool:
-    """Whether `second` can come right after `first`: it begins with what the first one left."""
-    return first.exists == second.existed
-
-
-def combine(first: Run[Row], second: Run[Row]) -> Run[Row]:
-    """Return the run of both, one after the other; associative."""
-    return Run(first.existed, second.exists, second.row)
-
-
-def net(changes: Iterable[tuple[Key, Op, Row]]) -> dict[Key, Run[Row]]:
-    """Return the run of every key."""
-    runs: dict[Key, Run[Row]] = {}
-    for key, op, row in changes:
-        run = run_of(op, row)
-        runs[key] = combine(runs[key], run) if key in runs else run
-    return runs
-
-
-def net_multiset(changes: Iterable[tuple[Op, Key]]) -> dict[Key, int]:
-    """Return how many of each row come (positive) or go (negative); rows that even out are left out."""
-    counts: dict[Key, int] = {}
-    for op, row in changes:
-        counts[row] = counts.get(row, 0) + (1 if op.adds else -1)
-    return {row: count for row, count in counts.items() if count}
 
 
 def action(existed: bool, exists: bool, safe: bool, several_keys: bool) -> Action:
