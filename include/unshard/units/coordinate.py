@@ -313,16 +313,39 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
     held = [file for state in members for file in state.held]
     heads = {state.shard: state.queue[0] for state in members if state.queue}
     return LockView(
-        lock.id, lock.target, lock.number, lock.entry.routed, decision.state, lock.opened_at, lock.seen_at,
-        lock.resolved_at, decision.owner, lock.is_forced,
-        decision.is_executable and decision.state is not LockState.FAILED, _members(members, decision), decision.ready,
-        decision.missing, decision.conflicts, tuple(heads[shard].routed for shard in decision.conflicts),
-        sum(file.rows for file in held), sum(file.bytes for file in held), lock.error,
-        next((heads[shard].reason for shard in (*decision.ready, *decision.conflicts) if heads[shard].reason), ""),
-        lock.outcome, lock.verdict, lock.replacement, lock.done, tuple(sorted(lock.excused)),
-        tuple(_difference(heads[shard], lock, scene.owed) for shard in decision.conflicts), _filled(lock),
-        tuple(stop for stop in scene.stops if lock.resolved_at is None and stop.target == lock.target),
-    )  # fmt: skip
+        id=lock.id,
+        target=lock.target,
+        number=lock.number,
+        ddl=lock.entry.routed,
+        state=decision.state,
+        opened_at=lock.opened_at,
+        seen_at=lock.seen_at,
+        resolved_at=lock.resolved_at,
+        owner=decision.owner,
+        is_forced=lock.is_forced,
+        is_executable=decision.is_executable and decision.state is not LockState.FAILED,
+        members=_members(members, decision),
+        ready=decision.ready,
+        missing=decision.missing,
+        conflicts=decision.conflicts,
+        conflicting=tuple(heads[shard].routed for shard in decision.conflicts),
+        held_rows=sum(file.rows for file in held),
+        held_bytes=sum(file.bytes for file in held),
+        error=lock.error,
+        reason=_reason(heads, decision),
+        outcome=lock.outcome,
+        verdict=lock.verdict,
+        statements=lock.replacement,
+        done=lock.done,
+        excused=tuple(sorted(lock.excused)),
+        differences=tuple(_difference(heads[shard], lock, scene.owed) for shard in decision.conflicts),
+        filled=_filled(lock),
+        stopped=tuple(stop for stop in scene.stops if lock.resolved_at is None and stop.target == lock.target),
+    )
+
+
+def _reason(heads: Mapping[Shard, QueueEntry], decision: Decision) -> str:
+    return next((heads[shard].reason for shard in (*decision.ready, *decision.conflicts) if heads[shard].reason), "")
 
 
 def _filled(lock: DdlLock) -> tuple[str, ...]:

@@ -235,10 +235,21 @@ def _judged(check: TableCheck, waiting: Waiting, results: Iterator[ChunkResult],
         watch(Chunked(check.target.table, chunks, target.rows))
     comparison = check.comparison
     return Verdict(
-        check.target.table, comparison.key, tuple(form.column for form in comparison.forms), comparison.left_out,
-        len(check.shards), chunks, target.rows, shards.rows, tuple(differences), differing, waiting,
-        time.monotonic() - began, check.unseen, check.through,
-    )  # fmt: skip
+        target=check.target.table,
+        key=comparison.key,
+        compared=tuple(form.column for form in comparison.forms),
+        left_out=comparison.left_out,
+        shards=len(check.shards),
+        chunks=chunks,
+        rows_target=target.rows,
+        rows_union=shards.rows,
+        differences=tuple(differences),
+        differing_chunks=differing,
+        waiting=waiting,
+        seconds=time.monotonic() - began,
+        unseen=check.unseen,
+        through=check.through,
+    )
 
 
 def _on_threads(check: TableCheck, settings: Settings, sessions: Sessions,

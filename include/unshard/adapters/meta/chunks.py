@@ -146,5 +146,17 @@ def _bound(value: Any) -> str | None:
 
 def _chunk(row: AnyRow) -> Chunk:
     lower, upper = (None if text is None else json.loads(text) for text in (row.lower_bound, row.upper_bound))
-    return Chunk(row.id, shard_of(row), target_of(row), row.number, lower, upper, ChunkState(row.state), row.path,
-                 row.row_count, row.bytes, row.loaded_rows, row.weight or 1)  # fmt: skip
+    return Chunk(
+        id=row.id,
+        shard=shard_of(row),
+        target=target_of(row),
+        number=row.number,
+        lower=lower,
+        upper=upper,
+        state=ChunkState(row.state),
+        path=row.path,
+        rows=row.row_count,
+        bytes=row.bytes,
+        loaded_rows=row.loaded_rows,
+        weight=row.weight or 1,
+    )

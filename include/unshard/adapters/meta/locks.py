@@ -307,7 +307,22 @@ def _script(lock: DdlLock) -> tuple[object, ...]:
 
 def _lock(row: AnyRow, excused: frozenset[Shard] = frozenset()) -> DdlLock:
     entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
-    return DdlLock(row.lock_id, target_of(row), row.number, entry, row.opened_at, row.seen_at, LockState(row.state),
-                   row.owner, bool(row.forced), row.started_at, row.error, row.resolved_at, Verdict(row.decision),
-                   replacement_of(row, f"lock {row.lock_id}"), row.done,
-                   Outcome(row.outcome) if row.outcome else None, excused)  # fmt: skip
+    return DdlLock(
+        id=row.lock_id,
+        target=target_of(row),
+        number=row.number,
+        entry=entry,
+        opened_at=row.opened_at,
+        seen_at=row.seen_at,
+        state=LockState(row.state),
+        owner=row.owner,
+        is_forced=bool(row.forced),
+        started_at=row.started_at,
+        error=row.error,
+        resolved_at=row.resolved_at,
+        verdict=Verdict(row.decision),
+        replacement=replacement_of(row, f"lock {row.lock_id}"),
+        done=row.done,
+        outcome=Outcome(row.outcome) if row.outcome else None,
+        excused=excused,
+    )

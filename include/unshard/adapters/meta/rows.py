@@ -107,10 +107,22 @@ def entry_of(row: AnyRow) -> QueueEntry:
     """Return the entry of a row of `shard_ddl`."""
     shard = shard_of(row)
     statement = read(Statement, row.statement, f"DDL {row.seq} of {shard}")
-    return QueueEntry(shard, target_of(row), row.seq, Location(row.file, row.position), statement, row.routed,
-                      row.agreement, row.before_digest, row.after_digest, EntryState(row.state), row.reason,
-                      bool(row.alone), Verdict(row.decision),
-                      replacement_of(row, f"DDL {row.seq} of {shard}"))  # fmt: skip
+    return QueueEntry(
+        shard=shard,
+        target=target_of(row),
+        seq=row.seq,
+        location=Location(row.file, row.position),
+        statement=statement,
+        routed=row.routed,
+        agreement=row.agreement,
+        before=row.before_digest,
+        after=row.after_digest,
+        state=EntryState(row.state),
+        reason=row.reason,
+        is_alone=bool(row.alone),
+        verdict=Verdict(row.decision),
+        replacement=replacement_of(row, f"DDL {row.seq} of {shard}"),
+    )
 
 
 def held_columns(file: HeldFile) -> dict[str, Any]:
@@ -124,11 +136,31 @@ def held_columns(file: HeldFile) -> dict[str, Any]:
 
 def held_of(row: AnyRow) -> HeldFile:
     """Return the file of a row of `held_rows`."""
-    return HeldFile(shard_of(row), row.seq, row.window, row.part, row.path, row.row_count, row.bytes, row.structure,
-                    bool(row.safe), bool(row.raw))  # fmt: skip
+    return HeldFile(
+        shard=shard_of(row),
+        seq=row.seq,
+        window=row.window,
+        part=row.part,
+        path=row.path,
+        rows=row.row_count,
+        bytes=row.bytes,
+        structure=row.structure,
+        safe=bool(row.safe),
+        is_raw=bool(row.raw),
+    )
 
 
 def state_of(row: AnyRow, queue: Iterable[QueueEntry], held: Iterable[HeldFile]) -> ShardState:
     """Return the state of a row of `shard` with what waits of it."""
-    return ShardState(shard_of(row), target_of(row), row.digest, location_of(row, "start_"), tuple(queue), row.last_seq,
-                      tuple(held), bool(row.has_left), row.born, bool(row.dropped))  # fmt: skip
+    return ShardState(
+        shard=shard_of(row),
+        target=target_of(row),
+        structure=row.digest,
+        start=location_of(row, "start_"),
+        queue=tuple(queue),
+        last_seq=row.last_seq,
+        held=tuple(held),
+        has_left=bool(row.has_left),
+        born=row.born,
+        is_dropped=bool(row.dropped),
+    )

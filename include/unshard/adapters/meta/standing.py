@@ -31,8 +31,19 @@ def read_standing(connection: Connection, task: str, source: str) -> Standing:
         return Standing(source)
     plan = read(Plan, row.plan, f"the plan of window {row.window + 1} of {source}") if row.plan else None
     took = read(tuple[Pace, ...], row.windows, f"what the last windows of {source} took") if row.windows else ()
-    return Standing(source, Phase(row.phase), row.epoch, location_of(row, "dump_end_"), location_of(row),
-                    row.gtid or "", row.window or 0, plan, took, row.digest, Beside(row.beside))  # fmt: skip
+    return Standing(
+        source=source,
+        phase=Phase(row.phase),
+        epoch=row.epoch,
+        dump_end=location_of(row, "dump_end_"),
+        checkpoint=location_of(row),
+        gtid=row.gtid or "",
+        window=row.window or 0,
+        open=plan,
+        paces=took,
+        rules=row.digest,
+        beside=Beside(row.beside),
+    )
 
 
 def _any(table: Any, *where: Any) -> Any:
