@@ -5,6 +5,7 @@ the meta store, so that any task may be cleared at any time.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,14 @@ from unshard_airflow.remedies import of_stop
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from unshard.config import Task
     from unshard.core.stops import Stop
     from unshard.units.work import Work
 
 START_TIME = "start_time"
 """In the configuration of a run of the full DAG: where a task in task-mode incremental begins."""
+LEVELS = {"warning": logging.WARNING, "error": logging.ERROR}
+"""How loudly a precheck is told, by its severity."""
 NOT_HANDED_OVER = "source {source} is not handed over to the windows yet (phase {phase}): run {dag} first"
 
 
@@ -66,13 +70,13 @@ class Precheck(UnitOperator):
         from unshard.units.status import loaded_sources, refuse_halted
 
         with failures_told():
-            task = load_task(Path(self.task_file))
+            task = _starting(load_task(Path(self.task_file)), context)
             for warning in task.warnings:
                 self.log.warning("%s", warning)
             refuse_halted(task, airflow_connections)
             items = precheck(task, airflow_connections, loaded_sources(task, airflow_connections))
             for item in items:
-                self.log.info("%s", item)
+                self.log.log(LEVELS.get(item.severity, logging.INFO), "%s", item)
             keep(task, airflow_connections, items, make_meta=True)
             raise_if_failed(items)
         return {"items": len(items), "warnings": [as_json(item) for item in items if item.severity != "ok"]}
@@ -82,15 +86,12 @@ class Snapshot(UnitOperator):
     """Records where the binlog of a source stands and the structure of its shards."""
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.config.starting import starting_at
         from unshard.core.progress import Phase
         from unshard.units.snapshot import take_snapshot
 
         if is_past(work, self.source, Phase.SNAPSHOT):
             return f"source {self.source} has its snapshot already"
-        if at := (context["dag_run"].conf or {}).get(START_TIME):
-            work = replace(work, task=starting_at(work.task, str(at)))
-        return take_snapshot(work, self.source)
+        return take_snapshot(replace(work, task=_starting(work.task, context)), self.source)
 
 
 class Handover(UnitOperator):
@@ -138,6 +139,14 @@ class Apply(UnitOperator):
     def remedies(self) -> Sequence[str]:
         """Say which targets have stopped and what a person can do about each."""
         return tuple(line for stop in self.stopped for line in of_stop(stop, self.task_file))
+
+
+def _starting(task: "Task", context: "Context") -> "Task":
+    """Return the task as the run was triggered: with a start time, or as its file says."""
+    from unshard.config.starting import starting_at
+
+    at = (context["dag_run"].conf or {}).get(START_TIME)
+    return starting_at(task, str(at)) if at else task
 
 
 def is_past(work: "Work", source: str, phase: Any) -> bool:

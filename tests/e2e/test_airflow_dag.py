@@ -20,7 +20,7 @@ import json, sys
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 bag = DagBag(dag_folder=sys.argv[1])
 assert not bag.import_errors, bag.import_errors
-run = bag.dags[sys.argv[2]].test()
+run = bag.dags[sys.argv[2]].test(run_conf=json.loads(sys.argv[4]))
 from airflow.utils.session import create_session
 with create_session() as session:
     states = {f"{t.task_id}[{t.rendered_map_index or t.map_index}]" if t.map_index >= 0 else t.task_id: str(t.state)
@@ -39,17 +39,17 @@ def merge(
         yield merge
 
 
-def run_dag(merge: Merge, kind: str) -> dict[str, Any]:
-    """Run one DAG by `dag.test()`; return its state and those of its tasks."""
+def run_dag(merge: Merge, kind: str, state: str = "success", **conf: str) -> dict[str, Any]:
+    """Run one DAG by `dag.test()` until it has that state; return it and those of its tasks."""
     env = airflow.prepare(merge.folder / "airflow", merge.tasks, merge.connections)
     told, log = merge.folder / f"{kind}.json", merge.folder / f"{kind}.log"
     dags = str(airflow.PROJECT / "dags")
     with log.open("ab") as output:
-        subprocess.run([sys.executable, "-c", RUN, dags, f"unshard_{kind}__{merge.name}", str(told)], env=env,
-                       check=False, timeout=SECONDS, stdout=output, stderr=output)  # fmt: skip
+        command = [sys.executable, "-c", RUN, dags, f"unshard_{kind}__{merge.name}", str(told), json.dumps(conf)]
+        subprocess.run(command, env=env, check=False, timeout=SECONDS, stdout=output, stderr=output)
     assert told.exists(), log.read_text()[-5000:]
     body: dict[str, Any] = json.loads(told.read_text())
-    assert body["state"] == "success", f"{body}\n{log.read_text()[-5000:]}"
+    assert body["state"] == state, f"{body}\n{log.read_text()[-5000:]}"
     return body
 
 
@@ -57,6 +57,13 @@ def test_windows_before_the_full_load_do_nothing(merge: Merge) -> None:
     tasks = run_dag(merge, "sync")["tasks"]
     assert tasks["relay[east-1]"] == tasks["apply[0]"] == tasks["again"] == "skipped"
     assert tasks["report"] == "success"
+
+
+def test_a_start_time_that_means_nothing_is_refused_before_anything_begins(merge: Merge) -> None:
+    tasks = run_dag(merge, "full", "failed", start_time="2026-01-31T23:59:59")["tasks"]
+    assert tasks["precheck"] == "failed"
+    told = (merge.folder / "full.log").read_text()
+    assert "[US-7305]" in told and "its task-mode is all, so the dump decides where windows begin" in told
 
 
 def test_full_load_then_windows(merge: Merge) -> None:

@@ -36,7 +36,7 @@ def check(options: Namespace, console: Console) -> Answer:
 
 def _lines(items: Sequence[Item]) -> list[str]:
     """The table, and below each problem what to do about it."""
-    rows = [(item.severity.upper(), item.place, item.name, _told(item)) for item in items]
+    rows = [(item.severity.upper(), item.place, item.name, item.told) for item in items]
     header, *lines = table(("RESULT", "PLACE", "CHECK", "FOUND"), rows)
     found = [header]
     for item, line in zip(items, lines, strict=True):
@@ -44,10 +44,6 @@ def _lines(items: Sequence[Item]) -> list[str]:
         if item.remedy:
             found.append(f"         -> {item.remedy}")
     return found
-
-
-def _told(item: Item) -> str:
-    return f"[{item.code}] {item.message}" if item.code else item.message
 
 
 def _summary(task: str, counts: Counter[Severity]) -> str:

@@ -92,6 +92,15 @@ class Item:
     code: str = ""
     remedy: str = ""
 
+    def __str__(self) -> str:
+        remedy = f" ({self.remedy})" if self.remedy else ""
+        return f"{self.severity} {self.place} {self.name}: {self.told}{remedy}"
+
+    @property
+    def told(self) -> str:
+        """What was found, with the code of what is wrong."""
+        return f"[{self.code}] {self.message}" if self.code else self.message
+
 
 def problem(name: str, place: str, error: UnshardError, severity: Severity = Severity.ERROR) -> Item:
     """Return the item of a problem, with the error's code and next step."""
