@@ -56,7 +56,8 @@ Task file: `{path}`
 DDL_DOC = """One run per DDL lock; the run's id is the lock's. `wait_for_shards` shows which shards are missing.
 
 **To go on without them, clear `unlock`.** To have other statements executed, or none, clear `replace` and answer
-its question. To wait again, clear `wait_for_shards` alone. Clearing the whole run forces the lock and asks, too.
+its question. To wait again, clear `wait_for_shards` alone; shards that come all the same need nobody: a run of
+the same name with `.late` behind it executes the DDL. Clearing the whole run forces the lock and asks, too.
 Task file: `{path}`
 """
 
@@ -104,8 +105,8 @@ def sync_dag(task: Task) -> DAG:
         report = Report(task_id="report", sources=task.sources, continuous=task.options.schedule == EVERY_MINUTE,
                         trigger_rule=TriggerRule.ALL_DONE, **given)  # fmt: skip
         windows >> report >> Again(task_id="again", outlets=[work_asset(task)])
-        StartLock.partial(task_id="start_lock", dag_of_locks=DDL + task.name,
-                          map_index_template="{{ task.lock }}").expand(lock=report.output)  # fmt: skip
+        StartLock.partial(task_id="start_lock", dag_of_locks=DDL + task.name, map_index_template="{{ task.lock }}",
+                          **given).expand(lock=report.output)  # fmt: skip
         windows >> SomethingFailed(task_id="failed", retries=0, trigger_rule=TriggerRule.ONE_FAILED)
     return dag
 

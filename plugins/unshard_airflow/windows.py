@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DagRunTriggerException
 
 from unshard_airflow.links import LockRunLink
-from unshard_airflow.operators import UnitOperator
+from unshard_airflow.operators import UnitOperator, opened
 from unshard_airflow.outcome import as_json
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from unshard.units.work import Work
 
+LATE = ".late"
+"""Behind a lock's id: the run that executes it when its shards have come after its wait had failed."""
 MOVED = ("rows_applied", "rows_filtered", "rows_skipped", "rows_diverted", "rows_held", "rows_released", "ddls")
 """What a window has brought, by the fields of its report."""
 
@@ -64,22 +66,37 @@ class Again(BaseOperator):
 
 
 class StartLock(BaseOperator):
-    """Starts the DAG run that waits at one lock; it is there only once, whoever asks how often."""
+    """Starts the DAG run that waits at one lock; it is there only once, whoever asks how often.
+
+    If it has given up, and the lock can be executed after all, another run does that, once.
+    """
 
     template_fields: Sequence[str] = ("lock",)
     operator_extra_links = (LockRunLink(),)
 
-    def __init__(self, *, dag_of_locks: str, lock: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, task_file: str, dag_of_locks: str, lock: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.task_file = task_file
         self.dag_of_locks = dag_of_locks
         self.lock = lock
 
     def execute(self, context: "Context") -> Any:
+        is_late = self._has_given_up(context) and self._is_executable()
         raise DagRunTriggerException(
-            trigger_dag_id=self.dag_of_locks, dag_run_id=self.lock, conf={}, logical_date=None, reset_dag_run=False,
-            skip_when_already_exists=True, wait_for_completion=False, allowed_states=[], failed_states=[],
-            poke_interval=60, deferrable=False,
+            trigger_dag_id=self.dag_of_locks, dag_run_id=self.lock + LATE if is_late else self.lock,
+            conf={"lock": self.lock}, logical_date=None, reset_dag_run=False, skip_when_already_exists=True,
+            wait_for_completion=False, allowed_states=[], failed_states=[], poke_interval=60, deferrable=False,
         )  # fmt: skip
+
+    def _has_given_up(self, context: "Context") -> bool:
+        failed = context["ti"].get_dr_count(self.dag_of_locks, run_ids=[self.lock], states=["failed"])
+        return bool(failed)
+
+    def _is_executable(self) -> bool:
+        from unshard.units import coordinate
+
+        with opened(self.task_file) as work:
+            return coordinate.view(work.meta, self.lock).is_executable
 
 
 class SomethingFailed(BaseOperator):

@@ -24,11 +24,13 @@ from tests.e2e.scheduled import (
     await_wait,
     is_added,
     links_to_locks,
+    locks_run,
     log_in,
     open_lock,
     steady_load,
     succeed,
 )
+from unshard_airflow.windows import LATE
 from unshard_demo.airflow import Airflow, running_airflow
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import running_spark
@@ -223,7 +225,9 @@ def test_failed_source_is_red_and_stops_no_other(airflow: Airflow, merge: Merge)
     await_equal(airflow, merge)
 
 
-def test_lock_that_waits_too_long_is_red_and_can_be_waited_for_again(airflow: Airflow, impatient: Merge) -> None:
+def test_lock_that_waits_too_long_is_red_and_executed_when_the_others_come_after_all(
+    airflow: Airflow, impatient: Merge
+) -> None:
     dag = f"unshard_ddl__{impatient.name}"
     tables = [(source, table) for source, tables in impatient.shards.items() for table in tables]
     impatient.sources[tables[0][0]].run(ADD.format(tables[0][1]))
@@ -243,15 +247,17 @@ def test_lock_that_waits_too_long_is_red_and_can_be_waited_for_again(airflow: Ai
     for source, table in tables[1:]:
         impatient.sources[source].run(ADD.format(table))
     airflow.trigger(f"unshard_sync__{impatient.name}")
-    airflow.await_true(lambda: is_added(airflow, impatient, lock), SECONDS, "the DDL on the target")
+    airflow.await_true(lambda: is_added(impatient), SECONDS, "the DDL on the target")
+    succeed(airflow, dag, f"{lock}{LATE}")
     await_equal(airflow, impatient)
+    assert airflow.run(dag, lock)["state"] == "failed", "what was too late stays to be seen"
     actions = impatient.target.run(f"SELECT COUNT(*) FROM {impatient.name}_meta.operator_action")
     assert actions == [(0,)], "nobody has forced anything"
 
 
 def red_lock(airflow: Airflow, merge: Merge, ddl: str) -> str:
     """Let one shard run a DDL that the others do not run, and wait until its lock is red."""
-    number = len(airflow.runs(f"unshard_ddl__{merge.name}")) + 1
+    number = len(locks_run(airflow, f"unshard_ddl__{merge.name}")) + 1
     source, tables = next(iter(merge.shards.items()))
     merge.sources[source].run(ddl.format(tables[0]))
     lock = open_lock(airflow, merge, number)
@@ -304,7 +310,7 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
     assert "\toperator\tclear\t" in browser.text("#orders")
     assert orders_to(impatient, lock) == [("unlock", "operator", "clear")]
     let_the_others_come(airflow, impatient, RESIZE, 2)
-    assert airflow.runs(dag)[-1]["dag_run_id"] == lock, "the late shards have skipped the DDL"
+    assert locks_run(airflow, dag)[-1] == lock, "the late shards have skipped the DDL"
 
 
 def test_person_is_asked_for_statements_to_execute_instead(airflow: Airflow, impatient: Merge) -> None:
@@ -358,4 +364,4 @@ def test_page_shows_a_lock_to_viewers_and_lets_operators_unlock_it(
     assert orders_to(impatient, lock) == [("unlock", "operator", "page")]
     assert {urlsplit(url).hostname for url in browser.requested if url.startswith("http")} == {"127.0.0.1"}
     let_the_others_come(airflow, impatient, WIDEN, 3)
-    assert airflow.runs(dag)[-1]["dag_run_id"] == lock, "the late shards have skipped the DDL"
+    assert locks_run(airflow, dag)[-1] == lock, "the late shards have skipped the DDL"
