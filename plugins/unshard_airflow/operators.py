@@ -67,14 +67,14 @@ class Precheck(UnitOperator):
 
     def execute(self, context: "Context") -> Any:
         from unshard.units.precheck import keep, precheck, raise_if_failed
-        from unshard.units.status import loaded_sources, refuse_halted
+        from unshard.units.status import begun, refuse_halted
 
         with failures_told():
             task = _starting(load_task(Path(self.task_file)), context)
             for warning in task.warnings:
                 self.log.warning("%s", warning)
             refuse_halted(task, airflow_connections)
-            items = precheck(task, airflow_connections, loaded_sources(task, airflow_connections))
+            items = precheck(task, airflow_connections, begun(task, airflow_connections))
             for item in items:
                 self.log.log(LEVELS.get(item.severity, logging.INFO), "%s", item)
             keep(task, airflow_connections, items, make_meta=True)

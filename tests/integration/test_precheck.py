@@ -13,7 +13,7 @@ from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.prechecks import Item, Severity
 from unshard.errors import UnshardError
 from unshard.units.checktarget import _unknown_collations
-from unshard.units.precheck import precheck, raise_if_failed
+from unshard.units.precheck import check, precheck, raise_if_failed
 from unshard_demo import servers
 
 pytestmark = pytest.mark.integration
@@ -236,6 +236,26 @@ def test_target_table_that_does_not_fit(world: World, definition: str, words: st
     world.target.run(f"CREATE DATABASE {world.schema}", f"CREATE TABLE {world.schema}.t {definition}")
     (found,) = [item for item in world.items() if item.code]
     assert (found.code, found.severity) == ("US-6802", "error") and words in found.message
+
+
+def test_target_column_that_does_not_hold_every_value_is_a_warning(world: World) -> None:
+    world.target.run(
+        f"CREATE DATABASE {world.schema}", f"CREATE TABLE {world.schema}.t (id int PRIMARY KEY, v char(8))"
+    )
+    (found,) = [item for item in world.items() if item.code]
+    assert (found.code, found.severity) == ("US-2343", "warning")
+    assert "column v is char(8) there and varchar(9) in a shard" in found.message
+
+
+def test_rows_of_others_in_a_target_are_found_before_the_load_begins(world: World) -> None:
+    table = f"{world.schema}.t"
+    world.target.run(f"CREATE DATABASE {world.schema}", f"CREATE TABLE {table} (id int PRIMARY KEY, v varchar(9))",
+                     f"INSERT INTO {table} VALUES (77, 'other')")  # fmt: skip
+    world.items()
+    task = load_task(world.folder / "task.yaml")
+    assert [(item.code, item.severity) for item in check(task) if item.code] == [("US-6401", "error")]
+    world.target.run(f"DELETE FROM {table}")
+    assert not [item for item in check(task) if item.code]
 
 
 def test_local_infile_off_is_a_warning(world: World) -> None:

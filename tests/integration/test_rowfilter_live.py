@@ -13,7 +13,7 @@ from unshard.config import load_task
 from unshard.errors.target import RowFilterFailed
 from unshard.units.precheck import precheck
 from unshard.units.run import Outcome
-from unshard.units.status import loaded_sources
+from unshard.units.status import begun
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -49,7 +49,7 @@ class World(TaskFile):
 
     def checked(self) -> dict[str, str]:
         task = load_task(self.path)
-        return {item.code: item.message for item in precheck(task, loaded=loaded_sources(task)) if item.code}
+        return {item.code: item.message for item in precheck(task, begun=begun(task)) if item.code}
 
     def ids(self) -> list[int]:
         return [id for (id,) in self.target.run(f"SELECT id FROM {self.name}_to.t ORDER BY id")]

@@ -22,7 +22,7 @@ from unshard.units.dump import dump
 from unshard.units.dumping import DumpJob, dump_piece
 from unshard.units.precheck import precheck
 from unshard.units.snapshot import take_snapshot
-from unshard.units.status import loaded_sources
+from unshard.units.status import begun
 from unshard.units.validate import Settings, Verdict, validate
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
@@ -82,7 +82,7 @@ class World(TaskFile):
 
     def checked(self) -> dict[str, str]:
         task = load_task(self.path)
-        return {item.code: item.message for item in precheck(task, loaded=loaded_sources(task)) if item.code}
+        return {item.code: item.message for item in precheck(task, begun=begun(task)) if item.code}
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Work]:

@@ -129,6 +129,11 @@ def shown_create(connection: Connection, table: TableId) -> str:
         return str(query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1], "utf-8", "surrogateescape")
 
 
+def has_rows(connection: Connection, table: TableId) -> bool:
+    """Whether there is a row in the table."""
+    return bool(query(connection, f"SELECT 1 FROM {table_name(table)} LIMIT 1"))  # noqa: S608
+
+
 def server_dialect(connection: Connection) -> Dialect:
     """Return which executable comments this server runs."""
     text = connection.get_server_info()

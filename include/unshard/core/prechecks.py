@@ -53,7 +53,7 @@ ITEMS = {
     "local_infile": "the target takes LOAD DATA LOCAL",
     "meta_schema": "privileges on the meta schema",
     "target_privilege": "privileges on the target schemas",
-    "target_tables": "target tables that exist fit",
+    "target_tables": "target tables that exist fit, hold every value of shards, and no rows before the load",
     "collation": "the target knows the collations of the shards",
     "free_space": "the storage path has room for the dump",
     "object_store": "the bucket of the storage path can be written, listed and read",

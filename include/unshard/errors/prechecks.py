@@ -171,6 +171,18 @@ class StartBeyond(SourceError):
 
 
 @dataclass(eq=False)
+class TargetNarrower(SourceError):
+    """A target table exists that cannot take every value that its shards can have."""
+
+    table: str
+    reasons: str
+
+    code = "US-2343"
+    template = "target table {table} cannot take every row of its shards: {reasons}"
+    hint = "widen the columns; else the first value that does not fit stops the table (US-6002)"
+
+
+@dataclass(eq=False)
 class CollationUnknown(SourceError):
     """The target does not know a collation of the shards."""
 

@@ -1,19 +1,20 @@
 """What the target is asked before a task begins: settings, privileges, tables that exist already, collations."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
-from unshard.config import Connections, Task, resolve
+from unshard.config import Connections, OnDuplicate, Task, resolve
 from unshard.core.alike import unfit_reasons
 from unshard.core.constants import constants_of
 from unshard.core.mapping import fitted
 from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.narrower import narrower
 from unshard.core.prechecks import Item, Severity, problem, verdict, version_problems
 from unshard.errors import UnshardError
-from unshard.errors.prechecks import CollationUnknown
+from unshard.errors.prechecks import CollationUnknown, TargetNarrower
 from unshard.errors.source import StatementRefused
 from unshard.errors.target import (
     EngineNotTransactional,
@@ -25,6 +26,7 @@ from unshard.errors.target import (
     MappedColumnMissing,
     MappedColumnUnfit,
     MappedNotKey,
+    TargetNotEmpty,
     TargetTableUnfit,
 )
 from unshard.units.checkfilters import row_filters
@@ -67,10 +69,11 @@ def check_target(task: Task, connections: Connections) -> Checked:
         return Checked((problem("reachable", PLACE, error),))
 
 
-def check_tables(task: Task, connections: Connections, groups: Shards, filtered: Shards) -> list[Item]:
+def check_tables(task: Task, connections: Connections, groups: Shards, filtered: Shards, is_new: bool) -> list[Item]:
     """Check privileges on the target schemas, target tables that exist already, collations of those that do not.
 
-    `groups` are the shards that are still to be loaded, `filtered` all: expression filters hold for all of them.
+    `groups` are the shards that are still to be loaded, `filtered` all: expression filters hold for all of them. Rows
+    of a table are those of others if the task `is_new`.
     """
     items: list[Item] = []
     with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
@@ -83,11 +86,33 @@ def check_tables(task: Task, connections: Connections, groups: Shards, filtered:
         items += row_filters(task, connection, temporary, filtered)
         fresh = {target: shards for target, shards in groups.items() if target not in existing}
         items += verdict("collation", PLACE, _unknown_collations(connection, fresh), "all of the shards are known")
+        mixed = [target for target in existing if is_new and _refuses_rows(task, groups[target])]
+        filled = {target for target in mixed if structures.has_rows(connection, target)}
     for target, shards in sorted(groups.items()):
         unfit = list(_unfit(task, target, existing.get(target), shards))
+        unfit += [TargetNotEmpty(str(target))] if target in filled else []
+        narrow = [] if unfit or target not in existing else _narrower(task, target, existing[target], shards)
         fine = "exists and fits" if target in existing else "will be created"
-        items += verdict("target_tables", f"target {target}", unfit, fine)
+        items += verdict("target_tables", f"target {target}", unfit or narrow, fine,
+                         Severity.ERROR if unfit else Severity.WARNING)  # fmt: skip
     return items
+
+
+def _refuses_rows(task: Task, shards: Iterable[Shard]) -> bool:
+    """Whether a load does not write between the rows of others."""
+    policies = {task.instance(shard.source).load.on_duplicate for shard in shards}
+    return task.task_mode.loads and OnDuplicate.ERROR in policies
+
+
+def _narrower(
+    task: Task, target: TableId, present: TableSchema, shards: Mapping[Shard, TableSchema]
+) -> list[UnshardError]:
+    """Return the columns that do not hold all values; those that a mapping changes are looked at by the mapping."""
+    reasons: set[str] = set()
+    for shard, structure in shards.items():
+        mapped = task.instance(shard.source).routing.reshaping(shard.table).mapped
+        reasons.update(narrower(present, structure, {each.column.lower() for each in mapped}))
+    return [TargetNarrower(str(target), "; ".join(sorted(reasons)))] if reasons else []
 
 
 def _unknown_collations(connection: Connection, groups: Shards) -> list[UnshardError]:

@@ -16,10 +16,8 @@ No window begins before the handover, so no DDL of a shard ever meets a target w
 import contextlib
 import logging
 
-from pymysql.connections import Connection
-
 from unshard.adapters import mysql
-from unshard.adapters.structures import read_schema
+from unshard.adapters.structures import has_rows, read_schema
 from unshard.core.lateindexes import LateIndex, add_statement, drop_statement, late_indexes, missing
 from unshard.core.model import TableId
 from unshard.core.progress import Phase
@@ -74,7 +72,7 @@ def _are_dumped(work: Work) -> bool:
 
 def _postpone(work: Work, target: TableId) -> None:
     with contextlib.closing(mysql.connect(work.target, "target")) as connection, target_guard(connection, target):
-        if "TiDB" in connection.get_server_info() or _has_rows(connection, target):
+        if "TiDB" in connection.get_server_info() or has_rows(connection, target):
             return
         indexes = late_indexes(read_schema(connection, target))
         if not indexes or target in work.meta.late_indexes.all():
@@ -102,7 +100,3 @@ def _make(work: Work, target: TableId, indexes: tuple[LateIndex, ...], seconds: 
             with mysql.plain_mode(connection):
                 mysql.query(connection, add_statement(target, absent))
         work.meta.late_indexes.forget(target)
-
-
-def _has_rows(connection: Connection, target: TableId) -> bool:
-    return bool(mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(target)} LIMIT 1"))  # noqa: S608

@@ -9,7 +9,7 @@ tables, if there are any, and shown on the task's page.
 import contextlib
 import shutil
 import uuid
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,28 +40,27 @@ from unshard.units.checksource import Checked, check_source
 from unshard.units.checktarget import check_tables, check_target
 from unshard.units.keyoverlap import overlaps
 from unshard.units.rules import refusal_of
-from unshard.units.status import existing_meta, loaded_in
+from unshard.units.status import NOT_KNOWN, Begun, begun_in, existing_meta
 
 KEPT_BY = ("reachable", "meta_schema")
 """Checks of the target without which it keeps nothing."""
 Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
 
 
-def precheck(
-    task: Task, connections: Connections = environment_connections, loaded: Container[str] = ()
-) -> tuple[Item, ...]:
-    """Check sources, target and what they have in common; `loaded` are sources whose load is over.
+def precheck(task: Task, connections: Connections = environment_connections,
+             begun: Begun = NOT_KNOWN) -> tuple[Item, ...]:  # fmt: skip
+    """Check sources, target and what they have in common.
 
-    Structures of those may differ, because a DDL may be on its way through their shards.
+    Structures of loaded sources may differ, because a DDL may be on its way through their shards.
     """
     with ThreadPoolExecutor(max_workers=len(task.instances) + 1, thread_name_prefix="precheck") as pool:
         sources = {
-            i.source.id: pool.submit(check_source, i, task.task_mode, connections, i.source.id in loaded)
+            i.source.id: pool.submit(check_source, i, task.task_mode, connections, i.source.id in begun.loaded)
             for i in task.instances
         }
         target = pool.submit(check_target, task, connections)
         checked = {source: each.result() for source, each in sources.items()}
-    fresh = {source: each for source, each in checked.items() if source not in loaded}
+    fresh = {source: each for source, each in checked.items() if source not in begun.loaded}
     shards = _shards(fresh)
     items = [item for each in checked.values() for item in each.items]
     items += _structures_alike(shards)
@@ -72,7 +71,7 @@ def precheck(
     items += _settings(checked, target.result())
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
     if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
-        items += check_tables(task, connections, shards, _shards(checked))
+        items += check_tables(task, connections, shards, _shards(checked), begun.is_new)
     return ignoring(items, task.ignored_checks)
 
 
@@ -81,11 +80,11 @@ def check(task: Task, connections: Connections = environment_connections) -> tup
     with contextlib.ExitStack() as stack:
         try:
             meta = stack.enter_context(existing_meta(task, connections))
+            known = begun_in(meta)
         except ServerError:
-            meta = None  # the prechecks report the target by themselves
-        loaded = loaded_in(meta) if meta else frozenset()
-        changed = changed_rules(meta, task) if meta and loaded else ()
-    return (*precheck(task, connections, loaded), *changed)
+            meta, known = None, NOT_KNOWN  # the prechecks report the target by themselves
+        changed = changed_rules(meta, task) if meta and known.loaded else ()
+    return (*precheck(task, connections, known), *changed)
 
 
 def changed_rules(meta: Meta, task: Task) -> tuple[Item, ...]:

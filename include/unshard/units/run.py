@@ -42,6 +42,7 @@ from unshard.units.precheck import keep, precheck, raise_if_failed
 from unshard.units.pulling import end_of_source, pull_source
 from unshard.units.rules import refusal_of
 from unshard.units.snapshot import take_snapshot
+from unshard.units.status import begun_in
 from unshard.units.stopping import error_of, retry
 from unshard.units.sync import WindowReport, run_window
 from unshard.units.work import Work
@@ -185,8 +186,7 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _
     last = Phase.SYNC if work.task.task_mode is not TaskMode.DUMP else Phase.DUMPED
     if all(phase.order >= last.order for phase in phases.values()):
         return
-    loaded = [source for source, phase in phases.items() if phase.order >= Phase.LOADED.order]
-    items = precheck(work.task, connections, loaded)
+    items = precheck(work.task, connections, begun_in(work.meta))
     keep(work.task, connections, items)
     raise_if_failed(items)
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))

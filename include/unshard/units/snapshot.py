@@ -197,7 +197,7 @@ def _drop_outdated(work: Work, source: str, view: View) -> None:
     made = {state.target: shape_of(state.structure) for state in work.meta.structures.shards(source)}
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         for target, present in structures.read_schemas(connection, sorted(wanted)).items():
-            if present.shape == made.get(target) != wanted[target] and not _has_rows(connection, target):
+            if present.shape == made.get(target) != wanted[target] and not structures.has_rows(connection, target):
                 mysql.query(connection, f"DROP TABLE {mysql.table_name(target)}")
 
 
@@ -237,12 +237,8 @@ def _check_fit(instance: Instance, shard: Shard, schema: TableSchema, into: tupl
 
 def _refuse_rows(work: Work, connection: Connection, target: TableId) -> None:
     """Refuse a target with rows that are not ours; rows are looked for first, because ours come at any time."""
-    if _has_rows(connection, target) and not _is_ours(work, target):
+    if structures.has_rows(connection, target) and not _is_ours(work, target):
         raise TargetNotEmpty(str(target))
-
-
-def _has_rows(connection: Connection, target: TableId) -> bool:
-    return bool(mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(target)} LIMIT 1"))  # noqa: S608
 
 
 def _is_ours(work: Work, target: TableId) -> bool:

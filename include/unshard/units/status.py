@@ -77,6 +77,19 @@ class Remarks:
         return tuple(lock for lock in self.locks if lock.warning)
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """How far the full load of a task has begun."""
+
+    loaded: frozenset[str] = frozenset()
+    """Sources whose full load is over."""
+    is_new: bool = False
+    """No source has a snapshot yet: what target tables hold is not the task's."""
+
+
+NOT_KNOWN = Begun()
+
+
 @contextlib.contextmanager
 def existing_meta(task: Task, connections: Connections = environment_connections, *,
                   migrates: bool = False) -> Iterator[Meta | None]:  # fmt: skip
@@ -105,18 +118,20 @@ def refuse_halted(task: Task, connections: Connections = environment_connections
             meta.halts.refuse()
 
 
-def loaded_sources(task: Task, connections: Connections = environment_connections) -> frozenset[str]:
-    """Return the sources whose full load is over; none when the target cannot tell."""
+def begun(task: Task, connections: Connections = environment_connections) -> Begun:
+    """Return how far a task has begun; nothing is known of it when the target cannot tell."""
     try:
         with existing_meta(task, connections) as meta:
-            return loaded_in(meta) if meta else frozenset()
+            return begun_in(meta)
     except ServerError:
-        return frozenset()  # the prechecks report the target by themselves
+        return NOT_KNOWN  # the prechecks report the target by themselves
 
 
-def loaded_in(meta: Meta) -> frozenset[str]:
-    """Return the sources whose full load is over."""
-    return frozenset(state.source for state in meta.sources.all() if state.phase.order >= Phase.LOADED.order)
+def begun_in(meta: Meta | None) -> Begun:
+    """Return how far the task has begun that the meta tables are of."""
+    states = meta.sources.all() if meta else ()
+    loaded = frozenset(state.source for state in states if state.phase.order >= Phase.LOADED.order)
+    return Begun(loaded, is_new=not states)
 
 
 def status(task: Task, connections: Connections = environment_connections) -> tuple[SourceStatus, ...]:
