@@ -30,6 +30,8 @@ from unshard.units.work import Work
 WINDOW = "1MiB"
 """Less than a segment has, so that each window is one."""
 WHOLE = "100GiB"
+PAIRS = 3
+"""In each round: the difference is some percent, and as much lies between two runs of one kind."""
 
 
 def measure_fence(stand: Stand, rounds: int, rows: int) -> list[Figure]:
@@ -37,7 +39,7 @@ def measure_fence(stand: Stand, rounds: int, rows: int) -> list[Figure]:
     backlog = stand.backlog(Workload("mixed", rows, rows))
     spent: dict[bool, list[Spent]] = {True: [], False: []}
     windows = set[Windows]()
-    for number in range(rounds):
+    for number in range(rounds * PAIRS):
         for guarded in (True, False) if number % 2 == 0 else (False, True):
             used, written = _replay(stand, backlog, guarded)
             spent[guarded].append(used)
