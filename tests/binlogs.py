@@ -28,7 +28,16 @@ Row = tuple[bytes | None, ...]
 
 
 def end_of(server: MariaDb) -> Location:
+    """Return where a server writes next, which it does not move by itself: a new file has got its checkpoint event."""
     with contextlib.closing(server.connect()) as connection:
+        file = upstream.location(connection).file
+
+        def has_checkpoint() -> bool:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SHOW BINLOG EVENTS IN '{file}'")
+                return any(event[2] == "Binlog_checkpoint" and event[5] == file for event in cursor)
+
+        await_true(has_checkpoint, SECONDS, [server.program], f"a checkpoint in {file}")
         return upstream.location(connection)
 
 
