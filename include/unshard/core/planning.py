@@ -156,14 +156,14 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
     walk = _walk(source, start, segments, rules, sum(file.bytes for file in released))
     safe = rules.force_safe or (rules.safe_until is not None and checkpoint < rules.safe_until)
     return Plan(
-        source, number, checkpoint, walk.passed[-1].ends if walk.passed else checkpoint,
-        safe or any(file.safe for file in released), due, walk.reads, walk.queued, walk.structures,
-        walk.passed[-1].gtid if walk.passed else "",
-        max((segment.last_time for segment in walk.passed), default=0), walk.ignored, walk.renames,
-        drops, walk.passed_rows, walk.unread,
-        tuple(sorted(walk.sequences)) if walk.sequences != rules.sequences else None,
-        walk.obeyed, tuple(order.number for order in rules.orders),
-        walk.ghosts if walk.ghosts != rules.ghosts else None,
+        source, number, checkpoint, ends=walk.passed[-1].ends if walk.passed else checkpoint,
+        safe=safe or any(file.safe for file in released), releases=due, reads=walk.reads, queued=walk.queued,
+        structures=walk.structures, gtid=walk.passed[-1].gtid if walk.passed else "",
+        last_time=max((segment.last_time for segment in walk.passed), default=0), ignored=walk.ignored,
+        renames=walk.renames, drops=drops, passed=walk.passed_rows, unread=walk.unread,
+        sequences=tuple(sorted(walk.sequences)) if walk.sequences != rules.sequences else None,
+        obeyed=walk.obeyed, orders=tuple(order.number for order in rules.orders),
+        ghosts=walk.ghosts if walk.ghosts != rules.ghosts else None,
     )  # fmt: skip
 
 
