@@ -182,17 +182,15 @@ def _goals(work: Work, tally: _Tally, watch: Watch) -> dict[str, Location]:
 
 def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _Tally, watch: Watch) -> None:
     """Dump and load what is not loaded; `sources` are those that answer."""
-    phases = {source: _phase(work, source) for source in work.task.sources}
+    begun = begun_in(work.meta)
     last = Phase.SYNC if work.task.task_mode is not TaskMode.DUMP else Phase.DUMPED
-    if all(phase.order >= last.order for phase in phases.values()):
+    if all(begun.phase(source).order >= last.order for source in work.task.sources):
         return
-    items = precheck(work.task, connections, begun_in(work.meta))
+    items = precheck(work.task, connections, begun)
     keep(work.task, connections, items)
     raise_if_failed(items)
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
-    if work.task.task_mode is not TaskMode.DUMP and all(
-        _phase(work, source).order >= Phase.LOADED.order for source in phases
-    ):
+    if work.task.task_mode is not TaskMode.DUMP and begun_in(work.meta).loaded.issuperset(work.task.sources):
         with _collected(HANDOVER, tally, watch):
             handover(work)
 

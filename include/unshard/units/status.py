@@ -81,10 +81,19 @@ class Remarks:
 class Begun:
     """How far the full load of a task has begun."""
 
-    loaded: frozenset[str] = frozenset()
-    """Sources whose full load is over."""
+    phases: Mapping[str, Phase] = field(default_factory=dict)
+    """Of the sources that have begun."""
     is_new: bool = False
     """No source has a snapshot yet: what target tables hold is not the task's."""
+
+    def phase(self, source: str) -> Phase:
+        """Return how far one source is."""
+        return self.phases.get(source, Phase.NEW)
+
+    @property
+    def loaded(self) -> frozenset[str]:
+        """Sources whose full load is over."""
+        return frozenset(source for source, phase in self.phases.items() if phase.order >= Phase.LOADED.order)
 
 
 NOT_KNOWN = Begun()
@@ -129,9 +138,8 @@ def begun(task: Task, connections: Connections = environment_connections) -> Beg
 
 def begun_in(meta: Meta | None) -> Begun:
     """Return how far the task has begun that the meta tables are of."""
-    states = meta.sources.all() if meta else ()
-    loaded = frozenset(state.source for state in states if state.phase.order >= Phase.LOADED.order)
-    return Begun(loaded, is_new=not states)
+    phases = {state.source: state.phase for state in meta.sources.all()} if meta else {}
+    return Begun(phases, is_new=not phases)
 
 
 def status(task: Task, connections: Connections = environment_connections) -> tuple[SourceStatus, ...]:
