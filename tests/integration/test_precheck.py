@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import s3server
+from tests.binlogs import end_of
 from unshard.adapters import mysql
 from unshard.config import load_task
 from unshard.core.model import Column, Shard, TableId, TableSchema
@@ -371,6 +372,24 @@ def test_a_start_whose_binlog_is_gone(world: World) -> None:
     ((file, size, *_),) = world.s1.run("SHOW MASTER STATUS")
     world.instance = f", meta: {{binlog-name: {file}, binlog-pos: {size + 9_000_000}}}"
     assert ("meta_position", "error", "US-2342") in found(world)
+
+
+def test_a_start_within_a_transaction(world: World) -> None:
+    begins = end_of(world.s1)
+    world.s1.run(f"INSERT INTO {world.schema}_1.t_1 VALUES (1, 'a')")
+    events = world.s1.run(f"SHOW BINLOG EVENTS IN '{begins.file}' FROM {begins.position}")
+    borders = {4, events[0][1], events[-1][4]}
+    for place in (4, *(each[1] for each in events), events[0][1] + 1, events[-1][4]):
+        world.mode, world.instance = "incremental", f", meta: {{binlog-name: {begins.file}, binlog-pos: {place}}}"
+        codes = {item.code for item in world.items() if (item.name, item.place) == ("meta_position", "source s1")}
+        assert codes == {"" if place in borders else "US-2344"}, place
+
+
+def test_clocks_of_another_zone_than_the_task_says(world: World) -> None:
+    world.extra = "timezone: Asia/Shanghai"
+    assert found(world) == [("server_settings", "warning", "US-2345")] * 2
+    world.mode = "full"
+    assert found(world) == []
 
 
 @pytest.mark.parametrize(("gtids", "why"), [

@@ -7,6 +7,7 @@ by the time at which it was created (see units/relay.py).
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 from pymysql.connections import Connection
@@ -17,6 +18,12 @@ from unshard.errors import UnshardError
 from unshard.errors.relay import BinlogOff
 from unshard.errors.source import MissingPrivilege, StatementRefused
 
+WRONG_OFFSET = 1220
+BETWEEN = frozenset({"Format_desc", "Start_encryption", "Gtid", "Gtid_list", "Anonymous_Gtid", "Previous_gtids",
+                     "Binlog_checkpoint", "Rotate", "Stop"})  # fmt: skip
+"""Events, as SHOW BINLOG EVENTS calls them, that stand between transactions or begin one."""
+WITHIN = re.compile(r"(use .*; )?(COMMIT|ROLLBACK|SAVEPOINT|XA END)\b")
+"""Statements in a Query event that go on with a transaction; others begin one, or are one (MySQL 5.6 has no more)."""
 VARIABLES = ("version", "log_bin", "binlog_format", "binlog_row_image", "server_id", "datadir", "server_uuid")
 
 
@@ -71,6 +78,17 @@ def prepared(connection: Connection) -> int:
 def binlog_files(connection: Connection) -> dict[str, int]:
     """Return the binlog files that the server still has, oldest first, with their sizes."""
     return {str(row[0]): int(row[1]) for row in query(connection, "SHOW BINARY LOGS")}
+
+
+def is_border(connection: Connection, start: Location) -> bool:
+    """Return whether no transaction is under way there; a server refuses to show what does not begin an event."""
+    try:
+        events = query(connection, "SHOW BINLOG EVENTS IN %s FROM %s LIMIT 1", (start.file, start.position))
+    except StatementRefused as error:
+        if error.errno == WRONG_OFFSET:
+            return False
+        raise
+    return all(kind in BETWEEN or (kind == "Query" and not WITHIN.match(info)) for _, _, kind, *_, info in events)
 
 
 def _variables(connection: Connection) -> dict[str, str]:

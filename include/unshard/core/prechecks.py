@@ -7,7 +7,7 @@ for its physical import are known and check nothing, because rows are loaded by 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
 
 from unshard.core.model import Shard, TableId, TableSchema
@@ -22,6 +22,7 @@ from unshard.errors.prechecks import (
     ServerIdTwice,
     ShadowDoubtful,
     VersionUntested,
+    ZonesDiffer,
 )
 
 ITEMS = {
@@ -48,7 +49,7 @@ ITEMS = {
     "expression_filter": "the target can evaluate the expressions of filters",
     "dump_condition": "the sources can evaluate `where`, and changes of rows that it leaves out can be applied",
     "key_overlap": "sampled keys of a shard are in no other shard",
-    "server_settings": "the servers compare names of tables alike",
+    "server_settings": "the servers compare names of tables alike, clocks of the sources are in the task's time zone",
     "rules": "every route and every entry of a list matches something",
     "local_infile": "the target takes LOAD DATA LOCAL",
     "meta_schema": "privileges on the meta schema",
@@ -171,6 +172,15 @@ def case_rules(settings: Mapping[str, str]) -> list[UnshardError]:
     """Return the warning that `lower_case_table_names` is not the same everywhere; by server."""
     told = ", ".join(f"{place}: {value}" for place, value in settings.items())
     return [CaseRulesDiffer(told)] if len(set(settings.values())) > 1 else []
+
+
+def zone_problems(source: str, offsets: Mapping[datetime, timedelta], name: str, zone: tzinfo) -> list[UnshardError]:
+    """Return the warning that a source's clock, which is so far ahead of UTC at moments of UTC, has another zone."""
+    for moment, ahead in offsets.items():
+        ours = moment.replace(tzinfo=UTC).astimezone(zone).utcoffset()
+        if ours != ahead:
+            return [ZonesDiffer(source, f"{timezone(ahead)} on {moment:%Y-%m-%d}", name)]
+    return []
 
 
 def counting_up(target: TableId, shards: Mapping[Shard, TableSchema], apart: Collection[str]) -> list[UnshardError]:

@@ -171,6 +171,18 @@ class StartBeyond(SourceError):
 
 
 @dataclass(eq=False)
+class StartWithin(SourceError):
+    """The position that a task should begin at is within a transaction, or within an event."""
+
+    source: str
+    place: str
+
+    code = "US-2344"
+    template = "at {place} of source {source} no transaction begins: of the one around it a part would be missing"
+    hint = "take the Pos of a Gtid event (SHOW BINLOG EVENTS IN 'file'), or what SHOW MASTER STATUS has shown"
+
+
+@dataclass(eq=False)
 class TargetNarrower(SourceError):
     """A target table exists that cannot take every value that its shards can have."""
 
@@ -224,3 +236,20 @@ class StorageShort(SourceError):
     code = "US-2331"
     template = "{path} has {free} bytes free, the shards have about {needed} bytes"
     hint = "free some space or set `storage-path` to a larger disk"
+
+
+@dataclass(eq=False)
+class ZonesDiffer(SourceError):
+    """The clock of a source's sessions is not in the zone that the task file says."""
+
+    scope = Scope.CONFIG
+    source: str
+    theirs: str
+    ours: str
+
+    code = "US-2345"
+    template = (
+        "sessions of source {source} are in its SYSTEM time zone, {theirs}, but `timezone` of the task is {ours}: the"
+        " time in a DDL like DEFAULT '2026-01-31 12:00:00' of a TIMESTAMP column would be taken for another one"
+    )
+    hint = "set `timezone` of the task file to the zone of the sources"

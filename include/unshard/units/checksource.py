@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 from pymysql.connections import Connection
 
@@ -23,7 +24,7 @@ from unshard.core.prechecks import (
     version_problems,
 )
 from unshard.errors import UnshardError
-from unshard.errors.prechecks import ConnectionsScarce, ForeignKeysLeft, StartBeyond, StartGone
+from unshard.errors.prechecks import ConnectionsScarce, ForeignKeysLeft, StartBeyond, StartGone, StartWithin
 from unshard.errors.relay import GtidNotFound
 from unshard.errors.source import (
     BinlogDisabled,
@@ -61,6 +62,8 @@ class Checked:
     values: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
     """What the rows of its shards take there, as the server estimates it."""
+    offsets: Mapping[datetime, timedelta] = field(default_factory=dict)
+    """What its clock is ahead of UTC at some moments, if its sessions are in its SYSTEM time zone."""
 
 
 def check_source(instance: Instance, mode: TaskMode, connections: Connections, is_loaded: bool) -> Checked:
@@ -111,11 +114,10 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
         *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]  # fmt: skip
-    if (instance.start or instance.start_gtid) and not instance.start_time and not is_loaded:
-        gone = _start_gone(connection, instance) if instance.start else _gtid_gone(server, instance)
-        items += verdict("meta_position", place, gone, str(instance.start or instance.start_gtid))
+    if (instance.start or instance.start_gtid) and not instance.start_time:
+        items += _start_items(instance, server, connection, place, is_loaded)
     size = sum(structures.table_sizes(connection, found.targets).values())
-    return Checked(tuple(items), found, schemas, values, size)
+    return Checked(tuple(items), found, schemas, values, size, _offsets(connection))
 
 
 def variables(connection: Connection) -> dict[str, str]:
@@ -212,6 +214,24 @@ def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableI
     return errors
 
 
+def _offsets(connection: Connection) -> dict[datetime, timedelta]:
+    """Ask for today's and that of half a year later, because the law changes clocks twice a year."""
+    ((zone, now, later, *minutes),) = mysql.query(connection, (
+        "SELECT @@GLOBAL.time_zone, t, u, TIMESTAMPDIFF(MINUTE, t, CONVERT_TZ(t, '+00:00', 'SYSTEM')),"
+        " TIMESTAMPDIFF(MINUTE, u, CONVERT_TZ(u, '+00:00', 'SYSTEM'))"
+        " FROM (SELECT UTC_TIMESTAMP() t, UTC_TIMESTAMP() + INTERVAL 6 MONTH u) moments"
+    ))  # fmt: skip
+    pairs = zip((now, later), minutes, strict=True)
+    return {moment: timedelta(minutes=ahead) for moment, ahead in pairs} if zone == "SYSTEM" else {}
+
+
+def _start_items(instance: Instance, server: Server, connection: Connection, place: str, is_loaded: bool) -> list[Item]:
+    if is_loaded:
+        return [Item("meta_position", Severity.OK, place, "without effect: the task goes on from its checkpoint")]
+    gone = _start_gone(connection, instance) if instance.start else _gtid_gone(server, instance)
+    return verdict("meta_position", place, gone, str(instance.start or instance.start_gtid))
+
+
 def _start_gone(connection: Connection, instance: Instance) -> list[UnshardError]:
     start, source = instance.start, instance.source.id
     assert start is not None
@@ -222,7 +242,9 @@ def _start_gone(connection: Connection, instance: Instance) -> list[UnshardError
     if files and start.file not in files:
         return [StartGone(source, start.file, next(iter(files)))]
     size = files.get(start.file, start.position)
-    return [StartBeyond(source, str(start), size)] if start.position > size else []
+    if start.position > size:
+        return [StartBeyond(source, str(start), size)]
+    return [] if upstream.is_border(connection, start) else [StartWithin(source, str(start))]
 
 
 def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:

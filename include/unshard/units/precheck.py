@@ -19,6 +19,7 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
 from unshard.config import Connections, OnDuplicate, Task, environment_connections, resolve, storage_access
+from unshard.config.starting import zone_of
 from unshard.core.alike import structure_differences
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.prechecks import (
@@ -30,6 +31,7 @@ from unshard.core.prechecks import (
     problem,
     same_server_ids,
     verdict,
+    zone_problems,
 )
 from unshard.errors import UnshardError
 from unshard.errors.meta import StoredFileMissing
@@ -69,6 +71,7 @@ def precheck(task: Task, connections: Connections = environment_connections,
     items += _rules_idle(checked)
     items += target.result().items
     items += _settings(checked, target.result())
+    items += _clocks(task, checked) if task.task_mode.syncs else []
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
     if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
         items += check_tables(task, connections, shards, _shards(checked), begun.is_new)
@@ -179,6 +182,13 @@ def _settings(checked: Mapping[str, Checked], target: Checked) -> list[Item]:
         *verdict("server_settings", "task", case_rules(cases), "names of tables are compared alike", Severity.WARNING),
         *[problem("server_id", "task", error, Severity.WARNING) for error in same_server_ids(ids)],
     ]
+
+
+def _clocks(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
+    """Compare the zones that DDLs of the sources have with the one that is taken for them."""
+    name, zone = task.timezone, zone_of(task.timezone)
+    wrong = [error for source, each in checked.items() for error in zone_problems(source, each.offsets, name, zone)]
+    return verdict("server_settings", "task", wrong, f"clocks of the sources are in {name}", Severity.WARNING)
 
 
 def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
