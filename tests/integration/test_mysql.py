@@ -43,8 +43,17 @@ def test_session_is_the_same_everywhere(target: MariaDb) -> None:
     with meta.transaction() as transaction:
         (told,) = transaction.execute(text("SELECT @@time_zone, @@lock_wait_timeout, @@sql_mode")).all()
     assert tuple(told) == ("+00:00", 7, "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"), "ours come last"
-    with contextlib.closing(open_session(server)) as connection:
-        assert query(connection, "SELECT @@lock_wait_timeout, @@foreign_key_checks") == [(7, 0)]
+
+
+def test_session_that_writes_rows(target: MariaDb) -> None:
+    names = ("sql_mode", "foreign_key_checks", "unique_checks", "sql_notes", "max_error_count", "tx_isolation",
+             "time_zone", "sql_select_limit", "lock_wait_timeout")  # fmt: skip
+    others = ("ANSI_QUOTES", "1", "0", "0", "1", "SERIALIZABLE", "+02:00", "1", "7")
+    with contextlib.closing(open_session(altered(target, session=tuple(zip(names, others, strict=True))))) as session:
+        assert query(session, f"SELECT {', '.join(f'@@{name}' for name in names)}") == [
+            ("NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES", 0, 1, 1, 65535, "READ-COMMITTED", "+00:00",
+             18446744073709551615, 7)
+        ]  # fmt: skip
 
 
 def test_wrong_password_names_account_and_remedy(target: MariaDb) -> None:

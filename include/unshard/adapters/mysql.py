@@ -57,11 +57,12 @@ class Spelled(str):
 
 CONNECT_SECONDS = 10.0
 ENCODERS = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
-OWN_SESSION = (
-    "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',"
-    " sql_select_limit = 18446744073709551615, sql_quote_show_create = 1, lc_messages = 'en_US'"
+SAME_EVERYWHERE = (
+    "SET SESSION time_zone = '+00:00', sql_select_limit = 18446744073709551615, sql_quote_show_create = 1,"
+    " lc_messages = 'en_US'"
 )
 """What our statements and answers to them mean must not depend on how a server, or a task's session, is set."""
+OWN_SESSION = f"{SAME_EVERYWHERE}, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 SHOWN_STATEMENT = 200
 CONNECT = "connect"
 SCHEMA_DENIED = 1044
@@ -106,10 +107,10 @@ def driver_connection(server: Server, **options: Any) -> ServerConnection:
 
 
 def connect(server: Server, where: str = "server", *, database: str | None = None, local_infile: bool = False,
-            read_timeout: float | None = None) -> Connection:  # fmt: skip
-    """Connect with utf8mb4, autocommit, the task's session variables and those that are the same everywhere."""
+            read_timeout: float | None = None, own: Sequence[str] = (OWN_SESSION,)) -> Connection:  # fmt: skip
+    """Connect with utf8mb4, autocommit, the task's session variables and, set by `own`, ours."""
     options = {"database": database, "local_infile": local_infile, "read_timeout": read_timeout}
-    return prepare(_open(server, where, options), server)
+    return prepare(_open(server, where, options), server, own)
 
 
 def connect_raw(server: Server, where: str = "server", *, database: str | None = None,
@@ -201,13 +202,14 @@ def _open(server: Server, where: str, options: Mapping[str, Any]) -> ServerConne
     return connection
 
 
-def prepare(connection: Connection, server: Server) -> Connection:
+def prepare(connection: Connection, server: Server, own: Sequence[str] = (OWN_SESSION,)) -> Connection:
     """Set the session, ours last; a connection that cannot be set up is closed, never handed out half-made."""
     try:
         for name, value in server.session:
             _set_variable(connection, name, value)
-        query(connection, OWN_SESSION)
-    except UnshardError:
+        for statement in own:
+            query(connection, statement)
+    except BaseException:
         connection.close()
         raise
     return connection

@@ -16,19 +16,14 @@ STRICT = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 LENIENT = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 LISTED_WARNINGS = 65535
 """How many warnings the server keeps for SHOW WARNINGS; no statement of ours sends more rows."""
+OWN_SESSION = (
+    f"{mysql.SAME_EVERYWHERE}, sql_mode = '{STRICT}', foreign_key_checks = 0, unique_checks = 1, sql_notes = 1,"
+    f" max_error_count = {LISTED_WARNINGS}",
+    # A statement of its own: the variable's name depends on the server's make and version.
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+)
 
 
 def open_session(server: Server) -> Connection:
     """Connect to the target for writing rows; raises coded errors."""
-    connection = mysql.connect(server, "target", local_infile=True)
-    try:
-        mysql.query(
-            connection,
-            f"SET SESSION sql_mode = '{STRICT}', foreign_key_checks = 0, unique_checks = 1, sql_notes = 1,"
-            f" max_error_count = {LISTED_WARNINGS}",
-        )
-        mysql.query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return mysql.connect(server, "target", local_infile=True, own=OWN_SESSION)
