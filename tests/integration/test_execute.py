@@ -175,6 +175,17 @@ def test_create_target_from_a_shard(source_1: MariaDb, target: MariaDb, unique: 
     source_1.run(f"DROP DATABASE {unique}")
 
 
+def test_create_target_takes_what_a_lenient_source_has(source_1: MariaDb, target: MariaDb, table: TableId) -> None:
+    made = TableId(table.schema, "made")
+    source_1.run(f"CREATE DATABASE {table.schema}", "SET sql_mode = ''",
+                 f"CREATE TABLE {table.schema}.shard (a INT, e ENUM('a','a'))")  # fmt: skip
+    with contextlib.closing(connect(source_1.server)) as source:
+        shard = read_schema(source, TableId(table.schema, "shard"))
+    with contextlib.closing(connect(target.server)) as connection:
+        assert create_target(connection, made, shard) == shard
+    source_1.run(f"DROP DATABASE {table.schema}")
+
+
 def test_create_target_leaves_a_table_with_more_alone(target: MariaDb, table: TableId) -> None:
     with contextlib.closing(connect(target.server)) as connection:
         query(connection, f"CREATE TABLE {table.schema}.shard (A INT)")

@@ -231,24 +231,21 @@ def _typed(value: str) -> int | float | str:
     return float(value) if re.fullmatch(r"-?\d+\.\d+", value) else value
 
 
-@contextlib.contextmanager
-def plain_mode(connection: Connection) -> Iterator[None]:
-    """Set an empty sql_mode inside the block: text that SHOW CREATE prints means one thing only."""
-    ((mode,),) = query(connection, "SELECT @@sql_mode")
+def plain_mode(connection: Connection) -> None:
+    """Leave strictness out of the session: a DDL may have to make again what a lenient source has let its shards have.
+
+    Under ours the target refuses an engine that it lacks and an ENUM that names a value twice, the latter also when an
+    index is dropped or added.
+    """
     query(connection, "SET SESSION sql_mode = ''")
-    try:
-        yield
-    finally:
-        if connection.open:
-            query(connection, "SET SESSION sql_mode = %s", (mode,))
 
 
 def create_as_shown(connection: Connection, text: str) -> None:
-    """Run a text that SHOW CREATE TABLE has printed: under an empty sql_mode, with timestamps as they are written."""
-    with plain_mode(connection):
-        with contextlib.suppress(StatementRefused):  # fixed before MariaDB 10.8
-            query(connection, "SET SESSION explicit_defaults_for_timestamp = 1")
-        query(connection, text)
+    """Run a text that SHOW CREATE TABLE has printed, with timestamps as they are written; the session stays so."""
+    plain_mode(connection)
+    with contextlib.suppress(StatementRefused):  # fixed before MariaDB 10.8
+        query(connection, "SET SESSION explicit_defaults_for_timestamp = 1")
+    query(connection, text)
 
 
 def assume_session(connection: Connection, statement: Statement) -> None:

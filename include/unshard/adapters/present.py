@@ -50,9 +50,7 @@ class PresentStructures:
 
     def _open(self) -> Connection:
         self._known.clear()  # another server may answer now
-        connection = mysql.connect(self._server)
-        mysql.query(connection, "SET SESSION sql_mode = ''")
-        return connection
+        return mysql.connect(self._server)
 
 
 def _shown(connection: Connection, table: TableId) -> str:

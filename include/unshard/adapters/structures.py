@@ -1,8 +1,8 @@
 """The structures of tables as their server describes them.
 
 Everything is asked of information_schema and SHOW CREATE TABLE; nothing is parsed out of types but what the
-server prints. The text is read under an empty sql_mode, because ANSI_QUOTES and its like change how the
-server prints it, and as bytes, because a default value may be no UTF-8.
+server prints. The session must be as `mysql.connect` sets it, because ANSI_QUOTES and its like change how the
+server prints the text. It is read as bytes, because a default value may be no UTF-8.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pymysql.connections import Connection
 
-from unshard.adapters.mysql import plain_mode, query, table_name
+from unshard.adapters.mysql import query, table_name
 from unshard.core.ddlcreate import normal_create
 from unshard.core.ddltokens import Dialect
 from unshard.core.model import Column, Index, TableId, TableSchema
@@ -147,7 +147,7 @@ def server_dialect(connection: Connection) -> Dialect:
 def _reading(connection: Connection) -> Iterator[Reader]:
     """Set up the session for reading and leave it as it was."""
     ((ignores_case,),) = query(connection, "SELECT @@lower_case_table_names")
-    with plain_mode(connection), _as_bytes(connection):
+    with _as_bytes(connection):
         yield Reader(connection, server_dialect(connection), bool(int(ignores_case)))
 
 

@@ -19,7 +19,7 @@ Span = tuple[int, int]
 
 
 def normal_create(text: str, dialect: Dialect = MARIADB) -> str:
-    """Return what SHOW CREATE TABLE prints (under an empty sql_mode) without what is not the table's shape."""
+    """Return what SHOW CREATE TABLE prints (in a session of `mysql.connect`) without what is not the table's shape."""
     plain, tokens = tokenize(text, 0, dialect)
     edits = [(tokens[2].start, tokens[2].end, identifier(PLACEHOLDER))]
     edits += [(start, end, "") for start, end in (*_next_number(tokens), *_foreign_keys(tokens))]

@@ -79,6 +79,7 @@ def _postpone(work: Work, target: TableId) -> None:
             return
         work.meta.late_indexes.note(target, indexes)
         mysql.query(connection, "SET SESSION lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
+        mysql.plain_mode(connection)
         try:
             mysql.query(connection, drop_statement(target, indexes))
         except StatementRefused as error:
@@ -97,6 +98,6 @@ def _make(work: Work, target: TableId, indexes: tuple[LateIndex, ...], seconds: 
             return
         if absent := missing(read_schema(connection, target), indexes):
             log.info("making indexes table=%s indexes=%s", target, ", ".join(index.name for index in absent))
-            with mysql.plain_mode(connection):
-                mysql.query(connection, add_statement(target, absent))
+            mysql.plain_mode(connection)
+            mysql.query(connection, add_statement(target, absent))
         work.meta.late_indexes.forget(target)
