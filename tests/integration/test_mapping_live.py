@@ -75,6 +75,18 @@ def bits(instance: int, schema: int, table: int) -> int:
     return instance << 59 | schema << 52 | table << 44
 
 
+def test_a_column_that_only_one_source_maps_is_too_narrow_for_the_other(world: World) -> None:
+    """Their shards are of one structure; what a mapping changes it looks at by itself."""
+    name = world.name
+    for server in world.sources:
+        server.run(f"CREATE DATABASE {name}_2", f"CREATE TABLE {name}_2.orders_3 (id BIGINT UNSIGNED PRIMARY KEY)")
+    world.target.run(f"CREATE DATABASE {name}", f"CREATE TABLE {name}.orders (id BIGINT PRIMARY KEY)")
+    one, other = ({f"o{n}": world.rule(n, "orders", "id")} for n in (1, 2))
+    for rules, is_narrow in ((one, True), (other, True), (one | other, False)):
+        world.write(**rules)
+        assert ("US-2343" in world.codes()) is is_narrow
+
+
 def test_shards_that_all_count_from_one_are_merged(world: World) -> None:
     name, (s1, s2), target = world.name, world.sources, world.target
     orders = "(id INT UNSIGNED PRIMARY KEY AUTO_INCREMENT, v VARCHAR(9), parent SMALLINT)"

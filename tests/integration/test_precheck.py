@@ -246,6 +246,9 @@ def test_target_column_that_does_not_hold_every_value_is_a_warning(world: World)
     (found,) = [item for item in world.items() if item.code]
     assert (found.code, found.severity) == ("US-2343", "warning")
     assert "column v is char(8) there and varchar(9) in a shard" in found.message
+    world.s1.run(f"ALTER TABLE {world.schema}_1.t_2 MODIFY v varchar(10)")
+    (found,) = [item for item in world.items() if item.code == "US-2343"]
+    assert all(f"column v is char(8) there and varchar({n}) in a shard" in found.message for n in (9, 10))
 
 
 def test_rows_of_others_in_a_target_are_found_before_the_load_begins(world: World) -> None:

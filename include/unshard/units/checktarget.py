@@ -108,10 +108,11 @@ def _narrower(
     task: Task, target: TableId, present: TableSchema, shards: Mapping[Shard, TableSchema]
 ) -> list[UnshardError]:
     """Return the columns that do not hold all values; those that a mapping changes are looked at by the mapping."""
-    reasons: set[str] = set()
+    alike: dict[tuple[str, frozenset[str]], TableSchema] = {}  # their shapes are known: they were compared
     for shard, structure in shards.items():
         mapped = task.instance(shard.source).routing.reshaping(shard.table).mapped
-        reasons.update(narrower(present, structure, {each.column.lower() for each in mapped}))
+        alike[structure.shape, frozenset(each.column.lower() for each in mapped)] = structure
+    reasons = {reason for (_, but), structure in alike.items() for reason in narrower(present, structure, but)}
     return [TargetNarrower(str(target), "; ".join(sorted(reasons)))] if reasons else []
 
 
