@@ -27,18 +27,6 @@ class DdlUnreadable(DdlError):
 
 
 @dataclass(eq=False)
-class DdlUnsupported(DdlError):
-    """A statement is understood and changes a shard in a way that unshard does not follow."""
-
-    shard: str
-    text: str
-    reason: str
-    code = "US-4002"
-    template = "{shard} ran {text!r}: {reason}"
-    hint = "nothing was skipped; see docs/limits.md for what can be done instead"
-
-
-@dataclass(eq=False)
 class EffectRefused(DdlError):
     """The target refuses a DDL on an empty table of the shard's structure."""
 

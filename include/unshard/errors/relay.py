@@ -258,17 +258,6 @@ class UnsupportedColumn(RelayError):
 
 
 @dataclass(eq=False)
-class UnsupportedTable(RelayError):
-    """A table whose rows cannot be followed."""
-
-    shard: str
-    what: str
-    code = "US-3020"
-    template = "rows of {shard} cannot be followed: it is {what}"
-    hint = "leave the table out with block-allow-list, or change it on the source"
-
-
-@dataclass(eq=False)
 class DamagedRow(RelayError):
     """The bytes of a row do not fit the table's structure."""
 
