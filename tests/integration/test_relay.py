@@ -2,13 +2,11 @@
 
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -18,6 +16,7 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of, fill, path_of, pull_several, schema_of
+from tests.disk import room
 from unshard.adapters.relay import TEMPORARY, RelayStore
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import HEADER, EventType, read_frame, walk
@@ -288,17 +287,6 @@ def test_a_lost_segment_is_pulled_again(upstream_server, tmp_path):
     os.truncate(path_of(store, rows), 300)
     with pytest.raises(SegmentDamaged):
         store.read(SOURCE, rows.name, rows.ranges[0].start, rows.ranges[0].end)
-
-
-@contextlib.contextmanager
-def room(size: int) -> Iterator[None]:
-    """Let no file become larger, as if the disk were full there."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_leaves_whole_segments_and_is_gone_on_from(upstream_server, tmp_path):

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests import s3server
+from tests.disk import room
 from unshard.adapters.parquet import Storage
 from unshard.core.model import ObjectAccess
 from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
@@ -114,6 +115,17 @@ def test_an_error_of_the_rows_is_passed_on_and_leaves_what_was_there(place: Plac
         for name in ("new", "old"):
             with pytest.raises(type(error)):
                 place.storage.write_batches(name, SCHEMA, rows(error))
+    assert place.files() == before
+
+
+def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
+    place = Folder(tmp_path)
+    place.storage.write_batches("old", SCHEMA, iter([batch(b"old")]))
+    before = place.files()
+    for size in (0, 3, 400, 10_000):
+        for name in ("new", "old"):
+            with room(size), pytest.raises(StorageFailed, match="has room"):
+                place.storage.write_batches(name, SCHEMA, (batch(random.randbytes(5000)) for _ in range(5)))
     assert place.files() == before
 
 

@@ -123,7 +123,7 @@ class Storage:
 
 
 class _Given:
-    """The batches of the caller; remembers their error, which is none of the storage."""
+    """The batches of the caller; remembers their own error, which is none of the storage."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self.error: BaseException | None = None
@@ -132,7 +132,7 @@ class _Given:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._batches
-        except BaseException as error:
+        except Exception as error:
             self.error = error
             raise
 
