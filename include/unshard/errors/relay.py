@@ -56,7 +56,10 @@ class BinlogPurged(RelayError):
     oldest: str
     code = "US-3004"
     template = "source {source} has purged its binlog at {location}, the oldest file left is {oldest}"
-    hint = "dump the source again, and raise expire_logs_days or binlog_expire_logs_seconds above the longest pause"
+    hint = (
+        "dump again (docs/operations.md, Dumping again), and raise expire_logs_days or binlog_expire_logs_seconds above"
+        " the longest pause"
+    )
 
 
 @dataclass(eq=False)
