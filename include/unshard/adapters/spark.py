@@ -212,11 +212,12 @@ def _decode(text: str) -> UnshardError:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of Spark's words that says most: the end of a Python traceback, else the first one."""
+    """Return the line of Spark's words that says most: the end of a Python traceback, gRPC's details, else the first."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith(("at ", "An error occurred while calling"))]
     raised = [line for line in told if _RAISED.match(line)]
-    return f"{type(error).__name__}: {(raised[-1:] or told or [''])[0][:500]}"
+    details = [line for line in told if line.startswith("details = ")]
+    return f"{type(error).__name__}: {(raised[-1:] or details or told or [''])[0][:500]}"
 
 
 # --- classic sessions ---------------------------------------------------------------------------------
