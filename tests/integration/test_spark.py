@@ -179,9 +179,9 @@ def test_a_server_that_has_died_is_told_by_a_code(tmp_path: Path) -> None:
                     Collisions.ERROR, (), (), (), {}, {}, ())  # fmt: skip
     with running_spark(tmp_path / "spark") as server, sparks.session(server.url, name="dies") as spark:
         processes.kill(server.program)
-        with pytest.raises(SparkJobFailed, match="GrpcException: details = .*[Rr]efused"):
+        with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
             list(sparks.map_items(spark, twice, ["a"], 1))
-        with pytest.raises(SparkJobFailed, match="GrpcException: details = .*[Rr]efused"):
+        with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
             run_job(spark, job)
 
 

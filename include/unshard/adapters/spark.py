@@ -212,7 +212,7 @@ def _decode(text: str) -> UnshardError:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of Spark's words that says most: the end of a Python traceback, gRPC's details, else the first."""
+    """Return the line of Spark's words that says most: the end of a Python traceback, gRPC's details, the first."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith(("at ", "An error occurred while calling"))]
     raised = [line for line in told if _RAISED.match(line)]

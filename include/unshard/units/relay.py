@@ -38,8 +38,9 @@ from unshard.errors.relay import (
 )
 from unshard.units.failover import locate
 
-SEGMENT_BYTES = 8 << 20
-"""A window takes whole segments, so this is how finely windows are sized; an eighth of `window-size`."""
+SEGMENT_BYTES = (8 << 20) - (128 << 10)
+"""A window takes whole segments, so this is how finely windows are sized: an eighth of `window-size`, less some room
+for the transaction that reaches it, or a window of 64 MiB would take seven of them only."""
 READ_SECONDS = 60.0
 REPLICA_IDS = (1 << 31, (1 << 32) - 1)
 PROGRESS_BYTES = 1 << 19
