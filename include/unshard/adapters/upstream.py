@@ -19,9 +19,9 @@ from unshard.errors.relay import BinlogOff
 from unshard.errors.source import MissingPrivilege, StatementRefused
 
 WRONG_OFFSET = 1220
-BETWEEN = frozenset({"Format_desc", "Start_encryption", "Gtid", "Gtid_list", "Anonymous_Gtid", "Previous_gtids",
-                     "Binlog_checkpoint", "Rotate", "Stop"})  # fmt: skip
-"""Events, as SHOW BINLOG EVENTS calls them, that stand between transactions or begin one."""
+BETWEEN = ("Format_desc", "Start_encryption", "Gtid", "Anonymous_Gtid", "Previous_gtids", "Binlog_checkpoint",
+           "View_change", "Rotate", "Stop")  # fmt: skip
+"""How SHOW BINLOG EVENTS calls events that stand between transactions or begin one; the names of some go on."""
 WITHIN = re.compile(r"(use .*; )?(COMMIT|ROLLBACK|SAVEPOINT|XA END)\b")
 """Statements in a Query event that go on with a transaction; others begin one, or are one (MySQL 5.6 has no more)."""
 VARIABLES = ("version", "log_bin", "binlog_format", "binlog_row_image", "server_id", "datadir", "server_uuid")
@@ -88,7 +88,8 @@ def is_border(connection: Connection, start: Location) -> bool:
         if error.errno == WRONG_OFFSET:
             return False
         raise
-    return all(kind in BETWEEN or (kind == "Query" and not WITHIN.match(info)) for _, _, kind, *_, info in events)
+    kinds = [(str(kind), str(info)) for _, _, kind, *_, info in events]
+    return all(kind.startswith(BETWEEN) or (kind == "Query" and not WITHIN.match(info)) for kind, info in kinds)
 
 
 def _variables(connection: Connection) -> dict[str, str]:
