@@ -395,6 +395,37 @@ def test_clocks_of_another_zone_than_the_task_says(world: World) -> None:
     assert found(world) == []
 
 
+@pytest.mark.parametrize(("variable", "value", "told"), [
+    ("sql_mode", "ANSI_QUOTES", "ANSI_QUOTES only on s2"),
+    ("sql_mode", "", "STRICT_TRANS_TABLES only on target, s1"),
+    ("collation_server", "latin1_german1_ci", "latin1_german1_ci (s2)"),
+])  # fmt: skip
+def test_settings_that_a_server_has_otherwise(world: World, variable: str, value: str, told: str) -> None:
+    ((before,),) = world.s2.run(f"SELECT @@GLOBAL.{variable}")
+    world.s2.run(f"SET GLOBAL {variable} = '{value}'")
+    try:
+        (item,) = [item for item in world.items() if item.code]
+    finally:
+        world.s2.run(f"SET GLOBAL {variable} = '{before}'")
+    assert (item.name, item.severity) == ("server_settings", "warning")
+    assert told in item.message
+    assert found(world) == []
+
+
+def test_default_collations_that_differ_although_all_columns_are_alike(world: World) -> None:
+    world.s1.run(f"ALTER DATABASE {world.schema}_1 DEFAULT CHARACTER SET latin1")
+    assert found(world) == [("collation", "warning", "US-2347")]
+    world.s1.run(f"ALTER DATABASE {world.schema}_1 DEFAULT CHARACTER SET utf8mb4")
+    assert found(world) == []
+    world.s1.run(f"ALTER TABLE {world.schema}_1.t_2 DEFAULT CHARACTER SET latin1")
+    (item,) = [item for item in world.items() if item.code]
+    assert (item.place, item.severity) == (f"target {world.schema}.t", "warning")
+    assert f"latin1_swedish_ci (s1 {world.schema}_1.t_2)" in item.message
+    world.s1.run(f"ALTER TABLE {world.schema}_1.t_2 DEFAULT CHARACTER SET utf8mb4")
+    world.target.run(f"CREATE DATABASE {world.schema}", TABLE.format(f"{world.schema}.t") + " CHARACTER SET latin1")
+    assert found(world) == [("collation", "warning", "US-2347")]
+
+
 @pytest.mark.parametrize(("gtids", "why"), [
     ("0-7-999999999", "which is not in the master's binlog"),
     ("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "mariadb has no GTIDs that look like these"),

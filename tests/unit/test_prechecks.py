@@ -12,8 +12,10 @@ from unshard.core.prechecks import (
     Item,
     Severity,
     case_rules,
+    collation_problems,
     ignoring,
     kept_for,
+    mode_problems,
     retention_problems,
     shortened,
     under_way,
@@ -71,6 +73,24 @@ def test_case_rules_are_compared_over_all_servers() -> None:
     assert case_rules({"target": "0", "s1": "0"}) == []
     (error,) = case_rules({"target": "1", "s1": "0"})
     assert "target: 1, s1: 0" in error.message
+
+
+@pytest.mark.parametrize(("modes", "told"), [
+    ({"target": "", "s1": ""}, ""),
+    ({"target": "ANSI_QUOTES,STRICT_TRANS_TABLES", "s1": "STRICT_TRANS_TABLES,ANSI_QUOTES"}, ""),
+    ({"target": "ONLY_FULL_GROUP_BY", "s1": "NO_AUTO_CREATE_USER"}, ""),
+    ({"target": "NO_ZERO_DATE,NO_ZERO_IN_DATE", "s1": "", "s2": "ANSI_QUOTES"},
+     "NO_ZERO_DATE, NO_ZERO_IN_DATE only on target; ANSI_QUOTES only on s2"),
+    ({"target": "", "s1": "ANSI_QUOTES", "s2": "ANSI_QUOTES"}, "ANSI_QUOTES only on s1, s2"),
+])  # fmt: skip
+def test_modes_that_only_some_servers_have(modes: dict[str, str], told: str) -> None:
+    assert [told in error.message for error in mode_problems(modes)] == ([True] if told else [])
+
+
+def test_collations_are_compared_by_the_names_that_servers_of_today_have() -> None:
+    assert collation_problems("x", {"s1 a": "utf8_general_ci", "s1 b": "utf8mb3_general_ci"}) == []
+    (error,) = collation_problems("x", {"s1 a": "utf8mb4_bin", "s1 b": "latin1_bin", "s2 a": "utf8mb4_bin"})
+    assert "x differs: utf8mb4_bin (s1 a, s2 a), latin1_bin (s1 b)" in error.message
 
 
 def test_long_lists_are_shortened() -> None:

@@ -1,12 +1,17 @@
 """Which structures may be merged: shards among each other, shards with a target that exists already.
 
 Order of columns, defaults, comments and indexes that identify nothing do not matter: rows are written by
-column name and with every value.
+column name and with every value. Nor does what only other versions of servers call otherwise: MySQL says `int` for
+`int(11)` since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.30, as MariaDB does since 10.6.
 """
 
+import re
 from collections.abc import Container
 
+from unshard.core.charsets import canonical
 from unshard.core.model import Column, TableSchema
+
+DISPLAY_WIDTH = re.compile(r"^((?:tiny|small|medium|big)?int|year)\(\d+\)")
 
 
 def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, ...]:
@@ -42,8 +47,9 @@ def _columns(schema: TableSchema) -> dict[str, Column]:
 
 
 def _described(column: Column) -> str:
-    words = [column.column_type, f"collate {column.collation}" if column.collation else "",
-             "" if column.nullable else "not null", "generated" if column.is_generated else ""]  # fmt: skip
+    collation = f"collate {canonical(column.collation)}" if column.collation else ""
+    words = [DISPLAY_WIDTH.sub(r"\1", column.column_type), collation, "" if column.nullable else "not null",
+             "generated" if column.is_generated else ""]  # fmt: skip
     return " ".join(filter(None, words))
 
 

@@ -34,6 +34,11 @@ NOPAD = 1024
 """MariaDB adds it to the id of a collation that does not pad; its uca1400 collations have own ids from 2048 on."""
 
 
+def canonical(collation: str) -> str:
+    """Return the name that servers of today have for a collation: `utf8_*` has become `utf8mb3_*`."""
+    return collation.replace("utf8_", "utf8mb3_", 1) if collation.startswith("utf8_") else collation
+
+
 def charset_of(collation: int) -> str:
     """Return the character set of a collation id; KeyError if no supported server has that id."""
     return _NAMES[collation - NOPAD if NOPAD <= collation < 2 * NOPAD else collation]

@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
 
+from unshard.core.charsets import canonical
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.online import Ghost
 from unshard.errors import UnshardError
 from unshard.errors.prechecks import (
     CaseRulesDiffer,
+    CollationsDiffer,
     KeysCountUp,
+    ModesDiffer,
     OnlineDdlUnderWay,
     RetentionShort,
     RowImageSparse,
@@ -49,13 +52,14 @@ ITEMS = {
     "expression_filter": "the target can evaluate the expressions of filters",
     "dump_condition": "the sources can evaluate `where`, and changes of rows that it leaves out can be applied",
     "key_overlap": "sampled keys of a shard are in no other shard",
-    "server_settings": "the servers compare names of tables alike, clocks of the sources are in the task's time zone",
+    "server_settings": "names of tables are compared alike, `sql_mode` and `collation_server` are the same,"
+    " clocks of the sources are in the task's time zone",
     "rules": "every route and every entry of a list matches something",
     "local_infile": "the target takes LOAD DATA LOCAL",
     "meta_schema": "privileges on the meta schema",
     "target_privilege": "privileges on the target schemas",
     "target_tables": "target tables that exist fit, hold every value of shards, and no rows before the load",
-    "collation": "the target knows the collations of the shards",
+    "collation": "the target knows the collations of the shards; tables and schemas that are merged default to one",
     "free_space": "the storage path has room for the dump",
     "object_store": "the bucket of the storage path can be written, listed and read",
 }
@@ -70,6 +74,8 @@ IGNORABLE = (EVERYTHING, *ITEMS, *PHYSICAL_ONLY)
 TESTED = {"mariadb": ((10, 5), (12, 0)), "mysql": ((5, 6), (10, 0))}
 """Versions that are read, the first and the first that is not, by the make of the server."""
 KEPT_AT_LEAST = timedelta(days=1)
+NOT_OF_TABLES = frozenset({"ONLY_FULL_GROUP_BY", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE"})
+"""Modes of sql_mode that concern queries, accounts and files."""
 
 
 class Severity(StrEnum):
@@ -172,6 +178,29 @@ def case_rules(settings: Mapping[str, str]) -> list[UnshardError]:
     """Return the warning that `lower_case_table_names` is not the same everywhere; by server."""
     told = ", ".join(f"{place}: {value}" for place, value in settings.items())
     return [CaseRulesDiffer(told)] if len(set(settings.values())) > 1 else []
+
+
+def mode_problems(modes: Mapping[str, str]) -> list[UnshardError]:
+    """Return the warning that some servers only have a mode that concerns tables; their sql_mode by place."""
+    having: dict[str, list[str]] = {}
+    for place, names in modes.items():
+        for mode in sorted(set(filter(None, names.upper().split(","))) - NOT_OF_TABLES):
+            having.setdefault(mode, []).append(place)
+    alone: dict[str, list[str]] = {}
+    for mode, places in having.items():
+        if len(places) < len(modes):
+            alone.setdefault(shortened(places), []).append(mode)
+    told = "; ".join(f"{', '.join(names)} only on {places}" for places, names in alone.items())
+    return [ModesDiffer(told)] if alone else []
+
+
+def collation_problems(what: str, collations: Mapping[str, str]) -> list[UnshardError]:
+    """Return the warning that places have different collations; by place."""
+    having: dict[str, list[str]] = {}
+    for place, collation in collations.items():
+        having.setdefault(canonical(collation), []).append(place)
+    told = ", ".join(f"{collation} ({shortened(places)})" for collation, places in having.items())
+    return [CollationsDiffer(what, told)] if len(having) > 1 else []
 
 
 def zone_problems(source: str, offsets: Mapping[datetime, timedelta], name: str, zone: tzinfo) -> list[UnshardError]:

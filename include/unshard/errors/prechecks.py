@@ -89,6 +89,32 @@ class CaseRulesDiffer(SourceError):
 
 
 @dataclass(eq=False)
+class ModesDiffer(SourceError):
+    """Servers have other rules about values and texts of statements."""
+
+    told: str
+
+    code = "US-2346"
+    template = (
+        "sql_mode differs: {told}; rows and DDLs go over as they were meant where they ran, but one text may make"
+        " different columns on two shards, and an application that moves to the target meets its rules"
+    )
+    hint = "set the same modes everywhere, or leave it if nothing relies on these"
+
+
+@dataclass(eq=False)
+class CollationsDiffer(SourceError):
+    """What a column gets whose DDL names no character set is not the same everywhere."""
+
+    what: str
+    told: str
+
+    code = "US-2347"
+    template = "{what} differs: {told}; where a DDL names no character set, columns come out different there"
+    hint = "align them (ALTER TABLE or DATABASE … DEFAULT CHARACTER SET … COLLATE …), or name a character set in DDLs"
+
+
+@dataclass(eq=False)
 class KeysCountUp(SourceError):
     """Several shards of a target number their rows, each from 1."""
 

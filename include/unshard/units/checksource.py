@@ -49,7 +49,7 @@ EXTRA_CONNECTIONS = 3
 """Relay, snapshot and status, beside the threads of the dump."""
 VARIABLES = ("version", "server_id", "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata",
              "local_infile", "max_connections", "lower_case_table_names", "expire_logs_days",
-             "binlog_expire_logs_seconds", "sql_mode")  # fmt: skip
+             "binlog_expire_logs_seconds", "sql_mode", "collation_server")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class Checked:
     values: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
     """What the rows of its shards take there, as the server estimates it."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """The collations that the schemas of its shards give to their tables."""
     offsets: Mapping[datetime, timedelta] = field(default_factory=dict)
     """What its clock is ahead of UTC at some moments, if its sessions are in its SYSTEM time zone."""
 
@@ -117,7 +119,10 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
     if (instance.start or instance.start_gtid) and not instance.start_time:
         items += _start_items(instance, server, connection, place, is_loaded)
     size = sum(structures.table_sizes(connection, found.targets).values())
-    return Checked(tuple(items), found, schemas, values, size, _offsets(connection))
+    within = {table.schema for table in found.targets}
+    given = structures.read_defaults(connection).items()
+    defaults = {schema: default.collation for schema, default in given if schema in within}
+    return Checked(tuple(items), found, schemas, values, size, defaults, _offsets(connection))
 
 
 def variables(connection: Connection) -> dict[str, str]:
@@ -237,14 +242,14 @@ def _start_gone(connection: Connection, instance: Instance) -> list[UnshardError
     assert start is not None
     try:
         files = upstream.binlog_files(connection)
+        if files and start.file not in files:
+            return [StartGone(source, start.file, next(iter(files)))]
+        size = files.get(start.file, start.position)
+        if start.position > size:
+            return [StartBeyond(source, str(start), size)]
+        return [] if upstream.is_border(connection, start) else [StartWithin(source, str(start))]
     except UnshardError:
-        return []  # lacks the privilege, or the binlog is off: items of their own
-    if files and start.file not in files:
-        return [StartGone(source, start.file, next(iter(files)))]
-    size = files.get(start.file, start.position)
-    if start.position > size:
-        return [StartBeyond(source, str(start), size)]
-    return [] if upstream.is_border(connection, start) else [StartWithin(source, str(start))]
+        return []  # lacks the privileges, or the binlog is off: items of their own
 
 
 def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:

@@ -12,7 +12,7 @@ from unshard.core.constants import constants_of
 from unshard.core.mapping import fitted
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.narrower import narrower
-from unshard.core.prechecks import Item, Severity, problem, verdict, version_problems
+from unshard.core.prechecks import Item, Severity, collation_problems, problem, verdict, version_problems
 from unshard.errors import UnshardError
 from unshard.errors.prechecks import CollationUnknown, TargetNarrower
 from unshard.errors.source import StatementRefused
@@ -91,6 +91,12 @@ def check_tables(task: Task, connections: Connections, groups: Shards, filtered:
     for target, shards in sorted(groups.items()):
         unfit = list(_unfit(task, target, existing.get(target), shards))
         unfit += [TargetNotEmpty(str(target))] if target in filled else []
+        collations = {str(shard): structure.collation for shard, structure in shards.items()}
+        collations |= {PLACE: existing[target].collation} if target in existing else {}
+        items += [
+            problem("collation", f"target {target}", error, Severity.WARNING)
+            for error in collation_problems("the default collation of tables", collations)
+        ]
         narrow = [] if unfit or target not in existing else _narrower(task, target, existing[target], shards)
         fine = "exists and fits" if target in existing else "will be created"
         items += verdict("target_tables", f"target {target}", unfit or narrow, fine,

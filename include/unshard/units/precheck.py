@@ -26,8 +26,10 @@ from unshard.core.prechecks import (
     Item,
     Severity,
     case_rules,
+    collation_problems,
     counting_up,
     ignoring,
+    mode_problems,
     problem,
     same_server_ids,
     verdict,
@@ -71,6 +73,7 @@ def precheck(task: Task, connections: Connections = environment_connections,
     items += _rules_idle(checked)
     items += target.result().items
     items += _settings(checked, target.result())
+    items += _defaults(checked)
     items += _clocks(task, checked) if task.task_mode.syncs else []
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
     if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
@@ -177,10 +180,35 @@ def _settings(checked: Mapping[str, Checked], target: Checked) -> list[Item]:
     servers = {source: each.values for source, each in checked.items() if each.values}
     named = {"target": target.values, **servers} if target.values else servers
     cases = {place: values.get("lower_case_table_names", "") for place, values in named.items()}
+    modes = {place: values["sql_mode"] for place, values in named.items()}
+    collations = {place: values["collation_server"] for place, values in named.items()}
     ids = {source: values["server_id"] for source, values in servers.items()}
     return [
         *verdict("server_settings", "task", case_rules(cases), "names of tables are compared alike", Severity.WARNING),
+        *verdict("server_settings", "task", mode_problems(modes), "sql_mode is the same", Severity.WARNING),
+        *verdict(
+            "server_settings",
+            "task",
+            collation_problems("collation_server", collations),
+            "collation_server is the same",
+            Severity.WARNING,
+        ),
         *[problem("server_id", "task", error, Severity.WARNING) for error in same_server_ids(ids)],
+    ]
+
+
+def _defaults(checked: Mapping[str, Checked]) -> list[Item]:
+    """Compare what schemas that are merged give to tables whose DDL names no character set."""
+    merged: dict[str, dict[str, str]] = {}
+    for source, each in checked.items():
+        for table, target in (each.found.targets if each.found else {}).items():
+            if table.schema in each.defaults:
+                merged.setdefault(target.schema, {})[f"{source} {table.schema}"] = each.defaults[table.schema]
+    what = "the default collation of schemas"
+    return [
+        problem("collation", f"target {schema}", error, Severity.WARNING)
+        for schema, collations in sorted(merged.items())
+        for error in collation_problems(what, collations)
     ]
 
 
