@@ -7,8 +7,8 @@ import pytest
 from tests import alltypes
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
-from unshard.adapters.textrows import expression, prepare
-from unshard.core.literals import literal
+from unshard.adapters.textrows import prepare
+from unshard.core.literals import expression, literal
 from unshard.core.model import Column, TableId
 from unshard.errors.source import UnknownColumnType, ValueNotCanonical
 from unshard_demo.servers import MariaDb

@@ -12,8 +12,9 @@ from tests import alltypes
 from unshard.adapters import mysql, upstream
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.structures import read_schema
-from unshard.adapters.textrows import expression, prepare, read_rows, schema_of
+from unshard.adapters.textrows import prepare, read_rows, schema_of
 from unshard.binlog.decoder import decode_range
+from unshard.core.literals import expression
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.errors.source import ConnectionLost, StatementRefused
 from unshard.units.relay import pull

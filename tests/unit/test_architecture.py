@@ -77,8 +77,8 @@ def test_room_imports_only_what_it_may(room: str) -> None:
 
 
 def test_an_adapter_does_not_import_another() -> None:
-    """All that adapters share: connections (adapters/mysql.py, kept.py), structures, and the object store."""
-    shared = {f"unshard.adapters.{name}" for name in ("mysql", "kept", "structures", "objectstore")}
+    """All that adapters share: connections (mysql.py, kept.py), structures, a source's place, object stores."""
+    shared = {f"unshard.adapters.{name}" for name in ("mysql", "kept", "structures", "upstream", "objectstore")}
     for path in (ROOT / "include/unshard/adapters").rglob("*.py"):
         own = "unshard.adapters." + path.relative_to(ROOT / "include/unshard/adapters").parts[0].removesuffix(".py")
         others = {n for n in imports(path) if n.startswith("unshard.adapters.")}

@@ -309,10 +309,47 @@ def test_without_checksums_and_with_a_file_behind_another():
         assert cut_in_runs(in_runs(events, borders), 700, FAR) == alone
 
 
-def test_most_events_are_taken_at_once(monkeypatch):
+def unplaced(events: list[bytes]) -> list[bytes]:
+    """Take the positions out of what stands inside transactions, as MariaDB does since 11.7."""
+    placed = {E.FORMAT_DESCRIPTION, E.GTID, E.GTID_LIST, E.BINLOG_CHECKPOINT, E.XID}
+    return [one if read_frame(one).type in placed else _without_end(one) for one in events]
+
+
+def _without_end(one: bytes) -> bytes:
+    plain = one[: HEADER - 6] + bytes(4) + one[HEADER - 2 : -CHECKSUM]
+    return plain + zlib.crc32(plain).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 3000, 1 << 20])
+def test_events_inside_transactions_need_no_positions(segment_bytes):
+    bodies = [body for n in range(1, 40) for body in transaction(n, 0, 0, [(1, 2, 1), (2, 1, 2)], "xid")]
+    events = events_of(with_events(MARIADB, *bodies))
+    alone = cut_alone(unplaced(events), segment_bytes, FAR)
+    assert cut_in_runs(in_runs(unplaced(events), []), segment_bytes, FAR) == alone
+    assert [segment for segment, _ in alone.segments] == [
+        segment for segment, _ in cut_alone(events, segment_bytes, FAR).segments
+    ]
+    assert alone.location.position == len(with_events(MARIADB, *bodies)) and not alone.error
+
+
+@pytest.mark.parametrize("lost", [E.TABLE_MAP, E.WRITE_ROWS_V2, E.ANNOTATE_ROWS])
+def test_an_event_without_a_position_that_is_lost_is_missed_at_the_end_of_its_transaction(lost):
+    bodies = [body for n in range(1, 40) for body in transaction(n, 0, 0, [(1, 2, 1), (1, 1, 2)], "xid")]
+    events = unplaced(events_of(with_events(MARIADB, *bodies)))
+    numbers = [number for number, one in enumerate(events) if read_frame(one).type == lost]
+    number = numbers[len(numbers) // 2]
+    torn = events[:number] + events[number + 1 :]
+    alone = cut_alone(torn, 1 << 20, FAR)
+    assert "US-3009" in alone.error
+    assert cut_in_runs(in_runs(torn, []), 1 << 20, FAR) == alone
+
+
+@pytest.mark.parametrize("has_positions", [True, False])
+def test_most_events_are_taken_at_once(monkeypatch, has_positions):
     """A large binlog of small transactions must not go one by one."""
     bodies = [body for n in range(1, 500) for body in transaction(n, 0, 2, [(1, 2, 1), (2, 1, 2)], "xid")]
     events = events_of(with_events(MARIADB, *bodies))
+    events = events if has_positions else unplaced(events)
     fed, feed = list[bytes](), Cutter.feed
 
     def noted(self: Cutter, one: bytes) -> None:

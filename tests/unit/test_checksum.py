@@ -41,8 +41,8 @@ CASES = [
     ("float", None, "`c` + 0e0"),
     ("datetime(3)", None, "`c`"),
     ("varchar(20)", "latin1", "CONCAT(LENGTH(CONVERT(`c` USING binary)), ':', CONVERT(`c` USING binary))"),
-    ("text", "utf8mb4", "MD5(CONVERT(`c` USING binary))"),
-    ("varbinary(2000)", None, "MD5(CONVERT(`c` USING binary))"),
+    ("text", "utf8mb4", "SHA2(CONVERT(`c` USING binary), 256)"),
+    ("varbinary(2000)", None, "SHA2(CONVERT(`c` USING binary), 256)"),
 ]
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from pymysql.connections import Connection
 
+from unshard.adapters import upstream
 from unshard.adapters.mysql import query, table_name
 from unshard.core.model import Location, TableId
-from unshard.errors.relay import BinlogOff
 
 LOCK_WAIT_SECONDS = 60
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
@@ -44,7 +44,7 @@ def _under_lock(connection: Connection, source: str) -> Moment:
     query(connection, "FLUSH TABLES WITH READ LOCK")
     try:
         query(connection, BEGIN)
-        return _now(connection, source)
+        return Moment(*upstream.reached(connection, source))
     finally:
         if connection.open:
             query(connection, "UNLOCK TABLES")
@@ -58,15 +58,7 @@ def lock_table(connection: Connection, source: str, table: TableId) -> Moment:
     """
     query(connection, "SET SESSION lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
     query(connection, f"LOCK TABLES {table_name(table)} READ")
-    return _now(connection, source)
-
-
-def _now(connection: Connection, source: str) -> Moment:
-    rows = query(connection, "SHOW MASTER STATUS")
-    if not rows:
-        raise BinlogOff(source)
-    gtid = _text(rows[0][4]).replace("\n", "") if len(rows[0]) > 4 else ""
-    return Moment(Location(_text(rows[0][0]), int(rows[0][1])), gtid)
+    return Moment(*upstream.reached(connection, source))
 
 
 def _text(value: object) -> str:

@@ -20,7 +20,6 @@ from pymysql.err import OperationalError, raise_mysql_exception
 
 from unshard.adapters import mysql
 from unshard.core.model import Column
-from unshard.core.quoting import identifier
 
 COM_QUERY = 3
 HEADER = 4
@@ -41,12 +40,6 @@ def prepare(connection: Connection) -> None:
     mysql.query(connection, SESSION)
 
 
-def expression(column: Column) -> str:
-    """Return what to select so that the column's values print canonically."""
-    name = identifier(column.name)
-    return f"CAST({name} AS DOUBLE)" if column.data_type == "float" else name
-
-
 def schema_of(columns: Sequence[Column]) -> pa.Schema:
     """Return the Arrow schema of rows with these columns."""
     return pa.schema([pa.field(column.name, pa.binary()) for column in columns])
@@ -54,7 +47,7 @@ def schema_of(columns: Sequence[Column]) -> pa.Schema:
 
 def read_rows(connection: Connection, columns: Sequence[Column], statement: str,
               rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Run a SELECT of `expression`s and yield its rows, at most `rows` and a few megabytes at a time."""
+    """Run a SELECT of `literals.expression`s and yield its rows, at most `rows` and a few megabytes at a time."""
     schema = schema_of(columns)
     with mysql.coded_errors(connection, statement):
         _begin(connection, statement, len(columns))

@@ -50,14 +50,38 @@ def inspect(connection: Connection, source: str) -> Upstream:
         raise BinlogOff(source)
     version = variables.get("version", "")
     flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
-    end, gtid = _status(connection, source)
+    end, gtid = reached(connection, source)
     return Upstream(end, gtid, _identity(variables, flavor), flavor, version, variables.get("binlog_format", ""),
                     variables.get("binlog_row_image", ""))  # fmt: skip
 
 
 def location(connection: Connection, source: str = "") -> Location:
     """Return where the binlog ends now."""
-    return _status(connection, source)[0]
+    return reached(connection, source)[0]
+
+
+def reached(connection: Connection, source: str) -> tuple[Location, str]:
+    """Return where the binlog ends now and the GTIDs that it has reached; BinlogOff if there is none."""
+    rows = show_status(connection)
+    if not rows:
+        raise BinlogOff(source)
+    file, position = str(rows[0][0]), int(rows[0][1])
+    if len(rows[0]) > 4:
+        return Location(file, position), str(rows[0][4]).replace("\n", "")
+    found = query(connection, "SELECT @@gtid_binlog_pos")
+    return Location(file, position), str(found[0][0])
+
+
+def show_status(connection: Connection) -> list[Row]:
+    """Ask a server of any version for the row that says where its binlog ends; none if it has no binlog."""
+    try:
+        return query(connection, "SHOW MASTER STATUS")
+    except StatementRefused as refused:
+        # MySQL 8.4 knows only the new word.
+        try:
+            return query(connection, "SHOW BINARY LOG STATUS")
+        except UnshardError:
+            raise refused from None
 
 
 def identity(connection: Connection) -> str:
@@ -103,25 +127,3 @@ def _identity(variables: dict[str, str], flavor: str) -> str:
         return f"{flavor}:{variables['server_uuid']}"
     directory = hashlib.sha256(variables.get("datadir", "").encode()).hexdigest()[:12]
     return f"{flavor}:{variables.get('server_id', '0')}:{directory}"
-
-
-def _status(connection: Connection, source: str) -> tuple[Location, str]:
-    rows = _show_status(connection)
-    if not rows:
-        raise BinlogOff(source)
-    file, position = str(rows[0][0]), int(rows[0][1])
-    if len(rows[0]) > 4:
-        return Location(file, position), str(rows[0][4]).replace("\n", "")
-    found = query(connection, "SELECT @@gtid_binlog_pos")
-    return Location(file, position), str(found[0][0])
-
-
-def _show_status(connection: Connection) -> list[Row]:
-    try:
-        return query(connection, "SHOW MASTER STATUS")
-    except StatementRefused as refused:
-        # MySQL 8.4 knows only the new word.
-        try:
-            return query(connection, "SHOW BINARY LOG STATUS")
-        except UnshardError:
-            raise refused from None

@@ -19,7 +19,6 @@ from typing import Protocol
 from zlib import crc32
 
 from unshard.binlog.events import (
-    ARTIFICIAL,
     BETWEEN,
     CHECKSUM,
     COMMENTS,
@@ -33,6 +32,7 @@ from unshard.binlog.events import (
     Frame,
     Query,
     admit,
+    is_artificial,
     read_format,
     read_frame,
     read_query,
@@ -171,7 +171,7 @@ class Cutter:
             return
         if frame.type == E.FORMAT_DESCRIPTION:
             self._describe(event, place)
-        if frame.end == 0 or frame.flags & ARTIFICIAL or (frame.type == E.ROTATE and frame.time == 0):
+        if is_artificial(frame):
             self._artificial(frame, event)
             return
         self._check(frame, event, place)
@@ -205,7 +205,7 @@ class Cutter:
     def _check(self, frame: Frame, event: bytes, place: str) -> None:
         if self.format is None:
             raise DamagedEvent(place, "no FORMAT_DESCRIPTION event stands before it")
-        if frame.end != (self._position + frame.size) & 0xFFFFFFFF:
+        if frame.end and frame.end != (self._position + frame.size) & 0xFFFFFFFF:
             raise PositionGap(self.source, f"{self.location.file}:{self._position}", frame.end)
         if self.format.checksum:
             verify(event, place)

@@ -116,7 +116,8 @@ class Frame(NamedTuple):
     server_id: int
     size: int
     end: int
-    """Position in the binlog file behind the event; 0 for events that are in no file."""
+    """Position in the binlog file behind the event. 0 for events that are in no file, and since MariaDB 11.7 for those
+    inside a transaction (`binlog_legacy_event_pos` is off there): the next one with a position counts for them, too."""
     flags: int
 
 
@@ -178,6 +179,13 @@ class Query:
 def read_frame(data: Buffer, offset: int = 0) -> Frame:
     """Read the frame at `offset`; struct.error if it is cut off."""
     return Frame._make(_FRAME.unpack_from(data, offset))
+
+
+def is_artificial(frame: Frame) -> bool:
+    """Whether the server has made the event up for its reader, so that it is in no file."""
+    if frame.flags & ARTIFICIAL or (frame.type == E.ROTATE and frame.time == 0):
+        return True
+    return frame.end == 0 and frame.type in BETWEEN
 
 
 def write_frame(frame: Frame, body: Buffer, end: int) -> bytes:

@@ -76,7 +76,7 @@ class Sight:
         self.kinds = self.frames["type"].astype(np.int64)
         self.is_close = self.kinds == E.XID
         self._queries = np.flatnonzero(self.kinds == E.QUERY)
-        odd = ~_IS_PLAIN[self.kinds] | (self.frames["size"] != self.sizes) | (self.frames["end"] == 0)
+        odd = ~_IS_PLAIN[self.kinds] | (self.frames["size"] != self.sizes)
         odd |= (self.frames["flags"] & ARTIFICIAL) != 0
         self._odd = np.append(np.flatnonzero(odd), len(run))
 
@@ -140,7 +140,8 @@ class Stretch:
         """End before the first event that is not where it says, or is damaged; `tail` is the size of a checksum."""
         run, begin, end = self.run, self.begin, self.end
         ends = position + run.offsets[begin + 1 : end + 1] - run.offsets[begin]
-        wrong = (ends & 0xFFFFFFFF) != self.seen.frames["end"][begin:end]
+        told = self.seen.frames["end"][begin:end]
+        wrong = (told != 0) & ((ends & 0xFFFFFFFF) != told)
         wrong |= self.seen.sizes[begin:end] < HEADER + tail
         self._end_before(wrong)
         if tail and self.end > begin and not are_whole(self.data(begin, self.end), self._ends()):

@@ -2,8 +2,8 @@
 
 The union of the shards and the target hold the same rows exactly if, for every range, the counts and
 the sums of the row hashes agree. A sum does not depend on the order and, unlike an XOR, two equal rows
-do not cancel out; 64 bits of MD5 per row leave no chance to accident. Only functions that MariaDB,
-MySQL and TiDB share are used.
+do not cancel out; 64 bits of SHA-256 per row leave no chance to accident. Only functions that
+MariaDB, MySQL and TiDB share are used (MySQL 9.6 has dropped MD5 and SHA1).
 
 A row is hashed as `value,value,…`. Where a value could hold a comma (text, bytes) its length precedes
 it, long ones are hashed first, so no two different rows read alike and no text outgrows a packet.
@@ -124,8 +124,8 @@ def row_text(forms: Sequence[Form], schema: TableSchema) -> str:
 
 
 def row_hash(forms: Sequence[Form], schema: TableSchema) -> str:
-    """Return the SQL expression for the hash of a row: 32 hexadecimal digits."""
-    return f"MD5({row_text(forms, schema)})"
+    """Return the SQL expression for the hash of a row: 64 hexadecimal digits."""
+    return f"SHA2({row_text(forms, schema)}, 256)"
 
 
 def checksum(hashed: str) -> str:
@@ -230,7 +230,7 @@ def _wrapped(form: Form, column: Column) -> str:
     if form.family is None and _family(column) not in (Family.TEXT, Family.BYTES):
         value = f"CAST({value} AS CHAR)"
     if form.long:
-        value = f"MD5({value})"
+        value = f"SHA2({value}, 256)"
     elif form.family in (None, Family.TEXT, Family.BYTES, Family.PRINTED):
         value = f"CONCAT(LENGTH({value}), ':', {value})"
     return f"IFNULL({value}, 'n')" if form.nullable else value

@@ -1,4 +1,4 @@
-"""Render canonical values as SQL literals for WHERE clauses: chunk bounds, deletes by key.
+"""Render canonical values as SQL literals for WHERE clauses: chunk bounds, deletes by key; and select them.
 
 A canonical value is the bytes that MySQL prints for it in the column's own charset. A literal must
 select the same rows through an index whatever the session's charset is, so text becomes an introducer
@@ -8,6 +8,7 @@ with hexadecimal digits: the server then compares in the column's collation, and
 import re
 
 from unshard.core.model import Column
+from unshard.core.quoting import identifier
 from unshard.errors.source import UnknownColumnType, ValueNotCanonical
 
 INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint"})
@@ -37,6 +38,13 @@ def literal(column: Column, value: bytes | None) -> str:
     if kind == "bit":
         return str(int.from_bytes(value, "big"))
     return _printed_literal(column, value)
+
+
+def expression(column: Column) -> str:
+    """Return what to select so that the column's values print canonically: servers print six digits of a FLOAT."""
+    name = identifier(column.name)
+    # MySQL has CAST(… AS DOUBLE) since 8.0.17 only; adding zero would lose the sign of -0.
+    return f"{name} * 1e0" if column.data_type == "float" else name
 
 
 def _printed_literal(column: Column, value: bytes) -> str:

@@ -111,7 +111,10 @@ class CollationsDiffer(SourceError):
 
     code = "US-2347"
     template = "{what} differs: {told}; where a DDL names no character set, columns come out different there"
-    hint = "align them (ALTER TABLE or DATABASE … DEFAULT CHARACTER SET … COLLATE …), or name a character set in DDLs"
+    hint = (
+        "set the same everywhere (SET GLOBAL, ALTER DATABASE or TABLE … DEFAULT CHARACTER SET … COLLATE …),"
+        " or name a character set in DDLs"
+    )
 
 
 @dataclass(eq=False)

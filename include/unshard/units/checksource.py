@@ -37,7 +37,6 @@ from unshard.errors.source import (
     PrivilegesMissing,
     SequenceLeftOut,
     ServerIdZero,
-    StatementRefused,
 )
 from unshard.units.checkcondition import dump_condition
 from unshard.units.checkmapping import mapped_ids
@@ -203,9 +202,7 @@ def _readable(
 def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableId]) -> list[UnshardError]:
     """Compare the server's own binlog filters with the schemas of the shards."""
     try:
-        rows = mysql.query(connection, "SHOW MASTER STATUS")
-    except StatementRefused:
-        rows = mysql.query(connection, "SHOW BINARY LOG STATUS")  # MySQL 8.4 dropped the old words
+        rows = upstream.show_status(connection)
     except UnshardError:
         return []  # lacks the privilege, which is an item of its own
     schemas = {table.schema for table in tables}

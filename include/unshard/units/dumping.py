@@ -18,9 +18,10 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
 from unshard.adapters.snapshot import begin_snapshot, lock_table
 from unshard.adapters.target.lines import content_of
-from unshard.adapters.textrows import expression, prepare, read_rows, schema_of
+from unshard.adapters.textrows import prepare, read_rows, schema_of
 from unshard.core.chunks import Key, key_index, next_bound, unpack_key, walked_columns
 from unshard.core.keyrange import KeyRange, condition
+from unshard.core.literals import expression
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.quoting import identifier
 from unshard.errors.condition import ConditionRefused

@@ -16,8 +16,9 @@ from unshard.adapters import mysql
 from unshard.adapters.target.changes import Awaited, Lines, Writes
 from unshard.adapters.target.collisions import Ledger, condition_of, keyed_rows, taken_rows, write_rows
 from unshard.adapters.target.load import Loaded, key_of
-from unshard.adapters.target.patches import SESSION, printed
+from unshard.adapters.target.patches import SESSION
 from unshard.adapters.target.rowkeys import key_of_line
+from unshard.core.literals import expression
 from unshard.core.model import Server
 from unshard.errors.target import Collision
 
@@ -60,7 +61,7 @@ def _without_own(connection: Connection, reader: Connection, writes: Writes,
 def _in_the_way(reader: Connection, writes: Writes, each: Lines, row: int) -> Iterator[tuple[bytes, ...]]:
     """Yield the keys of the rows in the target that a row meets."""
     columns = [next(c for c in each.destination.columns if c.name == name) for name in each.destination.key]
-    names, table = ", ".join(map(printed, columns)), mysql.table_name(each.destination.table)
+    names, table = ", ".join(map(expression, columns)), mysql.table_name(each.destination.table)
     for key in writes.unique:
         for _, values in keyed_rows(each.destination, key, each.lines.slice(row, 1), 0):
             condition = condition_of(each.destination, key, [values])

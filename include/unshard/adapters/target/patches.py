@@ -21,6 +21,7 @@ from unshard.adapters.target.fence import Fence, lock_unless_applied
 from unshard.adapters.target.lines import ABSENT, lines_of
 from unshard.adapters.target.load import Destination, is_blankable, shown
 from unshard.adapters.target.session import open_session
+from unshard.core.literals import expression
 from unshard.core.model import Column, Server, Shard
 from unshard.errors.leftout import ChangedRowMissing
 
@@ -101,15 +102,9 @@ def _rows(connection: Connection, destination: Destination, key: Sequence[Column
 
 def _read(connection: Connection, destination: Destination, columns: Sequence[Column], key: Sequence[Column],
           keys: Sequence[Key]) -> list[Values]:  # fmt: skip
-    names = ", ".join(printed(column) for column in columns)
+    names = ", ".join(expression(column) for column in columns)
     table = mysql.table_name(destination.table)
     return list(mysql.query(connection, f"SELECT {names} FROM {table} WHERE {any_of(key, keys)}"))  # noqa: S608
-
-
-def printed(column: Column) -> str:
-    """Return the expression for a column's text; MySQL prints only six digits of a FLOAT."""
-    name = mysql.identifier(column.name)
-    return f"CAST({name} AS DOUBLE)" if column.data_type == "float" else name
 
 
 def _fields(values: Values) -> list[bytes]:
