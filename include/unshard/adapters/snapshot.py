@@ -30,13 +30,14 @@ def begin_snapshot(connection: Connection, source: str) -> Moment:
     """Open a consistent snapshot on the connection, which lasts until its transaction ends."""
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     query(connection, BEGIN)
-    found = {_text(name): _text(value) for name, value in query(connection, "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")}
+    shown = query(connection, "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")
+    found = {upstream.text(name): upstream.text(value) for name, value in shown}
     file = found.get("Binlog_snapshot_file", "")
     if not file:
         return _under_lock(connection, source)
     location = Location(file, int(found["Binlog_snapshot_position"]))
     ((gtid,),) = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (location.file, location.position))
-    return Moment(location, _text(gtid))
+    return Moment(location, upstream.text(gtid))
 
 
 def _under_lock(connection: Connection, source: str) -> Moment:
@@ -59,9 +60,3 @@ def lock_table(connection: Connection, source: str, table: TableId) -> Moment:
     query(connection, "SET SESSION lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
     query(connection, f"LOCK TABLES {table_name(table)} READ")
     return Moment(*upstream.reached(connection, source))
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value.decode() if isinstance(value, bytes) else str(value)

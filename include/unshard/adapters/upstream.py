@@ -65,11 +65,18 @@ def reached(connection: Connection, source: str) -> tuple[Location, str]:
     rows = show_status(connection)
     if not rows:
         raise BinlogOff(source)
-    file, position = str(rows[0][0]), int(rows[0][1])
+    reached_at = Location(text(rows[0][0]), int(rows[0][1]))
     if len(rows[0]) > 4:
-        return Location(file, position), str(rows[0][4]).replace("\n", "")
-    found = query(connection, "SELECT @@gtid_binlog_pos")
-    return Location(file, position), str(found[0][0])
+        return reached_at, text(rows[0][4]).replace("\n", "")
+    ((gtid,),) = query(connection, "SELECT @@gtid_binlog_pos")
+    return reached_at, text(gtid)
+
+
+def text(value: object) -> str:
+    """Return a text that a connection has read, which may give bytes; NULL is empty."""
+    if value is None:
+        return ""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def show_status(connection: Connection) -> list[Row]:
