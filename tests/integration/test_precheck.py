@@ -468,5 +468,12 @@ def test_a_collation_that_the_target_does_not_know(target) -> None:
     assert error.code == "US-2330" and "utf8mb4_0900_xx_ci" in error.message
 
 
+def test_a_default_collation_that_the_target_does_not_know(target) -> None:
+    with contextlib.closing(mysql.connect(target.server)) as connection:
+        shard = TableSchema((), (), "", collation="utf8mb4_0900_xx_ci")
+        (error,) = _unknown_collations(connection, {TableId("a", "b"): {Shard("s", TableId("c", "d")): shard}})
+    assert error.code == "US-2330" and "its own default" in error.message
+
+
 def column(charset: str, collation: str) -> Column:
     return Column("c", "varchar", "varchar(9)", True, charset, collation, None, "")

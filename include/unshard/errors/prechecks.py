@@ -230,11 +230,14 @@ class CollationUnknown(SourceError):
     scope = Scope.CONFIG
     target: str
     collation: str
-    column: str
+    what: str
 
     code = "US-2330"
-    template = "the target does not know the collation {collation}, which column {column} of {target} has"
-    hint = "create the target table beforehand with a collation that compares keys alike, or another target version"
+    template = "the target does not know the collation {collation}, which shards of {target} have ({what})"
+    hint = (
+        "take a target that knows it (utf8mb4_0900_*: MySQL 8, TiDB, MariaDB 11.8), or convert the shards; a task that"
+        " only loads may have its table made beforehand with a collation that compares keys alike"
+    )
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from unshard.config import Connections, OnDuplicate, Task, resolve
 from unshard.core.alike import unfit_reasons
 from unshard.core.constants import constants_of
 from unshard.core.mapping import fitted
-from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.narrower import narrower
 from unshard.core.prechecks import Item, Severity, collation_problems, problem, verdict, version_problems
 from unshard.errors import UnshardError
@@ -84,8 +84,9 @@ def check_tables(task: Task, connections: Connections, groups: Shards, filtered:
         existing = structures.read_schemas(connection, sorted(groups))
         temporary = lacking(connection, PLACE, TEMPORARY, known, task.meta_schema)
         items += row_filters(task, connection, temporary, filtered)
-        fresh = {target: shards for target, shards in groups.items() if target not in existing}
-        items += verdict("collation", PLACE, _unknown_collations(connection, fresh), "all of the shards are known")
+        # A DDL is tried out on a table that is made like the shard, so a task that syncs makes tables in any case.
+        made = {target: groups[target] for target in groups if task.task_mode.syncs or target not in existing}
+        items += verdict("collation", PLACE, _unknown_collations(connection, made), "all of the shards are known")
         mixed = [target for target in existing if is_new and _refuses_rows(task, groups[target])]
         filled = {target for target in mixed if structures.has_rows(connection, target)}
     for target, shards in sorted(groups.items()):
@@ -123,15 +124,18 @@ def _narrower(
 
 
 def _unknown_collations(connection: Connection, groups: Shards) -> list[UnshardError]:
-    wanted: dict[tuple[str, str], tuple[TableId, Column]] = {}
+    wanted: dict[tuple[str, str], tuple[TableId, str]] = {}
     for target, shards in sorted(groups.items()):
         for schema in shards.values():
             for column in schema.columns:
                 if column.charset and column.collation:
-                    wanted.setdefault((column.charset, column.collation), (target, column))
+                    wanted.setdefault((column.charset, column.collation), (target, f"column {column.name}"))
+            if schema.collation:
+                default = schema.collation.partition("_")[0], schema.collation
+                wanted.setdefault(default, (target, "its own default"))
     return [
-        CollationUnknown(str(target), collation, column.name)
-        for (charset, collation), (target, column) in wanted.items()
+        CollationUnknown(str(target), collation, what)
+        for (charset, collation), (target, what) in wanted.items()
         if not _knows(connection, charset, collation)
     ]
 

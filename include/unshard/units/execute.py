@@ -139,9 +139,10 @@ def create_target(connection: Connection, target: TableId, like: TableSchema) ->
     A table that is there already may have columns and indexes of its own, but must have all of the shard's
     columns; raises TargetLacksColumns.
     """
-    query(connection, f"CREATE DATABASE IF NOT EXISTS {identifier(target.schema)}")
-    text = with_collation(unversioned(like.create_sql), like.collation)
-    create_as_shown(connection, create_text(text, target, if_not_exists=True))
+    if target not in read_schemas(connection, [target]):  # else the server may not even know what is in the text
+        query(connection, f"CREATE DATABASE IF NOT EXISTS {identifier(target.schema)}")
+        text = with_collation(unversioned(like.create_sql), like.collation)
+        create_as_shown(connection, create_text(text, target, if_not_exists=True))
     found = read_schema(connection, target)
     if missing := missing_columns(like, found):
         raise TargetLacksColumns(str(target), ", ".join(missing))
