@@ -243,7 +243,7 @@ def plain_mode(connection: Connection) -> None:
 def create_as_shown(connection: Connection, text: str) -> None:
     """Run a text that SHOW CREATE TABLE has printed, with timestamps as they are written; the session stays so."""
     plain_mode(connection)
-    with contextlib.suppress(StatementRefused):  # fixed before MariaDB 10.8
+    with contextlib.suppress(StatementRefused, MissingPrivilege):  # fixed before MariaDB 10.8, on for all in MySQL 8
         query(connection, "SET SESSION explicit_defaults_for_timestamp = 1")
     query(connection, text)
 
@@ -277,7 +277,7 @@ def _assume(connection: Connection, name: str, value: int) -> None:
     """Set one variable of the source's session; the names come from binlog.session."""
     try:
         query(connection, f"SET SESSION {name} = %s", (value,))
-    except StatementRefused:
+    except (StatementRefused, MissingPrivilege):  # MySQL 8 lets few accounts set explicit_defaults_for_timestamp
         if name in ("collation_connection", "collation_server"):
             return  # a collation that this server does not know: its character set is set, or nothing relies on it
         ((present,),) = query(connection, f"SELECT @@{name}")

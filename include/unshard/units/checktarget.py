@@ -6,6 +6,7 @@ from contextlib import closing
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
+from unshard.adapters.target.session import LISTED_WARNINGS
 from unshard.config import Connections, OnDuplicate, Task, resolve
 from unshard.core.alike import unfit_reasons
 from unshard.core.constants import constants_of
@@ -15,7 +16,7 @@ from unshard.core.narrower import narrower
 from unshard.core.prechecks import Item, Severity, collation_problems, problem, verdict, version_problems
 from unshard.errors import UnshardError
 from unshard.errors.prechecks import CollationUnknown, TargetNarrower
-from unshard.errors.source import StatementRefused
+from unshard.errors.source import MissingPrivilege, PrivilegesMissing, StatementRefused
 from unshard.errors.target import (
     EngineNotTransactional,
     ExtractedColumnMissing,
@@ -64,9 +65,19 @@ def check_target(task: Task, connections: Connections) -> Checked:
                 *verdict("conn_number", PLACE, scarce(connection, PLACE, values, needed), f"room for {needed}",
                          Severity.WARNING),
                 *verdict("meta_schema", PLACE, meta, f"privileges on {task.meta_schema}"),
+                *(problem("target_privilege", PLACE, error) for error in _session_refused(connection)),
             ), values=values)  # fmt: skip
     except UnshardError as error:
         return Checked((problem("reachable", PLACE, error),))
+
+
+def _session_refused(connection: Connection) -> list[UnshardError]:
+    """Try what a writing session sets and MySQL 8 lets few accounts set: every warning about a row must be listed."""
+    try:
+        mysql.query(connection, f"SET SESSION max_error_count = {LISTED_WARNINGS}")
+    except MissingPrivilege:
+        return [PrivilegesMissing(PLACE, account(connection), "SESSION_VARIABLES_ADMIN", "*.*")]
+    return []
 
 
 def check_tables(task: Task, connections: Connections, groups: Shards, filtered: Shards, is_new: bool) -> list[Item]:

@@ -60,11 +60,13 @@ def _is(column: Column, value: bytes | None) -> str:
     name = mysql.identifier(column.name)
     if value is not None and len(value) > LONG_VALUE and column.data_type in HASHED:
         # A statement with megabytes of digits would not fit into a packet of the server.
-        return f"OCTET_LENGTH({name}) = {len(value)} AND SHA2(BINARY {name}, 256) = '{sha256(value).hexdigest()}'"
+        return (
+            f"OCTET_LENGTH({name}) = {len(value)} AND SHA2(CAST({name} AS BINARY), 256) = '{sha256(value).hexdigest()}'"
+        )
     equal = f"{name} <=> {literal(column, value)}"
     if value is None or column.data_type not in TEXTS:
         return equal
-    return f"{equal} AND BINARY {name} <=> x'{value.hex()}'"
+    return f"{equal} AND CAST({name} AS BINARY) <=> x'{value.hex()}'"
 
 
 def _is_default(name: str) -> str:
