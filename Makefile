@@ -30,6 +30,7 @@ demo-down: ## stop what demo-up left running
 
 test: setup ## run all tests, the slow ones too
 	@sh .ci/setup $(VENV) browser
+	@sh .ci/servers
 	@$(PYTHON) -m pytest tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY) ## lint, types and fast tests, side by side: under a minute
@@ -55,4 +56,4 @@ docs: $(READY) ## rewrite the generated pages of docs/
 	@$(PYTHON) -m unshard.config.reference > docs/config.md
 
 clean: demo-down ## remove the virtual environment, the demo's folder and caches
-	@rm -rf $(VENV) .demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .demo .servers build .pytest_cache .mypy_cache .ruff_cache .hypothesis

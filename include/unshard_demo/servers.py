@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
@@ -85,17 +85,23 @@ def start(folder: Path, *options: str, server_id: int | None = None, port: int |
     data = folder / "data"
     if not data.is_dir():
         _create(data, folder.parent / "template", password)
-    port = port or free_port()
     binlog = (*SOURCE_OPTIONS, f"--server-id={server_id}") if server_id else ()
+    return launch(folder, ["mariadbd", "--no-defaults", *OPTIONS, *binlog], options, port, password)
+
+
+def launch(folder: Path, program: Sequence[str], options: Sequence[str] = (), port: int | None = None,
+           password: str = "unshard") -> MariaDb:  # fmt: skip
+    """Start a program with its options in a folder that has `data` of it."""
+    port, data = port or free_port(), folder / "data"
     user = ("--user=root",) if os.geteuid() == 0 else ()
-    command = ["mariadbd", "--no-defaults", *OPTIONS, *binlog, *user, f"--datadir={data}", f"--port={port}",
+    command = [*program, *user, f"--datadir={data}", f"--port={port}",
                f"--socket={folder / 'm.sock'}", f"--pid-file={folder / 'pid'}",
                # A server that starts removes the temporary tables that it finds in /tmp, those of others too.
                f"--tmpdir={data}", *options]  # fmt: skip
     # The clock of the machine is not the demo's business, and `unshard check` compares it with the task's.
-    program = processes.start(f"mariadbd in {folder}", command, {**os.environ, "TZ": "UTC"}, folder / "server.log")
-    server = MariaDb(folder, port, program, password)
-    processes.await_true(lambda: _answers(server), START_SECONDS, [program], "MariaDB answers")
+    started = processes.start(f"server in {folder}", command, {**os.environ, "TZ": "UTC"}, folder / "server.log")
+    server = MariaDb(folder, port, started, password)
+    processes.await_true(lambda: _answers(server), START_SECONDS, [started], "the server answers")
     return server
 
 
