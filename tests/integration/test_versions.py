@@ -1,4 +1,4 @@
-"""Real servers of other versions: as sources, all at once, and as targets."""
+"""Real servers of other versions: as sources, all at once, as targets, with types and logs that only they have."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.binlogs import assert_equal_to_server, end_of, round_trip
 from tests.lifetask import LifeTask, living
-from tests.versions import VERSIONS, Version
+from tests.versions import MARIADB_NEW, MARIADB_OLD, MYSQL, VERSIONS, Version
+from unshard.adapters.relay import RelayStore
 from unshard.config import load_task
+from unshard.core.model import TableId
 from unshard.core.prechecks import Severity
 from unshard.units.precheck import precheck
 from unshard_demo.servers import MariaDb
@@ -137,3 +140,124 @@ def test_sources_of_all_versions_are_merged(others, source_1, target, unique, tm
 def test_a_target_of_another_version(others, source_1, source_2, unique, tmp_path, version):
     with living(unique, tmp_path, {"s1": source_1, "s2": source_2}, server_of(version, others)) as task:
         assert_followed(task)
+
+
+VECTOR = "VEC_FromText('[1, -0.5, 3e-5]')"
+OWN_TYPES = {
+    MARIADB_OLD: ("a INET6, b VARCHAR(900) COMPRESSED, c BLOB COMPRESSED", [
+        "'2001:db8::ff00:42:8329', REPEAT('ü', 900), x'00ff'", "'::', '', ''",
+        "'::ffff:1.2.3.4', 'a', REPEAT('b', 999)", "NULL, NULL, NULL",
+    ]),
+    MARIADB_NEW: ("a VECTOR(3) NOT NULL, b UUID, c INET4, d INET6, e TEXT COMPRESSED, VECTOR INDEX (a)", [
+        f"{VECTOR}, '6ccd780c-baba-1026-9564-5b8c656024db', '255.0.0.1', '::1', REPEAT('é', 999)",
+        "x'000000000000000000000080', '00000000-0000-0000-0000-000000000000', '0.0.0.0', '::', ''",
+        f"{VECTOR}, 'ffffffff-ffff-7fff-8000-ffffffffffff', NULL, NULL, NULL",
+    ]),
+    MYSQL: ("a VECTOR(3), b JSON, c VECTOR, d JSON NOT NULL", [
+        "STRING_TO_VECTOR('[1, -0.5, 3e-5]'), '{\"b\": [1, 2.5, null, true, \"é😀\"], \"a\": {}}',"
+        " STRING_TO_VECTOR('[0]'), '[]'",
+        "NULL, NULL, NULL, CAST(18446744073709551615 AS JSON)",
+        "NULL, JSON_ARRAY(REPEAT('long', 20000), -9223372036854775808, 1e300), NULL, '\"\\\\u0001\"'",
+    ]),
+}  # fmt: skip
+COMPRESSED = {MARIADB_OLD: "log_bin_compress", MARIADB_NEW: "log_bin_compress", MYSQL: "binlog_transaction_compression"}
+
+
+@contextlib.contextmanager
+def set_globally(server: MariaDb, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let new sessions begin with other values of variables."""
+    before = {name: server.run(f"SELECT @@GLOBAL.{name}")[0][0] for name in settings}
+    server.run("DO 1", *(f"SET GLOBAL {name} = {value}" for name, value in settings.items()))
+    try:
+        yield
+    finally:
+        server.run("DO 1", *(f"SET GLOBAL {name} = '{old}'" if isinstance(old, str) else f"SET GLOBAL {name} = {old}"
+                             for name, old in reversed(before.items())))  # fmt: skip
+
+
+@pytest.mark.parametrize("is_compressed", [False, True], ids=["plain", "compressed"])
+@pytest.mark.parametrize("version", OWN_TYPES, ids=lambda version: version.name)
+def test_types_of_their_own_are_read(others, unique, tmp_path, version, is_compressed):
+    """The relay has the server's own bytes, and rows of them are what the server shows."""
+    server = server_of(version, others)
+    columns, rows = OWN_TYPES[version]
+    server.run(f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t (id INT PRIMARY KEY, {columns})")
+    with set_globally(server, {COMPRESSED[version]: str(int(is_compressed))}):
+        begins = end_of(server)
+        inserts = [f"INSERT INTO t VALUES ({number}, {values})" for number, values in enumerate(rows)]
+        found, shown = round_trip(server, tmp_path, TableId(unique, "t"), inserts)
+    assert found == shown and len(found) == len(rows)
+    assert_equal_to_server(server, RelayStore(tmp_path), begins)
+    server.run(f"DROP DATABASE {unique}")
+
+
+LOGS = [
+    (MARIADB_NEW, {"log_bin_compress": "1", "log_bin_compress_min_len": "10"}),
+    (MARIADB_NEW, {"binlog_checksum": "NONE"}),
+    (MARIADB_NEW, {"binlog_legacy_event_pos": "1"}),
+    (MARIADB_NEW, {"binlog_row_metadata": "FULL", "binlog_row_image": "MINIMAL"}),
+    (MARIADB_OLD, {"binlog_checksum": "CRC32", "binlog_row_image": "NOBLOB"}),
+    (MYSQL, {"binlog_row_value_options": "PARTIAL_JSON"}),
+    (MYSQL, {"binlog_row_value_options": "PARTIAL_JSON", "binlog_transaction_compression": "1"}),
+    (MYSQL, {"binlog_row_metadata": "FULL", "binlog_row_image": "MINIMAL"}),
+    (MYSQL, {"binlog_checksum": "NONE", "binlog_row_image": "NOBLOB"}),
+]
+
+
+def make_documents(task: LifeTask, *numbers: int) -> None:
+    for number in numbers:
+        name = f"{task.name}.t_{number}"
+        task.shards.setdefault("s1", []).append(name)
+        task.sources["s1"].run(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, doc JSON, v VARCHAR(900), b LONGTEXT)",
+            f"INSERT INTO {name} VALUES ({number}, '[1]', 'a', REPEAT('x', 9000))",
+            f"INSERT INTO {name} VALUES ({10 + number}, '{{\"a\": 1}}', 'b', NULL)",
+        )
+
+
+def change_documents(task: LifeTask, turn: int) -> None:
+    """Add two rows to each shard; change parts of documents, other columns, keys."""
+    document = '{"a": "' + "x" * 500 + '", "b": [1, 2, {"c": null}], "d": 1.5}'
+    for number, name in enumerate(task.shards["s1"], 1):
+        first = 100 * turn + number
+        task.sources["s1"].run(
+            f"INSERT INTO {name} VALUES ({first}, '{document}', REPEAT('é', 900), 'text')",
+            f"INSERT INTO {name} VALUES ({first + 10}, '[1, 2]', NULL, NULL), ({first + 20}, NULL, '', '')",
+            f"UPDATE {name} SET doc = JSON_SET(doc, '$.a', 'y', '$.d', 2) WHERE id = {first}",
+            f"UPDATE {name} SET doc = JSON_REMOVE(doc, '$.b[0]'), v = 'v' WHERE id = {first}",
+            f"UPDATE {name} SET doc = JSON_REPLACE(doc, '$.b[1].c', 'é') WHERE id = {first}",
+            f"UPDATE {name} SET v = CONCAT(IFNULL(v, ''), '!') WHERE id >= {first}",
+            f"UPDATE {name} SET id = id + 5 WHERE id = {first + 10}",
+            f"DELETE FROM {name} WHERE id = {first + 20}",
+        )
+
+
+@pytest.mark.parametrize(("version", "settings"), LOGS, ids=lambda one: getattr(one, "name", None) or "+".join(one))
+def test_logs_of_their_own_are_followed(others, target, unique, tmp_path, version, settings):
+    server = server_of(version, others)
+    with set_globally(server, settings), living(unique, tmp_path, {"s1": server}, target) as task:
+        make_documents(task, 1, 2)
+        task.go()
+        for turn in (1, 2):
+            change_documents(task, turn)
+            task.go()
+            assert task.assert_union() == 4 + 4 * turn
+
+
+def test_gtids_are_turned_off_and_on_under_a_task(others, target, unique, tmp_path):
+    server, back = server_of(MYSQL, others), ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+    assert server.run("SELECT @@gtid_mode") == [("ON",)], "the other tests follow a source with GTIDs"
+    with living(unique, tmp_path, {"s1": server}, target) as task:
+        server.run(*(f"SET GLOBAL gtid_mode = {mode}" for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF")))
+        try:
+            make_documents(task, 1, 2)
+            task.go()
+            change_documents(task, 1)
+            task.go()
+            assert task.assert_union() == 8
+        finally:
+            for mode in back:  # as with any replica, each step once that before has been read
+                server.run(f"SET GLOBAL gtid_mode = {mode}")
+                change_documents(task, 2 + back.index(mode))
+                task.go()
+        assert task.assert_union() == 20
