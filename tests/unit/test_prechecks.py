@@ -18,6 +18,7 @@ from unshard.core.prechecks import (
     mode_problems,
     retention_problems,
     shortened,
+    target_problems,
     under_way,
     version_problems,
 )
@@ -73,6 +74,14 @@ def test_case_rules_are_compared_over_all_servers() -> None:
     assert case_rules({"target": "0", "s1": "0"}) == []
     (error,) = case_rules({"target": "1", "s1": "0"})
     assert "target: 1, s1: 0" in error.message
+
+
+@pytest.mark.parametrize(("version", "is_too_old"), [
+    ("5.6.51-log", True), ("5.7.44", False), ("9.7.4-2", False), ("8.0.11-TiDB-v8.5.1", False),
+    ("10.11.19-MariaDB", False), ("5.5.5-10.5.23-MariaDB", False),
+])  # fmt: skip
+def test_a_target_whose_indexes_are_too_short(version: str, is_too_old: bool) -> None:
+    assert bool(target_problems(version)) == is_too_old
 
 
 @pytest.mark.parametrize(("modes", "told"), [

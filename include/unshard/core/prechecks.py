@@ -24,6 +24,7 @@ from unshard.errors.prechecks import (
     RowImageSparse,
     ServerIdTwice,
     ShadowDoubtful,
+    TargetTooOld,
     VersionUntested,
     ZonesDiffer,
 )
@@ -73,6 +74,8 @@ IGNORABLE = (EVERYTHING, *ITEMS, *PHYSICAL_ONLY)
 
 TESTED = {"mariadb": ((10, 5), (12, 0)), "mysql": ((5, 6), (10, 0))}
 """Versions that are read, the first and the first that is not, by the make of the server."""
+TARGET_LEAST = (5, 7)
+"""The first MySQL whose indexes take 3072 bytes unless it is told otherwise."""
 KEPT_AT_LEAST = timedelta(days=1)
 NOT_OF_TABLES = frozenset({"ONLY_FULL_GROUP_BY", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE"})
 """Modes of sql_mode that concern queries, accounts and files."""
@@ -139,6 +142,14 @@ def version_problems(place: str, version: str) -> list[UnshardError]:
         return []
     shown = [".".join(map(str, each)) for each in (first, beyond)]
     return [VersionUntested(place, version, shown[0], shown[1])]
+
+
+def target_problems(version: str) -> list[UnshardError]:
+    """Return the error that a MySQL is too old for a target."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if "mariadb" in version.lower() or not numbers or (int(numbers[1]), int(numbers[2])) >= TARGET_LEAST:
+        return []
+    return [TargetTooOld(version, ".".join(map(str, TARGET_LEAST)))]
 
 
 def kept_for(values: Mapping[str, str]) -> timedelta | None:

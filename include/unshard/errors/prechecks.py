@@ -89,6 +89,19 @@ class CaseRulesDiffer(SourceError):
 
 
 @dataclass(eq=False)
+class TargetTooOld(SourceError):
+    """The target cannot hold the tables that unshard keeps there."""
+
+    scope = Scope.CONFIG
+    version: str
+    least: str
+
+    code = "US-2348"
+    template = "the target has version {version}: its indexes are too short for unshard's own tables before {least}"
+    hint = "take a target of that version or a later one"
+
+
+@dataclass(eq=False)
 class ModesDiffer(SourceError):
     """Servers have other rules about values and texts of statements."""
 

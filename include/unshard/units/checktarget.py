@@ -13,7 +13,15 @@ from unshard.core.constants import constants_of
 from unshard.core.mapping import fitted
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.narrower import narrower
-from unshard.core.prechecks import Item, Severity, collation_problems, problem, verdict, version_problems
+from unshard.core.prechecks import (
+    Item,
+    Severity,
+    collation_problems,
+    problem,
+    target_problems,
+    verdict,
+    version_problems,
+)
 from unshard.errors import UnshardError
 from unshard.errors.prechecks import CollationUnknown, TargetNarrower
 from unshard.errors.source import MissingPrivilege, PrivilegesMissing, StatementRefused
@@ -61,6 +69,7 @@ def check_target(task: Task, connections: Connections) -> Checked:
                 Item("reachable", Severity.OK, PLACE, f"answers, version {version}"),
                 *([] if "tidb" in version.lower() else verdict(
                     "version", PLACE, version_problems(PLACE, version), version, Severity.WARNING)),
+                *(problem("version", PLACE, error) for error in target_problems(version)),
                 *verdict("local_infile", PLACE, infile, "ON", Severity.WARNING),
                 *verdict("conn_number", PLACE, scarce(connection, PLACE, values, needed), f"room for {needed}",
                          Severity.WARNING),
