@@ -261,3 +261,22 @@ def test_gtids_are_turned_off_and_on_under_a_task(others, target, unique, tmp_pa
                 change_documents(task, 2 + back.index(mode))
                 task.go()
         assert task.assert_union() == 20
+
+
+@pytest.mark.parametrize(("source", "target", "made"), [
+    (MYSQL, MARIADB_NEW, "STRING_TO_VECTOR"), (MARIADB_NEW, MYSQL, "VEC_FromText"),
+], ids=["to MariaDB", "to MySQL"])  # fmt: skip
+def test_vectors_go_from_one_make_to_the_other(others, unique, tmp_path, source, target, made):
+    server, other, name = server_of(source, others), server_of(target, others), f"{unique}.t_1"
+    with living(unique, tmp_path, {"s1": server}, other) as task:
+        server.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, a VECTOR(3))",
+                   f"INSERT INTO {name} VALUES (1, {made}('[1, 2, -3e-5]')), (2, NULL)")  # fmt: skip
+        task.go()
+        server.run(f"INSERT INTO {name} VALUES (3, {made}('[1, 2, 3.5]'))",
+                   f"UPDATE {name} SET a = {made}('[0, 0, -1]') WHERE id = 2",
+                   f"ALTER TABLE {name} ADD b VECTOR(2)",
+                   f"INSERT INTO {name} VALUES (4, {made}('[1, 2, 3.5]'), {made}('[1, 2]'))")  # fmt: skip
+        task.go()
+        shown = "SELECT id, HEX(a), HEX(b) FROM {} ORDER BY id"
+        assert other.run(shown.format(f"{unique}_to.t")) == server.run(shown.format(name))
+        assert task.command("validate") == 0
