@@ -21,7 +21,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "include/unshard/config": STDLIB | {"yaml", "unshard.errors", "unshard.core", "unshard.config"},
     "include/unshard/adapters": STDLIB | {
-        "pymysql", "pymysqlreplication", "pyarrow", "numpy", "sqlalchemy", "pyspark",
+        "pymysql", "pymysqlreplication", "pyarrow", "numpy", "sqlalchemy", "pyspark", "fsspec", "requests",
         "unshard.errors", "unshard.core", "unshard.binlog", "unshard.adapters",
     },
     "include/unshard/units": STDLIB | {
@@ -78,7 +78,7 @@ def test_room_imports_only_what_it_may(room: str) -> None:
 
 def test_an_adapter_does_not_import_another() -> None:
     """All that adapters share: connections (mysql.py, kept.py), structures, a source's place, object stores."""
-    shared = {f"unshard.adapters.{name}" for name in ("mysql", "kept", "structures", "upstream", "objectstore")}
+    shared = {f"unshard.adapters.{name}" for name in ("mysql", "kept", "structures", "upstream", "objectstore", "hdfs")}
     for path in (ROOT / "include/unshard/adapters").rglob("*.py"):
         own = "unshard.adapters." + path.relative_to(ROOT / "include/unshard/adapters").parts[0].removesuffix(".py")
         others = {n for n in imports(path) if n.startswith("unshard.adapters.")}

@@ -292,7 +292,9 @@ REFUSED = {
     "key in a URI": (MINIMAL + "unshard: {storage-path: 's3://k:s3cr3t@b/y'}\n", "US-1007", "is not a path, or a URI"),
     "options in a URI": (MINIMAL + "unshard: {storage-path: 's3://b/y?secret_key=s3cr3t'}\n", "US-1007", "URI"),
     "empty folder in a bucket": (MINIMAL + "unshard: {storage-path: 's3://b//y'}\n", "US-1007", "is not a path"),
-    "hdfs": (MINIMAL + "unshard: {storage-path: 'hdfs://n:8020/x'}\n", "US-6013", "libhdfs"),
+    "hdfs": (MINIMAL + "unshard: {storage-path: 'hdfs://n:8020/x'}\n", "US-6013", "webhdfs://host:port/folder"),
+    "HDFS without a port": (MINIMAL + "unshard: {storage-path: 'webhdfs://n/x'}\n", "US-1007", "is not a path"),
+    "password in a URI": (MINIMAL + "unshard: {storage-path: 'webhdfs://u:pw@n:9870/x'}\n", "US-1007", "URI"),
     "host of a file URI": (MINIMAL + "unshard: {storage-path: 'file://nas/y'}\n", "US-1007", "is not a path, or a URI"),
     "spark": (MINIMAL + "unshard: {spark-connection: 'local [2]'}\n", "US-1007", "is not a Spark master"),
     "no instance": (HEAD + "mysql-instances: []\n", "US-1007", "is not a list with at least one instance"),
@@ -667,6 +669,7 @@ def test_cron_expressions_that_are_none(write: Write, cron: str) -> None:
         ("file:///mnt/x", "/mnt/x/shop"),
         ("s3://bucket/x/", "s3://bucket/x/shop"),
         ("s3://bucket", "s3://bucket/shop"),
+        ("webhdfs://u@n:9870/x/", "webhdfs://u@n:9870/x/shop"),
     ],
 )
 def test_storage_path(write: Write, path: str, storage: str) -> None:

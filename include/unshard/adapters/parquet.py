@@ -1,9 +1,10 @@
 """Files of rows below the storage path: Parquet, written whole or not at all.
 
-The storage is a folder or a prefix of a bucket (`s3://`), reached under the same name by the driver and by every
-executor. A file appears under its name only when it is complete. In a folder it is written beside its place under a
-name that starts with `.tmp-`, flushed to the disk, then renamed; whoever dies before that leaves a `.tmp-` file, which
-`list` does not show and `delete_folder` removes. In a bucket it is written to a scratch file of the machine and sent.
+The storage is a folder, a prefix of a bucket (`s3://`) or a folder of HDFS (`webhdfs://`), reached under the same name
+by the driver and by every executor. A file appears under its name only when it is complete. In a folder it is written
+beside its place under a name that starts with `.tmp-`, flushed to the disk, then renamed; whoever dies before that
+leaves a `.tmp-` file, which `list` does not show and `delete_folder` removes. Elsewhere it is written to a scratch file
+of the machine and sent.
 Every page has a checksum that is compared when it is read: rows wait here for weeks, and nothing else tells of a bit.
 """
 
@@ -20,12 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from unshard.adapters.objectstore import SCHEME, is_object_store, object_store, put, scratch
+from unshard.adapters.objectstore import TEMPORARY, is_object_store, opened, put, scratch
 from unshard.core.model import ObjectAccess
 from unshard.errors import UnshardError
 from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
 
-TEMPORARY = ".tmp-"
 COMPRESSION = "zstd"
 READ_ROWS = 20_000
 _DAMAGE = re.compile(r"CRC checksum|thrift|[Cc]orrupt|ZSTD|flatbuffer|Unexpected end of stream|Unknown encoding")
@@ -115,10 +115,7 @@ class Storage:
     def _open(self) -> tuple[fs.FileSystem, str]:
         with _coded("open", self.path):
             if is_object_store(self.path):
-                return object_store(self.access), self.path.removeprefix(SCHEME).rstrip("/")
-            if "://" in self.path:
-                filesystem, base = fs.FileSystem.from_uri(self.path)
-                return filesystem, base.rstrip("/")
+                return opened(self.path, self.access)
             return fs.LocalFileSystem(), str(Path(self.path).absolute())
 
 

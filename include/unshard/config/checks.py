@@ -12,8 +12,9 @@ MYSQL_GTIDS = re.compile(r"U(\s*,\s*U)*".replace("U", r"[0-9a-fA-F-]{36}(:[A-Za-
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 CONNECTION_ID = re.compile(r"[\w.-]{1,250}")
 MASTER = re.compile(r"local(\[.*\])?|yarn|(spark|sc|k8s|mesos)://.+")
-SCHEMES = ("file", "s3", "hdfs")
+SCHEMES = ("file", "s3", "hdfs", "webhdfs")
 BUCKET = re.compile(r"[A-Za-z0-9][\w.-]{1,254}(/[^/?#@]+)*/?")
+HDFS_FOLDER = re.compile(r"([\w.-]+@)?[\w.-]+:\d{1,5}(/[^/?#@]+)+/?")
 NAME = "printable characters of at most three bytes, the last one no blank"
 LAST_OF_NAMES = "\uffff"
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
@@ -139,12 +140,17 @@ def storage_path(value: str) -> str | None:
     scheme, separator, rest = value.partition("://")
     if value.strip() and (not separator or (scheme in SCHEMES and _is_rest(scheme, rest))):
         return None
-    return "a path, or a URI like file:///folder or s3://bucket/prefix, without credentials and options"
+    return (
+        "a path, or a URI like file:///folder, s3://bucket/prefix or webhdfs://host:port/folder, without credentials"
+        " and options"
+    )
 
 
 def _is_rest(scheme: str, rest: str) -> bool:
     if scheme == "s3":
         return BUCKET.fullmatch(rest) is not None
+    if scheme == "webhdfs":
+        return HDFS_FOLDER.fullmatch(rest) is not None
     return bool(rest.strip("/")) and (scheme != "file" or rest.startswith("/"))
 
 

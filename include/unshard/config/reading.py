@@ -57,7 +57,7 @@ from unshard.errors.config import (
 from unshard.errors.target import RelayNeedsFolder
 
 FIRST_POSITION = 4
-OBJECT_STORE = "s3://"
+OBJECT_STORE, HDFS = "s3://", "webhdfs://"
 OLD_LIST, LIST = "black-white-list", "block-allow-list"
 
 
@@ -112,16 +112,16 @@ def _options(values: Values, folder: Path) -> Options:
 def _storage_conn_id(values: Values) -> str:
     found: str = values["storage-conn-id"]
     if found and not values["storage-path"].startswith(OBJECT_STORE):
-        values.place_of("storage-conn-id").warn("'storage-conn-id' has no effect here: storage-path is a folder")
+        values.place_of("storage-conn-id").warn("'storage-conn-id' has no effect here: storage-path is no bucket")
     return found
 
 
 def storage_path(values: Values, folder: Path) -> str:
-    """Return an absolute path, or the URI of an object store."""
+    """Return an absolute path, or the URI of a bucket or of a folder of HDFS."""
     value: str = values["storage-path"]
     if value.startswith("hdfs://"):
         raise RelayNeedsFolder(str(values.place_of("storage-path")), value)
-    if value.startswith(OBJECT_STORE):
+    if value.startswith((OBJECT_STORE, HDFS)):
         return value.rstrip("/")
     return os.path.normpath(folder / value.removeprefix("file://"))
 

@@ -155,6 +155,11 @@ Without `storage-conn-id` the environment of the process that opens the task say
 `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`. All this goes to Spark's workers with
 the passwords. If there is no key at all, each process looks for itself: in `~/.aws`, at the profile of its machine.
 
+With `storage-path: webhdfs://host:port/folder` they are files of HDFS, which is reached by its REST interface: host and
+port are the name node's (`dfs.namenode.http-address`, 9870 if nothing else is said), and every process must reach the
+data nodes by the names that it gives them. `webhdfs://user@host:port/folder` says as which user. Kerberos and TLS are
+not supported.
+
 ## Secrets
 
 Of `conn-id`, `password-env`, `password-file` and `password` a server has at most one. With `conn-id: shop_1` the

@@ -37,7 +37,8 @@ OPTIONS = Block(
         Key("storage-path", text("path or URI", checks.storage_path, shown=False), "Where dumped rows, relay segments "
             "and held rows are kept, in a folder named after the task. A relative path begins at the folder of the "
             "task file. Every Spark worker must reach it: a folder (`file://` is understood), which a cluster shares "
-            "by NFS or the like, or `s3://bucket/prefix` of an object store, see [below](#object-stores).",
+            "by NFS or the like, `s3://bucket/prefix` of an object store, or `webhdfs://host:port/folder` of HDFS, see "
+            "[below](#object-stores).",
             "unshard-storage"),
         Key("storage-conn-id", text("text", checks.connection_id, shown=False), "Airflow Connection of the object "
             "store, see [below](#object-stores).", "", shown="the environment"),

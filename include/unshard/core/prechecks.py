@@ -62,7 +62,7 @@ ITEMS = {
     "target_tables": "target tables that exist fit, hold every value of shards, and no rows before the load",
     "collation": "the target knows the collations of the shards; tables and schemas that are merged default to one",
     "free_space": "the storage path has room for the dump",
-    "object_store": "the bucket of the storage path can be written, listed and read",
+    "object_store": "the bucket or folder of HDFS of the storage path can be written, listed and read",
 }
 """What is checked, by the names that `ignore-checking-items` takes; `reachable` cannot be left out."""
 

@@ -163,19 +163,16 @@ class FenceMissing(TargetError):
 
 @dataclass(eq=False)
 class RelayNeedsFolder(TargetError):
-    """The storage path is neither a folder nor in an object store, but the relay keeps its segments in one of them."""
+    """The storage path names HDFS by its RPC address, which only Hadoop's own libraries speak."""
 
     scope = Scope.CONFIG
     place: str
     storage: str
 
     code = "US-6013"
-    template = (
-        "{place}: files cannot be kept at {storage}: Arrow would need libhdfs, with which unshard has never been run"
-    )
+    template = "{place}: {storage} is the RPC address of HDFS, and unshard reaches it by its REST interface"
     hint = (
-        "let unshard.storage-path be a folder that every Spark worker reaches (HDFS by its NFS gateway is one), or"
-        " s3://bucket/prefix"
+        "say webhdfs://host:port/folder with the HTTP address of the name node (dfs.namenode.http-address, port 9870)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of the relay in an object store: written to a scratch file of this machine, sent when they are whole.
+"""Files of the relay in an object store or HDFS: written to a scratch file of this machine, sent when they are whole.
 
 Each request takes a while, and the store answers many at once: listings are one request for a thousand files, and
 what is read or removed one by one elsewhere is asked for together here.
@@ -8,23 +8,26 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import BinaryIO
 
 from pyarrow import ArrowInvalid, NativeFile, fs
 
-from unshard.adapters.objectstore import SCHEME, object_store, put, scratch
+from unshard.adapters.objectstore import BUCKET, TEMPORARY, opened, put, scratch
 from unshard.adapters.relay.draft import Draft
 from unshard.core.model import ObjectAccess
 from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import SegmentDamaged
 
 TOGETHER = 16
+ABANDONED = timedelta(days=1)
+"""Nobody sends a file for so long."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """A prefix in a bucket; a value without open handles, so it travels to executors."""
+    """A prefix in a bucket, or a folder of HDFS; a value without open handles, so it travels to executors."""
 
     uri: str
     access: ObjectAccess = field(default=ObjectAccess(), repr=False)
@@ -62,7 +65,12 @@ class BucketPlace:
         return Draft(file, partial(self._send, file))
 
     def clean(self) -> None:
-        """Scratch files go with their writers."""
+        """Remove what writers left in HDFS when they died; in a bucket nothing has a name before it is whole."""
+        if self.uri.startswith(BUCKET):
+            return
+        before = (datetime.now(UTC) - ABANDONED).timestamp() * 1e9
+        old = [name for name, time in self.names().items() if name.startswith(TEMPORARY) and time < before]
+        self.remove((name,) for name in old)
 
     def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
         """Remove objects, several groups at a time."""
@@ -71,13 +79,13 @@ class BucketPlace:
                 pass
 
     def path_of(self, name: str) -> str:
-        """Return bucket and key of an object."""
-        return f"{self.uri.removeprefix(SCHEME)}/{name}".rstrip("/")
+        """Return bucket and key of an object, or the path of a file."""
+        return f"{opened(self.uri, self.access)[1]}/{name}".rstrip("/")
 
     @property
-    def filesystem(self) -> fs.S3FileSystem:
+    def filesystem(self) -> fs.FileSystem:
         """The client."""
-        return object_store(self.access)
+        return opened(self.uri, self.access)[0]
 
     def _send(self, file: BinaryIO, name: str) -> None:
         put(self.filesystem, self.path_of(name), file)
