@@ -19,7 +19,6 @@ from typing import BinaryIO
 import pyarrow as pa
 from pyarrow import fs
 
-from unshard.adapters.hdfs import hdfs
 from unshard.core.model import ObjectAccess
 
 BUCKET, HDFS = "s3://", "webhdfs://"
@@ -39,6 +38,9 @@ def opened(uri: str, access: ObjectAccess) -> tuple[fs.FileSystem, str]:
     """Return the client for a URI, and the path that it has there."""
     if uri.startswith(BUCKET):
         return object_store(access), uri.removeprefix(BUCKET).rstrip("/")
+    # Imported here: its libraries take longer to import than most commands run, and need not be on every worker.
+    from unshard.adapters.hdfs import hdfs
+
     address, _, path = uri.removeprefix(HDFS).partition("/")
     return hdfs(address), f"/{path}".rstrip("/")
 
