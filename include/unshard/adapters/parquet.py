@@ -116,6 +116,9 @@ class Storage:
         with _coded("open", self.path):
             if is_object_store(self.path):
                 return opened(self.path, self.access)
+            if "://" in self.path:
+                filesystem, base = fs.FileSystem.from_uri(self.path)
+                return filesystem, base.rstrip("/")
             return fs.LocalFileSystem(), str(Path(self.path).absolute())
 
 
