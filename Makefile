@@ -28,10 +28,16 @@ demo-up: setup ## the same, but leave everything running and print where to look
 demo-down: ## stop what demo-up left running
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m unshard_demo down; else echo "nothing is set up, so nothing runs"; fi
 
-test: setup ## run all tests, the slow ones too
+PYTEST := $(PYTHON) -m pytest tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test: setup ## run all tests, the slow ones too; TARGETS=all runs all of them on TiDB as well
 	@sh .ci/setup $(VENV) browser
 	@sh .ci/servers
-	@$(PYTHON) -m pytest tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	@sh .ci/tidb/build & failed=0; \
+	UNSHARD_TARGETS=$(TARGETS) $(PYTEST) -m "not tidb" || failed=1; \
+	wait; \
+	UNSHARD_TARGETS=$(TARGETS) $(PYTEST) -m tidb || failed=1; \
+	exit $$failed
 
 check: $(READY) ## lint, types and fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --output-sync -j3 lint type fast

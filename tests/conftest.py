@@ -1,4 +1,14 @@
-"""Fixtures that every level of tests shares: real MariaDB servers on free loopback ports."""
+"""Fixtures that every level of tests shares: real servers on free loopback ports.
+
+A test that uses the fixture `target` runs against each target of UNSHARD_TARGETS:
+
+| UNSHARD_TARGETS | what runs                                                        |
+|-----------------|------------------------------------------------------------------|
+| (not set)       | all tests on MariaDB, those with the mark `on_tidb` on TiDB too  |
+| all             | all tests on MariaDB and on TiDB, except those with `mariadb_only` |
+
+Tests on TiDB get the mark `tidb`. They skip with the reason where TiDB is not built.
+"""
 
 import os
 import shutil
@@ -10,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import s3server
-from unshard_demo import servers
+from unshard_demo import servers, tidb
 
 # Deadlines and slow generation would measure how busy the machine is. Examples are the same in every run, so that a
 # change is judged by itself; whoever sets UNSHARD_EXAMPLES hunts, with others each time.
@@ -40,9 +50,41 @@ def source_2(server_folder: Path) -> Iterator[servers.MariaDb]:
 
 
 @pytest.fixture(scope="session")
-def target(server_folder: Path) -> Iterator[servers.MariaDb]:
+def mariadb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
     with servers.running(server_folder / "target") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def tidb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
+    if not tidb.is_built():
+        pytest.skip("TiDB is not built: sh .ci/tidb/build (needs Go 1.23 or later)")
+    with tidb.running(server_folder / "tidb") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest) -> servers.MariaDb:
+    """The server that is written to; see the module's docstring for which one."""
+    found: servers.MariaDb = request.getfixturevalue(f"{request.param}_target")
+    return found
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let each test with the fixture `target` run once per target."""
+    marks = {mark.name for mark in metafunc.definition.iter_markers()}
+    given = {name for mark in metafunc.definition.iter_markers("parametrize") for name in _argnames(mark)}
+    if "target" not in metafunc.fixturenames or "target" in given:
+        return
+    targets = [pytest.param("mariadb", id="mariadb")]
+    if "mariadb_only" not in marks and ("on_tidb" in marks or os.environ.get("UNSHARD_TARGETS") == "all"):
+        targets.append(pytest.param("tidb", id="tidb", marks=pytest.mark.tidb))
+    metafunc.parametrize("target", targets, indirect=True, scope="session")
+
+
+def _argnames(mark: pytest.Mark) -> list[str]:
+    names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
 
 
 @pytest.fixture
