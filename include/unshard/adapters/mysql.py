@@ -24,7 +24,7 @@ from unshard.adapters import tls
 from unshard.core.model import Server, TableId
 from unshard.core.quoting import identifier, qualified
 from unshard.core.segment import Statement
-from unshard.core.sqlmode import mode_names
+from unshard.core.sqlmode import TRUNCATES, mode_names
 from unshard.errors import UnshardError
 from unshard.errors.source import (
     AccessDenied,
@@ -255,7 +255,8 @@ def assume_session(connection: Connection, statement: Statement) -> None:
     that this server does not have, or not with that value, is an error unless it means the same here.
     """
     modes = mode_names(statement.sql_mode, mariadb="MariaDB" in connection.get_server_info())
-    query(connection, "SET SESSION sql_mode = %s, foreign_key_checks = 0", (modes,))
+    _set_modes(connection, modes.split(","))
+    query(connection, "SET SESSION foreign_key_checks = 0")
     if re.fullmatch(r"\w+", statement.charset):
         with contextlib.suppress(StatementRefused):  # a charset that this server does not know
             query(connection, f"SET SESSION character_set_connection = {statement.charset}")
@@ -271,6 +272,16 @@ def assume_session(connection: Connection, statement: Statement) -> None:
         if not offset:
             raise
         query(connection, "SET SESSION time_zone = %s", (offset,))
+
+
+def _set_modes(connection: Connection, modes: Sequence[str]) -> None:
+    """Set sql_mode; TiDB does not know the mode that truncates fractions of seconds, and always rounds them."""
+    try:
+        query(connection, "SET SESSION sql_mode = %s", (",".join(modes),))
+    except StatementRefused:
+        if TRUNCATES not in modes:
+            raise
+        _set_modes(connection, [mode for mode in modes if mode != TRUNCATES])
 
 
 def _assume(connection: Connection, name: str, value: int) -> None:

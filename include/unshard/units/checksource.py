@@ -153,8 +153,12 @@ def account(connection: Connection) -> str:
 
 def scarce(connection: Connection, place: str, values: Mapping[str, str], needed: int) -> list[UnshardError]:
     """Return the warning that the server has not room for so many connections now."""
-    ((_, connected),) = mysql.query(connection, "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
-    free = int(values["max_connections"]) - int(connected)
+    limit = int(values["max_connections"])
+    if not limit:  # TiDB: no limit
+        return []
+    found = mysql.query(connection, "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
+    connected = found[0][1] if found else len(mysql.query(connection, "SHOW PROCESSLIST"))  # TiDB has no such status
+    free = limit - int(connected)
     return [ConnectionsScarce(place, needed, free)] if free < needed else []
 
 

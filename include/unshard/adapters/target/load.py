@@ -159,7 +159,7 @@ def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _load_all(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
     loaded = Loaded()
     for piece in _pieces(lines, PIECE_ROWS, PIECE_BYTES):
-        if getattr(connection, "refuses_local_infile", False):
+        if getattr(connection, "refuses_local_infile", "TiDB" in connection.get_server_info()):
             loaded += _insert(connection, destination, piece, mode)
         else:
             loaded += _load_or_insert(connection, destination, piece, mode)
@@ -196,7 +196,7 @@ def _load(connection: Connection, destination: Destination, lines: pa.BinaryArra
             ok = _send(connection, statement, _text_of(lines))
     except StatementRefused as error:
         raise _refused(destination, lines, error.words) or error from error
-    return _checked(connection, destination, lines, ok)
+    return _checked(connection, destination, lines, mode, ok)
 
 
 def load_statement(destination: Destination, mode: Mode) -> str:
@@ -235,7 +235,8 @@ def _send(connection: Connection, statement: str, text: memoryview) -> OKPacketW
     return OKPacketWrapper(connection._read_packet())
 
 
-def _checked(connection: Connection, destination: Destination, lines: pa.BinaryArray, ok: OKPacketWrapper) -> Loaded:
+def _checked(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode,
+             ok: OKPacketWrapper) -> Loaded:  # fmt: skip
     counts = _COUNTS.search(bytes(ok.message).decode("ascii", "replace"))
     sent = int(counts[1]) if counts else len(lines)
     if sent != len(lines):
@@ -243,7 +244,7 @@ def _checked(connection: Connection, destination: Destination, lines: pa.BinaryA
         why = {words for _, code, words in mysql.query(connection, "SHOW WARNINGS") if code != DUPLICATE}
         words = "; ".join((f"{len(lines)} rows were sent, the server counted {sent}", *sorted(why)[:SHOWN_WARNINGS]))
         raise RowRefused(str(destination.table), "", "", words)
-    skipped = int(counts[3] or counts[4] or 0) if counts else 0
+    skipped = int(counts[3] or (counts[4] if mode is Mode.PLAIN else 0) or 0) if counts else 0
     duplicates = _expected_warnings(connection, destination, lines, skipped) if ok.warning_count else ()
     if skipped and not duplicates:
         raise RowRefused(str(destination.table), "", "", f"the server skipped {skipped} rows without saying why")
@@ -318,7 +319,7 @@ def _insert_some(connection: Connection, destination: Destination, lines: pa.Bin
     except StatementRefused as error:
         raise _refused(destination, lines, error.words) or error from error
     if len(lines) > 1:
-        return _checked(connection, destination, lines, ok)
+        return _checked(connection, destination, lines, mode, ok)
     skipped = int(mode is Mode.PLAIN and not ok.affected_rows)
     duplicates = _expected_warnings(connection, destination, lines, skipped) if ok.warning_count else ()
     return Loaded(1, skipped, ok.affected_rows - 1 if mode is Mode.REPLACE else 0, duplicates)
