@@ -11,7 +11,6 @@ from pathlib import Path
 import pymysql
 
 from unshard_demo import processes
-from unshard_demo.processes import Program
 from unshard_demo.servers import ADMIN, START_SECONDS, MariaDb, free_port
 
 PROGRAM = Path(__file__).resolve().parents[2] / ".servers" / "tidb" / "tidb-server"
