@@ -7,7 +7,7 @@ export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)
 # Tasks of Airflow start in half the time when bytecode may be written.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo demo-up demo-down test check fast lint type format bench docs clean
+.PHONY: help setup demo demo-target demo-up demo-down test check fast lint type format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -19,11 +19,16 @@ setup: ## install what is missing: Debian packages (root or sudo), virtual envir
 $(READY): requirements.txt pyproject.toml .ci/setup
 	@sh .ci/setup $(VENV)
 
-demo: setup ## merge eight live shards through Airflow and Spark, check the result, clean up
-	@$(PYTHON) -m unshard_demo run
+TARGET := mariadb
 
-demo-up: setup ## the same, but leave everything running and print where to look
-	@$(PYTHON) -m unshard_demo up
+demo: setup demo-target ## merge eight live shards through Airflow and Spark, check the result, clean up; TARGET=tidb
+	@$(PYTHON) -m unshard_demo run --target $(TARGET)
+
+demo-up: setup demo-target ## the same, but leave everything running and print where to look
+	@$(PYTHON) -m unshard_demo up --target $(TARGET)
+
+demo-target:
+	@if [ $(TARGET) = tidb ]; then sh .ci/tidb/build; fi
 
 demo-down: ## stop what demo-up left running
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m unshard_demo down; else echo "nothing is set up, so nothing runs"; fi

@@ -58,7 +58,7 @@ def mariadb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
 @pytest.fixture(scope="session")
 def tidb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
     if not tidb.is_built():
-        pytest.skip("TiDB is not built: sh .ci/tidb/build (needs Go 1.23 or later)")
+        pytest.skip(tidb.NOT_BUILT)
     with tidb.running(server_folder / "tidb") as server:
         yield server
 

@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from unshard_demo import processes, shop, stage, story
+from unshard_demo import processes, shop, stage, story, tidb
 
 FOLDER = Path(".demo")
 
@@ -17,10 +17,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "down":
         print(f"stopped {stage.down(folder)} programs; files are left in {folder}")
         return 0
+    if options.target == "tidb" and not tidb.is_built():
+        story.say(tidb.NOT_BUILT)
+        return 1
     try:
         if options.command == "up":
             return up(folder, options)
-        with stage.standing(folder, options.rows) as standing:
+        with stage.standing(folder, options.rows, options.target) as standing:
             story.say(where_to_look(standing))
             print(story.summary(story.perform(standing, options.changes, options.rows)))
         story.say(f"  nothing is left running; logs are in {folder}\n  `make demo-up` leaves everything running")
@@ -35,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def up(folder: Path, options: argparse.Namespace) -> int:
     """Play the story and leave everything running."""
-    standing = stage.set_up(folder, options.rows)
+    standing = stage.set_up(folder, options.rows, options.target)
     try:
         print(story.summary(story.perform(standing, options.changes, options.rows)))
     except BaseException:
@@ -52,8 +55,9 @@ def up(folder: Path, options: argparse.Namespace) -> int:
 def where_to_look(standing: stage.Stage) -> str:
     """Say where the running demo can be watched."""
     airflow = standing.airflow
+    ((version,),) = standing.target.run("SELECT VERSION()")
     return (
-        f"the stage is set: two sources, a target, Spark and Airflow on 127.0.0.1\n"
+        f"the stage is set: two sources, a target ({version}), Spark and Airflow on 127.0.0.1\n"
         f"  {airflow.url}     user admin, password {airflow.password}\n"
         f"  DAGs {story.FULL}, {story.SYNC}, {story.DDL}"
     )
@@ -63,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m unshard_demo", description=__doc__)
     parser.add_argument("command", choices=("run", "up", "down"))
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything lives (default: .demo)")
+    parser.add_argument("--target", choices=stage.TARGETS, default="mariadb", help="make of the target server")
     parser.add_argument("--rows", type=int, default=shop.ROWS_PER_SHARD, help="rows per shard (default: %(default)s)")
     parser.add_argument("--changes", type=float, default=150.0, help="changes a second (default: %(default)s)")
     return parser

@@ -1,4 +1,4 @@
-"""The demo's stage: two sources, a target, Spark Connect and Airflow, all private, all in one folder.
+"""The demo's stage: two MariaDB sources, a target (MariaDB or TiDB), Spark Connect and Airflow, all in one folder.
 
 What has been started is written down at once, so that whatever happens to us, `down` finds and ends it.
 """
@@ -16,13 +16,15 @@ from typing import Any
 import yaml
 
 from unshard.config import Task, load_task
-from unshard_demo import airflow, processes, servers, shop, spark
+from unshard_demo import airflow, processes, servers, shop, spark, tidb
 from unshard_demo.airflow import Airflow
 from unshard_demo.processes import Program
 from unshard_demo.servers import MariaDb
 
 TASK = "orders"
 TARGET_TABLE = "shop.orders"
+TARGETS = {"mariadb": servers.start, "tidb": tidb.start}
+"""How the target server is started, by its make."""
 PROGRAMS = "programs.jsonl"
 TASK_FILE = {
     "name": TASK,
@@ -63,13 +65,13 @@ class Stage:
         return self.connections[conn_id]
 
 
-def set_up(folder: Path, rows_per_shard: int) -> Stage:
+def set_up(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Stage:
     """Make the folder anew and start all that the demo needs; what fails ends what has been started."""
     down(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
     try:
-        return _start(folder, rows_per_shard)
+        return _start(folder, rows_per_shard, target)
     except BaseException:
         down(folder)
         raise
@@ -89,10 +91,10 @@ def down(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def standing(folder: Path, rows_per_shard: int) -> Iterator[Stage]:
+def standing(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Iterator[Stage]:
     """Set the stage for the block and clear it afterwards."""
     try:
-        yield set_up(folder, rows_per_shard)
+        yield set_up(folder, rows_per_shard, target)
     finally:
         down(folder)
 
@@ -103,26 +105,26 @@ def note(folder: Path, program: Program) -> None:
         record.write(json.dumps(asdict(program)) + "\n")
 
 
-def _start(folder: Path, rows_per_shard: int) -> Stage:
+def _start(folder: Path, rows_per_shard: int, make: str) -> Stage:
     password = secrets.token_urlsafe(12)
-    databases = {}
-    for number, name in enumerate((*shop.SOURCES, "target")):
-        server_id = number + 1 if name in shop.SOURCES else None
-        databases[name] = servers.start(folder / "servers" / name, server_id=server_id, password=password)
-        note(folder, databases[name].program)
-    sources = {name: databases[name] for name in shop.SOURCES}
+    sources: dict[str, MariaDb] = {}
+    for number, name in enumerate(shop.SOURCES, 1):
+        sources[name] = servers.start(folder / "servers" / name, server_id=number, password=password)
+        note(folder, sources[name].program)
+    target = TARGETS[make](folder / "servers" / "target", password=password)
+    note(folder, target.program)
     with ThreadPoolExecutor(2) as pool:
         filled = pool.submit(shop.create_shards, sources, rows_per_shard)
         connect = spark.start(folder / "spark")
         note(folder, connect.program)
         filled.result()
     connections = {name.replace("-", "_"): _connection(server) for name, server in sources.items()}
-    connections |= {"warehouse": _connection(databases["target"]), "spark_windows": connect.connection}
+    connections |= {"warehouse": _connection(target), "spark_windows": connect.connection}
     _write_tasks(folder)
     running = airflow.start(folder / "airflow", folder / "tasks", connections)
     for program in running.programs:
         note(folder, program)
-    return Stage(folder, sources, databases["target"], running, connections)
+    return Stage(folder, sources, target, running, connections)
 
 
 def _connection(server: MariaDb) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from unshard_demo import processes
 from unshard_demo.servers import ADMIN, START_SECONDS, MariaDb, free_port
 
 PROGRAM = Path(__file__).resolve().parents[2] / ".servers" / "tidb" / "tidb-server"
+NOT_BUILT = "TiDB is not built: sh .ci/tidb/build (needs Go 1.23 or later)"
 CONFIG = """\
 temp-dir = "{folder}/temp"
 tmp-storage-path = "{folder}/temp-storage"

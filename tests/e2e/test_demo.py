@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from unshard_demo import tidb
+
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +36,14 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def test_demo_proves_the_union_and_leaves_nothing_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["mariadb", pytest.param("tidb", marks=pytest.mark.tidb)])
+def test_demo_proves_the_union_and_leaves_nothing_running(tmp_path: Path, target: str) -> None:
+    if target == "tidb" and not tidb.is_built():
+        pytest.skip(tidb.NOT_BUILT)
     folder = tmp_path / "demo"
-    result = demo("run", "--folder", str(folder), "--rows", "1000")
+    result = demo("run", "--folder", str(folder), "--rows", "1000", "--target", target)
     assert result.returncode == 0, result.stdout + result.stderr
+    assert ("TiDB" in result.stdout) == (target == "tidb")
     assert "equal: shop.orders holds exactly the union of its 8 shards" in result.stdout
     compared = re.search(r"rows compared +([\d,]+)", result.stdout)
     assert compared and int(compared[1].replace(",", "")) > 8 * 1000 * 0.9
