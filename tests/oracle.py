@@ -27,8 +27,12 @@ def union(sources: Mapping[str, MariaDb], shards: Shards, columns: Sequence[str]
 
 
 def columns_of(server: MariaDb, table: str) -> list[str]:
-    """Return the names of a table's columns, quoted."""
-    return [f"`{row[0]}`" for row in server.run(f"SHOW COLUMNS FROM {table}")]
+    """Return expressions that select a table's columns.
+
+    Servers print a FLOAT with different numbers of digits, so it is selected as a DOUBLE.
+    """
+    columns = [(f"`{row[0]}`", str(row[1])) for row in server.run(f"SHOW COLUMNS FROM {table}")]
+    return [f"{name} * 1e0" if kind.startswith("float") else name for name, kind in columns]
 
 
 def assert_union(sources: Mapping[str, MariaDb], shards: Shards, target: MariaDb, table: str) -> int:

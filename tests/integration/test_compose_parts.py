@@ -100,7 +100,10 @@ class Deployment:
         assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
 
     def shards(self) -> dict[str, list[str]]:
-        query = "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE table_schema LIKE 'shop%'"
+        query = (
+            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables"
+            " WHERE table_schema LIKE 'shop%'"
+        )
         return {name: sorted(str(row[0]) for row in server.run(query)) for name, server in self.sources.items()}
 
 

@@ -29,7 +29,10 @@ from unshard.units import relay
 from unshard.units.effects import DdlEffects
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.mariadb_only("the random statements are in the dialect of MariaDB"),
+]
 
 SEEDS = (1, 2, 3, 4, 5)
 STATEMENTS = 40
