@@ -7,6 +7,9 @@ A test that uses the fixture `target` runs against each target of UNSHARD_TARGET
 | (not set)       | all tests on MariaDB, those with the mark `on_tidb` on TiDB too  |
 | all             | all tests on MariaDB and on TiDB, except those with `mariadb_only` |
 
+Tests with the mark `on_statements` also run against a MariaDB that refuses LOAD DATA LOCAL. With `all`, those with the
+mark `writes_rows` do too.
+
 Tests on TiDB get the mark `tidb`. They skip with the reason where TiDB is not built.
 """
 
@@ -56,6 +59,13 @@ def mariadb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
 
 
 @pytest.fixture(scope="session")
+def statements_target(server_folder: Path) -> Iterator[servers.MariaDb]:
+    """Refuse LOAD DATA LOCAL, so that all rows are written by statements."""
+    with servers.running(server_folder / "statements", "--local-infile=0") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def tidb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
     if not tidb.is_built():
         pytest.skip(tidb.NOT_BUILT)
@@ -77,7 +87,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" not in metafunc.fixturenames or "target" in given:
         return
     targets = [pytest.param("mariadb", id="mariadb")]
-    if "mariadb_only" not in marks and ("on_tidb" in marks or os.environ.get("UNSHARD_TARGETS") == "all"):
+    takes_all = os.environ.get("UNSHARD_TARGETS") == "all"
+    if "on_statements" in marks or ("writes_rows" in marks and takes_all):
+        targets.append(pytest.param("statements", id="statements"))
+    if "mariadb_only" not in marks and ("on_tidb" in marks or takes_all):
         targets.append(pytest.param("tidb", id="tidb", marks=pytest.mark.tidb))
     metafunc.parametrize("target", targets, indirect=True, scope="session")
 

@@ -88,7 +88,7 @@ def _bare(work: Work) -> Iterator[int]:
     for _, parts in groupby(job.parts, key=lambda part: part.segment):
         readers = [PartReader(job, part) for part in parts]
         found = pa.Table.from_batches([each for reader in readers for each in parcels(reader.runs(), 1)])
-        with contextlib.closing(open_session(work.target)) as connection:
+        with contextlib.closing(open_session(work.writer())) as connection:
             for target in targets_in(found):
                 changes = changes_of(job, target, of_target(found, target))
                 write(connection, Fence(job.meta_schema, job.task, SOURCE, changes.table, 1, 1), changes)

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.mysql import change, connect, connect_raw, query, stream, table_name
-from unshard.adapters.target import open_session
+from unshard.adapters.target import Writer, open_session
 from unshard.core.model import Server, TableId
 from unshard.errors import UnshardError
 from unshard.errors import source as errors
@@ -49,7 +49,8 @@ def test_session_that_writes_rows(target: MariaDb) -> None:
     names = ("sql_mode", "foreign_key_checks", "unique_checks", "sql_notes", "max_error_count", "tx_isolation",
              "time_zone", "sql_select_limit", "lock_wait_timeout")  # fmt: skip
     others = ("ANSI_QUOTES", "1", "0", "0", "1", "SERIALIZABLE", "+02:00", "1", "7")
-    with contextlib.closing(open_session(altered(target, session=tuple(zip(names, others, strict=True))))) as session:
+    writer = Writer(altered(target, session=tuple(zip(names, others, strict=True))))
+    with contextlib.closing(open_session(writer)) as session:
         assert query(session, f"SELECT {', '.join(f'@@{name}' for name in names)}") == [
             ("NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES,ALLOW_INVALID_DATES", 0, 1, 1, 65535, "READ-COMMITTED", "+00:00",
              18446744073709551615, 7)

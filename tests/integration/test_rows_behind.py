@@ -8,10 +8,9 @@ import pytest
 
 from unshard.adapters.mysql import connect, connect_raw, query
 from unshard.adapters.structures import read_schema
-from unshard.adapters.target import Mode
+from unshard.adapters.target import Mode, open_session, tried_writer
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import blank_rows, load_text
-from unshard.adapters.target.session import open_session
 from unshard.core.lineage import Ran
 from unshard.core.model import Shard, TableId
 from unshard.errors import UnshardError
@@ -29,6 +28,7 @@ class Field:
     """A late shard, and a target that has had DDL before it."""
 
     def __init__(self, server: MariaDb, name: str) -> None:
+        self.writer = tried_writer(server.server, name)
         self.server, self.shard, self.target = server, TableId(name, "late"), TableId(name, "merged")
 
     def begin(self, columns: str, values: str, *specs: str) -> None:
@@ -48,7 +48,7 @@ class Field:
         with contextlib.closing(connect_raw(self.server.server)) as raw:
             rows = query(raw, f"SELECT {names} FROM {self.shard} ORDER BY 1")
         values = convert(plan, [pa.array(list(column), pa.binary()) for column in zip(*rows, strict=True)])
-        with contextlib.closing(open_session(self.server.server)) as session:
+        with contextlib.closing(open_session(self.writer)) as session:
             session.begin()
             loaded = load_text(session, plan.destination, lines_of(values),
                                blank_rows(plan.destination.columns, values), Mode.PLAIN)  # fmt: skip

@@ -13,10 +13,10 @@ import pytest
 from tests.cutting import cut_at_commit
 from tests.integration.test_target_apply import TABLES, Change, Shop, Target, _until, insert, make
 from tests.livetask import LiveTask, living
-from unshard.adapters.target import Applied, Fence, Slice, apply_slices, steps
+from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices, steps
 from unshard.adapters.target.steps import Bounds
 from unshard.core.eventfilter import Judged
-from unshard.core.model import Server, Shard
+from unshard.core.model import Shard
 from unshard.core.netting import Collisions, Op
 from unshard.core.reshape import Reshaping
 from unshard.core.window import HeldFile
@@ -48,7 +48,7 @@ def sliced(target: Target, cut: Cut, between: Callable[[int], object] = lambda _
             between(number)
             yield Slice(changes_of(job, 0, target.runs(some, random.Random(number))), number / len(cut))
 
-    return apply_slices(target.server.server, fence_of(job, 0), made())
+    return apply_slices(job.writer, fence_of(job, 0), made())
 
 
 def whole(target: Target, cut: Cut) -> Applied:
@@ -192,11 +192,11 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Cut windows into small slices; what became of each window that was cut, and of how many slices it was."""
     found: list[object] = []
 
-    def observed(server: Server, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
+    def observed(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
         made: list[Slice] = []
         found.append(made)
         try:
-            found[-1] = apply_slices(server, fence, (made.append(each) or each for each in slices)), len(made)
+            found[-1] = apply_slices(writer, fence, (made.append(each) or each for each in slices)), len(made)
         except UnshardError as error:
             found[-1] = type(error), len(made)
             raise

@@ -13,6 +13,7 @@ from pyspark import cloudpickle
 from unshard.adapters import spark as sparks
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
+from unshard.adapters.target import Writer
 from unshard.core.model import Location, Server
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
@@ -175,8 +176,8 @@ def test_a_server_that_has_died_is_told_by_a_code(tmp_path: Path) -> None:
     """Without it not even a DataFrame can be made."""
     place = Location("b.000001", 4)
     begun = BegunWindow(Plan("s1", 1, place, place, False, (), (), (), (), "", 0), 1)
-    job = WindowJob("task", "meta", begun, Server("127.0.0.1", 1, "", ""), Storage("/nowhere"), RelayStore(tmp_path),
-                    Collisions.ERROR, (), (), (), {}, {}, ())  # fmt: skip
+    job = WindowJob("task", "meta", begun, Writer(Server("127.0.0.1", 1, "", "")), Storage("/nowhere"),
+                    RelayStore(tmp_path), Collisions.ERROR, (), (), (), {}, {}, ())  # fmt: skip
     with running_spark(tmp_path / "spark") as server, sparks.session(server.url, name="dies") as spark:
         processes.kill(server.program)
         with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):

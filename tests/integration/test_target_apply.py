@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.structures import read_schema
-from unshard.adapters.target import Applied
+from unshard.adapters.target import Applied, Writer, tried_writer
 from unshard.core.lineage import Ran
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.netting import Collisions, Op
@@ -59,10 +59,15 @@ class Target:
     schema: TableSchema
     meta: str
     shards: tuple[Shard, ...]
+    tried: Writer
     collisions: Collisions = Collisions.ERROR
     rows: dict[Shard, list[Row]] = field(default_factory=dict)
     window: int = 0
     epoch: int = 1
+
+    @property
+    def writer(self) -> Writer:
+        return replace(self.tried, server=self.server.server)
 
     def job(self, safe: bool = False, structure: TableSchema | None = None, behind: str = "") -> WindowJob:
         structure = structure or self.schema
@@ -70,7 +75,7 @@ class Target:
         dispositions = tuple(Disposition(s, self.table, structure.digest, None, None) for s in self.shards)
         plan = Plan("s1", self.window, place, place, safe, (), (), (), (), "", 0)
         return WindowJob(
-            "task", self.meta, BegunWindow(plan, self.epoch), self.server.server, Storage("/nowhere"),
+            "task", self.meta, BegunWindow(plan, self.epoch), self.writer, Storage("/nowhere"),
             RelayStore(Path("/nowhere")), self.collisions, (self.table,), (self.schema,), self.shards,
             {structure.digest: structure},
             {(s, None): (Ran(f"ALTER TABLE t {behind}", 0),) for s in self.shards if behind},
@@ -121,6 +126,7 @@ def make(target: servers.MariaDb, unique: str):
     meta = Meta(target.server, meta_schema, "task")
     meta.migrate()
     meta.close()
+    tried = tried_writer(target.server, meta_schema)
     shards = tuple(Shard("s1", TableId("db", f"t_{n}")) for n in (1, 2))
 
     def made(columns: str, **options: object) -> Target:
@@ -129,7 +135,7 @@ def make(target: servers.MariaDb, unique: str):
                    f"INSERT INTO {meta_schema}.fence VALUES ('task', 's1', '{unique}', 't', 0, 1)")  # fmt: skip
         with contextlib.closing(mysql.connect(target.server)) as connection:
             schema = read_schema(connection, table)
-        return Target(target, table, schema, meta_schema, shards, rows={s: [] for s in shards}, **options)
+        return Target(target, table, schema, meta_schema, shards, tried, rows={s: [] for s in shards}, **options)
 
     yield made
     target.run(f"DROP DATABASE {unique}", f"DROP DATABASE {meta_schema}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.netting import net, net_multiset
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
-from unshard.adapters.target import Mode
+from unshard.adapters.target import Mode, Writer
 from unshard.adapters.target.lines import values_of
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
 from unshard.core.netting import Collisions, Op, Write, action
@@ -64,9 +64,9 @@ def job_of(schema: TableSchema, collisions: Collisions) -> WindowJob:
     place = Location("b.1", 4)
     part = BinlogPart(0, "", "", 0, 0, tuple(Disposition(s, TARGET, schema.digest, None, None) for s in SHARDS))
     plan = Plan("s1", 1, place, place, False, (), (), (), (), "", 0)
-    server, relay = Server("h", 1, "u", "p"), RelayStore(Path("/x"))
+    writer, relay = Writer(Server("h", 1, "u", "p")), RelayStore(Path("/x"))
     begun, digest = BegunWindow(plan, 1), schema.digest
-    return WindowJob("task", "meta", begun, server, Storage("/x"), relay, collisions, (TARGET,), (schema,), SHARDS,
+    return WindowJob("task", "meta", begun, writer, Storage("/x"), relay, collisions, (TARGET,), (schema,), SHARDS,
                       {digest: schema}, {}, (part,))  # fmt: skip
 
 

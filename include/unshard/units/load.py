@@ -131,7 +131,7 @@ def job_of(work: Work, source: str) -> LoadJob:
     shards = work.meta.structures.shards(source)
     return LoadJob(
         source=source,
-        target=work.target,
+        writer=work.writer(),
         meta_schema=work.task.meta_schema,
         task=work.task.name,
         storage=work.storage,

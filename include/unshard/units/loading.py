@@ -23,14 +23,14 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.parquet import Storage
-from unshard.adapters.target import Ledger, Lines, Loaded, Mode, Writes, in_sessions, lines_of, write_or_leave
+from unshard.adapters.target import Ledger, Lines, Loaded, Mode, Writer, Writes, in_sessions, lines_of, write_or_leave
 from unshard.adapters.target.awaiting import leave
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.load import blank_rows
 from unshard.adapters.target.rowfilter import RowJudge
 from unshard.config import OnDuplicate
 from unshard.core.collision import Found
-from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.progress import Chunk, ChunkState
 from unshard.core.reshape import AS_IT_IS, Reshaping
@@ -49,7 +49,7 @@ class LoadJob:
     """What all chunks of a source have in common; travels to executors, its passwords too."""
 
     source: str
-    target: Server
+    writer: Writer
     meta_schema: str
     task: str
     storage: Storage
@@ -124,7 +124,7 @@ def _repeated(job: LoadJob, parcel: Parcel, once: Callable[[Connection, LoadJob,
         connection.begin()
         once(connection, job, parcel)
 
-    in_sessions(job.target, in_transaction)
+    in_sessions(job.writer, in_transaction)
 
 
 def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
@@ -133,7 +133,7 @@ def _load_once(connection: Connection, job: LoadJob, parcel: Parcel) -> None:
         connection.rollback()
         return
     loaded, plan = Loaded(), _conversion(job, parcel)
-    own = OtherChunks(meta_of(job.target, job.meta_schema, job.task), job.storage, parcel.shard, parcel.chunk,
+    own = OtherChunks(meta_of(job.writer.server, job.meta_schema, job.task), job.storage, parcel.shard, parcel.chunk,
                       job.schemas[parcel.structure], plan)  # fmt: skip
     for batch in _batches(job, parcel):
         loaded += _write(connection, job, parcel, own, batch)
@@ -146,7 +146,7 @@ def _batches(job: LoadJob, parcel: Parcel) -> Iterator[pa.RecordBatch]:
     """Yield the chunk's rows without those that expression filters leave out of the load."""
     reshaping = job.reshapings.get(parcel.shard.table, AS_IT_IS)
     rules = [rule for rule in reshaping.filters if rule.insert] if job.filters else []
-    with contextlib.closing(RowJudge(job.target, job.meta_schema, job.time_zone)) as judge:
+    with contextlib.closing(RowJudge(job.writer, job.meta_schema, job.time_zone)) as judge:
         for batch in job.storage.read_batches(parcel.path):
             for rule in rules if batch.num_rows else ():
                 dropped = judge.true_for(rule.name, rule.insert, job.schemas[parcel.structure], batch.columns)
@@ -214,7 +214,7 @@ def _write(connection: Connection, job: LoadJob, parcel: Parcel, own: OtherChunk
     unique = unique_keys(job.targets[parcel.target])
     writes = Writes(parcel.target, [rows], unique, Collisions(job.on_duplicate.value))
     try:
-        loaded, left = write_or_leave(connection, job.target, writes, ledger, own.among)
+        loaded, left = write_or_leave(connection, job.writer.server, writes, ledger, own.among)
     except Collision as error:
         raise LoadCollision(error.target, error.key, error.shard, error.owner, error.condition) from error
     leave(connection, job.awaited_table, job.task, parcel.target, own.key, left)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target import open_session
+from unshard.adapters.target import Writer, open_session
 from unshard.core.collision import Found
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
@@ -60,7 +60,7 @@ def still_stopped(work: Work, source: str) -> frozenset[TableId]:
         return frozenset()
     present = work.present({stop.target for stop in stops})
     policy = Collisions(work.task.instance(source).load.on_duplicate.value)
-    with contextlib.closing(open_session(work.target)) as connection:
+    with contextlib.closing(open_session(Writer(work.target))) as connection:
         changed = {stop: why for stop in stops if (why := _change(connection, stop, present.get(stop.target), policy))}
     for stop, why in changed.items():
         log.info("target %s goes on for source %s: %s", stop.target, source, why)

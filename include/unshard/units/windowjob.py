@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
-from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.adapters.target import Writer
+from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
 from unshard.core.reshape import AS_IT_IS, Reshaping
@@ -67,7 +68,7 @@ class WindowJob:
     task: str
     meta_schema: str
     begun: BegunWindow
-    server: Server
+    writer: Writer
     storage: Storage
     relay: RelayStore
     collisions: Collisions

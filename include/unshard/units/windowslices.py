@@ -114,7 +114,7 @@ def _in_slices(job: WindowJob, first: Found, rest: Sequence[Sequence[Part]]) -> 
     """Apply the window while it is read; nothing if it has to be applied as a whole."""
     results: list[Result] = []
     try:
-        applied = apply_slices(job.server, fence_of(job, 0), _slices(job, first, rest, results))
+        applied = apply_slices(job.writer, fence_of(job, 0), _slices(job, first, rest, results))
     except UnshardError:
         return ()  # Whether it is one of the window or of its slices only is seen when it is applied as a whole.
     except Exception as error:

@@ -149,7 +149,7 @@ def packed(results: Sequence[Result]) -> pa.RecordBatch:
 
 def apply_target(job: WindowJob, target: int, runs: pa.Table) -> Applied:
     """Apply all runs of one target table."""
-    return apply_changes(job.server, fence_of(job, target), changes_of(job, target, runs))
+    return apply_changes(job.writer, fence_of(job, target), changes_of(job, target, runs))
 
 
 def fence_of(job: WindowJob, target: int) -> Fence:
@@ -173,7 +173,7 @@ class PartReader:
     def __init__(self, job: WindowJob, part: Part) -> None:
         self._job, self._part = job, part
         self._batches = 0
-        self._filtering = Filtering(RowJudge(job.server, job.meta_schema, job.time_zone), job.structures)
+        self._filtering = Filtering(RowJudge(job.writer, job.meta_schema, job.time_zone), job.structures)
         self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
         self.report = PartReport()
         self.refused: dict[int, UnshardError] = {}

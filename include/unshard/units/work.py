@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
@@ -19,10 +19,13 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.present import PresentStructures
 from unshard.adapters.relay import BucketPlace, RelayStore
 from unshard.adapters.shadow import ShadowTables
+from unshard.adapters.target import Writer, tried_writer
 from unshard.config import Connections, Task, environment_connections, resolve, storage_access
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.target import NoTargetTable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Work:
     shadow: ShadowTables
     tables: PresentStructures
     """What there is in the target."""
+    writer: Callable[[], Writer]
+    """How rows are written into the target; the first call tries it out."""
     _structures: dict[str, TableSchema] = field(default_factory=dict, repr=False)
 
     def structures(self, digests: set[str]) -> dict[str, TableSchema]:
@@ -95,6 +100,7 @@ def open_work(task: Task, connections: Connections = environment_connections, *,
             bulk_spark=_lazily(stack, task.options.bulk_connection, connections, task.name),
             shadow=ShadowTables(target, task.meta_schema),
             tables=present,
+            writer=_once(lambda: tried_writer(target, task.meta_schema)),
         )
 
 
@@ -104,16 +110,23 @@ def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
 
 
 def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connections, name: str) -> Callable[[], Any]:
-    opened: list[Any] = []
-    opening = threading.Lock()
-
     def session() -> Any:
-        # Windows of several sources run on threads: they share one session.
-        with opening:
-            if not opened:
-                from unshard.adapters import spark  # pyspark takes half a second to import
+        from unshard.adapters import spark  # pyspark takes half a second to import
 
-                opened.append(stack.enter_context(spark.session(connection, connections, name)))
-            return opened[0]
+        return stack.enter_context(spark.session(connection, connections, name))
 
-    return session
+    return _once(session)
+
+
+def _once(make: Callable[[], T]) -> Callable[[], T]:
+    """Return a function that makes a value at its first call. Windows of several sources call it from threads."""
+    made: list[T] = []
+    making = threading.Lock()
+
+    def value() -> T:
+        with making:
+            if not made:
+                made.append(make())
+            return made[0]
+
+    return value

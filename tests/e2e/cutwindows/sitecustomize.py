@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unshard.adapters.target import Applied, Fence, Slice, apply_slices, steps
-from unshard.core.model import Server
+from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices, steps
 from unshard.units import windowslices
 
 LOG = Path(os.environ["UNSHARD_KILLS_LOG"])
@@ -24,7 +23,7 @@ def line(fence: Fence, number: int, what: str) -> None:
 
 
 def into_slices() -> None:
-    def observed(server: Server, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
+    def observed(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
         made = 0
 
         def counted() -> Iterator[Slice]:
@@ -36,7 +35,7 @@ def into_slices() -> None:
 
         end = "left"
         try:
-            applied = apply_slices(server, fence, counted())
+            applied = apply_slices(writer, fence, counted())
             end = "applied" if applied else "left"
             return applied
         finally:

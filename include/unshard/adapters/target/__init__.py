@@ -13,8 +13,9 @@ from unshard.adapters.target.leaving import write_or_leave
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import Destination, Loaded, Mode, load_lines, load_text
 from unshard.adapters.target.retrying import in_sessions
-from unshard.adapters.target.session import open_session
+from unshard.adapters.target.session import LoadData, Writer, open_session
 from unshard.adapters.target.slices import Slice, apply_slices
+from unshard.adapters.target.trial import tried_writer
 
 __all__ = [
     "Applied",
@@ -23,11 +24,13 @@ __all__ = [
     "Fence",
     "Ledger",
     "Lines",
+    "LoadData",
     "Loaded",
     "Mode",
     "Patches",
     "Removal",
     "Slice",
+    "Writer",
     "Writes",
     "apply_changes",
     "apply_slices",
@@ -36,5 +39,6 @@ __all__ = [
     "load_lines",
     "load_text",
     "open_session",
+    "tried_writer",
     "write_or_leave",
 ]

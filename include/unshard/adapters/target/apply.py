@@ -33,9 +33,10 @@ from unshard.adapters.target.diverting import MOST_DIVERTED, record, write_or_di
 from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
 from unshard.adapters.target.patches import filled, has_gaps
 from unshard.adapters.target.retrying import in_sessions, repeated
+from unshard.adapters.target.session import Writer
 from unshard.adapters.target.steps import Bounds, Kind, Step, bounds_of
 from unshard.core.collision import Found
-from unshard.core.model import Server, TableId
+from unshard.core.model import TableId
 from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
 from unshard.errors.target import Collision, FenceMissing, RowsMissing
 from unshard.errors.writing import WriteRefused
@@ -44,22 +45,22 @@ BEYOND_A_TABLE = frozenset({3, 5, 1020, 1021, 1026, 1037, 1038, 1114, 1290, 1297
 """A full disk, no memory, a server that is read-only, a statement that was killed: no fault of the table."""
 
 
-def apply_changes(server: Server, fence: Fence, changes: Changes, bounds: Bounds | None = None) -> Applied:
+def apply_changes(writer: Writer, fence: Fence, changes: Changes, bounds: Bounds | None = None) -> Applied:
     """Apply the window to its target table exactly once, however often it is called."""
     if has_gaps(changes):
         given = changes
         with _refusals_of(given.table):
-            changes = repeated(lambda: filled(server, fence, given))
+            changes = repeated(lambda: filled(writer, fence, given))
     tried = _Tried()
-    done = in_sessions(server, lambda connection: _apply_or_cut(connection, fence, changes, tried, bounds))
+    done = in_sessions(writer, lambda connection: _apply_or_cut(connection, fence, changes, tried, bounds))
     if isinstance(done, Applied):
         return done
     if isinstance(done, Changes):
         rest, total = done, Applied()
     else:
-        rest, total = _nothing(changes), _carry_out(server, fence, changes, done)
+        rest, total = _nothing(changes), _carry_out(writer, fence, changes, done)
     tried = _Tried()
-    return total + in_sessions(server, lambda connection: _apply_once(connection, fence, rest, tried, True))
+    return total + in_sessions(writer, lambda connection: _apply_once(connection, fence, rest, tried, True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _apply_or_cut(connection: Connection, fence: Fence, changes: Changes, tried:
     return _apply_once(connection, fence, changes, tried)
 
 
-def _carry_out(server: Server, fence: Fence, changes: Changes, cut: _Cut) -> Applied:
+def _carry_out(writer: Writer, fence: Fence, changes: Changes, cut: _Cut) -> Applied:
     """Carry out what is not done; ranges side by side where the server gains by it."""
     waiting = [(step, part) for step, part in stepping.parts_of(changes, cut.steps) if not step.done]
     total = Applied()
@@ -104,14 +105,14 @@ def _carry_out(server: Server, fence: Fence, changes: Changes, cut: _Cut) -> App
         with ThreadPoolExecutor(appliers) as pool:
             # One after another, so that nothing comes behind a step that fails: the target can stop before the first.
             in_order = pool.map if appliers > 1 else map
-            for applied in in_order(lambda each: _apply_step(server, fence, *each), some):
+            for applied in in_order(lambda each: _apply_step(writer, fence, *each), some):
                 total += applied
     return total
 
 
-def _apply_step(server: Server, fence: Fence, step: Step, part: Changes) -> Applied:
+def _apply_step(writer: Writer, fence: Fence, step: Step, part: Changes) -> Applied:
     tried = _Tried()
-    return in_sessions(server, lambda connection: _step_once(connection, fence, step, part, tried))
+    return in_sessions(writer, lambda connection: _step_once(connection, fence, step, part, tried))
 
 
 def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, tried: _Tried) -> Applied:

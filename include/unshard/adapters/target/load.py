@@ -159,10 +159,8 @@ def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _load_all(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
     loaded = Loaded()
     for piece in _pieces(lines, PIECE_ROWS, PIECE_BYTES):
-        if getattr(connection, "refuses_local_infile", "TiDB" in connection.get_server_info()):
-            loaded += _insert(connection, destination, piece, mode)
-        else:
-            loaded += _load_or_insert(connection, destination, piece, mode)
+        write = _load_or_insert if connection.uses_load_data else _insert
+        loaded += write(connection, destination, piece, mode)
     return loaded
 
 
@@ -172,7 +170,7 @@ def _load_or_insert(connection: Connection, destination: Destination, lines: pa.
     except StatementRefused as error:
         if error.errno not in LOCAL_INFILE_REFUSED:
             raise
-    connection.refuses_local_infile = True
+    connection.uses_load_data = False
     return _insert(connection, destination, lines, mode)
 
 
@@ -193,7 +191,7 @@ def _load(connection: Connection, destination: Destination, lines: pa.BinaryArra
     statement = load_statement(destination, mode)
     try:
         with mysql.coded_errors(connection, statement):
-            ok = _send(connection, statement, _text_of(lines))
+            ok = send(connection, statement, _text_of(lines))
     except StatementRefused as error:
         raise _refused(destination, lines, error.words) or error from error
     return _checked(connection, destination, lines, mode, ok)
@@ -223,7 +221,7 @@ def _text_of(lines: pa.BinaryArray) -> memoryview:
     return memoryview(lines.buffers()[2])[first:last]
 
 
-def _send(connection: Connection, statement: str, text: memoryview) -> OKPacketWrapper:
+def send(connection: Connection, statement: str, text: memoryview) -> OKPacketWrapper:
     """Speak the LOCAL INFILE sub-protocol: the driver itself would only read a file by its name."""
     connection._execute_command(COM_QUERY, statement)
     request = connection._read_packet()

@@ -20,9 +20,9 @@ from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.fence import Fence, lock_unless_applied
 from unshard.adapters.target.lines import ABSENT, lines_of
 from unshard.adapters.target.load import Destination, is_blankable, shown
-from unshard.adapters.target.session import open_session
+from unshard.adapters.target.session import Writer, open_session
 from unshard.core.literals import expression
-from unshard.core.model import Column, Server, Shard
+from unshard.core.model import Column, Shard
 from unshard.errors.leftout import ChangedRowMissing
 
 READ_KEYS = 200
@@ -36,9 +36,12 @@ def has_gaps(changes: Changes) -> bool:
     return any(each.patches is not None for each in changes.writes.lines)
 
 
-def filled(server: Server, fence: Fence, changes: Changes) -> Changes:
+def filled(writer: Writer, fence: Fence, changes: Changes) -> Changes:
     """Return changes whose lines are whole; as they were if the window is applied already."""
-    with contextlib.closing(open_session(server)) as guard, contextlib.closing(mysql.connect_raw(server)) as connection:
+    with (
+        contextlib.closing(open_session(writer)) as guard,
+        contextlib.closing(mysql.connect_raw(writer.server)) as connection,
+    ):
         guard.begin()
         if not lock_unless_applied(guard, fence):
             return changes

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from pymysql.connections import Connection
 
-from unshard.adapters.target.session import open_session
-from unshard.core.model import Server
+from unshard.adapters.target.session import Writer, open_session
 from unshard.errors import UnshardError
 
 ATTEMPTS = 6
@@ -30,11 +29,11 @@ def repeated(once: Callable[[], T]) -> T:
     raise AssertionError
 
 
-def in_sessions(server: Server, once: Callable[[Connection], T]) -> T:
+def in_sessions(writer: Writer, once: Callable[[Connection], T]) -> T:
     """Call with a new session of the target each time."""
 
     def in_session() -> T:
-        with contextlib.closing(open_session(server)) as connection:
+        with contextlib.closing(open_session(writer)) as connection:
             return once(connection)
 
     return repeated(in_session)

@@ -14,8 +14,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.load import Mode, load_lines
-from unshard.adapters.target.session import open_session
-from unshard.core.model import Column, Server, TableId, TableSchema
+from unshard.adapters.target.session import Writer, open_session
+from unshard.core.model import Column, TableId, TableSchema
 from unshard.errors.source import StatementRefused
 from unshard.errors.target import RowFilterFailed
 
@@ -25,8 +25,8 @@ NUMBER = Column("", "bigint", "bigint", False, None, None, None, "")
 class RowJudge:
     """Evaluates expressions over rows; opens its session when it is first asked."""
 
-    def __init__(self, server: Server, schema: str, time_zone: str) -> None:
-        self._server, self._time_zone = server, time_zone
+    def __init__(self, writer: Writer, schema: str, time_zone: str) -> None:
+        self._writer, self._time_zone = writer, time_zone
         self._table = TableId(schema, "_filtered_rows")
         self._connection: Connection | None = None
 
@@ -38,7 +38,7 @@ class RowJudge:
     def true_for(self, rule: str, expression: str, structure: TableSchema, columns: Sequence[pa.Array]) -> np.ndarray:
         """Return which rows (columns as written by the shard) an expression is true for."""
         if self._connection is None:
-            self._connection = open_session(self._server)
+            self._connection = open_session(self._writer)
         with self._table_of(self._connection, structure, columns) as number:
             found = self._rows(self._connection, rule, expression, number)
         mask = np.zeros(len(columns[0]), bool)

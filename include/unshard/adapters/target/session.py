@@ -7,6 +7,9 @@
 * READ COMMITTED: no gap locks, because writers of other sources work in the same tables.
 """
 
+from dataclasses import dataclass
+from enum import StrEnum
+
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
@@ -24,6 +27,31 @@ OWN_SESSION = (
 )
 
 
-def open_session(server: Server) -> Connection:
+class LoadData(StrEnum):
+    """What LOAD DATA LOCAL does on the target (see `trial`)."""
+
+    TRANSACTIONAL = "takes part in the open transaction"
+    COMMITS = "commits the open transaction"
+    REFUSED = "is refused"
+    UNKNOWN = "could not be tried"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The target, and how rows are written into it; travels with each job to the executors."""
+
+    server: Server
+    load_data: LoadData = LoadData.UNKNOWN
+    version: str = ""
+    """Version of the server that was tried; another one behind the same address gets statements."""
+
+    def loads_into(self, connection: Connection) -> bool:
+        """Return whether a session may use LOAD DATA LOCAL; else multi-row statements do the same."""
+        return self.load_data is LoadData.TRANSACTIONAL and connection.get_server_info() == self.version
+
+
+def open_session(writer: Writer) -> Connection:
     """Connect to the target for writing rows; raises coded errors."""
-    return mysql.connect(server, "target", local_infile=True, own=OWN_SESSION)
+    connection = mysql.connect(writer.server, "target", local_infile=True, own=OWN_SESSION)
+    connection.uses_load_data = writer.loads_into(connection)
+    return connection

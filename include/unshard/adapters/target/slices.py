@@ -27,9 +27,8 @@ from unshard.adapters.target.apply import write
 from unshard.adapters.target.changes import Applied, Changes
 from unshard.adapters.target.fence import Fence, is_applied, raise_fence
 from unshard.adapters.target.patches import has_gaps
-from unshard.adapters.target.session import open_session
+from unshard.adapters.target.session import Writer, open_session
 from unshard.adapters.target.steps import Bounds, bounds_of
-from unshard.core.model import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,13 @@ class Slice:
     """How much of the window is read with it, from 0 to 1."""
 
 
-def apply_slices(server: Server, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
+def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
     """Apply the window while its slices are made; None, or an error, if it has to be applied as a whole."""
-    with contextlib.closing(open_session(server)) as connection, ThreadPoolExecutor(1) as writer:
+    with contextlib.closing(open_session(writer)) as connection, ThreadPoolExecutor(1) as thread:
         if is_applied(connection, fence) or stepping.are_begun(connection, fence):
             return None
         mysql.query(connection, "BEGIN")
-        applied = _written(connection, fence, slices, writer)
+        applied = _written(connection, fence, slices, thread)
         if applied is None or not raise_fence(connection, fence):
             return None
         mysql.query(connection, "COMMIT")
@@ -55,8 +54,8 @@ def apply_slices(server: Server, fence: Fence, slices: Iterator[Slice]) -> Appli
 
 
 def _written(connection: Connection, fence: Fence, slices: Iterator[Slice],
-             writer: ThreadPoolExecutor) -> Applied | None:  # fmt: skip
-    """Write each slice on the writer's thread; this one makes the next, so never more than two are there."""
+             thread: ThreadPoolExecutor) -> Applied | None:  # fmt: skip
+    """Write each slice on a thread of its own; this one makes the next, so never more than two are there."""
     total, bounds, rows, size = Applied(), bounds_of(connection), 0, 0
     under_way: Future[Applied] | None = None
     for each in slices:
@@ -67,7 +66,7 @@ def _written(connection: Connection, fence: Fence, slices: Iterator[Slice],
         if under_way is not None:
             total += under_way.result()
         # Whether a row that does not fit is put aside is for the window as a whole: a later slice may correct it.
-        under_way = writer.submit(write, connection, fence, each.changes, most_diverted=0)
+        under_way = thread.submit(write, connection, fence, each.changes, most_diverted=0)
     return total if under_way is None else total + under_way.result()
 
 

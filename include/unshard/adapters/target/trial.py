@@ -1,0 +1,66 @@
+"""A trial of LOAD DATA LOCAL: whether the target accepts it, and whether it takes part in the open transaction.
+
+TiDB commits the open transaction when it runs LOAD DATA LOCAL. Rows and fence would not be one transaction there. The
+trial loads one row, rolls back, and looks for the row. It runs once per process and task.
+
+| the process dies          | what is left                         |
+|---------------------------|--------------------------------------|
+| before the ROLLBACK       | on TiDB the row, else nothing        |
+| before the row is deleted | the row                              |
+
+Every trial has a row of its own. So a row that is left changes no later trial, and trials of several processes do not
+disturb each other. The table stays: TiDB needs more time to create a table than for the rest of the trial.
+"""
+
+import contextlib
+import secrets
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.target.load import LOCAL_INFILE_REFUSED, send
+from unshard.adapters.target.retrying import repeated
+from unshard.adapters.target.session import LoadData, Writer, open_session
+from unshard.core.model import Server, TableId
+from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
+
+TABLE = "load_data_trial"
+
+
+def tried_writer(server: Server, meta_schema: str) -> Writer:
+    """Return how rows are written into the target; raises coded errors if the target cannot be reached."""
+    return repeated(lambda: _tried(server, TableId(meta_schema, TABLE)))
+
+
+def _tried(server: Server, table: TableId) -> Writer:
+    with contextlib.closing(open_session(Writer(server))) as connection:
+        version = connection.get_server_info()
+        try:
+            return Writer(server, _outcome(connection, table), version)
+        except StatementRefused as error:
+            found = LoadData.REFUSED if error.errno in LOCAL_INFILE_REFUSED else LoadData.UNKNOWN
+        except MissingPrivilege:
+            found = LoadData.UNKNOWN
+        return Writer(server, found, version)
+
+
+def _outcome(connection: Connection, table: TableId) -> LoadData:
+    name, row = mysql.table_name(table), secrets.token_hex(16)
+    connection.begin()
+    try:
+        loaded = _load(connection, name, row)
+    except TableMissing:
+        mysql.query(connection, f"CREATE TABLE IF NOT EXISTS {name} (id CHAR(32) PRIMARY KEY) ENGINE = InnoDB")
+        connection.begin()
+        loaded = _load(connection, name, row)
+    connection.rollback()
+    if mysql.query(connection, f"SELECT 1 FROM {name} WHERE id = %s", (row,)):  # noqa: S608
+        mysql.query(connection, f"DELETE FROM {name} WHERE id = %s", (row,))  # noqa: S608
+        return LoadData.COMMITS
+    return LoadData.TRANSACTIONAL if loaded else LoadData.UNKNOWN
+
+
+def _load(connection: Connection, name: str, row: str) -> int:
+    statement = f"LOAD DATA LOCAL INFILE 'rows' INTO TABLE {name} CHARACTER SET binary (id)"
+    with mysql.coded_errors(connection, statement):
+        return int(send(connection, statement, memoryview(row.encode() + b"\n")).affected_rows)
