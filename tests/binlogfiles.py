@@ -10,7 +10,7 @@ import pyarrow as pa
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.decoder import Origin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, EventType, read_frame
-from unshard.binlog.rawrows import decode, extract
+from unshard.binlog.rawrows import Span, decode, extract
 from unshard.core.model import Column, Location, TableId, TableSchema
 from unshard.core.relaychain import Link, Links
 from unshard.core.segment import Segment
@@ -90,7 +90,8 @@ def changes(data: bytes, table: str, schema: TableSchema, **options: int) -> lis
             batches = decode_range(memoryview(stored)[part.start : part.end], checksum, wanted, starts, origin)
             rows = [row for _, batch in batches for row in _rows(batch)]
             ranged = memoryview(stored)[part.start : part.end]
-            pieces = extract(ranged, checksum, TableId(*table.split(".")), options.get("start", -1), origin)
+            span = Span(options.get("start", -1))
+            pieces = extract(ranged, checksum, TableId(*table.split(".")), span, origin)
             assert [row for batch in decode(pieces, schema, "s1") for row in _rows(batch)] == rows
             found += rows
     return found

@@ -21,6 +21,7 @@ tmp-storage-path = "{folder}/temp-storage"
 enable-telemetry = false
 [log]
 level = "warn"
+slow-query-file = "{folder}/slow.log"
 [log.file]
 filename = "{folder}/tidb.log"
 [status]

@@ -131,7 +131,7 @@ def counted(files: dict[str, bytes], segments: list[Segment]) -> list[bytes]:
             data, origin = memoryview(files[name])[start:end], Origin("s1", FILE, 0, committed)
             batches = [batch for _, batch in decode_range(data, True, {VC_ID: VC}, origin=origin)]
             values = [value for batch in batches for value in batch["id"].to_pylist()]
-            raw = decode(extract(data, True, VC_ID, -1, origin), VC, "s1")
+            raw = decode(extract(data, True, VC_ID, origin=origin), VC, "s1")
             assert [value for batch in raw for value in batch["id"].to_pylist()] == values
             found += values
     return found

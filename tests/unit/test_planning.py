@@ -11,7 +11,7 @@ from unshard.core.pace import WindowLimits
 from unshard.core.planning import PlanRules, plan_window
 from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
 from unshard.core.stops import held_behind, withheld
-from unshard.core.window import HeldFile, Plan, QueueEntry, Rename, ShardState
+from unshard.core.window import Contradiction, HeldFile, Plan, QueueEntry, Rename, ShardState
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.shardddl import SegmentGap, UnknownShard
 
@@ -189,6 +189,45 @@ def test_what_was_prepared_before_is_read_where_it_is_committed() -> None:
     assert (second.segment, second.committed, [d.shard.table for d in second.dispositions]) == ("seg-1", False, [T1])
     held_back = plan([segment], [state(T1, queue=(entry(T1, 3),), last_seq=3), state(T2, is_dropped=True)])
     assert holds(held_back) == [("seg-old", "t_1", "A", 3), ("seg-1", "t_1", "A", 3)] and held_back.passed == 2
+
+
+def contradiction(table: TableId, segment: str, location: Location, committed: bool = False) -> Contradiction:
+    return Contradiction(Shard("s1", table), segment, 40 if committed else 0, location, "LONG", "differs", 0, committed)
+
+
+def test_rows_are_held_raw_from_where_they_contradict_their_structure() -> None:
+    segments, border = [rows(0, T1, T2), rows(1, T1, T2), ddl(2, "alter t_1 C"), rows(3, T1)], Location(FILE, 150)
+    states = [state(T1, last_seq=4, start=Location(FILE, 120)), state(T2)]
+    made = plan(segments, states, contradictions=(contradiction(T1, "seg-1", border),) * 2)
+    assert holds(made) == [("seg-0", "t_2", "A", None), ("seg-1", "t_1", "A", None), ("seg-1", "t_1", "", 5),
+                           ("seg-1", "t_2", "A", None), ("seg-3", "t_1", "", 6)]  # fmt: skip
+    cut = [(d.start, d.until) for read in made.reads for d in read.dispositions if read.segment == "seg-1"]
+    assert cut == [(Location(FILE, 120), border), (border, None), (None, None)]
+    first, second = made.queued
+    assert (first.seq, first.location, first.before, first.after) == (5, border, "A", "")
+    assert "[US-3032]" in first.reason and "shop_1.t_1" in first.reason and second.reason == ""
+    assert "shop_1.t_1" in first.statement.text and "shop.t " in first.routed
+    assert made.ends == at(4) and len(made.contradictions) == 2
+
+
+def test_a_contradiction_at_the_beginning_leaves_no_rows_before_it() -> None:
+    made = plan([rows(1, T1)], [state(T1)], contradictions=(contradiction(T1, "seg-1", at(1)),))
+    assert holds(made) == [("seg-1", "t_1", "", 1)] and made.queued[0].location == at(1)
+    dropped = plan([rows(1, T1)], [state(T1, is_dropped=True)], contradictions=(contradiction(T1, "seg-1", at(1)),))
+    assert dropped.queued == () and dropped.reads == ()
+    unknown = plan([rows(1, T1)], [state(T1, "", last_seq=3)], contradictions=(contradiction(T1, "seg-1", at(1)),))
+    assert unknown.queued == () and holds(unknown) == [("seg-1", "t_1", "", 3)]
+
+
+def test_prepared_rows_that_contradict_are_held_raw_from_the_segment_of_their_commit() -> None:
+    prepared = Prepared("x", "seg-old", "b.000000", 40, 90, ((T1, 1), (T2, 1)))
+    segment = replace(rows(1, T1), commits=(Commit(prepared, 150),))
+    found = contradiction(T1, "seg-old", Location("b.000000", 30), committed=True)
+    made = plan([rows(0, T1), segment], [state(T1), state(T2)], contradictions=(found,))
+    assert holds(made) == [("seg-0", "t_1", "A", None), ("seg-old", "t_1", "", 1), ("seg-old", "t_2", "A", None),
+                           ("seg-1", "t_1", "", 1)]  # fmt: skip
+    assert made.queued[0].location == at(1)
+    assert [(d.start, d.until) for read in made.reads for d in read.dispositions] == [(None, None)] * 4
 
 
 def test_a_gap_is_an_error() -> None:

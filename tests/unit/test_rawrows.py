@@ -66,8 +66,8 @@ def values_of(batches) -> list[tuple[object, ...]]:
 
 def both(data: bytes, table: TableId, start: int, size: int, schema: TableSchema = SCHEMA):
     decoded = decode_range(data, True, {table: schema}, {table: start})
-    held = rawrows.decode(rawrows.extract(data, True, table, start, piece_bytes=size), schema, "s1")
-    return values_of(batch for _, batch in decoded), values_of(held)
+    held = rawrows.extract(data, True, table, rawrows.Span(start), piece_bytes=size)
+    return values_of(batch for _, batch in decoded), values_of(rawrows.decode(held, schema, "s1"))
 
 
 @given(st.lists(TRANSACTIONS, max_size=5), st.sampled_from(TABLES), st.integers(1, 300), st.integers(0, 20))
@@ -77,6 +77,25 @@ def test_the_extract_gives_the_rows_of_the_range(transactions, table, size, befo
     for position in (-1, start, start - 1):
         decoded, held = both(data, table, position, size)
         assert held == decoded
+        spans = rawrows.Span(until=position), rawrows.Span(position)
+        parts = [rawrows.decode(rawrows.extract(data, True, table, span), SCHEMA, "s1") for span in spans]
+        assert [row for part in parts for row in values_of(part)] == both(data, table, -1, size)[0]
+
+
+def test_a_contradiction_begins_at_the_end_of_the_last_transaction_before_it() -> None:
+    wide = (E.TABLE_MAP, table_map(8, TABLES[0])[1][:-5] + b"\3\3\3\3\0\2")
+    fits = [query("BEGIN"), table_map(7, TABLES[0]), rows(7, E.WRITE_ROWS_V1, 1), XID]
+    differs = [query("BEGIN"), table_map(9, TABLES[1]), wide, rows(9, E.WRITE_ROWS_V1, 1), rows(8, E.WRITE_ROWS_V1, 1)]
+    undone = [query("BEGIN"), wide, query("SAVEPOINT s"), rows(8, E.WRITE_ROWS_V1, 1), query("ROLLBACK TO s"), XID]
+    wanted = dict.fromkeys(TABLES, SCHEMA)
+    for contradicts in ([*differs, XID], undone):
+        data, border = binlog([*fits, *fits, *contradicts, *differs, XID]), 4 + len(binlog([*fits, *fits]))
+        (found,) = rawrows.misfits(data, True, wanted, {})
+        assert (found.table, found.position) == (TABLES[0], border)
+        assert found.columns == "LONG, LONG, LONG" and "have 3 columns" in found.words
+        assert [*rawrows.misfits(data, True, wanted, {TABLES[0]: 4 + len(data)})] == []
+        (found,) = rawrows.misfits(binlog(contradicts), True, wanted, {})
+        assert found.position == 4
 
 
 def test_pieces_are_small_and_stand_alone() -> None:

@@ -8,9 +8,9 @@ gives the same rows in the same order as decoding the range.
 An extract comes in pieces that can be decoded alone: each has the TABLE_MAP events that its rows need.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +25,18 @@ from unshard.core.versioning import as_in_rows
 from unshard.errors.relay import DamagedEvent, RelayError, RowsWithoutTable
 
 PIECE_BYTES = 8 << 20
+BEYOND = 1 << 62
+"""After every position of a binlog file."""
+
+
+class Span(NamedTuple):
+    """Positions of a binlog file, `until` included."""
+
+    after: int = -1
+    until: int = BEYOND
+
+
+WHOLE = Span()
 NOWHERE = Origin()
 RAW = pa.schema([
     ("table_schema", pa.string()), ("table_name", pa.string()), ("file", pa.string()), ("count", pa.int64()),
@@ -93,9 +105,9 @@ class _Extract:
         self.size += len(event)
 
 
-def extract(data: Buffer, checksum: bool, table: TableId, start: int = -1,
+def extract(data: Buffer, checksum: bool, table: TableId, span: Span = WHOLE,
             origin: Origin = NOWHERE, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Yield the table's row events of a range, one piece a batch, without transactions that end up to `start`.
+    """Yield the table's row events of a range, one piece a batch, of the transactions that end within `span`.
 
     A piece ends with the event that makes it as large as `piece_bytes`.
     """
@@ -109,7 +121,7 @@ def extract(data: Buffer, checksum: bool, table: TableId, start: int = -1,
         annotated.see(frame, body)
         if kind == EventType.TABLE_MAP:
             gathered.bind(frame, bytes(body), end)
-        elif kind in ROWS and number not in found.undone and found.ends[number] > start:
+        elif kind in ROWS and number not in found.undone and span.after < found.ends[number] <= span.until:
             if gathered.add(frame, bytes(body), end):
                 annotated.check(frame, body, origin.shard(table), f"{origin.file}:{end}")
             if gathered.size >= piece_bytes:
@@ -133,13 +145,60 @@ def misfit(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) 
         shard = Origin(source).shard(TableId(piece["table_schema"], piece["table_name"]))
         for offset, frame in walk(piece["maps"], False, piece["file"]):
             body = piece["maps"][offset + HEADER : offset + frame.size]
-            try:
-                table_map = read_table_map(body)
-                whole, _ = as_in_rows(schema, len(table_map.fields))
-                bind_structure(table_map, whole, shard, f"{piece['file']}:{frame.end}")
-            except RelayError as error:
-                return error.message
+            if why := _misfit(body, schema, shard, f"{piece['file']}:{frame.end}"):
+                return why
     return ""
+
+
+def _misfit(body: bytes, schema: TableSchema, shard: str, place: str) -> str:
+    try:
+        table_map = read_table_map(body)
+        whole, _ = as_in_rows(schema, len(table_map.fields))
+        bind_structure(table_map, whole, shard, place)
+    except RelayError as error:
+        return error.message
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Where the rows of a table begin to contradict its structure."""
+
+    table: TableId
+    position: int
+    """In the binlog file: rows of transactions that end up to it fit."""
+    columns: str
+    words: str
+
+
+def misfits(data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema], starts: Mapping[TableId, int],
+            origin: Origin = NOWHERE) -> Iterator[Misfit]:  # fmt: skip
+    """Yield the first contradiction of each wanted table in a range that `decode_range` has refused."""
+    events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))
+    tail = CHECKSUM if checksum else 0
+    found = survey(opened(data, events, tail, origin), origin.file, origin.committed)
+    begins = origin.position or (events[0][1].end - events[0][1].size if events else 0)
+    bodies: dict[int, bytes] = {}
+    left = dict(wanted)
+    for number, (frame, body, end) in enumerate(opened(data, events, tail, origin)):
+        if frame.type == EventType.TABLE_MAP:
+            bodies[table_id_of(bytes(body[:6]))] = bytes(body)
+        elif frame.type in ROWS:  # also if they are rolled back: the table had these columns then
+            described = bodies.get(table_id_of(bytes(body[:6])), b"")
+            table = read_table(described)[0] if described else None
+            if table is None or table not in left or found.ends[number] <= starts.get(table, -1):
+                continue
+            if why := _misfit(described, left[table], origin.shard(table), f"{origin.file}:{end}"):
+                del left[table]
+                before = (position for position in found.ends if position < found.ends[number])
+                yield Misfit(table, max(before, default=begins), _columns(described), why)
+
+
+def _columns(body: bytes) -> str:
+    """Return the physical types of the columns, with their names if the server sends them."""
+    table_map = read_table_map(body)
+    names = table_map.metadata.names or ("",) * len(table_map.fields)
+    return ", ".join(f"{name} {physical}".strip() for name, physical in zip(names, table_map.fields, strict=True))
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

@@ -30,6 +30,7 @@ structure behind it is unknown, so is that of the rows and the DDL that follow; 
 | creates a shard unlike any of its group, or an unknown one  | with a reason, as a DDL of this shard alone   |
 | has an order of an operator (core.ddlorders)                | not at all (skip), or as what the order says  |
 | replaces a shard that waits by one unlike it (OR REPLACE)   | the same, behind what waits                   |
+| is missing: later rows contradict the structure             | with a reason, structure unknown              |
 
 A statement that cannot be read is put before an operator for the shards that it may concern; if it can concern none it
 is passed over and written down. An error that is left (rows of a table that nobody knows) ends the window before its
@@ -40,10 +41,11 @@ tables of gh-ost and pt-online-schema-change are none either; what is run on a s
 shadow takes its place (core.online).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from unshard.core.contradictions import agreement_of, is_met, reason_of, text_of
 from unshard.core.ddlnames import without_strings
 from unshard.core.ddlorders import Kind, StatementOrder, counted, order_for, under
 from unshard.core.effects import (
@@ -62,13 +64,14 @@ from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.newcomers import likeness
 from unshard.core.online import Ghost, Ghosts, Online, Step, Swapped
 from unshard.core.pace import WindowLimits
+from unshard.core.reads import Reading, reads
 from unshard.core.relaychain import require_chain
 from unshard.core.renaming import name_aside
-from unshard.core.segment import ByteRange, Segment, Statement
+from unshard.core.segment import Segment, Statement
 from unshard.core.sequences import followed, is_about_sequence
 from unshard.core.shardgroup import releases
 from unshard.core.window import (
-    Disposition,
+    Contradiction,
     Drop,
     HeldFile,
     Obeyed,
@@ -112,6 +115,8 @@ class PlanRules:
     """How much of what those have missed is released together, to be netted with what has mended it."""
     ghosts: Ghosts = ()
     """The tables of tools that change shards online, at the checkpoint."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """Rows that do not have the structure of their shard, as an attempt at this window has found out."""
     online: Online | None = None
     """How those are followed; None: they are tables like others."""
 
@@ -163,7 +168,7 @@ def plan_window(source: str, number: int, checkpoint: Location, segments: Sequen
         renames=walk.renames, drops=drops, passed=walk.passed_rows, unread=walk.unread,
         sequences=tuple(sorted(walk.sequences)) if walk.sequences != rules.sequences else None,
         obeyed=walk.obeyed, orders=tuple(order.number for order in rules.orders),
-        ghosts=walk.ghosts if walk.ghosts != rules.ghosts else None,
+        ghosts=walk.ghosts if walk.ghosts != rules.ghosts else None, contradictions=rules.contradictions,
     )  # fmt: skip
 
 
@@ -215,7 +220,7 @@ def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk
         walk = replace(walk, passed_rows=walk.passed_rows + _passed_rows(walk, segment, rules))
         for ghost in walk.ghosts:
             walk = _show(source, walk, ghost, segment, rules)
-        return replace(walk, reads=(*walk.reads, *_reads(source, walk, segment, rules)))
+        return _read(source, walk, segment, rules)
     statement, present = segment.statement, _present(walk)
     before, after = walk.sequences, followed(walk.sequences, statement, present)
     step = rules.online.step(statement, present, walk.ghosts) if rules.online else Step((), (statement,))
@@ -310,44 +315,24 @@ def _passed_rows(walk: _Walk, segment: Segment, rules: PlanRules) -> int:
                if table in dropped or (table in walk.sequences and rules.target_of(table) is not None))  # fmt: skip
 
 
-def _reads(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Iterator[Read]:
-    """Say what happens to the rows of each routed table of the segment.
-
-    What was prepared before and is committed here comes first: until its COMMIT nothing else touches its rows.
-    """
-    for commit in segment.commits:
-        own = commit.prepared
-        whole = replace(segment, end=commit.end, next_file="", ranges=(ByteRange(own.start, own.end, own.tables),))
-        if read := _read(source, walk, whole, rules):
-            dispositions = tuple(replace(disposition, start=None) for disposition in read.dispositions)
-            yield Read(own.segment, own.file, read.ranges, dispositions, committed=True)
-    if read := _read(source, walk, segment, rules):
-        yield read
+def _read(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk:
+    """Say what happens to the rows of a segment, also of shards whose rows contradict their structure from here on."""
+    found, contradicted = walk, {}
+    for each in rules.contradictions:
+        state = found.shards.get(each.shard.table)
+        if is_met(each, segment) and state is not None and state.structure and not state.is_dropped:
+            found = _coordinate(found, *_unlogged(each, state.target, segment))
+            contradicted[each.shard.table] = each, found.shards[each.shard.table]
+    reading = Reading(source, rules.target_of, walk.sequences | {ghost.table for ghost in walk.ghosts}, rules.stopped)
+    return replace(found, reads=(*walk.reads, *reads(reading, segment, walk.shards, contradicted)))
 
 
-def _read(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> Read | None:
-    apart = walk.sequences | {ghost.table for ghost in walk.ghosts}
-    found = {table: target for r in segment.ranges for table, _ in r.tables
-             if table not in apart and (target := rules.target_of(table))}  # fmt: skip
-    dispositions = []
-    for table, target in sorted(found.items()):
-        state = walk.shards.get(table)
-        if state is None or state.has_left:
-            raise UnknownShard(str(Shard(source, table)), str(target), str(segment.begins))
-        if state.is_dropped:
-            continue
-        if state.start is None or segment.ends > state.start:
-            dispositions.append(_disposition(state, segment, rules))
-    tables = {disposition.shard.table for disposition in dispositions}
-    ranges = tuple((r.start, r.end) for r in segment.ranges if any(table in tables for table, _ in r.tables))
-    return Read(segment.name, segment.file, ranges, tuple(dispositions)) if ranges else None
-
-
-def _disposition(state: ShardState, segment: Segment, rules: PlanRules) -> Disposition:
-    waits = state.queue or state.held or not state.structure or state.target in rules.stopped
-    hold = state.last_seq if waits else None
-    start = state.start if state.start is not None and state.start > segment.begins else None
-    return Disposition(state.shard, state.target, state.structure, hold, start)
+def _unlogged(found: Contradiction, target: TableId, segment: Segment) -> "tuple[Undecided, _Site]":
+    """Return the change that is missing in the binlog, and where it is taken to have happened."""
+    table, end = found.shard.table, segment.start if found.committed else found.location.position
+    change = Undecided(table, reason_of(found), text_of(found, target), agreement_of(found, target))
+    statement = Statement(text_of(found, table), table.schema, 0, "utf8mb4", segment.first_time, "SYSTEM")
+    return change, _Site(found.shard, target, replace(segment, end=end), statement)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,29 @@ class Disposition:
     """Number of the queued DDL that the rows wait behind; None: apply them."""
     start: Location | None
     """As in ShardState: rows of transactions that end at or before it are passed over."""
+    until: Location | None = None
+    """Rows of transactions that end after it are left to another disposition of the same table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Rows of a shard that do not have the structure that is tracked for it: a DDL is missing in the binlog."""
+
+    shard: Shard
+    segment: str
+    """File name of the segment that has the rows."""
+    start: int
+    """Where the byte range begins in that file."""
+    location: Location
+    """Rows of transactions that end up to it have the tracked structure."""
+    columns: str
+    """The columns of the first rows that contradict, as far as the binlog tells."""
+    words: str
+    """What differs."""
+    part: int
+    """Its place in the order of all that the window reads."""
+    committed: bool = False
+    """As in Read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +262,8 @@ class Plan:
     """All orders that waited when it was planned."""
     ghosts: Ghosts | None = None
     """All tables of tools that change shards online, behind the window; None: the same as before."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """What an earlier plan of this window has met. That plan was replaced before a target got any of its rows."""
 
     @property
     def is_empty(self) -> bool:

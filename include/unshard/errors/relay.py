@@ -323,3 +323,15 @@ class RelayUnwritable(RelayError):
         "check free space and permissions of the storage path, of an object store also room for temporary files; it"
         " goes on where it was"
     )
+
+
+@dataclass(eq=False)
+class RowsContradict(RelayError):
+    """Rows of a shard do not have the structure that is tracked for it; only this shard waits for an operator."""
+
+    shard: str
+    location: str
+    words: str
+    code = "US-3032"
+    template = "a DDL of {shard} is missing in the binlog, its rows after {location} have another structure: {words}"
+    hint = "replace it for this shard by the statement that the shard has run, or drop the shard"

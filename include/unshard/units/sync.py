@@ -10,6 +10,7 @@
 | in 1            | nothing has happened                                                                 |
 | in 2            | begun or not; the next run finds the open window or plans anew                       |
 | in 3            | some targets have the window, their fences say so; the same plan runs again           |
+| in 3, rows contradict their structure | no target has a row; the next run finds the same and plans again |
 | in 4            | all or nothing; after it only files that nothing names are left, until rows are held again   |
 
 A window without rows needs no Spark, and without new binlog there is no window at all.
@@ -31,8 +32,9 @@ from unshard.core.planning import PlanRules, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase, Standing
 from unshard.core.rowerrors import RowErrors
 from unshard.core.stops import Stop, TargetRefused
-from unshard.core.window import HeldFile, Plan, QueueEntry
+from unshard.core.window import Contradiction, HeldFile, Plan, QueueEntry
 from unshard.errors import UnshardError
+from unshard.errors.relay import RowsContradict
 from unshard.errors.target import NoTargetTable, NotInSync
 from unshard.units.awaited import refuse_missing
 from unshard.units.context import in_context
@@ -107,6 +109,8 @@ class _Moved:
     """Targets that have found that out just now: they have got nothing yet, nor is anything held for them."""
     tried: Mapping[TableId, TableSchema] = field(default_factory=dict)
     """The structures that the targets had then."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """Shards whose rows contradict their structure: no target has got any row of the window."""
 
 
 def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
@@ -134,8 +138,10 @@ def _run(work: Work, plan: Plan, standing: Standing, began: float,
     begun = work.meta.windows.begin(source, plan)
     say(2, "begin", begun.plan)
     moved = _move(work, begun)
-    while moved.refused:
-        if refused := _refused_still(work, moved):
+    while moved.refused or moved.contradictions:
+        if moved.contradictions:
+            _plan_again(work, begun, moved.contradictions)
+        elif refused := _refused_still(work, moved):
             stop_targets(work, begun, refused)
         # Another epoch: whatever of the attempt before is still under way cannot write any more.
         begun, is_again = work.meta.windows.begin(source, plan), True
@@ -162,12 +168,23 @@ def _paces(work: Work, known: Sequence[Pace], plan: Plan, moved: _Moved, began: 
     return remembered(known, pace, work.task.options.window)
 
 
+def _plan_again(work: Work, begun: BegunWindow, found: Sequence[Contradiction]) -> None:
+    """Replace the plan of a window that no target has any row of by one that holds the contradicting rows."""
+    found = sorted(found, key=lambda each: each.part)
+    for each in found:
+        log.warning("rows contradict their structure shard=%s location=%s", each.shard, each.location)
+    standing = work.meta.windows.standing(begun.plan.source)
+    plan = _plan(work, standing, (*begun.plan.contradictions, *found))
+    if plan.queued == begun.plan.queued or not work.meta.windows.plan_again(begun, plan):
+        raise RowsContradict(str(found[0].shard), str(found[0].location), found[0].words)
+
+
 def next_plan(work: Work, source: str) -> Plan:
     """Plan the window after the checkpoint; nothing is changed but for structures that have become known."""
     return _plan(work, work.meta.windows.standing(source))
 
 
-def _plan(work: Work, standing: Standing) -> Plan:
+def _plan(work: Work, standing: Standing, contradictions: tuple[Contradiction, ...] = ()) -> Plan:
     source, checkpoint, beside = standing.source, standing.checkpoint, standing.beside
     if checkpoint is None or standing.phase is not Phase.SYNC:
         raise NotInSync(source, standing.phase.value)
@@ -187,6 +204,7 @@ def _plan(work: Work, standing: Standing) -> Plan:
         together=work.task.options.window,
         ghosts=work.meta.online.of(source) if Beside.GHOSTS in beside else (),
         online=online_ddl(work, instance),
+        contradictions=contradictions,
     )
     if Beside.UNKNOWNS in beside:
         beside = EVERYTHING  # what was resolved may be asked again
@@ -261,6 +279,8 @@ def _move(work: Work, begun: BegunWindow) -> _Moved:
     if not isinstance(job, WindowJob):
         return _Moved(refused=job, tried=schemas)
     results = run_job(work.spark(), job) if job.parts else ()
+    if contradictions := tuple(result for result in results if isinstance(result, Contradiction)):
+        return _Moved(contradictions=contradictions)
     if error := next((result for result in results if isinstance(result, UnshardError)), None):
         raise error
     if refused := tuple(result for result in results if isinstance(result, TargetRefused)):

@@ -58,7 +58,7 @@ class Found:
                 for target, runs in reader.runs():
                     self.batches[target].append(runs)
             except Exception as error:
-                self.results.append(coded(error))
+                self.results.extend([coded(error), *reader.contradictions(error)])
             else:
                 refused = (TargetRefused(job.targets[number], error) for number, error in reader.refused.items())
                 self.results.extend([reader.report, *refused])

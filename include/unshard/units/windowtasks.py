@@ -31,15 +31,16 @@ from unshard.adapters.target import Applied, Fence, apply_changes
 from unshard.adapters.target.rowfilter import RowJudge
 from unshard.binlog import rawrows
 from unshard.binlog.decoder import decode_range
-from unshard.binlog.rawrows import extract
-from unshard.core.model import Shard, TableId
+from unshard.binlog.rawrows import BEYOND, Span, extract
+from unshard.core.model import Location, Shard, TableId
 from unshard.core.netting import Collisions
 from unshard.core.progress import BegunWindow
 from unshard.core.reshape import AS_IT_IS
 from unshard.core.stops import ABOUT_ONE_TARGET, TargetRefused
-from unshard.core.window import Disposition, HeldFile
+from unshard.core.window import Contradiction, Disposition, HeldFile
 from unshard.errors import UnshardError
 from unshard.errors.meta import SparkTaskCrashed
+from unshard.errors.relay import ColumnCountDiffers, ColumnTypeDiffers, UnsupportedColumn
 from unshard.errors.target import KeyOutOfOrder
 from unshard.units.applying import changes_of, shown_key
 from unshard.units.changes import Origin, changes_in, runs_of
@@ -51,7 +52,6 @@ from unshard.units.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob
 RESULTS_SPARK = "body binary"
 RESULTS = pa.schema([("body", pa.binary())])
 BATCHES_PER_PART = 1 << 32
-BEYOND = 1 << 62
 LONGEST_NAME = 200
 
 
@@ -75,7 +75,9 @@ class TargetReport:
     applied: Applied
 
 
-Result = PartReport | TargetReport | TargetRefused | UnshardError
+Result = PartReport | TargetReport | TargetRefused | Contradiction | UnshardError
+CONTRADICTS = (ColumnCountDiffers, ColumnTypeDiffers, UnsupportedColumn)
+"""Errors about rows that do not have the structure of their shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class ReadParts:
         except Exception as error:
             poison = pickle.dumps(coded(error))
             yield from (message(slot, poison) for slot in range(self.slots))
+            yield from (message(0, pickle.dumps(found)) for found in reader.contradictions(error))
         else:
             yield message(0, pickle.dumps(reader.report))
             for number, refusal in reader.refused.items():
@@ -208,22 +211,44 @@ class PartReader:
         bytes_ = self._job.relay.read(source, part.segment, part.start, part.end)
         origin = replace(bytes_.origin, committed=part.committed)
         for disposition in part.dispositions:
+            span = _span(disposition, part.file)
             if not disposition.structure:
-                start = -1 if disposition.start is None else _start(disposition, part.file)
-                pieces = list(extract(bytes_.data, bytes_.checksum, disposition.shard.table, start, origin))
+                pieces = list(extract(bytes_.data, bytes_.checksum, disposition.shard.table, span, origin))
                 self._waiting |= {disposition: pieces} if pieces else {}
-        by_table = {disposition.shard.table: disposition for disposition in part.dispositions if disposition.structure}
+            elif disposition.until is not None:
+                fitting = extract(bytes_.data, bytes_.checksum, disposition.shard.table, span, origin)
+                for batch in rawrows.decode(fitting, self._job.structures[disposition.structure], source):
+                    yield from self._decided(disposition, batch)
+        by_table = self._decoded_at_once(part)
         if not by_table:
             return
         wanted = {table: self._job.structures[d.structure] for table, d in by_table.items()}
-        starts = {table: _start(d, part.file) for table, d in by_table.items() if d.start is not None}
-        for table, batch in decode_range(bytes_.data, bytes_.checksum, wanted, starts, origin):
-            disposition = by_table[table]
-            if disposition.hold is not None:
-                self._waiting[disposition].append(batch)
-                continue
-            rows = Rows(disposition.shard, disposition.structure, disposition.target)
-            yield from self._passed(rows, batch, self._job.plan.safe)
+        for table, batch in decode_range(bytes_.data, bytes_.checksum, wanted, _starts(by_table, part.file), origin):
+            yield from self._decided(by_table[table], batch)
+
+    def _decoded_at_once(self, part: BinlogPart) -> dict[TableId, Disposition]:
+        return {d.shard.table: d for d in part.dispositions if d.structure and d.until is None}
+
+    def _decided(self, disposition: Disposition, batch: pa.RecordBatch) -> Iterator[Run]:
+        if disposition.hold is not None:
+            self._waiting[disposition].append(batch)
+            return
+        rows = Rows(disposition.shard, disposition.structure, disposition.target)
+        yield from self._passed(rows, batch, self._job.plan.safe)
+
+    def contradictions(self, error: Exception) -> Iterator[Contradiction]:
+        """Yield which shards of the part an error is about that says that rows contradict the tracked structure."""
+        part = self._part
+        if not isinstance(error, CONTRADICTS) or not isinstance(part, BinlogPart):
+            return
+        by_table, source = self._decoded_at_once(part), self._job.plan.source
+        bytes_ = self._job.relay.read(source, part.segment, part.start, part.end)
+        wanted = {table: self._job.structures[d.structure] for table, d in by_table.items()}
+        origin = replace(bytes_.origin, committed=part.committed)
+        for misfit in rawrows.misfits(bytes_.data, bytes_.checksum, wanted, _starts(by_table, part.file), origin):
+            location = Location(part.file, misfit.position)
+            yield Contradiction(by_table[misfit.table].shard, part.segment, part.start, location, misfit.columns,
+                                misfit.words, part.ordinal, part.committed)  # fmt: skip
 
     def _passed(self, rows: Rows, batch: pa.RecordBatch, safe: bool) -> Iterator[Run]:
         """Net what the task's filters let through; where these leave gaps, rows come as in safe mode."""
@@ -291,6 +316,16 @@ def _folder_of(shard: Shard) -> str:
 def held_window(path: str) -> int:
     """Return the number of the window that stored a file of held rows."""
     return int(path.rpartition("/")[2].partition("-")[0].removeprefix("w"))
+
+
+def _span(disposition: Disposition, file: str) -> Span:
+    """Return where transactions of this binlog file end whose rows a disposition is about."""
+    after = -1 if disposition.start is None else _start(disposition, file)
+    return Span(after) if disposition.until is None else Span(after, disposition.until.position)
+
+
+def _starts(by_table: Mapping[TableId, Disposition], file: str) -> dict[TableId, int]:
+    return {table: _start(d, file) for table, d in by_table.items() if d.start is not None}
 
 
 def _start(disposition: Disposition, file: str) -> int:

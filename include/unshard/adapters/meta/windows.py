@@ -6,6 +6,7 @@
 | after `begin`, before or while rows move  | the next `begin` returns the same plan with a new epoch; a      |
 |                                           | target whose fence has this window is done already              |
 | a zombie goes on after another `begin`    | its fence updates match 0 rows, its `commit` raises FencedOut   |
+| before or after `plan_again`              | the plan of before, which no target has a row of, or the new one |
 | after the rows, before `commit`           | the same plan again; every fence says done; then commit         |
 | in `commit`                               | all of it or nothing                                            |
 | after `commit`, before its answer arrives | `commit` again finds the window committed and does nothing      |
@@ -105,6 +106,23 @@ class Windows:
             for some_rows in in_portions(rows):
                 connection.execute(insert(F).prefix_with("IGNORE").values(list(some_rows)))
         return BegunWindow(begun, standing.epoch, standing.beside)
+
+    def plan_again(self, begun: BegunWindow, plan: Plan) -> bool:
+        """Replace the plan of a window that was begun; False if a target has rows of the first plan."""
+        mine = {"task": self._task, "source": plan.source}
+        with self._database.transaction() as connection:
+            found = self._lock(connection, plan)
+            if found.epoch != begun.epoch or found.state != PLANNED:
+                raise FencedOut(plan.source, plan.number, begun.epoch, found.epoch)
+            written = connection.scalar(select(func.count()).where(matches(F, mine), F.c.window >= plan.number))
+            steps = matches(tables.fence_step, {**mine, "window": plan.number})
+            if written or connection.scalar(select(func.count()).where(steps, tables.fence_step.c.done != 0)):
+                return False
+            connection.execute(delete(tables.fence_step).where(steps))
+            if plan.orders:
+                require_known(connection, self._task, plan)
+            connection.execute(update(W).where(matches(W, self._key(plan))).values(plan=codec.dumps(plan)))
+        return True
 
     def commit(self, begun: BegunWindow, held: Sequence[HeldFile], rows_applied: int,
                paces: Sequence[Pace] = (), stopped: Collection[Stop] = ()) -> None:  # fmt: skip
