@@ -108,12 +108,17 @@ class Windows:
         return BegunWindow(begun, standing.epoch, standing.beside)
 
     def plan_again(self, begun: BegunWindow, plan: Plan) -> bool:
-        """Replace the plan of a window that was begun; False if a target has rows of the first plan."""
+        """Replace the plan of a window that was begun; False if a target has rows of the first plan.
+
+        The epoch rises before the fences are read, so no writer of the first plan can write after that.
+        """
         mine = {"task": self._task, "source": plan.source}
         with self._database.transaction() as connection:
             found = self._lock(connection, plan)
             if found.epoch != begun.epoch or found.state != PLANNED:
                 raise FencedOut(plan.source, plan.number, begun.epoch, found.epoch)
+            for fenced in (S, F):
+                connection.execute(update(fenced).where(matches(fenced, mine)).values(epoch=begun.epoch + 1))
             written = connection.scalar(select(func.count()).where(matches(F, mine), F.c.window >= plan.number))
             steps = matches(tables.fence_step, {**mine, "window": plan.number})
             if written or connection.scalar(select(func.count()).where(steps, tables.fence_step.c.done != 0)):
