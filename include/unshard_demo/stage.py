@@ -7,7 +7,7 @@ import contextlib
 import json
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from unshard_demo.servers import MariaDb
 
 TASK = "orders"
 TARGET_TABLE = "shop.orders"
-TARGETS = {"mariadb": servers.start, "tidb": tidb.start}
+TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start, "tidb": tidb.start}
 """How the target server is started, by its make."""
 PROGRAMS = "programs.jsonl"
 TASK_FILE = {

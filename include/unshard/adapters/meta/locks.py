@@ -6,13 +6,14 @@ that looking at the locks never waits for a long DDL.
 """
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pymysql
-from sqlalchemy import Connection, delete, false, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql import ColumnElement
 
@@ -78,7 +79,7 @@ class Locks:
         """Return the open locks and the newest resolved ones, the oldest first."""
         newest = select(K).where(K.c.task == self._task, K.c.state == LockState.RESOLVED.value)
         newest = newest.order_by(K.c.resolved_at.desc()).limit(resolved)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             done = tuple(map(_lock, connection.execute(newest)))
         return (*sorted(done, key=lambda lock: lock.seen_at), *self.open())
 
@@ -91,17 +92,17 @@ class Locks:
 
     def owed(self) -> Debts:
         """Return the skips that shards owe, the oldest lock first."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_debts(connection, self._task)
 
     def behind(self, shards: Collection[Shard], changes: Iterable[StructureChange] = ()) -> Behind:
         """Return the DDL that the target has had and rows of these shards, some of them just joining, have not."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_behind(connection, self._task, shards, changes)
 
     def behind_at(self, target: TableId, structure: str) -> tuple[Ran, ...]:
         """Return the DDL that the target has had and a shard that was never seen, of that structure, has not."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return ran_by(connection, self._task, locks_behind(connection, self._task, target, structure))
 
     def owe_late(self, source: str) -> None:
@@ -248,7 +249,7 @@ class Locks:
         """Return the history of one lock or of all, or the newest of it, the oldest first."""
         query = select(H).where(H.c.task == self._task).order_by(H.c.id.desc()).limit(newest)
         query = query.where(H.c.lock_id == lock) if lock else query
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = tuple(
                 Execution(row.lock_id, row.source, row.ddl, row.before_digest, row.wanted_digest, row.started_at,
                           row.done_at, row.outcome, row.error)
@@ -258,7 +259,7 @@ class Locks:
 
     def actions(self, lock: str | None = None, newest: int | None = None) -> tuple[OperatorAction, ...]:
         """Return the operators' orders to one lock or to all, or the newest of them, the oldest first."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return actions(connection, self._task, lock, newest)
 
     def _is_still(self, connection: Connection, shard: Shard, born: str) -> bool:
@@ -267,14 +268,23 @@ class Locks:
         return connection.execute(select(S.c.born).where(same).with_for_update()).first() is not None
 
     def _select(self, condition: Any) -> tuple[DdlLock, ...]:
-        query = select(K).where(K.c.task == self._task, condition).order_by(K.c.seen_at, K.c.lock_id)
-        with self._database.transaction() as connection:
-            rows, excused = connection.execute(query).all(), read_excused(connection, self._task)
-        return tuple(_lock(row, excused.get(row.lock_id, frozenset())) for row in rows)
+        """Return locks with the shards that are excused from them while they are open, in one statement."""
+        is_excused = and_(M.c.task == K.c.task, M.c.lock_id == K.c.lock_id, K.c.state != LockState.RESOLVED.value)
+        shard = (M.c[name].label(f"excused_{name}") for name in ("source", "shard_schema", "shard_table"))
+        query = select(K, *shard).outerjoin(M, is_excused).where(K.c.task == self._task, condition)
+        rows: dict[str, AnyRow] = {}
+        excused: dict[str, set[Shard]] = defaultdict(set)
+        with self._database.reading() as connection:
+            for row in connection.execute(query.order_by(K.c.seen_at, K.c.lock_id)):
+                rows.setdefault(row.lock_id, row)
+                if row.excused_source is not None:
+                    table = TableId(row.excused_shard_schema, row.excused_shard_table)
+                    excused[row.lock_id].add(Shard(row.excused_source, table))
+        return tuple(_lock(row, frozenset(excused[lock])) for lock, row in rows.items())
 
     def _change(self, lock: str, values: dict[str, Any], still: ColumnElement[bool]) -> None:
         where = *self._is(lock), K.c.state != LockState.RESOLVED.value, still
-        with self._database.transaction() as connection:
+        with self._database.single() as connection:
             connection.execute(update(K).where(*where).values(values))
 
     def _is(self, lock: str) -> tuple[Any, ...]:
