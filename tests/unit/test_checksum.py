@@ -35,10 +35,15 @@ def compared(target: TableSchema, *shards: TableSchema) -> Comparison:
     return compare_structures({**{f"s{n}": shard for n, shard in enumerate(shards)}, "target": target})
 
 
+FLOAT = (
+    "CONCAT(SIGN(`c` + 0e0), TRIM(BOTH '0' FROM REPLACE(SUBSTRING_INDEX(ABS(`c` + 0e0), 'e', 1), '.', '')), 'e',"
+    " IFNULL(ROUND(LOG10(SQRT(ABS(`c` + 0e0))) * 2 + 0.1234567) + 0, 0))"
+)
 CASES = [
     ("int(5) unsigned zerofill", None, "`c` + 0"),
     ("bit(9)", None, "`c` + 0"),
-    ("float", None, "`c` + 0e0"),
+    ("float", None, FLOAT),
+    ("double(10,3)", None, "CAST(`c` AS DECIMAL(65,3))"),
     ("datetime(3)", None, "`c`"),
     ("varchar(20)", "latin1", "CONCAT(LENGTH(CONVERT(`c` USING binary)), ':', CONVERT(`c` USING binary))"),
     ("text", "utf8mb4", "SHA2(CONVERT(`c` USING binary), 256)"),

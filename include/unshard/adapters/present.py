@@ -17,7 +17,7 @@ from unshard.adapters import mysql
 from unshard.adapters.kept import Kept
 from unshard.adapters.structures import read_schemas, server_dialect, shown_create
 from unshard.core.ddlcreate import normal_create
-from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.model import Column, Server, TableId, TableSchema
 from unshard.errors.source import MissingPrivilege, TableMissing, UnknownDatabase
 
 OPTIONS = "\n) "
@@ -70,12 +70,16 @@ def keeps_utf8(connection: Connection) -> bool:
 
 
 def with_utf8(schema: TableSchema) -> TableSchema:
-    """Return a structure whose text columns are written and read as UTF-8."""
-    columns = [
-        replace(column, sent_as="utf8mb4") if column.charset and column.charset not in UTF8 else column
-        for column in schema.columns
-    ]
+    """Return a structure whose text columns are written and read as UTF-8.
+
+    JSON is among them: TiDB takes `_utf8mb4 x'..'` for binary there, and refuses it.
+    """
+    columns = (replace(column, sent_as="utf8mb4") if _needs_utf8(column) else column for column in schema.columns)
     return replace(schema, columns=tuple(columns))
+
+
+def _needs_utf8(column: Column) -> bool:
+    return column.data_type == "json" or (column.charset or "binary") not in UTF8
 
 
 def _shown(connection: Connection, table: TableId) -> str:

@@ -64,6 +64,8 @@ def _is(column: Column, value: bytes | None) -> str:
             f"OCTET_LENGTH({expression(column)}) = {len(value)} AND SHA2({bytes_of(column)}, 256) ="
             f" '{sha256(value).hexdigest()}'"
         )
+    if value is not None and column.data_type == "json":
+        return f"{name} <=> CAST({literal(column, value)} AS JSON)"
     equal = f"{name} <=> {literal(column, value)}"
     if value is None or column.data_type not in TEXTS:
         return equal
