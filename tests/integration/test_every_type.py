@@ -98,7 +98,8 @@ def change(task: LifeTask, source: str, name: str, first: int, more: dict[str, t
     task.sources[source].run(
         LENIENT, *inserts(name, first, more),
         f"UPDATE {name} AS new JOIN {name} AS old ON old.id = {first} SET {moved} WHERE new.id = {first + ROWS}",
-        f"INSERT INTO {name} (id, {names}) SELECT id + 100, {names} FROM {name} WHERE id BETWEEN {first} AND {first + 2}",
+        f"INSERT INTO {name} (id, {names}) SELECT id + 100, {names} FROM {name}"
+        f" WHERE id BETWEEN {first} AND {first + 2}",
         f"DELETE FROM {name} WHERE id IN ({first + 1}, {first + 100})",
     )  # fmt: skip
 
@@ -132,16 +133,22 @@ def test_types_of_mysql(mysql_source: MariaDb, target: MariaDb, unique: str, tmp
 
 def test_keys_of_every_character_set(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> None:
     columns = ", ".join(f"{charset} VARCHAR(20) {text}" for charset, text in TEXT.items())
-    keys = f"PRIMARY KEY (latin1, gbk, utf8mb4), UNIQUE KEY (gbk(2), n), UNIQUE KEY (latin1, n), n DOUBLE, v INT, {columns}"
+    keys = "PRIMARY KEY (latin1, gbk, utf8mb4), UNIQUE KEY (gbk(2), n), UNIQUE KEY (latin1, n)"
     texts = ["'é'", "'b'", "'c\\\\'", "'漢'"]
+    of_latin1 = [*texts[:3], "''"]
     with living(unique, tmp_path, {"s1": source_1}, target) as task:
         name = f"{unique}.t_1"
         task.shards["s1"] = [name]
         rows = [
-            f"({n}e15, {n}, {'漢' in text and chr(39) * 2 or text}, {text}, {text}, {text}, 'a')"
-            for n, text in enumerate(texts)
+            f"({n}e15, {n}, {latin1}, {text}, {text}, {text}, 'a')"
+            for n, (latin1, text) in enumerate(zip(of_latin1, texts, strict=True))
         ]
-        source_1.run(LENIENT, f"CREATE TABLE {name} ({keys})", f"INSERT INTO {name} VALUES {', '.join(rows)}")
+        source_1.run(
+            LENIENT,
+            f"CREATE TABLE {name} (n DOUBLE, v INT, {columns}, {keys})",
+            f"INSERT INTO {name} VALUES {', '.join(rows)}",
+        )
+
         task.go()
         assert task.assert_union() == len(texts)
         source_1.run(

@@ -1,6 +1,7 @@
 """The SQL that makes rows comparable, and how differing rows are told."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -179,3 +180,10 @@ def test_no_difference_exactly_if_target_is_the_sum_of_the_shards(first, second,
     assert not list(explain(Counter(first + second), shards, keyed))
     extra = Counter([*first, *second, (("new",), "z")])
     assert [d.kind for d in explain(extra, shards, keyed)] == [Kind.EXTRA]
+
+
+def test_text_that_the_target_keeps_as_utf8_is_compared_as_text_and_not_by_ranges() -> None:
+    shard = structure(ID, column("c", "varchar(9)", charset="latin1"), key=("c",))
+    there = replace(column("c", "varchar(9)", charset="latin1"), sent_as="utf8mb4")
+    found = compared(structure(ID, there, key=("c",)), shard)
+    assert found.forms[1].converted and not found.ranged
