@@ -64,8 +64,8 @@ ROWS = max(len(values) for _, values in TYPES.values())
 
 
 @pytest.fixture(scope="module")
-def mysql_source(server_folder: Path) -> Iterator[MariaDb]:
-    with MYSQL.running(server_folder / "mysql-of-types") as server:
+def mysql_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    with MYSQL.running(tmp_path_factory.mktemp("types") / "mysql") as server:
         yield server
 
 
