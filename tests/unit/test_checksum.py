@@ -1,6 +1,7 @@
 """The SQL that makes rows comparable, and how differing rows are told."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -35,10 +36,15 @@ def compared(target: TableSchema, *shards: TableSchema) -> Comparison:
     return compare_structures({**{f"s{n}": shard for n, shard in enumerate(shards)}, "target": target})
 
 
+FLOAT = (
+    "CONCAT(SIGN(`c` + 0e0), TRIM(BOTH '0' FROM REPLACE(SUBSTRING_INDEX(ABS(`c` + 0e0), 'e', 1), '.', '')), 'e',"
+    " IFNULL(ROUND(LOG10(SQRT(ABS(`c` + 0e0))) * 2 + 0.1234567) + 0, 0))"
+)
 CASES = [
     ("int(5) unsigned zerofill", None, "`c` + 0"),
     ("bit(9)", None, "`c` + 0"),
-    ("float", None, "`c` + 0e0"),
+    ("float", None, FLOAT),
+    ("double(10,3)", None, "CAST(`c` AS DECIMAL(65,3))"),
     ("datetime(3)", None, "`c`"),
     ("varchar(20)", "latin1", "CONCAT(LENGTH(CONVERT(`c` USING binary)), ':', CONVERT(`c` USING binary))"),
     ("text", "utf8mb4", "SHA2(CONVERT(`c` USING binary), 256)"),
@@ -174,3 +180,10 @@ def test_no_difference_exactly_if_target_is_the_sum_of_the_shards(first, second,
     assert not list(explain(Counter(first + second), shards, keyed))
     extra = Counter([*first, *second, (("new",), "z")])
     assert [d.kind for d in explain(extra, shards, keyed)] == [Kind.EXTRA]
+
+
+def test_text_that_the_target_keeps_as_utf8_is_compared_as_text_and_not_by_ranges() -> None:
+    shard = structure(ID, column("c", "varchar(9)", charset="latin1"), key=("c",))
+    there = replace(column("c", "varchar(9)", charset="latin1"), sent_as="utf8mb4")
+    found = compared(structure(ID, there, key=("c",)), shard)
+    assert found.forms[1].converted and not found.ranged

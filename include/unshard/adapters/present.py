@@ -2,10 +2,14 @@
 
 The text of SHOW CREATE TABLE says whether they have: all else that is asked about a table follows from it. A text is
 remembered with a structure only if it is that structure's own, so a DDL between the two questions is no matter.
+
+The target's columns also say how the server takes text (`Column.sent_as`): TiDB keeps text of every character set as
+UTF-8, and does not convert what a client sends as latin1.
 """
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pymysql.connections import Connection
 
@@ -13,11 +17,13 @@ from unshard.adapters import mysql
 from unshard.adapters.kept import Kept
 from unshard.adapters.structures import read_schemas, server_dialect, shown_create
 from unshard.core.ddlcreate import normal_create
-from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.model import Column, Server, TableId, TableSchema
 from unshard.errors.source import MissingPrivilege, TableMissing, UnknownDatabase
 
 OPTIONS = "\n) "
 NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")
+UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii", "binary"})
+"""Character sets whose bytes every server takes as they are."""
 
 
 class PresentStructures:
@@ -35,6 +41,8 @@ class PresentStructures:
         with self._kept.lent(lambda lent: texts.update((table, _shown(lent, table)) for table in wanted)) as connection:
             found = {table: schema for table, text in texts.items() if (schema := self._same(table, text))}
             read = read_schemas(connection, texts.keys() - found.keys())
+            if connection.keeps_utf8:
+                read = {table: with_utf8(schema) for table, schema in read.items()}
             dialect = server_dialect(connection)
         for table, schema in read.items():
             if texts[table] and normal_create(texts[table], dialect) == schema.create_sql:
@@ -51,7 +59,28 @@ class PresentStructures:
 
     def _open(self) -> Connection:
         self._known.clear()  # another server may answer now
-        return mysql.connect(self._server)
+        connection = mysql.connect(self._server)
+        connection.keeps_utf8 = keeps_utf8(connection)
+        return connection
+
+
+def keeps_utf8(connection: Connection) -> bool:
+    """Return whether the server keeps latin1 text as UTF-8: then it wants UTF-8 for every character set."""
+    ((digits,),) = mysql.query(connection, "SELECT HEX(CONVERT(_utf8mb4 X'C3A9' USING latin1))")
+    return bool(digits == "C3A9")
+
+
+def with_utf8(schema: TableSchema) -> TableSchema:
+    """Return a structure whose text columns are written and read as UTF-8.
+
+    JSON is among them: TiDB takes `_utf8mb4 x'..'` for binary there, and refuses it.
+    """
+    columns = (replace(column, sent_as="utf8mb4") if _needs_utf8(column) else column for column in schema.columns)
+    return replace(schema, columns=tuple(columns))
+
+
+def _needs_utf8(column: Column) -> bool:
+    return column.data_type == "json" or (column.charset or "binary") not in UTF8
 
 
 def _shown(connection: Connection, table: TableId) -> str:

@@ -57,9 +57,10 @@ OPTIONS = Block(
             "last five; it bounds the memory of Spark's workers where the binlog is compressed.", 1_000_000),
         Key("filter-load", boolean(), "Whether `insert-value-expr` of expression filters leaves rows out of the load, "
             "too; DM's does not.", False),
-        Key("row-errors", choice(words(RowErrors)), "What a row of a window does that does not fit into its target: "
-            "`stop` that target (its rows of that source are held, see [operations](operations.md)), or `divert`: the "
-            "row goes into the table `row_error` of the meta schema, and the target lacks it.", RowErrors.STOP),
+        Key("row-errors", choice(words(RowErrors)), "What happens to a row of a window or of the load that does not "
+            "fit its target: `stop` that target (its rows of that source are held, see [operations](operations.md)), "
+            "or `divert`: the row goes into the table `row_error` of the meta schema, and the target lacks it.",
+            RowErrors.STOP),
         Key("sources", texts(text("path", checks.not_empty)), "Source files; relative paths begin at the folder of the "
             "task file.", shown="`sources/*.yaml` beside the task file"),
     ),

@@ -10,6 +10,9 @@ it, long ones are hashed first, so no two different rows read alike and no text 
 Columns are taken by name. How a column is read depends on its types in all places together: what has
 one type everywhere is compared byte for byte; text of different charsets as utf8mb4; numbers and times
 of different precision with the finer one. -0.0 equals 0.0, as it does in every comparison of SQL.
+
+Servers print floating-point values differently: 1e15 is 1000000000000000 in TiDB's functions. All of them print the
+shortest digits that mean the value. So a value is compared by its sign, its digits and its power of ten.
 """
 
 import re
@@ -52,6 +55,7 @@ FAMILIES: Mapping[Family, frozenset[str]] = {
 }
 
 
+DECIMAL_DIGITS = 65
 FINER = {Family.NUMBER: "DECIMAL(65,{})", Family.DATETIME: "DATETIME({})", Family.TIME: "TIME({})"}
 
 
@@ -86,6 +90,8 @@ class Form:
     """Text of different charsets: compared as utf8mb4."""
     long: bool = False
     nullable: bool = True
+    rounded: int | None = None
+    """Digits after the point of a FLOAT(m,d) or DOUBLE(m,d): servers store such values with different errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,7 @@ def _form(name: str, columns: Sequence[Column]) -> Form:
     families = {_family(column) for column in columns}
     family = families.pop() if len(families) == 1 else None
     digits = {_digits(column) for column in columns}
-    charsets = {column.charset for column in columns}
+    charsets = {column.encoding for column in columns}
     return Form(
         column=name,
         family=family,
@@ -174,7 +180,16 @@ def _form(name: str, columns: Sequence[Column]) -> Form:
         converted=len(charsets) > 1 or family is None,
         long=any(map(_is_long, columns)),
         nullable=any(column.nullable for column in columns),
+        rounded=_rounded(columns) if family is Family.FLOAT else None,
     )
+
+
+def _rounded(columns: Sequence[Column]) -> int | None:
+    """Return the declared digits after the point, if all places declare the same and a DECIMAL can hold them."""
+    found = {re.search(r"\((\d+),(\d+)\)", column.column_type) for column in columns}
+    declared = {(int(each[1]), int(each[2])) if each else (DECIMAL_DIGITS + 1, 0) for each in found}
+    total, digits = declared.pop()
+    return digits if not declared and total <= DECIMAL_DIGITS else None
 
 
 def _family(column: Column) -> Family:
@@ -212,6 +227,8 @@ def _value(form: Form, column: Column) -> str:
             value = f"CAST({name} AS {FINER[family].format(form.digits)})"
         case Family.NUMBER:
             value = f"{name} + 0"  # also takes away ZEROFILL and turns BIT and YEAR into integers
+        case Family.FLOAT if form.rounded is not None:
+            value = f"CAST({name} AS DECIMAL({DECIMAL_DIGITS},{form.rounded}))"
         case Family.FLOAT:
             value = f"{name} + 0e0"  # all digits of a FLOAT, and -0.0 becomes 0.0
         case Family.TEXT:
@@ -229,11 +246,24 @@ def _wrapped(form: Form, column: Column) -> str:
     value = _value(form, column)
     if form.family is None and _family(column) not in (Family.TEXT, Family.BYTES):
         value = f"CAST({value} AS CHAR)"
+    if form.family is Family.FLOAT and form.rounded is None:
+        value = _digits_of_float(value)
     if form.long:
         value = f"SHA2({value}, 256)"
     elif form.family in (None, Family.TEXT, Family.BYTES, Family.PRINTED):
         value = f"CONCAT(LENGTH({value}), ':', {value})"
     return f"IFNULL({value}, 'n')" if form.nullable else value
+
+
+def _digits_of_float(value: str) -> str:
+    """Return an expression for sign, digits and power of ten of a floating-point value.
+
+    The power of ten is rounded at a border where values with few digits do not lie, because LOG10 differs in its last
+    digit between servers. SQRT keeps it away from the smallest values, for which TiDB's LOG10 is wrong.
+    """
+    digits = f"TRIM(BOTH '0' FROM REPLACE(SUBSTRING_INDEX(ABS({value}), 'e', 1), '.', ''))"
+    power = f"IFNULL(ROUND(LOG10(SQRT(ABS({value}))) * 2 + 0.1234567) + 0, 0)"
+    return f"CONCAT(SIGN({value}), {digits}, 'e', {power})"
 
 
 def _key(places: Mapping[str, TableSchema], compared: set[str]) -> tuple[str, ...]:
@@ -261,7 +291,7 @@ def _order(column: Column) -> str:
         case Family.NUMBER | Family.DATE | Family.DATETIME | Family.TIME if column.data_type != "bit":
             return f"{column.data_type} {_digits(column)}"
         case Family.TEXT if column.data_type in ("char", "varchar"):
-            return f"text {column.charset} {column.collation}"
+            return f"text {column.encoding} {column.collation}"
         case Family.BYTES if column.data_type in ("binary", "varbinary"):
             return column.column_type if column.data_type == "binary" else column.data_type
         case _:

@@ -38,7 +38,9 @@ def constants_of(shard: str, structure: TableSchema, target: TableId, schema: Ta
 
 def with_constants(structure: TableSchema, schema: TableSchema, constants: dict[str, bytes]) -> TableSchema:
     """Return a shard's structure as if it had the extracted columns, of the types that the target gives them."""
-    added = tuple(replace(column, nullable=False) for column in schema.columns if column.name.lower() in constants)
+    added = tuple(
+        replace(column, nullable=False, sent_as=None) for column in schema.columns if column.name.lower() in constants
+    )
     return replace(structure, columns=(*structure.columns, *added))
 
 
@@ -51,7 +53,7 @@ def _bytes(column: Column, value: str) -> bytes | None:
     if column.data_type not in TEXTS - {"enum", "set"} or not _is_short_enough(column, value):
         return None
     try:
-        return charsets.encode(value, str(column.charset))
+        return charsets.encode(value, str(column.encoding))
     except UnicodeError:
         return None
 

@@ -3,6 +3,11 @@
 A canonical value is the bytes that MySQL prints for it in the column's own charset. A literal must
 select the same rows through an index whatever the session's charset is, so text becomes an introducer
 with hexadecimal digits: the server then compares in the column's collation, and nothing needs escaping.
+
+TiDB keeps text as UTF-8 and would store the bytes of another charset without converting them: latin1 becomes
+invalid text without a warning. Columns of such a charset have `sent_as` set (adapters/present.py). Their canonical
+value is UTF-8, and their literal is quoted text. TiDB refuses `_gbk x'..'`, and takes the digits of
+`_utf8mb4 x'..'` for bytes of GBK. It converts quoted text, validates it, and finds it through an index.
 """
 
 import re
@@ -31,6 +36,8 @@ def literal(column: Column, value: bytes | None) -> str:
     if value is None:
         return "NULL"
     kind = column.data_type
+    if column.sent_as:
+        return f"_{column.sent_as}{_quoted(column, value)}"
     if kind in TEXTS or kind in PRINTED:
         return f"_{_charset(column)} x'{value.hex()}'"
     if kind in BINARIES:
@@ -43,8 +50,24 @@ def literal(column: Column, value: bytes | None) -> str:
 def expression(column: Column) -> str:
     """Return what to select so that the column's values print canonically: servers print six digits of a FLOAT."""
     name = identifier(column.name)
+    if column.sent_as:
+        return f"CONVERT({name} USING {column.sent_as})"
     # MySQL has CAST(… AS DOUBLE) since 8.0.17 only; adding zero would lose the sign of -0.
     return f"{name} * 1e0" if column.data_type == "float" else name
+
+
+def bytes_of(column: Column) -> str:
+    """Return the SQL expression for the canonical bytes of a text column, which no collation compares."""
+    return f"CAST({expression(column)} AS BINARY)"
+
+
+def _quoted(column: Column, value: bytes) -> str:
+    """Return UTF-8 text in quotes; no session of ours has NO_BACKSLASH_ESCAPES."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueNotCanonical(column.name, column.column_type) from error
+    return "'" + text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0") + "'"
 
 
 def _printed_literal(column: Column, value: bytes) -> str:

@@ -59,6 +59,6 @@ def _with_fraction(column: Column, zero: bytes) -> bytes:
 
 def _encoded(column: Column, text: str) -> bytes | None:
     try:
-        return charsets.encode(text, str(column.charset))
+        return charsets.encode(text, str(column.encoding))
     except UnicodeError:
         return None

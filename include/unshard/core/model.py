@@ -163,6 +163,13 @@ class Column:
     default: str | None
     extra: str
     """Lower case: `auto_increment`, `stored generated`, `invisible`, …"""
+    sent_as: str | None = field(default=None, compare=False)
+    """The character set in which the target takes and gives the values, if it is not `charset`."""
+
+    @property
+    def encoding(self) -> str | None:
+        """The character set of the bytes that are the column's canonical values."""
+        return self.sent_as or self.charset
 
     @property
     def is_generated(self) -> bool:
@@ -206,8 +213,8 @@ class TableSchema:
     @cached_property
     def shape(self) -> str:
         """16 hexadecimal digits, equal for tables whose columns, indexes and default collation are."""
-        body = {"columns": [asdict(c) for c in self.columns], "indexes": [asdict(i) for i in self.indexes],
-                "collation": self.collation}  # fmt: skip
+        columns = [{name: value for name, value in asdict(c).items() if name != "sent_as"} for c in self.columns]
+        body = {"columns": columns, "indexes": [asdict(i) for i in self.indexes], "collation": self.collation}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

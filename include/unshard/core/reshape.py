@@ -117,7 +117,7 @@ def seen(shard: str, table: TableId, structure: TableSchema, target: TableId, sc
         name, wanted = column.name.lower(), there.get(column.name.lower())
         if name in mapped and wanted is not None:
             value = expression(mapped[name], structure.column(mapped[name].source), wanted)
-            columns[place] = replace(wanted, name=column.name, nullable=column.nullable)
+            columns[place] = replace(wanted, name=column.name, nullable=column.nullable, sent_as=None)
             values[place] = f"{value} AS {identifier(column.name)}"
     filled = {name: _constant(schema.column(name), value) for name, value in constants.items()}
     values += [f"{value} AS {identifier(schema.column(name).name)}" for name, value in filled.items()]
@@ -131,4 +131,6 @@ def seen(shard: str, table: TableId, structure: TableSchema, target: TableId, sc
 
 def _constant(column: Column, value: bytes) -> str:
     text = literal(column, value)
+    if column.sent_as:
+        text = f"CONVERT({text} USING {column.charset})"
     return f"{text} COLLATE {column.collation}" if column.collation else text

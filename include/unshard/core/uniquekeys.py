@@ -34,10 +34,11 @@ def equals(column: Column, value: bytes, length: int | None) -> str:
 
 def alike(column: Column, value: bytes, length: int | None) -> str | bytes:
     """Return something that is equal for values that are equal in a key; roughly, as only a server knows collations."""
-    if column.data_type not in TEXTS or not column.charset or column.charset == "binary":
+    charset = column.encoding
+    if column.data_type not in TEXTS or not charset or charset == "binary":
         return value[:length]
     try:
-        text = charsets.decode(value, column.charset)[:length]
+        text = charsets.decode(value, charset)[:length]
     except UnicodeError:
         return value[:length]
     collation = column.collation or ""

@@ -27,3 +27,20 @@ class WriteRefused(TargetError):
     code = "US-6026"
     template = "the target refuses a statement about table {target}: {words}"
     hint = "mend what the server says (a privilege, a trigger, the table itself), then run the task again"
+
+
+@dataclass(eq=False)
+class LoadRefused(TargetError):
+    """Several chunks of a dump cannot be loaded; all others are loaded."""
+
+    source: str
+    targets: str
+    chunks: int
+    errors: str
+
+    code = "US-6407"
+    template = (
+        "{chunks} chunks of source {source} cannot be loaded into {targets}, all others are loaded;"
+        " first errors: {errors}"
+    )
+    hint = "mend what the first errors say, then run the task again: it loads the chunks that are left"

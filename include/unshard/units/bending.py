@@ -35,7 +35,7 @@ def rounds(given: Column, wanted: Column) -> bool:
 
 
 def _blanks(given: Column, wanted: Column, array: pa.Array) -> tuple[pa.Array, str]:
-    blank = charsets.encode(" ", wanted.charset or "binary")
+    blank = charsets.encode(" ", wanted.encoding or "binary")
     return pc.and_(
         pc.ends_with(array, blank), given.data_type != "char"
     ), "the target's column drops the blanks at its end"
@@ -60,7 +60,7 @@ def _labels(given: Column, wanted: Column, array: pa.Array) -> tuple[pa.Array, s
 
 def _is_strange(value: bytes, wanted: Column, labels: frozenset[str]) -> bool:
     try:
-        text = charsets.decode(value, wanted.charset or "binary")
+        text = charsets.decode(value, wanted.encoding or "binary")
     except UnicodeDecodeError:
         return False
     return text != "" and not labels.issuperset(text.split(",") if wanted.data_type == "set" else [text])

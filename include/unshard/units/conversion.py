@@ -178,7 +178,7 @@ def _field(shard: Shard, given: Column, target: TableId, wanted: Column, places:
     if given.is_generated or not _mixes(given, wanted):
         raise _differs(shard, given, target, wanted)
     place = places[given.name.lower()]
-    charset = None if _same_bytes(given.charset, wanted.charset) else given.charset
+    charset = None if _same_bytes(given.charset, wanted.encoding) else given.charset
     return Field(wanted, place, charset, max(0, _fraction(given) - _fraction(wanted)), mapped=mapped, given=given)
 
 
@@ -221,7 +221,7 @@ def _converted(plan: Conversion, number: int, given: Sequence[pa.Array]) -> pa.A
 
 def _changed(plan: Conversion, number: int, given: Sequence[pa.Array], array: pa.Array, mapped: Mapped) -> pa.Array:
     """Return the values as a column mapping makes them; raises RowRefused for the first that it cannot change."""
-    charset = plan.fields[number].column.charset
+    charset = plan.fields[number].column.encoding
     match mapped.change:
         case PartitionId() as change:
             changed, bad = with_bits(array if charset else _without_padding(array), change)
@@ -258,10 +258,10 @@ def _transcoded(plan: Conversion, number: int, given: Sequence[pa.Array], charse
     values: list[bytes] = []
     for value in coded.dictionary.to_pylist():
         try:
-            values.append(transcode(value, charset, str(field.column.charset)))
+            values.append(transcode(value, charset, str(field.column.encoding)))
         except UnicodeError as error:
             row = pc.index(given[number], pa.scalar(value, pa.binary())).as_py()
-            words = f"x'{value.hex()[:60]}' of {charset} has no counterpart in {field.column.charset} ({error})"
+            words = f"x'{value.hex()[:60]}' of {charset} has no counterpart in {field.column.encoding} ({error})"
             raise _refused(plan, number, given, row, words) from error
     return pa.array(values, pa.binary()).take(coded.indices)
 

@@ -14,16 +14,21 @@ from its shard, the next call reads that shard anew (units.reread) and goes on.
 | in the handover                    | checkpoints that exist stay, the missing ones are made              |
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from unshard.adapters.meta.presence import load_of
 from unshard.adapters.spark import map_items
+from unshard.core import codec
 from unshard.core.collision import Found
 from unshard.core.model import Location
 from unshard.core.progress import ChunkState, Phase
+from unshard.core.rowerrors import RowErrors
+from unshard.core.stops import Refusal
 from unshard.errors.target import LoadCollision, NotDumped, NotLoaded
+from unshard.errors.writing import LoadRefused
 from unshard.units.dump import dump_folder, refuse_left
 from unshard.units.lateindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
 from unshard.units.loading import LoadJob, Parcel, in_order, load_parcel
@@ -32,6 +37,9 @@ from unshard.units.reread import reread_mended
 from unshard.units.snapshot import check_recorded_alike
 from unshard.units.targets import refuse_engines, reshaped_by
 from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
+NAMED_REFUSALS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +123,16 @@ def _load_dumped(work: Work, source: str, job: LoadJob) -> None:
         return
     postpone_indexes(work, source)
     threads = work.task.instance(source).load.threads
-    for _ in map_items(work.bulk_spark(), partial(load_parcel, job), parcels, threads):
-        pass
+    told = map_items(work.bulk_spark(), partial(load_parcel, job), parcels, threads)
+    refused = [codec.loads(Refusal, text) for text in told]
+    for refusal in refused:
+        log.error("target %s stops the load of source %s: %s", refusal.target, source, refusal.error)
+    if len(refused) == 1:
+        raise refused[0].error
+    if refused:
+        targets = sorted({str(refusal.target) for refusal in refused})
+        named = "; ".join(str(refusal.error) for refusal in refused[:NAMED_REFUSALS])
+        raise LoadRefused(source, ", ".join(targets), len(refused), named)
 
 
 def _parcels(work: Work, source: str) -> Iterator[Parcel]:
@@ -141,5 +157,6 @@ def job_of(work: Work, source: str) -> LoadJob:
         reshapings=reshaped_by(work, source, (state.shard for state in shards)),
         filters=work.task.options.filter_load,
         time_zone=work.task.timezone,
+        diverts=work.task.options.row_errors is RowErrors.DIVERT,
         behind=work.meta.locks.behind({state.shard for state in shards}),
     )

@@ -25,15 +25,19 @@ from unshard.adapters import mysql
 from unshard.adapters.parquet import Storage
 from unshard.adapters.target import Ledger, Lines, Loaded, Mode, Writer, Writes, in_sessions, lines_of, write_or_leave
 from unshard.adapters.target.awaiting import leave
+from unshard.adapters.target.changes import Awaited
 from unshard.adapters.target.deletes import delete_keys, remove_rows
+from unshard.adapters.target.diverting import MOST_DIVERTED, note, without_refused
 from unshard.adapters.target.load import blank_rows
 from unshard.adapters.target.rowfilter import RowJudge
 from unshard.config import OnDuplicate
+from unshard.core import codec
 from unshard.core.collision import Found
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.netting import Collisions
 from unshard.core.progress import Chunk, ChunkState
 from unshard.core.reshape import AS_IT_IS, Reshaping
+from unshard.core.stops import ABOUT_ONE_TARGET, refusal_of
 from unshard.core.uniquekeys import unique_keys
 from unshard.errors.target import ChunkGone, Collision, LoadCollision
 from unshard.units.conversion import Behind, Conversion, conversion, convert
@@ -64,6 +68,8 @@ class LoadJob:
     """Whether expression filters for inserts leave rows of the load out."""
     time_zone: str = "+00:00"
     """In which they are evaluated."""
+    diverts: bool = False
+    """Whether rows that a target cannot take are put aside."""
 
     @cached_property
     def chunk_table(self) -> str:
@@ -72,6 +78,10 @@ class LoadJob:
     @cached_property
     def pace_table(self) -> str:
         return mysql.table_name(TableId(self.meta_schema, "chunk_pace"))
+
+    @cached_property
+    def row_error_table(self) -> str:
+        return mysql.table_name(TableId(self.meta_schema, "row_error"))
 
     @cached_property
     def awaited_table(self) -> str:
@@ -107,8 +117,17 @@ class Parcel:
 
 
 def load_parcel(job: LoadJob, item: str) -> Iterable[str]:
-    """Load one chunk exactly once, however often it is called; yields nothing."""
-    _repeated(job, Parcel.from_json(item), _load_once)
+    """Load one chunk exactly once, however often it is called; yield why its target cannot take it, as text.
+
+    Other chunks go on. A collision is raised: the shards have to be asked whose row it is.
+    """
+    parcel = Parcel.from_json(item)
+    try:
+        _repeated(job, parcel, _load_once)
+    except Collision:
+        raise
+    except ABOUT_ONE_TARGET as error:
+        return (codec.dumps(refusal_of(parcel.target, error)),)
     return ()
 
 
@@ -212,11 +231,19 @@ def _write(connection: Connection, job: LoadJob, parcel: Parcel, own: OtherChunk
     lines, blank = lines_of(values), blank_rows(plan.destination.columns, values)
     rows = Lines(plan.destination, Mode.PLAIN, lines, blank, [parcel.shard] * len(lines))
     unique = unique_keys(job.targets[parcel.target])
-    writes = Writes(parcel.target, [rows], unique, Collisions(job.on_duplicate.value))
+    writes = Writes(parcel.target, [rows], unique, Collisions(job.on_duplicate.value), diverts=job.diverts)
+    left: list[Awaited] = []
+
+    def write(some: Writes) -> Loaded:
+        done, kept_back = write_or_leave(connection, job.writer.server, some, ledger, own.among)
+        left.extend(kept_back)
+        return done
+
     try:
-        loaded, left = write_or_leave(connection, job.writer.server, writes, ledger, own.among)
+        loaded, diverted = without_refused(connection, writes, write, MOST_DIVERTED)
     except Collision as error:
         raise LoadCollision(error.target, error.key, error.shard, error.owner, error.condition) from error
+    note(connection, job.row_error_table, job.task, own.key, diverted)
     leave(connection, job.awaited_table, job.task, parcel.target, own.key, left)
     return loaded
 

@@ -158,8 +158,7 @@ def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck,
         raise NothingToValidate(f" {', '.join(absent)}")
     if not wanted_targets:
         raise NothingToValidate("")
-    with contextlib.closing(mysql.connect(work.target, PLACE_TARGET)) as connection:
-        targets = structures.read_schemas(connection, wanted_targets)
+    targets = work.present(set(wanted_targets))
     checks = {target: _check(work, target, targets, shards[target]) for target in wanted_targets}
     conditions = {source: condition_of(work, source) for source in work.sources}
     with Sessions() as sessions:

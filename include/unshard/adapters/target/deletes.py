@@ -8,7 +8,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.lines import values_of
 from unshard.adapters.target.load import Destination, key_of, run_statement
-from unshard.core.literals import TEXTS, literal
+from unshard.core.literals import TEXTS, bytes_of, expression, literal
 from unshard.core.model import Column, TableId
 from unshard.errors.target import RowsMissing
 from unshard.errors.writing import StatementWarned
@@ -61,12 +61,15 @@ def _is(column: Column, value: bytes | None) -> str:
     if value is not None and len(value) > LONG_VALUE and column.data_type in HASHED:
         # A statement with megabytes of digits would not fit into a packet of the server.
         return (
-            f"OCTET_LENGTH({name}) = {len(value)} AND SHA2(CAST({name} AS BINARY), 256) = '{sha256(value).hexdigest()}'"
+            f"OCTET_LENGTH({expression(column)}) = {len(value)} AND SHA2({bytes_of(column)}, 256) ="
+            f" '{sha256(value).hexdigest()}'"
         )
+    if value is not None and column.data_type == "json":
+        return f"{name} <=> CAST({literal(column, value)} AS JSON)"
     equal = f"{name} <=> {literal(column, value)}"
     if value is None or column.data_type not in TEXTS:
         return equal
-    return f"{equal} AND CAST({name} AS BINARY) <=> x'{value.hex()}'"
+    return f"{equal} AND {bytes_of(column)} <=> x'{value.hex()}'"
 
 
 def _is_default(name: str) -> str:

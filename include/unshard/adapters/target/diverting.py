@@ -11,8 +11,9 @@ without a row.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,10 +27,11 @@ from unshard.adapters.target.fence import Fence, table_of
 from unshard.adapters.target.lines import values_of
 from unshard.adapters.target.load import Destination, Loaded, Mode
 from unshard.adapters.target.rowkeys import changed_keys, digest_of, key_of_line
-from unshard.core.model import Shard
+from unshard.core.model import Column, Shard
 from unshard.core.rowerrors import RowErrorState
 from unshard.errors.target import RowRefused
 
+T = TypeVar("T")
 MOST_DIVERTED = 100
 """More of one target in one transaction are no slips: the target stops."""
 OPEN, MENDED = RowErrorState.OPEN.value, RowErrorState.MENDED.value
@@ -49,11 +51,21 @@ class Diverted:
 def write_or_divert(connection: Connection, writes: Writes, ledger: Ledger,
                     most: int) -> tuple[Loaded, bool, list[Diverted]]:  # fmt: skip
     """Write rows, leaving out those that the target cannot take; raises RowRefused where that is not wanted."""
+
+    def write(some: Writes) -> tuple[Loaded, bool]:
+        return write_rows(connection, some, ledger)
+
+    (loaded, collided), diverted = without_refused(connection, writes, write, most)
+    return loaded, collided, diverted
+
+
+def without_refused(connection: Connection, writes: Writes, write: Callable[[Writes], T],
+                    most: int) -> tuple[T, list[Diverted]]:  # fmt: skip
+    """Write, and write again without each row that is refused; raises RowRefused where that is not wanted."""
     diverted: list[Diverted] = []
     while True:
         try:
-            loaded, collided = write_rows(connection, writes, ledger)
-            return loaded, collided, diverted
+            return write(writes), diverted
         except RowRefused as error:
             found = _found(writes, error) if writes.diverts and len(diverted) < most else None
             if found is None:
@@ -68,27 +80,32 @@ def record(connection: Connection, fence: Fence, changes: Changes, diverted: Seq
     if not changes.writes.diverts or not changes.key:
         return
     _mend(connection, fence, changes)
-    sql = (
-        f"INSERT INTO {table_of(fence, 'row_error')} (task, target_schema, target_table, digest, source, shard_schema,"  # noqa: S608
-        " shard_table, key_shown, column_name, words, row_json, `window`, state, times, first_at, last_at) VALUES"
-        f" ({', '.join(['%s'] * 13)}, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE source ="
-        " VALUES(source), shard_schema = VALUES(shard_schema), shard_table = VALUES(shard_table), column_name ="
-        " VALUES(column_name), words = VALUES(words), row_json = VALUES(row_json), `window` = VALUES(`window`),"
-        " state = VALUES(state), times = times + 1, last_at = VALUES(last_at)"
-    )
     old = [
         tuple(value or b"" for value in key_of_line(row.destination, row.error.line))
         for row in diverted
         if row.is_known
     ]
     delete_keys(connection, changes.table, changes.key, old)
+    note(connection, table_of(fence, "row_error"), fence.task, changes.key, diverted, fence.window)
+
+
+def note(connection: Connection, table: str, task: str, key: Sequence[Column], diverted: Sequence[Diverted],
+         window: int = 0) -> None:  # fmt: skip
+    """Record rows that were left out; `table` is the quoted name of `row_error`, window 0 is the load."""
+    sql = (
+        f"INSERT INTO {table} (task, target_schema, target_table, digest, source, shard_schema,"  # noqa: S608
+        " shard_table, key_shown, column_name, words, row_json, `window`, state, times, first_at, last_at) VALUES"
+        f" ({', '.join(['%s'] * 13)}, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE source ="
+        " VALUES(source), shard_schema = VALUES(shard_schema), shard_table = VALUES(shard_table), column_name ="
+        " VALUES(column_name), words = VALUES(words), row_json = VALUES(row_json), `window` = VALUES(`window`),"
+        " state = VALUES(state), times = times + 1, last_at = VALUES(last_at)"
+    )
     for row in diverted:
-        error, shard = row.error, row.shard
+        error, shard, target = row.error, row.shard, row.destination.table
         mysql.query(connection, sql, (
-            fence.task, fence.target.schema, fence.target.name,
-            digest_of(changes.key, key_of_line(row.destination, error.line)),
+            task, target.schema, target.name, digest_of(key, key_of_line(row.destination, error.line)),
             shard.source, shard.table.schema, shard.table.name, error.key, error.column, error.words,
-            _as_json(row.destination, error.line), fence.window, OPEN,
+            _as_json(row.destination, error.line), window, OPEN,
         ))  # fmt: skip
 
 
