@@ -12,6 +12,7 @@ import yaml
 from tests.integration.test_lock_page import browse
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
+from tests.tidbsettings import CHOSEN_KEY, is_tidb, settings_of
 from unshard.config import load_task
 from unshard.core.grants import ALIASES
 from unshard.core.prechecks import Severity
@@ -109,6 +110,7 @@ def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tm
         body = {"source-id": name, "from": endpoint(source, f"s{unique}")}
         (tmp_path / f"sources/{name}.yaml").write_text(yaml.safe_dump(body))
     target.run(*documented("unshard_target", world.names))
+    chosen = CHOSEN_KEY if is_tidb(target) else {}
     world.path.write_text(yaml.safe_dump({
         "name": "accounts", "task-mode": "all", "meta-schema": f"{unique}x",
         "target-database": endpoint(target, f"t{unique}"),
@@ -118,8 +120,10 @@ def world(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tm
                        "target-table": "orders"},
             "others": {"schema-pattern": f"{unique}_*", "target-schema": unique},
         },
+        "unshard": dict(chosen),
     }))  # fmt: skip
-    yield world
+    with settings_of(source_1, target):
+        yield world
     for source in world.sources.values():
         source.run(f"DROP USER s{unique}", f"DROP DATABASE {unique}_1")
     target.run(f"DROP USER t{unique}", *(f"DROP DATABASE IF EXISTS {unique}{end}" for end in ("", "x")))

@@ -1,13 +1,16 @@
 """Prechecks on real servers: each thing that would stop a task is found, named and coded."""
 
 import contextlib
+import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import s3server
 from tests.binlogs import end_of
+from tests.tidbsettings import CHOSEN_KEY, is_tidb, settings_of
 from unshard.adapters import mysql
 from unshard.config import load_task
 from unshard.core.model import Column, Shard, TableId, TableSchema
@@ -32,6 +35,7 @@ routes:
 {routes}
 block-allow-list:
   all: {{do-dbs: ["{schema}_*"]}}
+unshard: {options}
 {extra}
 """
 ROUTE = (
@@ -48,6 +52,7 @@ class World:
         self.routes = ROUTE.format(name="all", schema=schema, pattern="t_*", target=schema)
         self.rules = "[all]"
         self.mode, self.instance, self.extra = "all", "", ""
+        self.options: dict[str, str] = dict(CHOSEN_KEY) if is_tidb(target) else {}
         self.target_user = "admin"
         self.sources = {"s1": (source_1.port, "admin"), "s2": (source_2.port, "admin")}
         for source in (source_1, source_2):
@@ -63,7 +68,7 @@ class World:
         path = self.folder / "task.yaml"
         path.write_text(TASK.format(schema=self.schema, target=self.target.port, target_user=self.target_user,
                                     rules=self.rules, routes=self.routes, mode=self.mode, instance=self.instance,
-                                    extra=self.extra))  # fmt: skip
+                                    extra=self.extra, options=json.dumps(self.options)))  # fmt: skip
         return precheck(load_task(path))
 
     def problems(self) -> list[tuple[str, str, str]]:
@@ -71,10 +76,11 @@ class World:
 
 
 @pytest.fixture
-def world(source_1, source_2, target, unique, tmp_path, monkeypatch) -> World:
+def world(source_1, source_2, target, unique, tmp_path, monkeypatch) -> Iterator[World]:
     for name in ("TARGET", "S1", "S2"):
         monkeypatch.setenv(f"{name}_PASSWORD", "unshard")
-    return World(source_1, source_2, target, unique, tmp_path)
+    with settings_of(source_1, target):
+        yield World(source_1, source_2, target, unique, tmp_path)
 
 
 @pytest.fixture
@@ -444,7 +450,7 @@ def test_a_disk_that_is_too_small(world: World, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_bucket_that_refuses(world: World, s3: s3server.S3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_STORE", s3.connection)
-    world.extra = f"unshard: {{storage-path: 's3://{s3server.BUCKET}/x', storage-conn-id: store}}"
+    world.options |= {"storage-path": f"s3://{s3server.BUCKET}/x", "storage-conn-id": "store"}
     assert found(world) == [] and s3.requests["PUT"]
     assert [data for data in s3.objects.values() if data] == [], "nothing of it stays"
     for operation in ("PUT", "LIST", "HEAD", "DELETE_MANY"):
