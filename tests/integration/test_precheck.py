@@ -307,9 +307,15 @@ def test_extracted_columns_need_a_table_that_has_them(world: World) -> None:
     assert world.problems() == [("US-6014", "error", f"target {world.schema}.t")]
     world.target.run(f"ALTER TABLE {world.schema}.t ADD c_table varchar(9) NOT NULL, ADD other int NOT NULL")
     assert world.problems() == [("US-6802", "error", f"target {world.schema}.t")]
-    world.target.run(f"ALTER TABLE {world.schema}.t DROP other, DROP PRIMARY KEY, ADD PRIMARY KEY (id, c_table)")
+    world.target.run(
+        f"DROP TABLE {world.schema}.t",
+        f"CREATE TABLE {world.schema}.t (id int, v varchar(9), c_table varchar(9) NOT NULL, PRIMARY KEY (id, c_table))",
+    )
     assert world.problems() == []
-    world.target.run(f"ALTER TABLE {world.schema}.t MODIFY c_table varbinary(9)")
+    world.target.run(
+        f"DROP TABLE {world.schema}.t",
+        f"CREATE TABLE {world.schema}.t (id int, v varchar(9), c_table varbinary(9), PRIMARY KEY (id, c_table))",
+    )
     assert world.problems() == [("US-6016", "error", f"target {world.schema}.t")]
 
 
@@ -370,7 +376,8 @@ def test_an_online_ddl_under_way_and_foreign_keys_are_warnings(world: World) -> 
 def test_more_connections_than_the_server_gives(world: World) -> None:
     world.extra = "mydumpers: {global: {threads: 100000}}\nloaders: {global: {pool-size: 100000}}"
     world.instance = ", mydumper-config-name: global, loader-config-name: global"
-    assert found(world) == [("conn_number", "warning", "US-2328")] * 3
+    limited = 2 if is_tidb(world.target) else 3  # TiDB has no limit by default
+    assert found(world) == [("conn_number", "warning", "US-2328")] * limited
 
 
 def test_a_start_whose_binlog_is_gone(world: World) -> None:
@@ -424,7 +431,8 @@ def test_default_collations_that_differ_although_all_columns_are_alike(world: Wo
     world.s1.run(f"ALTER DATABASE {world.schema}_1 DEFAULT CHARACTER SET utf8mb4")
     assert found(world) == []
     world.s1.run(f"ALTER TABLE {world.schema}_1.t_2 DEFAULT CHARACTER SET latin1")
-    (item,) = [item for item in world.items() if item.code]
+    # TiDB does not know latin1_swedish_ci: US-2330 and US-2353, which are errors.
+    (item,) = [item for item in world.items() if item.code and item.severity is Severity.WARNING]
     assert (item.place, item.severity) == (f"target {world.schema}.t", "warning")
     assert f"latin1_swedish_ci (s1 {world.schema}_1.t_2)" in item.message
     world.s1.run(f"ALTER TABLE {world.schema}_1.t_2 DEFAULT CHARACTER SET utf8mb4")

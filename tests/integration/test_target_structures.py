@@ -81,25 +81,29 @@ class World:
     target: MariaDb
     schema: str
     path: Path
-    options: dict[str, object]
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
+    session: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Variables of every session on the target."""
 
     def task(self, *ignored: str) -> None:
         self.path.write_text(yaml.safe_dump({
             "name": "structures", "task-mode": "all", "meta-schema": f"{self.schema}x",
-            "target-database": endpoint(self.target), "mysql-instances": [
+            "target-database": {**endpoint(self.target), "session": self.session}, "mysql-instances": [
                 {"source-id": "s1", "route-rules": ["all"], "block-allow-list": "own"}],
             "routes": {"all": {"schema-pattern": f"{self.schema}_1", "target-schema": self.schema}},
             "block-allow-list": {"own": {"do-dbs": [f"{self.schema}_1"], "ignore-tables": [
                 {"db-name": f"{self.schema}_1", "tbl-name": name} for name in ignored]}},
-            "unshard": self.options,
+            "unshard": dict(self.options),
         }))  # fmt: skip
 
     def create(self, name: str, definition: str, options: str = UTF8) -> None:
         self.source.run(f"CREATE TABLE {self.schema}_1.{name} ({definition}) {options}")
 
-    def items(self, name: str = "") -> list[Item]:
-        found = check(load_task(self.path))
-        return [item for item in found if item.code and item.place == f"target {self.schema}.{name}"]
+    def all_items(self) -> list[Item]:
+        return list(check(load_task(self.path)))
+
+    def items(self, name: str) -> list[Item]:
+        return [item for item in self.all_items() if item.code and item.place == f"target {self.schema}.{name}"]
 
     def run(self) -> tuple[Outcome, list[Note]]:
         notes: list[Note] = []
@@ -123,7 +127,7 @@ def world(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> It
     body = {"source-id": "s1", "from": endpoint(source_1)}
     (tmp_path / "sources/s1.yaml").write_text(yaml.safe_dump(body))
     source_1.run(f"CREATE DATABASE {unique}_1")
-    world = World(source_1, target, unique, tmp_path / "task.yaml", {})
+    world = World(source_1, target, unique, tmp_path / "task.yaml")
     world.task()
     yield world
     source_1.run(f"DROP DATABASE {unique}_1")
@@ -173,7 +177,7 @@ def test_check_names_what_the_target_refuses_and_run_loads_the_rest(world: World
 def test_check_leaves_nothing_behind(world: World) -> None:
     world.create("t", "id INT PRIMARY KEY, v INT INVISIBLE")
     before = world.target.run("SHOW DATABASES")
-    world.items()
+    world.all_items()
     assert world.target.run("SHOW DATABASES") == before
 
 

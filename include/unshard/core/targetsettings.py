@@ -7,7 +7,7 @@ from unshard.errors import UnshardError
 from unshard.errors.prechecks import TargetSettingWrong
 
 OLD_ROWS = "reads show rows of an earlier moment, and unshard decides by what it reads"
-NO_LOCKS = "transactions take no locks: two writers meet at COMMIT only, and TiDB may repeat one without its checks"
+NO_LOCKS = "transactions take no locks: a conflict shows at COMMIT only, or TiDB repeats the writes unchecked"
 DUPLICATES = "a key that exists already is found at COMMIT only, so the collision cannot be told apart or treated"
 BAD_TEXT = "bytes that are no valid text are stored without an error"
 OFF = ("0", "OFF")
@@ -24,12 +24,9 @@ class SettingRule:
 RULES = {
     "tidb_txn_mode": SettingRule(("pessimistic",), NO_LOCKS),
     "tidb_constraint_check_in_place_pessimistic": SettingRule(("ON", "1"), DUPLICATES),
-    "tidb_batch_commit": SettingRule(OFF, "TiDB commits parts of a long transaction by itself"),
-    "tidb_snapshot": SettingRule(("",), OLD_ROWS),
     "tidb_read_staleness": SettingRule(("0",), OLD_ROWS),
     "tidb_enable_external_ts_read": SettingRule(OFF, OLD_ROWS),
-    "tidb_low_resolution_tso": SettingRule(OFF, OLD_ROWS),
-    "tidb_read_consistency": SettingRule(("strict",), OLD_ROWS),
+    "tidb_low_resolution_tso": SettingRule(OFF, "TiDB refuses every write"),
     "tidb_skip_utf8_check": SettingRule(OFF, BAD_TEXT),
     "tidb_skip_ascii_check": SettingRule(OFF, BAD_TEXT),
 }
@@ -40,4 +37,4 @@ def wrong_settings(values: Mapping[str, str]) -> Iterator[UnshardError]:
     for variable, rule in RULES.items():
         value = values.get(variable)
         if value is not None and value.lower() not in {good.lower() for good in rule.good}:
-            yield TargetSettingWrong(variable, value or "''", rule.why, rule.good[0] or "''")
+            yield TargetSettingWrong(variable, value, rule.why, rule.good[0])

@@ -413,3 +413,17 @@ class TargetSettingWrong(SourceError):
     code = "US-2360"
     template = "the target's sessions have {variable} = {value}: {why}"
     hint = "set {variable} to {wanted}, in the `session` block of target-database or with SET GLOBAL"
+
+
+@dataclass(eq=False)
+class TargetReadOnly(SourceError):
+    """The target refuses every write."""
+
+    scope = Scope.CONFIG
+    words: str
+
+    code = "US-2361"
+    template = "the target is read-only: {words}"
+    hint = (
+        "turn off what makes it so: read_only, super_read_only, or tidb_restricted_read_only and tidb_super_read_only"
+    )

@@ -25,7 +25,7 @@ from unshard.core.prechecks import (
 )
 from unshard.core.targetsettings import RULES, wrong_settings
 from unshard.errors import UnshardError
-from unshard.errors.prechecks import CollationUnknown, PrimaryKeyChoiceUnknown, TargetNarrower
+from unshard.errors.prechecks import CollationUnknown, PrimaryKeyChoiceUnknown, TargetNarrower, TargetReadOnly
 from unshard.errors.source import MissingPrivilege, PrivilegesMissing, SessionVariableRefused, StatementRefused
 from unshard.errors.target import (
     EngineNotTransactional,
@@ -54,6 +54,7 @@ NAMES_UNFIT = (
 """What a shard's names do to its rows, and structures that do not take it."""
 EXTRA_CONNECTIONS = 3
 """Meta store, DDL and shadow tables, beside those that load."""
+READ_ONLY = (1290, 1836)
 PLACE = "target"
 
 Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
@@ -149,6 +150,8 @@ def _structures(
         with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
             return structure_items(task, connection, groups, existing)
     except UnshardError as error:
+        if isinstance(error, StatementRefused) and error.errno in READ_ONLY:
+            error = TargetReadOnly(error.words)
         return [problem("target_structure", PLACE, error)]
 
 
