@@ -133,6 +133,7 @@ def endpoint(server: MariaDb, user: str) -> dict[str, object]:
     return {"host": "127.0.0.1", "port": server.port, "user": user, "password": PASSWORD}
 
 
+@pytest.mark.on_tidb
 def test_a_whole_run_needs_no_more_than_the_documented_grants(world: World) -> None:
     assert [item for item in precheck(load_task(world.path)) if item.severity is not Severity.OK] == []
     world.run()
@@ -219,6 +220,7 @@ def test_validation_names_shards_that_the_account_does_not_see(world: World) -> 
     assert (verdict.equal, verdict.shards, len(verdict.unseen), verdict.rows_target) == (False, 0, 4, 4)
 
 
+@pytest.mark.on_tidb
 def test_every_documented_grant_of_the_target_is_asked_for(world: World) -> None:
     scope, account = world.names["`shop`"], f"t{world.schema}"
     task = load_task(world.path)

@@ -99,6 +99,7 @@ def account(unique, request):
         server.run(f"DROP USER {name}")
 
 
+@pytest.mark.on_tidb
 def test_a_task_that_can_run_has_no_problem_and_changes_nothing(world: World) -> None:
     before = world.target.run("SHOW DATABASES")
     assert world.problems() == []
@@ -190,6 +191,7 @@ def test_least_privileges_are_enough(world: World, account) -> None:
     assert world.problems() == []
 
 
+@pytest.mark.on_tidb
 def test_missing_privileges_on_the_target(world: World, account) -> None:
     world.target_user = account(world.target, f"ALL ON {world.schema}_meta.*", f"SELECT, INSERT ON {world.schema}.*")
     (found,) = [item for item in world.items() if item.code]
