@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.tidbsettings import is_tidb
 from unshard.adapters.kept import Kept
 from unshard.adapters.mysql import connect, query
 from unshard.adapters.present import PresentStructures
@@ -66,7 +67,10 @@ def test_what_was_read_is_read_again_only_after_a_ddl(target: MariaDb, schema: s
         (f"DROP TABLE {schema}.t", True),
         (f"CREATE VIEW {schema}.t AS SELECT 1 AS id", True),
     )
+    refused = ("INVISIBLE", "VARBINARY", "latin1") if is_tidb(target) else ()
     for statement, is_changed in cases:
+        if any(word in statement for word in refused):
+            continue
         target.run(statement)
         read.clear()
         seen, is_read = found.read([table]), bool(read)

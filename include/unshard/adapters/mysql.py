@@ -70,7 +70,7 @@ SCHEMA_DENIED = 1044
 """Says neither which privilege is lacking nor for what."""
 CAUSES: Mapping[int, type[ServerError]] = {
     **dict.fromkeys((1045, 1698, 1251, 1524, 1862, 3118, 4151), AccessDenied),
-    **dict.fromkeys((1044, 1129, 1130, 1142, 1143, 1227, 1370, 1410), MissingPrivilege),
+    **dict.fromkeys((1044, 1129, 1130, 1142, 1143, 1227, 1370, 1410, 8121), MissingPrivilege),
     **dict.fromkeys((1049,), UnknownDatabase),
     **dict.fromkeys((1146,), TableMissing),
     **dict.fromkeys((2002, 2003, 2005), ServerUnreachable),

@@ -14,6 +14,7 @@ from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
 from unshard.units.orders import one_line
 from unshard.units.run import (
+    IndexLeftOut,
     LockTried,
     Note,
     Outcome,
@@ -55,6 +56,8 @@ def _run(work: Work, options: Namespace, console: Console) -> Answer:
 
 def _show(note: Note, console: Console, display: Display) -> None:
     match note:
+        case IndexLeftOut(place, message):
+            console.warn([f"{place}: {message}"])
         case PhaseBegan(source, step):
             console.note(f"{source}: {step} begins")
         case PhaseEnded(source, step, seconds):

@@ -15,11 +15,13 @@ from unshard.config.model import (
     LoadOptions,
     OnDuplicate,
     Options,
+    PrimaryKey,
     ShardMode,
     Source,
     SyncOptions,
     Task,
     TaskMode,
+    UnsupportedIndexes,
 )
 from unshard.config.reading import load_task
 from unshard.config.secrets import Connections, environment_connections, resolve, storage_access
@@ -34,11 +36,13 @@ __all__ = [
     "LoadOptions",
     "OnDuplicate",
     "Options",
+    "PrimaryKey",
     "ShardMode",
     "Source",
     "SyncOptions",
     "Task",
     "TaskMode",
+    "UnsupportedIndexes",
     "environment_connections",
     "is_spark_master",
     "load_task",

@@ -17,6 +17,8 @@ from unshard.core.routing import Routing
 from unshard.core.rowerrors import RowErrors
 from unshard.errors.config import SourceNotInTask
 
+CLUSTERED_INDEX = "tidb_enable_clustered_index"
+
 
 class TaskMode(StrEnum):
     """Which units a task has."""
@@ -84,6 +86,30 @@ class Validation(StrEnum):
     """How rows are validated all the time; read so that other modes of DM are refused, used by nobody."""
 
     NONE = "none"
+
+
+class PrimaryKey(StrEnum):
+    """How TiDB stores the rows of a target table that unshard creates."""
+
+    DEFAULT = ""
+    """As the server does it by default."""
+    CLUSTERED = "clustered"
+    """By the primary key, which no DDL can change then."""
+    NONCLUSTERED = "nonclustered"
+    """By a hidden number."""
+
+    @property
+    def session(self) -> tuple[tuple[str, str], ...]:
+        """The session variables by which TiDB creates such tables."""
+        values = {PrimaryKey.CLUSTERED: "ON", PrimaryKey.NONCLUSTERED: "OFF"}
+        return ((CLUSTERED_INDEX, values[self]),) if self in values else ()
+
+
+class UnsupportedIndexes(StrEnum):
+    """What happens where the target refuses a non-unique index of the shards."""
+
+    ERROR = "error"
+    LEAVE_OUT = "leave-out"
 
 
 class Flavor(StrEnum):
@@ -200,6 +226,8 @@ class Options:
     row_errors: RowErrors = RowErrors.STOP
     storage_conn_id: str = ""
     """Connection of an object store; empty: the environment's."""
+    primary_key: PrimaryKey = PrimaryKey.DEFAULT
+    unsupported_indexes: UnsupportedIndexes = UnsupportedIndexes.ERROR
 
 
 @dataclass(frozen=True, slots=True)

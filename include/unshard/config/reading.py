@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from unshard.config.mappings import mapping_rule
 from unshard.config.model import (
     Consistency,
     DumpOptions,
+    Endpoint,
     Instance,
     LoadOptions,
     OnDuplicate,
     Options,
+    PrimaryKey,
     Source,
     SyncOptions,
     Task,
@@ -75,7 +78,7 @@ def load_task(path: Path) -> Task:
         shard_mode=values["shard-mode"],
         meta_schema=values["meta-schema"],
         timezone=values["timezone"],
-        target=endpoint(values["target-database"]),
+        target=_target(endpoint(values["target-database"]), options["target-primary-key"]),
         instances=instances,
         options=_options(options, folder),
         clean_dump_file=values["clean-dump-file"],
@@ -106,7 +109,14 @@ def _options(values: Values, folder: Path) -> Options:
         values["filter-load"],
         values["row-errors"],
         _storage_conn_id(values),
+        values["target-primary-key"],
+        values["unsupported-indexes"],
     )
+
+
+def _target(server: Endpoint, key: PrimaryKey) -> Endpoint:
+    """Return the target with the session variables by which it stores primary keys as the task file asks."""
+    return replace(server, session=(*server.session, *key.session))
 
 
 def _storage_conn_id(values: Values) -> str:

@@ -7,7 +7,7 @@ from unshard.config import checks
 from unshard.config.declare import Block, Ignored, Key, Later
 from unshard.config.eventfilters import EVENT_FILTER
 from unshard.config.kinds import blocks, boolean, choice, duration, integer, named, nested, size, text, texts, words
-from unshard.config.model import ShardMode, TaskMode
+from unshard.config.model import PrimaryKey, ShardMode, TaskMode, UnsupportedIndexes
 from unshard.config.rowfilters import ROW_FILTER
 from unshard.config.sourcekeys import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
@@ -19,6 +19,7 @@ from unshard.core.rowerrors import RowErrors
 
 GIVEN_UP = "DM itself has given it up"
 
+KEYS = {key.value: key for key in (PrimaryKey.CLUSTERED, PrimaryKey.NONCLUSTERED)}
 SHARD_MODES = {"": ShardMode.PESSIMISTIC, "pessimistic": ShardMode.PESSIMISTIC}
 
 
@@ -61,6 +62,13 @@ OPTIONS = Block(
             "fit its target: `stop` that target (its rows of that source are held, see [operations](operations.md)), "
             "or `divert`: the row goes into the table `row_error` of the meta schema, and the target lacks it.",
             RowErrors.STOP),
+        Key("target-primary-key", choice(KEYS), "How TiDB stores the target tables that unshard creates: by the "
+            "primary key (`clustered`), which no DDL can drop or change later, or by a hidden number (`nonclustered`). "
+            "It sets `tidb_enable_clustered_index` in every session. Only TiDB has this choice.", PrimaryKey.DEFAULT,
+            shown="the server's"),
+        Key("unsupported-indexes", choice(words(UnsupportedIndexes)), "What happens where the target refuses an index "
+            "of the shards that is not unique: `error` of `unshard check`, or `leave-out`: the target is created "
+            "without it, and `check` and `run` name it.", UnsupportedIndexes.ERROR),
         Key("sources", texts(text("path", checks.not_empty)), "Source files; relative paths begin at the folder of the "
             "task file.", shown="`sources/*.yaml` beside the task file"),
     ),

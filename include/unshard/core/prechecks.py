@@ -60,6 +60,9 @@ ITEMS = {
     "meta_schema": "privileges on the meta schema",
     "target_privilege": "privileges on the target schemas",
     "target_tables": "target tables that exist fit, hold every value of shards, and no rows before the load",
+    "target_structure": "the target can create tables like the shards: types, defaults, indexes, constraints, options",
+    "clustered_key": "TiDB does not store target tables by a primary key that a later DDL may change",
+    "target_settings": "sessions of the target have no setting that breaks transactions or shows old rows",
     "collation": "the target knows the collations of the shards; tables and schemas that are merged default to one",
     "free_space": "the storage path has room for the dump",
     "object_store": "the bucket or folder of HDFS of the storage path can be written, listed and read",
@@ -185,8 +188,14 @@ def same_server_ids(ids: Mapping[str, str]) -> list[UnshardError]:
     return [ServerIdTwice(", ".join(sources), number) for number, sources in by_id.items() if len(sources) > 1]
 
 
-def case_rules(settings: Mapping[str, str]) -> list[UnshardError]:
-    """Return the warning that `lower_case_table_names` is not the same everywhere; by server."""
+def case_rules(settings: Mapping[str, str], targets: Collection[TableId] = ()) -> list[UnshardError]:
+    """Return the warning that `lower_case_table_names` is not the same everywhere; by server.
+
+    A target that keeps names as they are written and ignores their case (2, as TiDB does) is left out of the comparison
+    as long as no two target tables differ in case only.
+    """
+    if settings.get("target") == "2" and len({str(target).lower() for target in targets}) == len(targets):
+        settings = {place: value for place, value in settings.items() if place != "target"}
     told = ", ".join(f"{place}: {value}" for place, value in settings.items())
     return [CaseRulesDiffer(told)] if len(set(settings.values())) > 1 else []
 

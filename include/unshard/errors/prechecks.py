@@ -298,3 +298,132 @@ class ZonesDiffer(SourceError):
         " time in a DDL like DEFAULT '2026-01-31 12:00:00' of a TIMESTAMP column would be taken for another one"
     )
     hint = "set `timezone` of the task file to the zone of the sources"
+
+
+@dataclass(eq=False)
+class StructureRefused(SourceError):
+    """The target refuses a part of the table that it would have to create."""
+
+    scope = Scope.CONFIG
+    table: str
+    shard: str
+    what: str
+    words: str
+    remedy: str
+
+    code = "US-2353"
+    template = "the target cannot create {table} like its shard {shard}, it refuses {what}: {words}"
+    hint = "{remedy}"
+
+
+@dataclass(eq=False)
+class TrialTableRefused(SourceError):
+    """The target table exists, but the target cannot create a table like the shards, on which it would try a DDL."""
+
+    table: str
+    shard: str
+    what: str
+    words: str
+
+    code = "US-2354"
+    template = (
+        "{table} exists, but the target cannot create a table like its shard {shard}, it refuses {what}: {words};"
+        " so no DDL of such a shard can be tried out, and each will wait for an operator"
+    )
+    hint = "when such a DDL comes, order `unshard replace` or `unshard skip`; or change the shards before the start"
+
+
+@dataclass(eq=False)
+class StructureAltered(SourceError):
+    """The target creates a table like a shard, but not everything of it."""
+
+    table: str
+    shard: str
+    differences: str
+
+    code = "US-2355"
+    template = "the target would create {table} unlike its shard {shard}: {differences}"
+    hint = "nothing is to be done if the target needs none of this; else create {table} there before the start"
+
+
+@dataclass(eq=False)
+class KeyShortened(SourceError):
+    """The target would create a table with another key than its shards have, so different rows could collide."""
+
+    scope = Scope.CONFIG
+    table: str
+    shard: str
+    wanted: str
+    made: str
+
+    code = "US-2356"
+    template = "the target would create {table} with {made} where its shard {shard} has {wanted}"
+    hint = "shorten the columns of this key on the shards, or create {table} on the target before the start"
+
+
+@dataclass(eq=False)
+class IndexesLeftOut(SourceError):
+    """Indexes that the target refuses are left out of it, because the task file asks for this."""
+
+    table: str
+    shard: str
+    indexes: str
+
+    code = "US-2357"
+    template = "{table} is created like its shard {shard}, but without indexes that the target refuses: {indexes}"
+    hint = "nothing is to be done: `unsupported-indexes: leave-out` asks for it; queries that need them will be slower"
+
+
+@dataclass(eq=False)
+class PrimaryKeyClustered(SourceError):
+    """TiDB stores the rows by the primary key, which no later DDL can then change."""
+
+    tables: str
+
+    code = "US-2358"
+    template = "the primary key is clustered in {tables}: the target refuses every later DDL that drops or changes it"
+    hint = (
+        "set `target-primary-key: nonclustered` in the block `unshard` before the tables are created; set it to"
+        " `clustered` if the shards will never change their primary keys"
+    )
+
+
+@dataclass(eq=False)
+class PrimaryKeyChoiceUnknown(SourceError):
+    """The task file chooses how primary keys are stored, and the target has no such choice."""
+
+    scope = Scope.CONFIG
+    version: str
+
+    code = "US-2359"
+    template = "`target-primary-key` chooses how TiDB stores primary keys, but the target has no such choice: {version}"
+    hint = "remove `target-primary-key` from the block `unshard`"
+
+
+@dataclass(eq=False)
+class TargetSettingWrong(SourceError):
+    """A setting of the target breaks what unshard relies on."""
+
+    scope = Scope.CONFIG
+    variable: str
+    value: str
+    why: str
+    wanted: str
+
+    code = "US-2360"
+    template = "the target's sessions have {variable} = {value}: {why}"
+    hint = "set {variable} to {wanted}, in the `session` block of target-database or with SET GLOBAL"
+
+
+@dataclass(eq=False)
+class TargetReadOnly(SourceError):
+    """The target refuses every write."""
+
+    scope = Scope.CONFIG
+    words: str
+
+    code = "US-2361"
+    template = "the target is read-only: {words}"
+    hint = (
+        "turn off what makes it so: read_only, super_read_only, or tidb_restricted_read_only and tidb_super_read_only"
+    )

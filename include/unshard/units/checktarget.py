@@ -7,7 +7,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
 from unshard.adapters.target.session import LISTED_WARNINGS
-from unshard.config import Connections, OnDuplicate, Task, resolve
+from unshard.config import Connections, OnDuplicate, PrimaryKey, Task, resolve
+from unshard.config.model import CLUSTERED_INDEX
 from unshard.core.alike import unfit_reasons
 from unshard.core.constants import constants_of
 from unshard.core.mapping import fitted
@@ -22,9 +23,10 @@ from unshard.core.prechecks import (
     verdict,
     version_problems,
 )
+from unshard.core.targetsettings import RULES, wrong_settings
 from unshard.errors import UnshardError
-from unshard.errors.prechecks import CollationUnknown, TargetNarrower
-from unshard.errors.source import MissingPrivilege, PrivilegesMissing, StatementRefused
+from unshard.errors.prechecks import CollationUnknown, PrimaryKeyChoiceUnknown, TargetNarrower, TargetReadOnly
+from unshard.errors.source import MissingPrivilege, PrivilegesMissing, SessionVariableRefused, StatementRefused
 from unshard.errors.target import (
     EngineNotTransactional,
     ExtractedColumnMissing,
@@ -40,6 +42,7 @@ from unshard.errors.target import (
 )
 from unshard.units.checkfilters import row_filters
 from unshard.units.checksource import Checked, account, granted, lacking, scarce, variables
+from unshard.units.checkstructures import structure_items
 
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")
 TEMPORARY = ("CREATE TEMPORARY TABLES",)
@@ -51,6 +54,7 @@ NAMES_UNFIT = (
 """What a shard's names do to its rows, and structures that do not take it."""
 EXTRA_CONNECTIONS = 3
 """Meta store, DDL and shadow tables, beside those that load."""
+READ_ONLY = (1290, 1836)
 PLACE = "target"
 
 Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
@@ -73,11 +77,22 @@ def check_target(task: Task, connections: Connections) -> Checked:
                 *verdict("local_infile", PLACE, infile, "ON", Severity.WARNING),
                 *verdict("conn_number", PLACE, scarce(connection, PLACE, values, needed), f"room for {needed}",
                          Severity.WARNING),
+                *verdict("target_settings", PLACE, wrong_settings(_session(connection)), "fit"),
                 *verdict("meta_schema", PLACE, meta, f"privileges on {task.meta_schema}"),
                 *(problem("target_privilege", PLACE, error) for error in _session_refused(connection)),
             ), values=values)  # fmt: skip
+    except SessionVariableRefused as error:
+        chosen = error.variable == CLUSTERED_INDEX and task.options.primary_key is not PrimaryKey.DEFAULT
+        return Checked((problem("reachable", PLACE, PrimaryKeyChoiceUnknown(error.words) if chosen else error),))
     except UnshardError as error:
         return Checked((problem("reachable", PLACE, error),))
+
+
+def _session(connection: Connection) -> dict[str, str]:
+    """Return the settings of the session as it works: those of the server and of the task's `session` block."""
+    marks = ", ".join(["%s"] * len(RULES))
+    rows = mysql.query(connection, f"SHOW SESSION VARIABLES WHERE Variable_name IN ({marks})", list(RULES))
+    return {name: str(value) for name, value in rows}
 
 
 def _session_refused(connection: Connection) -> list[UnshardError]:
@@ -106,9 +121,11 @@ def check_tables(task: Task, connections: Connections, groups: Shards, filtered:
         items += row_filters(task, connection, temporary, filtered)
         # A DDL is tried out on a table that is made like the shard, so a task that syncs makes tables in any case.
         made = {target: groups[target] for target in groups if task.task_mode.syncs or target not in existing}
+        meta = lacking(connection, PLACE, PRIVILEGES, known, task.meta_schema)
         items += verdict("collation", PLACE, _unknown_collations(connection, made), "all of the shards are known")
         mixed = [target for target in existing if is_new and _refuses_rows(task, groups[target])]
         filled = {target for target in mixed if structures.has_rows(connection, target)}
+    items += [] if meta else _structures(task, connections, groups, existing)
     for target, shards in sorted(groups.items()):
         unfit = list(_unfit(task, target, existing.get(target), shards))
         unfit += [TargetNotEmpty(str(target))] if target in filled else []
@@ -123,6 +140,19 @@ def check_tables(task: Task, connections: Connections, groups: Shards, filtered:
         items += verdict("target_tables", f"target {target}", unfit or narrow, fine,
                          Severity.ERROR if unfit else Severity.WARNING)  # fmt: skip
     return items
+
+
+def _structures(
+    task: Task, connections: Connections, groups: Shards, existing: Mapping[TableId, TableSchema]
+) -> list[Item]:
+    """Try whether the target can create tables like the shards, on a connection whose sql_mode may be changed."""
+    try:
+        with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
+            return structure_items(task, connection, groups, existing)
+    except UnshardError as error:
+        if isinstance(error, StatementRefused) and error.errno in READ_ONLY:
+            error = TargetReadOnly(error.words)
+        return [problem("target_structure", PLACE, error)]
 
 
 def _refuses_rows(task: Task, shards: Iterable[Shard]) -> bool:

@@ -41,6 +41,7 @@ from unshard.errors.condition import ConditionChanged
 from unshard.errors.leftout import DumpLeft
 from unshard.errors.source import NoSnapshot, StructureChanged
 from unshard.units.dumping import DumpJob, Piece, dump_piece, origin_of, plan_bounds
+from unshard.units.leftout import without_refused_indexes
 from unshard.units.snapshot import present_schemas, retake_snapshot
 from unshard.units.work import Work
 
@@ -228,7 +229,8 @@ def _piece(chunk: Chunk, shards: Sequence[ShardState], schemas: dict[str, TableS
 def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[str, TableSchema]) -> Location:
     """Return P1, after making sure that every shard still has the structure that it was read by."""
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
-        _, present = present_schemas(connection, work.task.instance(source))
+        _, seen = present_schemas(connection, work.task.instance(source))
+        present = without_refused_indexes(work, seen)
         for state in shards:
             found = present.get(state.shard.table)
             if found is None or found.shape != shape_of(state.structure):

@@ -141,12 +141,16 @@ def create_target(connection: Connection, target: TableId, like: TableSchema) ->
     """
     if target not in read_schemas(connection, [target]):  # else the server may not even know what is in the text
         query(connection, f"CREATE DATABASE IF NOT EXISTS {identifier(target.schema)}")
-        text = with_collation(unversioned(like.create_sql), like.collation)
-        create_as_shown(connection, create_text(text, target, if_not_exists=True))
+        create_as_shown(connection, create_text(target_text(like), target, if_not_exists=True))
     found = read_schema(connection, target)
     if missing := missing_columns(like, found):
         raise TargetLacksColumns(str(target), ", ".join(missing))
     return found
+
+
+def target_text(like: TableSchema) -> str:
+    """Return the CREATE TABLE of a target that is made like a shard, with the placeholder as its name."""
+    return with_collation(unversioned(like.create_sql), like.collation)
 
 
 def _is_as(one: TableSchema, present: TableSchema, before: TableSchema, wanted: TableSchema) -> bool:

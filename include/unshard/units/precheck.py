@@ -9,7 +9,7 @@ tables, if there are any, and shown on the task's page.
 import contextlib
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def precheck(task: Task, connections: Connections = environment_connections,
     items += mapped_apart(task, shards)
     items += _rules_idle(checked)
     items += target.result().items
-    items += _settings(checked, target.result())
+    items += _settings(checked, target.result(), shards)
     items += _defaults(checked)
     items += _clocks(task, checked) if task.task_mode.syncs else []
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
@@ -175,16 +175,17 @@ def _told_apart(task: Task, shards: Iterable[Shard]) -> set[str]:
     return extracted | {each.column for reshaping in reshapings for each in reshaping.mapped}
 
 
-def _settings(checked: Mapping[str, Checked], target: Checked) -> list[Item]:
+def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collection[TableId]) -> list[Item]:
     """Compare what the servers have in common."""
     servers = {source: each.values for source, each in checked.items() if each.values}
     named = {"target": target.values, **servers} if target.values else servers
     cases = {place: values.get("lower_case_table_names", "") for place, values in named.items()}
     modes = {place: values["sql_mode"] for place, values in named.items()}
     collations = {place: values["collation_server"] for place, values in named.items()}
+    cased = case_rules(cases, targets)
     ids = {source: values["server_id"] for source, values in servers.items()}
     return [
-        *verdict("server_settings", "task", case_rules(cases), "names of tables are compared alike", Severity.WARNING),
+        *verdict("server_settings", "task", cased, "names of tables are compared alike", Severity.WARNING),
         *verdict("server_settings", "task", mode_problems(modes), "sql_mode is the same", Severity.WARNING),
         *verdict(
             "server_settings",

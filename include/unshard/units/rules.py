@@ -41,6 +41,7 @@ from unshard.errors.source import ShardsDiffer
 from unshard.errors.target import LoadCollision, RowFilterFailed, RowRefused, RowsFiltered
 from unshard.units.discover import find_shards
 from unshard.units.dump import dump_again
+from unshard.units.leftout import without_refused_indexes
 from unshard.units.load import job_of
 from unshard.units.loading import Parcel, load_parcel
 from unshard.units.owners import stopped_by
@@ -186,7 +187,7 @@ def _newcomers(work: Work, instance: Instance, known: set[Shard], unfinished: se
             raise found.problems[0]
         apart = {ghost.table for ghost in work.meta.online.of(source)} if instance.online else set()
         wanted = [table for table in sorted(found.targets) if Shard(source, table) not in known and table not in apart]
-        schemas = structures.read_schemas(connection, wanted)
+        schemas = without_refused_indexes(work, structures.read_schemas(connection, wanted))
     if not schemas:
         return []
     pull_source(work, source)

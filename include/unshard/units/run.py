@@ -33,6 +33,7 @@ from unshard.core.model import Location
 from unshard.core.progress import Phase
 from unshard.errors import UnshardError
 from unshard.errors.life import TaskHalted
+from unshard.errors.prechecks import IndexesLeftOut
 from unshard.errors.target import Collision, NoProgress
 from unshard.units import coordinate
 from unshard.units.coordinate import LockView
@@ -103,7 +104,15 @@ class Trouble:
     again: bool
 
 
-Note = PhaseBegan | PhaseEnded | WindowDone | LockTried | Trouble
+@dataclass(frozen=True, slots=True)
+class IndexLeftOut:
+    """A target is created without indexes of its shards, because it refuses them and the task file allows it."""
+
+    place: str
+    message: str
+
+
+Note = IndexLeftOut | PhaseBegan | PhaseEnded | WindowDone | LockTried | Trouble
 Watch = Callable[[Note], None]
 
 
@@ -189,6 +198,9 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _
     items = precheck(work.task, connections, begun)
     keep(work.task, connections, items)
     raise_if_failed(items)
+    for item in items:
+        if item.code == IndexesLeftOut.code:
+            watch(IndexLeftOut(item.place, item.message))
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
     if work.task.task_mode is not TaskMode.DUMP and begun_in(work.meta).loaded.issuperset(work.task.sources):
         with _collected(HANDOVER, tally, watch):

@@ -35,6 +35,7 @@ from unshard.errors.target import TargetNotEmpty, TargetTableUnfit
 from unshard.units.conversion import conversion
 from unshard.units.discover import Found, find_shards
 from unshard.units.failover import locate
+from unshard.units.leftout import without_refused_indexes
 from unshard.units.starttime import location_at
 from unshard.units.targets import make_target, refuse_engines
 from unshard.units.work import Work
@@ -89,6 +90,8 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         about = upstream.inspect(connection, source)
         view = _steady_view(connection, instance)
+    view = replace(view, schemas=without_refused_indexes(work, view.schemas),
+                   shadows=without_refused_indexes(work, view.shadows))  # fmt: skip
     _check_alike(work, source, [(table, view.targets[table], schema) for table, schema in view.schemas.items()])
     _drop_outdated(work, source, view)
     _prepare_targets(work, instance, view)

@@ -146,7 +146,7 @@ class MetaDatabase:
 
     @contextlib.contextmanager
     def _alone(self, connection: Connection) -> Iterator[None]:
-        name = {"name": f"unshard migrate {self.schema}"[:64], "seconds": MIGRATION_SECONDS}
+        name = {"name": migration_lock(self.schema), "seconds": MIGRATION_SECONDS}
         if connection.scalar(text("SELECT GET_LOCK(:name, :seconds)"), name) != 1:
             raise MigrationBusy(self.schema, MIGRATION_SECONDS)
         try:
@@ -167,6 +167,11 @@ class MetaDatabase:
             return MetaMissing(self.schema, str(cause.args[-1]))
         place = _Place(self.server.user, self.server.host, self.server.port)
         return mysql.coded(cause, cast(DriverConnection, place), str(error.statement or "connect"))
+
+
+def migration_lock(schema: str) -> str:
+    """Return the name of the lock that is held by a session that creates or drops a meta schema."""
+    return f"unshard migrate {schema}"[:64]
 
 
 def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool, **pool: Any) -> Engine:

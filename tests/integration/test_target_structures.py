@@ -1,0 +1,190 @@
+"""Structures of shards that a target may refuse: `check` names the column and a remedy, or `run` creates the table."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.localspark import LocalSpark
+from tests.oracle import assert_union
+from tests.tidbsettings import is_tidb
+from unshard.config import load_task
+from unshard.core.prechecks import Item, Severity
+from unshard.units.precheck import check
+from unshard.units.run import Note, Outcome, run
+from unshard.units.work import open_work
+from unshard_demo.servers import MariaDb
+
+pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
+
+UTF8 = "DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci"
+REFUSED = {
+    "geometry": ("id INT PRIMARY KEY, g GEOMETRY", "column g"),
+    "spatial": ("id INT PRIMARY KEY, g POINT NOT NULL, SPATIAL KEY s (g)", "column g"),
+    "uuid": ("id INT PRIMARY KEY, u UUID", "column u"),
+    "inet4": ("id INT PRIMARY KEY, i INET4", "column i"),
+    "inet6": ("id INET6 PRIMARY KEY, n INT", "column id"),
+    "text_default": ("id INT PRIMARY KEY, v TEXT DEFAULT 'a'", "column v"),
+    "blob_default": ("id INT PRIMARY KEY, v BLOB DEFAULT 'a'", "column v"),
+    "json_default": ("id INT PRIMARY KEY, v JSON DEFAULT '{}'", "column v"),
+    "default_expression": ("id INT PRIMARY KEY, v INT DEFAULT (1 + 1)", "column v"),
+    "default_of_column": ("id INT PRIMARY KEY, v INT DEFAULT (`id` + 1), w UUID", "column v", "column w"),
+    "invisible": ("id INT PRIMARY KEY, v INT INVISIBLE", "column v"),
+    "compressed": ("id INT PRIMARY KEY, v TEXT COMPRESSED", "column v"),
+    "generated": ("id INT PRIMARY KEY, v VARCHAR(9) AS (SOUNDEX(id)) STORED", "column v"),
+    "decimal": ("id INT PRIMARY KEY, d DECIMAL(65,38)", "column d"),
+    "enum": (f"id INT PRIMARY KEY, e ENUM('{'x' * 260}')", "column e"),
+    "ignored_index": ("id INT PRIMARY KEY, v INT, KEY k (v) IGNORED", "index k"),
+    "key_parts": (
+        f"id INT PRIMARY KEY, {', '.join(f'c{n} INT' for n in range(17))},"
+        f" KEY k ({', '.join(f'c{n}' for n in range(17))})",
+        "index k",
+    ),
+    "unique_text": ("id INT PRIMARY KEY, v TEXT, UNIQUE KEY k (v) USING HASH", "index k"),
+    "collation": ("id INT PRIMARY KEY, v VARCHAR(9) COLLATE utf8mb4_danish_ci", "column v"),
+    "table_collation": ("id INT PRIMARY KEY, v VARCHAR(9)", "COLLATE=utf8mb4_unicode_520_ci"),
+    "charset": ("id INT PRIMARY KEY, v VARCHAR(9) CHARACTER SET cp1251", "column v"),
+    "page_compressed": ("id INT PRIMARY KEY", "PAGE_COMPRESSED"),
+    "many_columns": (", ".join(["id INT PRIMARY KEY", *(f"c{n} TINYINT" for n in range(1017))]), "as a whole"),
+}
+"""What TiDB 7.5 refuses: columns, keys, and words of the message."""
+OPTIONS = {
+    "page_compressed": f"{UTF8} PAGE_COMPRESSED=1",
+    "many_columns": "ENGINE=MyISAM",
+    "table_collation": "DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_520_ci",
+}
+CREATED = {
+    "fulltext": ("id INT PRIMARY KEY, v TEXT, FULLTEXT KEY f (v)", "index f is missing"),
+    "check_constraint": ("id INT PRIMARY KEY, v INT, CONSTRAINT c CHECK (v > 0)", "check constraint"),
+    "json": ("id INT PRIMARY KEY, v JSON", "check constraint"),
+    "versioned": ("id INT PRIMARY KEY, v INT) WITH SYSTEM VERSIONING COMMENT='' -- (", ""),
+    "descending": ("id INT PRIMARY KEY, v INT, KEY k (v DESC)", ""),
+    "prefix": ("id INT PRIMARY KEY, v VARCHAR(99), b BLOB, KEY k (v(10)), KEY j (b(10))", ""),
+    "stored": ("id INT PRIMARY KEY, v INT AS (id + 1) STORED, w INT AS (id + 2) VIRTUAL, KEY k (v)", ""),
+    "counter": ("id INT AUTO_INCREMENT PRIMARY KEY, v TIMESTAMP(3) DEFAULT CURRENT_TIMESTAMP(3)", ""),
+    "keyless": ("id INT, v YEAR, s SET('a','b') DEFAULT 'a,b', d DATETIME DEFAULT '0000-00-00 00:00:00'", ""),
+    "range": ("id INT PRIMARY KEY) ENGINE=InnoDB PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN MAXVALUE)"
+              " -- (", ""),
+    "linear": ("id INT PRIMARY KEY) ENGINE=InnoDB PARTITION BY LINEAR HASH (id) PARTITIONS 2 -- (", "LINEAR HASH"),
+    "row_format": ("id INT PRIMARY KEY) ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8 -- (", ""),
+}  # fmt: skip
+"""What TiDB 7.5 creates, and a word of the warning about what it leaves out or changes."""
+
+
+@dataclasses.dataclass
+class World:
+    """A source, a target, and a task that merges every table of one schema."""
+
+    source: MariaDb
+    target: MariaDb
+    schema: str
+    path: Path
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
+    session: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Variables of every session on the target."""
+
+    def task(self, *ignored: str) -> None:
+        self.path.write_text(yaml.safe_dump({
+            "name": "structures", "task-mode": "all", "meta-schema": f"{self.schema}x",
+            "target-database": {**endpoint(self.target), "session": self.session}, "mysql-instances": [
+                {"source-id": "s1", "route-rules": ["all"], "block-allow-list": "own"}],
+            "routes": {"all": {"schema-pattern": f"{self.schema}_1", "target-schema": self.schema}},
+            "block-allow-list": {"own": {"do-dbs": [f"{self.schema}_1"], "ignore-tables": [
+                {"db-name": f"{self.schema}_1", "tbl-name": name} for name in ignored]}},
+            "unshard": dict(self.options),
+        }))  # fmt: skip
+
+    def create(self, name: str, definition: str, options: str = UTF8) -> None:
+        self.source.run(f"CREATE TABLE {self.schema}_1.{name} ({definition}) {options}")
+
+    def all_items(self) -> list[Item]:
+        return list(check(load_task(self.path)))
+
+    def items(self, name: str) -> list[Item]:
+        return [item for item in self.all_items() if item.code and item.place == f"target {self.schema}.{name}"]
+
+    def run(self) -> tuple[Outcome, list[Note]]:
+        notes: list[Note] = []
+        with open_work(load_task(self.path)) as work:
+            outcome = run(dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark), watch=notes.append)
+        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
+        return outcome, notes
+
+    def compare(self, name: str) -> int:
+        return assert_union({"s1": self.source}, {"s1": [f"{self.schema}_1.{name}"]}, self.target,
+                            f"{self.schema}.{name}")  # fmt: skip
+
+
+def endpoint(server: MariaDb) -> dict[str, object]:
+    return {"host": "127.0.0.1", "port": server.port, "user": "admin", "password": server.password}
+
+
+@pytest.fixture
+def world(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[World]:
+    (tmp_path / "sources").mkdir()
+    body = {"source-id": "s1", "from": endpoint(source_1)}
+    (tmp_path / "sources/s1.yaml").write_text(yaml.safe_dump(body))
+    source_1.run(f"CREATE DATABASE {unique}_1")
+    world = World(source_1, target, unique, tmp_path / "task.yaml")
+    world.task()
+    yield world
+    source_1.run(f"DROP DATABASE {unique}_1")
+    target.run(*(f"DROP DATABASE IF EXISTS {unique}{end}" for end in ("", "x")))
+
+
+def created(server: MariaDb) -> int:
+    """Return how many tables the server has been told to create."""
+    ((_, count),) = server.run("SHOW GLOBAL STATUS LIKE 'Com_create_table'")
+    return int(str(count))
+
+
+def test_check_names_what_the_target_refuses_and_run_loads_the_rest(world: World) -> None:
+    for name, (definition, *_) in REFUSED.items():
+        world.create(name, definition, OPTIONS.get(name, UTF8))
+    for name, (definition, _) in CREATED.items():
+        world.create(name, definition)
+        world.source.run(f"INSERT INTO {world.schema}_1.{name} (id) VALUES (1), (2)")
+    found = check(load_task(world.path))
+    refused: dict[str, list[Item]] = {}
+    for item in found:
+        if item.severity is Severity.ERROR:
+            refused.setdefault(item.place.rpartition(".")[2], []).append(item)
+    if is_tidb(world.target):
+        assert {item.code for item in refused.pop("target")} == {"US-2330"}, "the collations, once more by name"
+        for name, (_, *words) in REFUSED.items():
+            items = refused.pop(name, [])
+            told = [item.message for item in items]
+            assert len(told) >= len(words) and all(any(word in text for text in told) for word in words), (name, told)
+            assert not any("\n" in text for text in told) and all(item.remedy for item in items), items
+        for name, (_, word) in CREATED.items():
+            told = [item.message for item in found if item.place.endswith(f".{name}") and item.code == "US-2355"]
+            assert bool(word) == bool(told) and all(word in text for text in told), (name, told)
+        left = list(REFUSED)
+    else:
+        left = ["many_columns"]
+        assert [item.code for item in refused.pop("many_columns")] == ["US-6009"], "its engine is MyISAM"
+    assert refused == {}
+    world.task(*left)
+    outcome, _ = world.run()
+    assert outcome.exit_code == 0
+    for name in [*CREATED, *(name for name in REFUSED if name not in left)]:
+        assert world.compare(name) == (2 if name in CREATED else 0)
+    assert [name for (name,) in world.target.run(f"SHOW TABLES FROM {world.schema}x") if "shadow" in name] == []
+
+
+def test_check_leaves_nothing_behind(world: World) -> None:
+    world.create("t", "id INT PRIMARY KEY, v INT INVISIBLE")
+    before = world.target.run("SHOW DATABASES")
+    world.all_items()
+    assert world.target.run("SHOW DATABASES") == before
+
+
+@pytest.mark.mariadb_only("TiDB counts no statements")
+def test_a_structure_is_tried_once_however_many_shards_have_it(world: World) -> None:
+    for number in range(12):
+        world.create(f"t_{number}", "id INT PRIMARY KEY, v INT")
+    before = created(world.target)
+    check(load_task(world.path))
+    assert created(world.target) - before == 2, "the probe and one structure"
