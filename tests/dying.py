@@ -8,11 +8,13 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pymysql
+import pytest
 
 from tests.localspark import LocalSpark
 from unshard.config import load_task
@@ -46,6 +48,28 @@ def dying_after(count: int, function: Callable[..., object]) -> Callable[..., ob
         return function(*arguments)
 
     return maybe
+
+
+SEASON = frozenset(n * (n + 1) // 2 for n in range(1, 100))
+
+
+def mortal(patch: pytest.MonkeyPatch, module: Any, *names: str) -> Counter[str]:
+    """Let the process die after each of these steps, at first often and then more and more seldom."""
+    calls: Counter[str] = Counter()
+
+    def dying(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(*given: Any, **named: Any) -> Any:
+            found = step(*given, **named)
+            calls[name] += 1
+            if calls[name] in SEASON:
+                raise Died
+            return found
+
+        return taken
+
+    for name in names:
+        patch.setattr(module, name, dying(name, getattr(module, name)))
+    return calls
 
 
 @dataclasses.dataclass(frozen=True)

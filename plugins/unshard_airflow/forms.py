@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, assert_never
 
-from unshard.core.orders import DropShard, Force, Order, Replace, Skip
+from unshard.core.orders import DropShard, Force, Order, Replace, Retry, Skip
 
 if TYPE_CHECKING:
     from unshard.core.model import Shard
@@ -39,6 +39,8 @@ def order(view: "LockView", given: Mapping[str, str]) -> Order:
             if shard is None:
                 raise Unfit("choose the shard that leaves the group")
             return DropShard(view.id, shard)
+        case "retry":
+            return Retry(view.id)
         case _:
             raise Unfit(f"there is no action {action!r}")
 
@@ -77,6 +79,8 @@ def fields(given: Order) -> dict[str, str]:
             return {"action": "replace", "statements": text, "shard": str(shard or ""), **_pin(seq)}
         case DropShard(shard=shard):
             return {"action": "drop-shard", "shard": str(shard)}
+        case Retry():
+            return {"action": "retry"}
         case _:
             assert_never(given)
 

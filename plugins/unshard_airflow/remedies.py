@@ -17,6 +17,8 @@ def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     command = f"{shlex.quote(task_file)} {shlex.quote(view.id)}"
     told = [f"lock {view.id} is {view.state} with: {statement(view.ddl)}", *standing(view)]
     told.append("to wait again: clear the task wait_for_shards of this run")
+    if view.is_refused:
+        told.append(f"to ask the target again: unshard retry {shlex.quote(task_file)} --lock {shlex.quote(view.id)}")
     if view.state != "undecided":
         told.append(f"to go on without them: clear the task unlock, or run: unshard unlock {command}")
     told.append(f"to execute something else: clear the task replace, or run: unshard replace {command} --sql '...'")

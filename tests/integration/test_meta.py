@@ -227,6 +227,21 @@ def test_window_is_begun_again_with_its_own_plan_and_a_new_epoch(synced: Meta, t
     assert fence(target, synced) == [(0, again.epoch)]
 
 
+def test_plan_is_replaced_only_while_no_target_has_rows_of_it(synced: Meta, target: MariaDb) -> None:
+    zombie, begun = synced.windows.begin("s1", plan()), synced.windows.begin("s1", plan())
+    other = plan(queued=(entry(),))
+    with pytest.raises(FencedOut):
+        synced.windows.plan_again(zombie, other)
+    assert synced.windows.open("s1") == plan()
+    assert synced.windows.plan_again(begun, other) and synced.windows.open("s1") == other
+    with pytest.raises(FencedOut):
+        synced.windows.commit(begun, (), 0)
+    begun = synced.windows.begin("s1", other)
+    assert begun.plan == other and fence(target, synced) == [(0, begun.epoch)]
+    target.run(f"UPDATE {synced.schema}.fence SET `window` = 1")
+    assert not synced.windows.plan_again(begun, plan()) and synced.windows.open("s1") == other
+
+
 def test_commit_of_a_taken_over_window_writes_nothing(synced: Meta) -> None:
     zombie = synced.windows.begin("s1", plan(queued=(entry(),)))
     mine = synced.windows.begin("s1", plan())

@@ -4,13 +4,13 @@ Every story runs through a process that dies behind each step of some windows, a
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.dying import Died
+from tests.dying import Died, mortal
 from tests.livetask import LiveTask, living
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard, TableId
@@ -24,28 +24,13 @@ pytestmark = pytest.mark.integration
 
 PLAIN = "id INT PRIMARY KEY, v INT"
 PARTS = f"{PLAIN}) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (10), PARTITION q VALUES LESS THAN MAXVALUE"
-SEASON = frozenset(n * (n + 1) // 2 for n in range(1, 100))
 STEPS = ("settle", "create_joined", "_move", "_sweep")
 
 
 @pytest.fixture
 def deaths(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let the process die behind each step of a window, at first often and then more and more seldom."""
-    calls: Counter[str] = Counter()
-
-    def mortal(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
-        def taken(*given: Any, **named: Any) -> Any:
-            found = step(*given, **named)
-            calls[name] += 1
-            if calls[name] in SEASON:
-                raise Died
-            return found
-
-        return taken
-
-    for name in STEPS:
-        monkeypatch.setattr(sync, name, mortal(name, getattr(sync, name)))
-    return calls
+    """Let the process die after each step of a window."""
+    return mortal(monkeypatch, sync, *STEPS)
 
 
 @pytest.fixture

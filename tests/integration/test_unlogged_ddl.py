@@ -4,13 +4,13 @@ Every story runs through a process that dies after each step of some windows, an
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.dying import Died
+from tests.dying import Died, mortal
 from tests.livetask import LiveTask, living
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard, TableId
@@ -23,28 +23,13 @@ from unshard_demo.servers import MariaDb
 pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
 
 PLAIN = "id INT PRIMARY KEY, v INT"
-SEASON = frozenset(n * (n + 1) // 2 for n in range(1, 100))
 STEPS = ("settle", "create_joined", "_move", "_plan_again", "_sweep")
 
 
 @pytest.fixture
 def deaths(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let the process die after each step of a window, at first often and then more and more seldom."""
-    calls: Counter[str] = Counter()
-
-    def mortal(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
-        def taken(*given: Any, **named: Any) -> Any:
-            found = step(*given, **named)
-            calls[name] += 1
-            if calls[name] in SEASON:
-                raise Died
-            return found
-
-        return taken
-
-    for name in STEPS:
-        monkeypatch.setattr(sync, name, mortal(name, getattr(sync, name)))
-    return calls
+    """Let the process die after each step of a window."""
+    return mortal(monkeypatch, sync, *STEPS)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Operators' orders to the meta store in memory: the same steps as adapters.meta.orders."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +65,17 @@ class MemoryOrders:
             if is_new:
                 row.entry = replace(row.entry, **said)
             return self._record(lock, order, is_new)
+
+    def retry(self, lock: str, entries: Sequence[QueueEntry], order: Given) -> bool:
+        with self._step("retry"):
+            changed = self._is_open(lock) and self._rows.locks[lock].error is not None
+            if self._is_open(lock):
+                self._meta.locks.update(lock, error=None)
+                for entry in entries:
+                    row = self._same(entry)
+                    if row is not None and row.entry.reason == entry.reason:
+                        row.entry, changed = replace(row.entry, reason=""), True
+            return self._record(lock, order, changed)
 
     def drop_shard(self, lock: str, shard: Shard, order: Given) -> bool:
         with self._step("drop shard"):

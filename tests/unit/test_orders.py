@@ -8,7 +8,7 @@ import pytest
 from unshard.cli.locks import helping
 from unshard.core.ddllock import LockState
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.orders import DropShard, Force, Replace, Skip, given
+from unshard.core.orders import DropShard, Force, Replace, Retry, Skip, given
 from unshard.core.replacing import replacing
 from unshard.core.segment import Statement
 from unshard.core.sqlmode import ANSI_QUOTES
@@ -96,15 +96,21 @@ VIEW = LockView("t-shop.orders-1", TARGET, 1, DDL, LockState.WAITING, NOW, NOW, 
 HELP = [
     (VIEW, ["unshard unlock t.yaml t-shop.orders-1",
             "unshard drop-shard t.yaml t-shop.orders-1 --shard s2/shop_1.orders_3"]),
-    (replace(VIEW, state=LockState.UNDECIDED), ["unshard skip t.yaml", "unshard replace t.yaml"]),
-    (replace(VIEW, state=LockState.FAILED), ["unshard run t.yaml", "unshard skip t.yaml", "unshard replace t.yaml"]),
+    (replace(VIEW, state=LockState.UNDECIDED, ready=(SHARD,)),
+     ["unshard skip t.yaml", "unshard replace t.yaml",
+      "unshard replace t.yaml t-shop.orders-1 --shard s2/shop_1.orders_3"]),
+    (replace(VIEW, state=LockState.UNDECIDED, reason="[US-4003] the target refuses"),
+     ["unshard retry t.yaml --lock t-shop.orders-1", "unshard skip t.yaml"]),
+    (replace(VIEW, state=LockState.FAILED),
+     ["unshard run t.yaml", "unshard skip t.yaml", "unshard replace t.yaml",
+      "unshard retry t.yaml --lock t-shop.orders-1"]),
     (replace(VIEW, state=LockState.CONFLICT, conflicts=(SHARD,), conflicting=("x",)),
      ["unshard replace t.yaml t-shop.orders-1 --shard s2/shop_1.orders_3 --sql 'ALTER TABLE `shop`.`orders` ADD c int'",
       "unshard skip t.yaml t-shop.orders-1 --shard s2/shop_1.orders_3", "unshard unlock t.yaml"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("view", "commands"), HELP, ids=["waiting", "undecided", "failed", "conflict"])
+@pytest.mark.parametrize(("view", "commands"), HELP, ids=["waiting", "undecided", "refused", "failed", "conflict"])
 def test_every_lock_says_which_commands_help(view: LockView, commands: list[str]) -> None:
     said = "\n".join(helping("t.yaml", view))
     assert not [command for command in commands if command not in said]
@@ -112,7 +118,8 @@ def test_every_lock_says_which_commands_help(view: LockView, commands: list[str]
 
 def test_record_of_an_order_has_its_details() -> None:
     orders = [Force("x"), Force("x", "s1"), Skip("x", SHARD), Replace("x", ("a", "b")), DropShard("x", SHARD)]
+    orders.append(Retry("x"))
     assert [(one.action, one.details) for one in (given(order, "ann", "page", "") for order in orders)] == [
         ("unlock", {}), ("unlock", {"owner": "s1"}), ("skip", {"shard": "s2 shop_1.orders_3"}),
-        ("replace", {"statements": ["a", "b"]}), ("drop-shard", {"shard": "s2 shop_1.orders_3"}),
+        ("replace", {"statements": ["a", "b"]}), ("drop-shard", {"shard": "s2 shop_1.orders_3"}), ("retry", {}),
     ]  # fmt: skip

@@ -25,7 +25,7 @@ from unshard.core.ddlorders import Kind, Place, StatementOrder
 from unshard.core.halt import Halt, HaltKind
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.online import BY_TRIGGER, Ghost, Role
-from unshard.core.orders import DropShard, Force, Order, Replace, Skip
+from unshard.core.orders import DropShard, Force, Order, Replace, Retry, Skip
 from unshard.core.prechecks import Item, Severity
 from unshard.core.progress import Phase
 from unshard.core.rowerrors import RowError, RowErrorState
@@ -587,6 +587,7 @@ def test_refused_order_shows_the_coded_error(stage: Stage) -> None:
         Replace("orders_merge-shop.orders-1", ("A",), B1, 12),
         Replace("orders_merge-shop.orders-1", ("ALTER TABLE shop.orders ADD c INT", "UPDATE t SET a = ';\\n'"), A2),
         DropShard("orders_merge-shop.orders-1", B1),
+        Retry("orders_merge-shop.orders-1"),
     ],
     ids=lambda order: type(order).__name__,
 )
@@ -623,7 +624,18 @@ def test_conflicts_stand_side_by_side(stage: Stage) -> None:
 
 def test_undecided_lock_says_why(stage: Stage) -> None:
     stage.books.locks_ = [view(state=LockState.UNDECIDED, reason="the server says: no")]
-    assert "the server says: no" in stage.get(LOCK, "viewer").text
+    page = stage.get(LOCK).text
+    assert "the server says: no" in page and "Try again" not in page
+
+
+@pytest.mark.parametrize("state", [LockState.UNDECIDED, LockState.FAILED])
+def test_target_that_has_refused_is_asked_again(stage: Stage, state: LockState) -> None:
+    stage.books.locks_ = [view(state=state, reason="[US-4003] the target refuses with error 8200, no")]
+    assert "Try again" in stage.get(LOCK).text and "Try again" not in stage.get(LOCK, "viewer").text
+    answer = stage.post(f"{LOCK}/preview", {"action": "retry", "reason": "upgraded", guard.FIELD: stage.token()})
+    assert answer.status_code == 200 and stage.books.given == []
+    assert stage.post(f"{LOCK}/give", hidden(answer.text)).status_code == 303
+    assert stage.books.given == [(Retry(view().id), "operator", "upgraded")]
 
 
 def test_draining_lock_names_the_stopped_target_that_it_waits_for(stage: Stage) -> None:

@@ -178,12 +178,14 @@ COMMANDS = (
         "unshard.cli.ddl", "0 done, 1 error or not confirmed; list: 0 no order waits, 3 some wait",
     ),
     Command(
-        "retry", "let targets go on that have stopped because they could not take what a source brings",
+        "retry", "let targets go on that could not take what a source brings, or ask again for a DDL that was refused",
         "unshard retry shop.yaml --table shop.orders --reason 'row 7 is corrected'",
         (
             TASK,
             Argument(("--table",), "only this target table, as schema.table; may be repeated",
                      {"action": "append", "default": [], "metavar": "TABLE"}),
+            Argument(("--lock",), "instead: ask the target again about the DDL of this lock, which it has refused",
+                     {"metavar": "LOCK", "default": ""}),
             *ORDER,
         ),
         "unshard.cli.retry", "0 done, or nothing was stopped, 1 error or not confirmed",

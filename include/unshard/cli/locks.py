@@ -9,7 +9,7 @@ from typing import Any
 
 from unshard.adapters.meta.orders import OperatorAction
 from unshard.cli.console import Answer, Console
-from unshard.cli.retry import stop_document
+from unshard.cli.stops import stop_document
 from unshard.config import Task, load_task
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard
@@ -120,7 +120,12 @@ def helping(task: str, view: LockView) -> list[str]:
     """Return what a person can do about an open lock, one command a line."""
     at = f"{shlex.quote(task)} {view.id}"
     ways = [f"without executing anything: unshard skip {at}", f"other statements instead: unshard replace {at} --sql …"]
+    if view.is_refused:
+        again = f"unshard retry {shlex.quote(task)} --lock {view.id}"
+        ways = [f"if the target may take it now: {again}", *ways]
     if view.state is LockState.UNDECIDED:
+        shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
+        ways.append(f"as the DDL of one shard, to join its group: unshard replace {at} --shard {shard} --sql …")
         return ["say what the DDL means for the target:", *(f"  {way}" for way in ways)]
     if view.state is LockState.FAILED:
         return [f"mend what the target says, then: unshard run {task}", *(f"  {way}" for way in ways)]

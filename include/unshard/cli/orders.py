@@ -1,4 +1,4 @@
-"""`unshard unlock`, `skip`, `replace`, `drop-shard`: an operator's orders, each shown before it is given."""
+"""`unshard unlock`, `skip`, `replace`, `drop-shard`, `retry --lock`: orders, each shown before it is given."""
 
 import getpass
 from argparse import Namespace
@@ -10,10 +10,12 @@ from unshard.cli.locks import lock_document, lock_lines
 from unshard.config import load_task
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard
-from unshard.core.orders import ACTIONS, DropShard, Force, Order, Replace, Skip
+from unshard.core.orders import ACTIONS, DropShard, Force, Order, Replace, Retry, Skip
 from unshard.units import coordinate, orders
 from unshard.units.coordinate import LockView
 from unshard.units.orders import shard_named
+from unshard.units.settle import settle
+from unshard.units.trial import ShadowTrial
 from unshard.units.work import Work, open_work
 
 
@@ -39,6 +41,11 @@ def drop_shard(options: Namespace, console: Console) -> Answer:
     )
 
 
+def ask_again(options: Namespace, console: Console) -> Answer:
+    """Ask the target again about a DDL that it has refused, and execute the DDL if it may be executed now."""
+    return _give(options, console, lambda _: Retry(options.lock))
+
+
 def _shard(work: Work, options: Namespace) -> Shard | None:
     return shard_named(work.meta, options.lock, options.shard) if options.shard else None
 
@@ -58,7 +65,10 @@ def _give(options: Namespace, console: Console, make: Callable[[Work], Order]) -
             console.note(line)
         console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
         view = orders.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
-        if isinstance(order, Force | Replace) and work.meta.halts.get() is None:
+        if isinstance(order, Retry):
+            for source in sorted({shard.source for shard in view.ready}):
+                settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
+        if isinstance(order, Force | Replace | Retry) and work.meta.halts.get() is None:
             view = coordinate.execute(work.meta, work.target, view.id)
         others = [one for one in coordinate.views(work.meta) if one.target == view.target and one.id != view.id]
     document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
@@ -70,6 +80,8 @@ def _told(view: LockView) -> str:
         return f"lock {view.id}: resolved, {view.outcome or 'withdrawn'}; the next windows release the held rows"
     if view.error:
         return f"lock {view.id}: {view.state}, the target refuses the DDL: {view.error}"
+    if view.state is LockState.UNDECIDED:
+        return f"lock {view.id}: {view.state}: {view.reason}"
     if view.state in (LockState.DRAINING, LockState.FORCED, LockState.SYNCED):
         return f"lock {view.id}: {view.state}; it is executed once the rows held before the DDL are applied"
     return f"lock {view.id}: {view.state}; `unshard locks` tells what it waits for"

@@ -3,18 +3,23 @@
 import getpass
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from unshard.cli.console import Answer, Console
+from unshard.cli.orders import ask_again
+from unshard.cli.stops import stop_document
 from unshard.config import load_task
-from unshard.core.stops import Stop, preview_retry
-from unshard.units.orders import one_line
+from unshard.core.stops import preview_retry
+from unshard.errors.config import UsageWrong
 from unshard.units.stopping import order_retry
 from unshard.units.work import open_work
 
 
 def retry(options: Namespace, console: Console) -> Answer:
-    """Let the next windows release what targets have missed."""
+    """Let the next windows release what targets have missed, or ask the target again about a DDL."""
+    if options.lock:
+        if options.table:
+            raise UsageWrong("--lock and --table are two different orders: give one of them", "unshard retry")
+        return ask_again(options, console)
     task = load_task(Path(options.task))
     console.warn(task.warnings)
     with open_work(task, only_reads=options.dry_run) as work:
@@ -31,24 +36,3 @@ def retry(options: Namespace, console: Console) -> Answer:
         console.confirm("retry", options.yes)
         order_retry(work, stops, getpass.getuser(), "command line", options.reason)
     return Answer(document, ["done; the next windows go on with it"])
-
-
-def stop_lines(stop: Stop, task: str) -> list[str]:
-    """Tell a person why a target is stopped, and what helps."""
-    return [f"{stop}", "  its rows are held, and released when the table is altered; if something else was mended: "
-            f"unshard retry {task}"]  # fmt: skip
-
-
-def stop_document(stop: Stop) -> dict[str, Any]:
-    """Return a target that has stopped as JSON."""
-    return {
-        "source": stop.source,
-        "target": str(stop.target),
-        "code": stop.refusal.code,
-        "column": stop.refusal.column,
-        "key": stop.refusal.key,
-        "error": one_line(stop.refusal.words),
-        "window": stop.window,
-        "times": stop.times,
-        "since": stop.since.isoformat(),
-    }

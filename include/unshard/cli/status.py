@@ -8,7 +8,7 @@ from typing import Any
 from unshard.adapters.meta.aside import PassedStatement
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.life import halt_document
-from unshard.cli.retry import stop_document, stop_lines
+from unshard.cli.stops import stop_document, stop_lines
 from unshard.config import load_task
 from unshard.core.fullload import Progress
 from unshard.core.numbers import amount, size

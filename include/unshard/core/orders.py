@@ -7,6 +7,7 @@
 | Skip of one shard     | waits for the others         | its head is resolved, or it owes a skip         |
 | Replace               | gets the statements instead  | are waited for as before: they bring the DDL    |
 | Replace for one shard | waits as before              | its head counts as the statements               |
+| Retry                 | is asked again about what it has refused | as before: nothing is decided |
 | DropShard             | keeps what it has of it      | its DDL and rows are dropped, the later ones too |
 
 `Replace` says what is executed, `Force` says when: a replaced DDL that is not to wait for the missing shards is
@@ -57,8 +58,17 @@ class DropShard:
     shard: Shard
 
 
-Order = Force | Skip | Replace | DropShard
-ACTIONS: dict[type[Order], str] = {Force: "unlock", Skip: "skip", Replace: "replace", DropShard: "drop-shard"}
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Ask the target again about a DDL that it has refused; if it agrees now, the DDL is one like any other."""
+
+    lock: str
+
+
+Order = Force | Skip | Replace | DropShard | Retry
+ACTIONS: dict[type[Order], str] = {
+    Force: "unlock", Skip: "skip", Replace: "replace", DropShard: "drop-shard", Retry: "retry",
+}  # fmt: skip
 """What the record and the command line call an order."""
 
 

@@ -8,8 +8,8 @@ While the structure behind a queued DDL is unknown, so is everything after it: l
 | an operator skips it                         | is that of before                                           |
 | an operator replaces it                      | is what the statements make of that of before               |
 | has a reason and no verdict                  | stays unknown, and all that follows                         |
-| has no reason (it stood behind such a one)   | is asked of the target, even if it was skipped meanwhile; a |
-|                                              | refusal becomes its reason                                  |
+| has no reason (it stood behind such a one,   | is asked of the target, even if it was skipped meanwhile; a |
+| or an operator has ordered a retry)          | refusal becomes its reason                                  |
 | is the first of a shard without a structure  | as above, on the structure that its group has               |
 
 What does not come out (a replacement that does not fit, held rows that contradict the structure) puts the DDL
@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from unshard.core.model import Shard, TableId
 from unshard.core.shardgroup import chain
 from unshard.core.window import EntryState, HeldFile, QueueEntry, ShardState, Verdict
+from unshard.errors.ddl import EffectRefused, StructureUnknown
+from unshard.errors.source import TableUnsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,21 @@ class Finding:
     """A new reason why the operator is asked (again)."""
 
 
+UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported)
+"""What the target says when it cannot tell what a statement does; all else is trouble with the target itself."""
+_REFUSALS = tuple(f"[{error.code}]" for error in UNKNOWABLE)
+
+
+def is_refusal(reason: str) -> bool:
+    """Whether the reason of a DDL is an answer of the target, which may be another one later."""
+    return reason.startswith(_REFUSALS)
+
+
+def is_refused(entry: QueueEntry) -> bool:
+    """Whether a DDL waits because the target has refused it when it was asked what the DDL does."""
+    return not entry.after and entry.verdict is Verdict.NONE and is_refusal(entry.reason)
+
+
 Behind = Callable[[Record, str], tuple[str, str]]
 """The structure behind a DDL given that before it (empty: none), or the reason why there is none."""
 
@@ -74,7 +91,7 @@ def settled(shard: Unsettled, adopted: str, behind: Behind) -> Iterator[Finding]
     known = ""
     for record in shard.records:
         entry = record.entry
-        begins = entry.is_alone and record.verdict is not Verdict.NONE
+        begins = entry.is_alone and (record.verdict is not Verdict.NONE or not entry.reason)
         before = entry.before or known or (adopted if begins else "")
         after, reason = entry.after, ""
         if not after and (before or begins) and _is_asked(record):

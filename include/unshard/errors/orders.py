@@ -83,6 +83,17 @@ class NothingToReplace(OrderError):
 
 
 @dataclass(eq=False)
+class NothingRefused(OrderError):
+    """The target is to be asked again about a DDL that it has not refused."""
+
+    why: str
+
+    code = "US-5037"
+    template = "lock {lock} does not wait for another answer of the target: {why}"
+    hint = "`unshard locks` tells what it waits for and what helps"
+
+
+@dataclass(eq=False)
 class ReplacementRefused(OrderError):
     """A statement that should take the place of a DDL is none that could."""
 

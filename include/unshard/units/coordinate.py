@@ -34,6 +34,7 @@ from unshard.core.ddllock import (
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.newcomers import admissions
 from unshard.core.progress import Phase
+from unshard.core.settling import is_refusal
 from unshard.core.shardgroup import groups
 from unshard.core.stops import Stop
 from unshard.core.window import QueueEntry, ShardState, Verdict
@@ -115,6 +116,11 @@ class LockView:
     def is_open(self) -> bool:
         """Whether anything waits for it."""
         return self.state is not LockState.RESOLVED
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it waits because of an answer of the target, which may be another one later."""
+        return self.state is LockState.FAILED or (self.state is LockState.UNDECIDED and is_refusal(self.reason))
 
     @property
     def warning(self) -> str:

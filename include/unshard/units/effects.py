@@ -32,9 +32,9 @@ from unshard.core.renaming import net_renames
 from unshard.core.reshape import Reshaping
 from unshard.core.schemadefaults import with_default
 from unshard.core.segment import Statement
-from unshard.errors.ddl import DdlFiltered, DdlUnreadable, EffectRefused, StructureUnknown
+from unshard.core.settling import UNKNOWABLE
+from unshard.errors.ddl import DdlFiltered, DdlUnreadable
 from unshard.errors.shardddl import ShardDdlRefused
-from unshard.errors.source import TableUnsupported
 from unshard.errors.target import MappingOverlap
 
 RENAMED_STEP = "skip it to let the rows that it gets from now on follow, or drop the shard; or load it as a new task"
@@ -49,8 +49,6 @@ WHOLE = (
     DdlKind.DROP_DATABASE, DdlKind.ALTER_DATABASE,
 )  # fmt: skip
 """Statements that are one change and are never executed on the target as they are."""
-UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported)
-"""What the target says when it cannot tell what a statement does; all else is trouble with the target itself."""
 
 
 class Shadow(Protocol):
@@ -198,7 +196,10 @@ class DdlEffects:
         try:
             found = self._shadow.effect(self._schema(before), statement, table)
         except UNKNOWABLE as error:
-            return Undecided(table, str(error), routed, agreed)
+            is_filtered = any(self._left_out(ddl, statement, table))
+            why = f"{error.message}, and a filter ignores a part of it"
+            refused = ShardDdlRefused(str(table), ddl.text, why, OTHER_STEP) if is_filtered else error
+            return Undecided(table, str(refused), routed, agreed)
         after = self._structures.put(found)
         everything, specs = self._left_out(ddl, statement, table, Around(self._schema(before), found))
         if everything:

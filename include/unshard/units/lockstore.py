@@ -129,6 +129,9 @@ class Orders(Protocol):
     def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, order: Given) -> bool:
         """Let statements count as a shard's DDL, if that still is `entry`."""
 
+    def retry(self, lock: str, entries: Sequence[QueueEntry], order: Given) -> bool:
+        """Forget what the target has said about a lock's DDL, so that it is asked again."""
+
     def drop_shard(self, lock: str, shard: Shard, order: Given) -> bool:
         """Take a shard out of its group."""
 

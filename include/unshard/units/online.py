@@ -46,9 +46,10 @@ from unshard.core.online import (
 )
 from unshard.core.renaming import net_renames
 from unshard.core.segment import Statement
+from unshard.core.settling import UNKNOWABLE
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.shardddl import ShardDdlRefused
-from unshard.units.effects import RENAMED_STEP, UNKNOWABLE, Routes, Shadow, Structures
+from unshard.units.effects import RENAMED_STEP, Routes, Shadow, Structures
 
 SWAPPED_STEP = (
     "when all shards have it, replace it by what the target needs; for this shard alone, `unshard replace"

@@ -12,9 +12,18 @@ from typing import assert_never
 
 from unshard.core.ddllock import DdlLock, LockState, Outcome
 from unshard.core.model import Shard
-from unshard.core.orders import ACTIONS, Cleared, DropShard, Force, Given, Order, Replace, Skip, given
+from unshard.core.orders import ACTIONS, Cleared, DropShard, Force, Given, Order, Replace, Retry, Skip, given
+from unshard.core.settling import is_refused
 from unshard.core.window import QueueEntry, ShardState, Verdict
-from unshard.errors.orders import LockBegun, LockResolved, LockUndecided, NotAnOwner, NothingToReplace, NotInGroup
+from unshard.errors.orders import (
+    LockBegun,
+    LockResolved,
+    LockUndecided,
+    NotAnOwner,
+    NothingRefused,
+    NothingToReplace,
+    NotInGroup,
+)
 from unshard.units import coordinate
 from unshard.units.coordinate import LockView, read_scene
 from unshard.units.lockstore import Store
@@ -97,6 +106,8 @@ def _prepared(case: _Case, order: Order) -> _Prepared:
             return _replace_one(case, shard, order) if shard else _replace(case, texts)
         case DropShard():
             return _drop(case, order.shard)
+        case Retry():
+            return _retry(case)
         case _:
             assert_never(order)
 
@@ -209,6 +220,24 @@ def _drop(case: _Case, shard: Shard) -> _Prepared:
         "its later rows and DDL are passed over, until the table is dropped and created again upstream",
     )
     return _Prepared(lines, lambda order: case.meta.orders.drop_shard(case.lock.id, shard, order))
+
+
+def _retry(case: _Case) -> _Prepared:
+    case.require_not_begun()
+    view, lock = case.view, case.lock
+    heads = [state.queue[0] for state in case.members if state.queue and state.shard in view.ready]
+    refused = [entry for entry in heads if is_refused(entry)]
+    asked = [entry for entry in heads if not (entry.after or entry.reason)]
+    if lock.error is None and not refused:
+        if not asked:
+            raise NothingRefused(lock.id, one_line(view.reason) or f"it is {view.state}")
+        return _Prepared(("the target is asked again already, by the next windows of its sources",), lambda _: False)
+    lines = [f"{view.target} is asked again for: {one_line(text)}" for text in _texts(lock)]
+    if refused:
+        lines.append(f"it is tried on an empty table for {listed([entry.shard for entry in refused])}")
+        lines.append("if the target takes it now, it is a DDL like any other: all shards have to bring it")
+    lines.append("if the target refuses again, the lock shows what it says then")
+    return _Prepared(tuple(lines), lambda order: case.meta.orders.retry(lock.id, refused, order))
 
 
 def _decide(case: _Case, verdict: Verdict, statements: tuple[str, ...], order: Given) -> bool:

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from unshard.core.model import TableSchema
-from unshard.core.settling import Finding, Record, Unsettled, adopted, settled
+from unshard.core.newcomers import likeness
+from unshard.core.settling import UNKNOWABLE, Finding, Record, Unsettled, adopted, settled
 from unshard.core.shardgroup import groups
 from unshard.core.window import HeldFile, ShardState, Verdict
 from unshard.errors.ddl import DdlUnreadable, StructureUnknown
-from unshard.errors.shardddl import DecisionMisfits
-from unshard.units.effects import UNKNOWABLE
+from unshard.errors.shardddl import DecisionMisfits, StrangeNewShard
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,9 @@ def settle(structures: Structures, source: str, trial: Trial) -> None:
     unsettled = structures.unsettled(source)
     group = groups(structures.shards()) if unsettled else {}
     for shard in unsettled:
-        asked = _Asked(structures, trial, shard)
-        like = adopted(group.get(shard.target, ()), shard.shard)
+        members = group.get(shard.target, ())
+        asked = _Asked(structures, trial, shard, members)
+        like = adopted(members, shard.shard)
         findings = tuple(settled(shard, like, asked.behind))
         for finding in findings:
             log.info("settled shard=%s seq=%s known=%s", shard.shard, finding.seq, bool(finding.after))
@@ -77,8 +78,8 @@ def settle(structures: Structures, source: str, trial: Trial) -> None:
 class _Asked:
     """Answers `core.settling.Behind` for one shard."""
 
-    def __init__(self, structures: Structures, trial: Trial, shard: Unsettled) -> None:
-        self._structures, self._trial, self._shard = structures, trial, shard
+    def __init__(self, structures: Structures, trial: Trial, shard: Unsettled, group: Sequence[ShardState]) -> None:
+        self._structures, self._trial, self._shard, self._group = structures, trial, shard, group
 
     def behind(self, record: Record, before: str) -> tuple[str, str]:
         try:
@@ -88,11 +89,22 @@ class _Asked:
         for file in self._shard.held:
             if file.seq == record.entry.seq and (why := self._trial.misfit(file, after)):
                 return "", str(DecisionMisfits(str(self._shard.shard), record.entry.routed, why))
-        return self._structures.put(after), ""
+        digest = self._structures.put(after)
+        return digest, self._strangeness(record, digest)
+
+    def _strangeness(self, record: Record, digest: str) -> str:
+        """Return why a new shard goes on waiting, although the target takes its CREATE TABLE now."""
+        entry = record.entry
+        others = [state for state in self._group if state.shard != entry.shard and not state.has_left]
+        is_asked = entry.is_alone and record.verdict is Verdict.NONE
+        if not is_asked or not others or likeness(self._group, digest, entry.shard.source)[0] is not None:
+            return ""
+        return str(StrangeNewShard(str(entry.shard), str(entry.target), entry.statement.text, str(others[0].shard)))
 
     def _after(self, record: Record, schema: TableSchema | None) -> TableSchema:
         if record.verdict is Verdict.NONE or not record.is_answer:
-            return self._trial.behind(schema, record.entry.routed, record)
+            is_create = record.entry.is_alone and self._trial.is_create(record.entry.routed, record)
+            return self._trial.behind(None if is_create else schema, record.entry.routed, record)
         for text in record.replacement if record.verdict is Verdict.REPLACE else ():
             is_create = self._trial.is_create(text, record)
             schema = self._trial.behind(None if is_create else schema, text, record)

@@ -6,7 +6,7 @@ a window in flight may still read the files.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -116,6 +116,22 @@ class Orders:
                 return False
             self._record(connection, lock, order)
         return True
+
+    def retry(self, lock: str, entries: Sequence[QueueEntry], order: Given) -> bool:
+        """Forget what the target has said about a lock's DDL; LockBegun if the target may have it."""
+        with self._database.transaction() as connection:
+            row = self._open(connection, lock)
+            if row is None:
+                return False
+            changed = row.error is not None
+            connection.execute(update(K).where(self._is(lock)).values(error=None))
+            for entry in entries:
+                asked = {"seq": entry.seq, "state": EntryState.PENDING.value, "after_digest": "",
+                         "reason": entry.reason, "decision": ""}  # fmt: skip
+                mine = matches(Q, {"task": self._task, **shard_columns(entry.shard), **asked})
+                changed = bool(connection.execute(update(Q).where(mine).values(reason="")).rowcount) or changed
+            self._record(connection, lock, order, changed)
+        return changed
 
     def drop_shard(self, lock: str, shard: Shard, order: Given) -> bool:
         """Take a shard out of its group; it owes nothing any more, and a target that it may have stopped goes on."""
