@@ -63,8 +63,14 @@ def later(case: Mapping[str, Any]) -> str:
 
 
 TELLING = [
-    "sddl3-079-p", "sddl3-080-p", "sddl3_1-118-p", "sddl4_1-132-p", "seq-sharding-ok-p",
-    "sharding-drop-truncate-ignored-p", "sharding-new-shards-join-p", "sharding2-restart-p",
+    "sddl3-079-p",
+    "sddl3-080-p",
+    "sddl3_1-118-p",
+    "sddl4_1-132-p",
+    "seq-sharding-ok-p",
+    "sharding-drop-truncate-ignored-p",
+    "sharding-new-shards-join-p",
+    "sharding2-restart-p",
 ]
 """Cases in which TiDB is not as MariaDB is: keys, statements in steps, new shards. They run on TiDB every time."""
 NOW = [name for name, case in CASES.items() if not later(case)]
