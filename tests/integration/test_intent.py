@@ -108,10 +108,13 @@ def test_executed_once_wherever_it_dies(target: MariaDb, meta: Meta, table: Tabl
 
 STEPS = "ADD c INT, ADD (d INT AS (c + 1), KEY made (d)), ADD UNIQUE other (c, id), DROP KEY mine, ALGORITHM=DEFAULT"
 STEP_DEATHS = [
-    (Locks, "split", 1, False), (Locks, "split", 1, True), *((Locks, "start", n, True) for n in (1, 3, 5)),
+    (Locks, "split", 1, False),
+    (Locks, "split", 1, True),
+    *((Locks, "start", n, True) for n in (1, 3, 5)),
     *((execute, "_run", n, after) for n in (1, 2, 4, 5) for after in (False, True)),
-    *((Locks, "advance", n, after) for n in (1, 4) for after in (False, True)), (Locks, "resolve", 1, False),
-]  # fmt: skip
+    *((Locks, "advance", n, after) for n in (1, 4) for after in (False, True)),
+    (Locks, "resolve", 1, False),
+]
 
 
 def dying_at(function: Callable[..., object], call: int, *, after: bool) -> Callable[..., object]:
@@ -130,9 +133,17 @@ def dying_at(function: Callable[..., object], call: int, *, after: bool) -> Call
 
 @pytest.mark.on_tidb
 @pytest.mark.parametrize(("place", "step", "call", "after"), STEP_DEATHS)
-def test_a_ddl_in_steps_is_executed_once_wherever_it_dies(target: MariaDb, meta: Meta, table: TableId,
-                                                          monkeypatch: pytest.MonkeyPatch, place: Any, step: str,
-                                                          call: int, *, after: bool) -> None:  # fmt: skip
+def test_a_ddl_in_steps_is_executed_once_wherever_it_dies(
+    target: MariaDb,
+    meta: Meta,
+    table: TableId,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    step: str,
+    call: int,
+    *,
+    after: bool,
+) -> None:
     """TiDB takes this statement only one change at a time; MariaDB takes it whole and never comes to most deaths."""
     lock = lock_for(meta, table, STEPS)
     is_dead = True
@@ -159,8 +170,9 @@ LATE = ("advance", "resolve")
 
 
 @pytest.mark.on_tidb
-def test_a_refused_step_is_tried_again_and_the_ones_before_it_are_not(target: MariaDb, meta: Meta,
-                                                                      table: TableId) -> None:  # fmt: skip
+def test_a_refused_step_is_tried_again_and_the_ones_before_it_are_not(
+    target: MariaDb, meta: Meta, table: TableId
+) -> None:
     target.run(f"UPDATE {table_name(table)} SET v = 'same'")
     lock = lock_for(meta, table, "ADD c INT, ADD KEY (c), ADD UNIQUE u (v)")
     view = coordinate.execute(meta, target.server, lock)

@@ -25,7 +25,7 @@ from unshard.adapters.mysql import (
     set_collation,
     table_name,
 )
-from unshard.adapters.structures import read_schema
+from unshard.adapters.structures import read_collations, read_schema
 from unshard.core import codec
 from unshard.core.ddl import Ddl, DdlKind, agreement, read, retarget
 from unshard.core.ddlcreate import PLACEHOLDER, create_text
@@ -42,6 +42,19 @@ CLUSTERED = "tidb_enable_clustered_index"
 PRIMARY_KEY = "SELECT TIDB_PK_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 OLD = """SELECT TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME LIKE '\\_shadow\\_%%' AND CREATE_TIME < NOW() - INTERVAL 1 HOUR"""
+
+
+class TargetTypes(NamedTuple):
+    """What a server makes of types and character sets whose meaning depends on the server."""
+
+    has_json: bool
+    """JSON is a type of its own."""
+    national: str
+    """The character set of NATIONAL types."""
+    collations: frozenset[str]
+    """All collations that it knows, as `canonical` names them."""
+    defaults: frozenset[str]
+    """Those that are the default of their character set."""
 
 
 class Tried(NamedTuple):
@@ -62,11 +75,13 @@ class ShadowTables:
         self._has_clustering: bool | None = None
         self._clusterings: dict[TableId, str] = {}
         self._needs_steps: bool | None = None
+        self._types: TargetTypes | None = None
         self._collations: dict[int, SchemaDefault] = {}
         self._is_swept = False
 
-    def effect(self, before: TableSchema | None, statement: Statement, table: TableId,
-               target: TableId | None = None) -> TableSchema:  # fmt: skip
+    def effect(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> TableSchema:
         """Return the structure that `table` has after the statement; raises EffectRefused with the server's words.
 
         `before` is the structure of `table`; of a CREATE TABLE it is None, or the structure of the table
@@ -75,8 +90,9 @@ class ShadowTables:
         """
         return self.tried(before, statement, table, target).after
 
-    def tried(self, before: TableSchema | None, statement: Statement, table: TableId,
-              target: TableId | None = None) -> Tried:  # fmt: skip
+    def tried(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> Tried:
         """Return the effect, and whether the server takes the statement only in steps (core.ddlsteps)."""
         ddl = read(statement.text, statement.sql_mode, statement.schema)
         if ddl.like and before:
@@ -96,6 +112,13 @@ class ShadowTables:
                 self._collations[collation] = _server_default(connection, collation)
         return self._collations[collation]
 
+    def types(self) -> TargetTypes:
+        """Return what the server makes of types and character sets whose meaning depends on the server."""
+        if self._types is None:
+            with self._connection() as connection, _shadow(connection, self._schema) as shadow:
+                self._types = _target_types(connection, shadow)
+        return self._types
+
     def _key(self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str) -> Key:
         routed = retarget(ddl, {table: TableId("", PLACEHOLDER)})
         text = agreement(routed, statement.sql_mode)
@@ -103,8 +126,9 @@ class ShadowTables:
         session = codec.dumps(replace(statement, text=text, schema="", timestamp=0, microseconds=0))
         return before.digest if before else "", session, clustered
 
-    def _try_out(self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId,
-                 clustered: str) -> Tried:  # fmt: skip
+    def _try_out(
+        self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str
+    ) -> Tried:
         with self._connection() as connection, _shadow(connection, self._schema) as shadow:
             text = with_default(retarget(ddl, {table: shadow}), statement)
             try:
@@ -188,6 +212,17 @@ def _cluster(connection: Connection, clustered: str) -> None:
     """Let tables that the session creates have a clustered primary key or not, where the server knows such keys."""
     if clustered:
         query(connection, f"SET SESSION {CLUSTERED} = {clustered}")
+
+
+def _target_types(connection: Connection, trial: TableId) -> TargetTypes:
+    query(connection, f"CREATE TABLE {table_name(trial)} (j JSON, n NATIONAL CHAR(1))")
+    j, n = read_schema(connection, trial).columns
+    return TargetTypes(
+        j.data_type == "json",
+        str(n.charset),
+        read_collations(connection, defaults=False),
+        read_collations(connection, defaults=True),
+    )
 
 
 @contextlib.contextmanager

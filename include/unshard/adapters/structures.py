@@ -79,6 +79,13 @@ def read_defaults(connection: Connection) -> dict[str, SchemaDefault]:
     return {_name(row[0]): SchemaDefault(_name(row[1]), _name(row[2])) for row in query(connection, sql)}
 
 
+def read_collations(connection: Connection, *, defaults: bool) -> frozenset[str]:
+    """Read the collations that a server knows, or those that are the default of their character set."""
+    sql = "SELECT COLLATION_NAME FROM information_schema.COLLATIONS"
+    rows = query(connection, f"{sql} WHERE IS_DEFAULT = 'Yes'" if defaults else sql)
+    return frozenset(canonical(_name(name)) for (name,) in rows if name)
+
+
 def read_sequences(connection: Connection) -> frozenset[TableId]:
     """Read which of the tables that the account may see are sequences; MySQL has none."""
     sql = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'SEQUENCE'"

@@ -56,8 +56,9 @@ UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported)
 class Shadow(Protocol):
     """Finds the structure behind a statement."""
 
-    def effect(self, before: TableSchema | None, statement: Statement, table: TableId,
-               target: TableId | None = None) -> TableSchema:  # fmt: skip
+    def effect(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> TableSchema:
         """Return the structure of `table` after the statement; raise the server's message if it refuses.
 
         The server treats it as it treats the primary key of `target`.

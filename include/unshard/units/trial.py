@@ -18,8 +18,9 @@ STRUCTURAL = (DdlKind.ALTER, DdlKind.INDEX, DdlKind.CREATE_TABLE)
 class Shadow(Protocol):
     """Finds the structure behind a statement."""
 
-    def effect(self, before: TableSchema | None, statement: Statement, table: TableId,
-               target: TableId | None = None) -> TableSchema:  # fmt: skip
+    def effect(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> TableSchema:
         """Return the structure of `table` after the statement; raise the server's message if it refuses."""
 
 
