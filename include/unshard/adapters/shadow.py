@@ -9,6 +9,7 @@ effect that any process asks for sweeps those away that are older than an hour.
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,6 +41,8 @@ from unshard.errors.source import StatementRefused, TableMissing
 Key = tuple[str, str, str]
 CLUSTERED = "tidb_enable_clustered_index"
 PRIMARY_KEY = "SELECT TIDB_PK_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+BINARY_LITERAL = re.compile(r"\b[xb]'|\b0x", re.IGNORECASE)
+LOSSY = "the default of {column} is stored as other bytes, because it is no UTF-8"
 OLD = """SELECT TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME LIKE '\\_shadow\\_%%' AND CREATE_TIME < NOW() - INTERVAL 1 HOUR"""
 
@@ -145,7 +148,10 @@ class ShadowTables:
             except (StatementRefused, TableMissing) as error:
                 errno = error.errno if isinstance(error, StatementRefused) else 1146
                 raise EffectRefused(str(table), errno, error.words, ddl.text) from error
-            return Tried(read_schema(connection, shadow), is_split)
+            after = read_schema(connection, shadow)
+            if lossy := _lossy_default(after, text):
+                raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)
+            return Tried(after, is_split)
 
     def _run(self, session: Connection, text: str, sql_mode: int) -> bool:
         """Run a statement on a trial table, in steps if the server takes it only so; return whether it was split."""
@@ -223,6 +229,17 @@ def _target_types(connection: Connection, trial: TableId) -> TargetTypes:
         read_collations(connection, defaults=False),
         read_collations(connection, defaults=True),
     )
+
+
+def _lossy_default(schema: TableSchema, text: str) -> str:
+    """Return the column that a statement adds with a binary default which the server has stored as other bytes.
+
+    TiDB stores U+FFFD for bytes that are no UTF-8. The rows that are there already would get these.
+    """
+    if not BINARY_LITERAL.search(text):
+        return ""
+    binaries = (column for column in schema.columns if column.data_type in ("binary", "varbinary"))
+    return next((column.name for column in binaries if "\ufffd" in (column.default or "")), "")
 
 
 @contextlib.contextmanager
