@@ -62,6 +62,7 @@ BASE = {
     "_t1_gho": "(id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT, b INT, d VARCHAR(100), j JSON, KEY idx_a (a))",
 }
 ROWS = {
+    "p": ["INSERT INTO p VALUES (1), (2), (3), (4), (5), (6)"],
     "t1": ["INSERT INTO t1 (a, b, d, j) VALUES (1, 2, 'x', '{\"name\": \"n\"}'), (3, 4, 'y', NULL), (5, 6, 'z', NULL)"],
     "t2": ["INSERT INTO t2 VALUES (1, 2), (3, 4)"],
     "pt": ["INSERT INTO pt VALUES (1, 1), (150, 2), (299, 3)"],
