@@ -11,12 +11,12 @@ from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import read_schema
 from unshard.core.ddl import agreement, read, retarget
 from unshard.core.difference import differences
-from unshard.core.model import Location, Server, Shard, TableId
+from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.segment import Statement
 from unshard.core.window import QueueEntry
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
 from unshard.units import execute
-from unshard.units.execute import create_target, execute_ddl, intent
+from unshard.units.execute import create_target, execute_ddl
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -31,6 +31,12 @@ def table(target: MariaDb, unique: str):
     target.run(f"CREATE TABLE {table_name(name)} (id INT PRIMARY KEY, a INT) CHARSET utf8mb4")
     yield name
     target.run(f"DROP DATABASE {unique}", f"DROP DATABASE IF EXISTS {unique}_meta")
+
+
+def intent(server: Server, meta_schema: str, table: TableId, one: QueueEntry) -> tuple[TableSchema, TableSchema]:
+    before, tried = execute.intent(server, meta_schema, table, one)
+    assert not tried.is_split
+    return before, tried.after
 
 
 def entry(table: TableId, spec: str, **changes) -> QueueEntry:

@@ -1,12 +1,15 @@
 """A lock's DDL on a target that is not built as its shards are, with a death at every step of executing it."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.dying import Died
 from unshard.adapters.meta import Meta
+from unshard.adapters.meta.locks import Locks
 from unshard.adapters.mysql import table_name
 from unshard.core.ddl import agreement, read, retarget
 from unshard.core.ddllock import LockState
@@ -101,6 +104,85 @@ def test_executed_once_wherever_it_dies(target: MariaDb, meta: Meta, table: Tabl
     outcomes = [execution.outcome for execution in meta.locks.executions(lock)]
     was_there = after and step in ("_run", "execute_ddl")
     assert outcomes == ["present" if was_there else "executed"]
+
+
+STEPS = "ADD c INT, ADD (d INT AS (c + 1), KEY made (d)), ADD UNIQUE other (c, id), DROP KEY mine, ALGORITHM=DEFAULT"
+STEP_DEATHS = [
+    (Locks, "split", 1, False),
+    (Locks, "split", 1, True),
+    *((Locks, "start", n, True) for n in (1, 3, 5)),
+    *((execute, "_run", n, after) for n in (1, 2, 4, 5) for after in (False, True)),
+    *((Locks, "advance", n, after) for n in (1, 4) for after in (False, True)),
+    (Locks, "resolve", 1, False),
+]
+
+
+def dying_at(function: Callable[..., object], call: int, *, after: bool) -> Callable[..., object]:
+    """Return the function, which dies at one of its calls."""
+    calls = iter(range(1, 100))
+
+    def replacement(*args: object, **names: object) -> object:
+        if next(calls) != call:
+            return function(*args, **names)
+        if after:
+            function(*args, **names)
+        raise Died
+
+    return replacement
+
+
+@pytest.mark.on_tidb
+@pytest.mark.parametrize(("place", "step", "call", "after"), STEP_DEATHS)
+def test_a_ddl_in_steps_is_executed_once_wherever_it_dies(
+    target: MariaDb,
+    meta: Meta,
+    table: TableId,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    step: str,
+    call: int,
+    *,
+    after: bool,
+) -> None:
+    """TiDB takes this statement only one change at a time; MariaDB takes it whole and never comes to most deaths."""
+    lock = lock_for(meta, table, STEPS)
+    is_dead = True
+    with monkeypatch.context() as patch, contextlib.suppress(Died):
+        patch.setattr(place, step, dying_at(getattr(place, step), call, after=after))
+        coordinate.execute(meta, target.server, lock)
+        is_dead = False
+    assert is_dead or "MariaDB" in str(target.run("SELECT VERSION()")), "the death was reached"
+    assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
+    names = [row[0] for row in target.run(f"SHOW COLUMNS FROM {table_name(table)}")]
+    assert names == ["id", "v", "loaded_at", "c", "d"]
+    assert {row[2] for row in target.run(f"SHOW INDEX FROM {table_name(table)}")} == {"PRIMARY", "made", "other"}
+    ran = [(each.ddl, each.outcome) for each in meta.locks.executions(lock)]
+    if len(ran) > 1:
+        heads = ["ADD c INT", "ADD d INT", "ADD KEY made", "ADD UNIQUE other", "DROP KEY mine"]
+        assert [head in text for head, (text, _) in zip(heads, ran, strict=True)] == [True] * 5
+    is_present = is_dead and ((step == "_run" and after) or (step in LATE and not after))
+    assert sum(outcome == "present" for _, outcome in ran) == is_present
+    assert sum(outcome == "executed" for _, outcome in ran) == len(ran) - is_present
+
+
+LATE = ("advance", "resolve")
+"""The step before these is done and not noted."""
+
+
+@pytest.mark.on_tidb
+def test_a_refused_step_is_tried_again_and_the_ones_before_it_are_not(
+    target: MariaDb, meta: Meta, table: TableId
+) -> None:
+    target.run(f"UPDATE {table_name(table)} SET v = 'same'")
+    lock = lock_for(meta, table, "ADD c INT, ADD KEY (c), ADD UNIQUE u (v)")
+    view = coordinate.execute(meta, target.server, lock)
+    assert view.state is LockState.FAILED and "Duplicate entry" in str(view.error)
+    target.run(f"UPDATE {table_name(table)} SET v = id")
+    orders.give(meta, Force(lock), "operator", "test", "once more")
+    assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED
+    assert {row[2] for row in target.run(f"SHOW INDEX FROM {table_name(table)}")} == {"PRIMARY", "mine", "c", "u"}
+    texts = [each.ddl for each in meta.locks.executions(lock) if each.outcome == "executed"]
+    assert len(texts) == len(set(texts)), "nothing is executed twice"
 
 
 TEXT_ONLY = ["ADD CHECK (id > 0)", "DROP CONSTRAINT positive", "COMMENT 'x'", "MODIFY v VARCHAR(50) COMMENT 'x'",

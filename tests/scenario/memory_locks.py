@@ -118,6 +118,11 @@ class MemoryLocks:
                 )
             return True
 
+    def split(self, lock: DdlLock, statements: tuple[str, ...]) -> bool:
+        with self._step("split"):
+            self.update(lock.id, replacement=statements)
+            return True
+
     def advance(self, lock: DdlLock, outcome: Outcome) -> None:
         with self._step("advance"):
             if self._rows.locks[lock.id].done == lock.done:

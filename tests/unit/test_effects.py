@@ -36,7 +36,9 @@ class Memory:
     def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
         return {digest: self.kept[digest] for digest in digests}
 
-    def effect(self, before: TableSchema | None, statement: Statement, table: TableId) -> TableSchema:
+    def effect(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> TableSchema:
         self.asked.append((before.names[0] if before else None, table))
         if before is None and "like" in statement.text:
             raise StructureUnknown(str(table), statement.text)

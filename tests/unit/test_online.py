@@ -105,7 +105,9 @@ CASES = {
 class Copies(Memory):
     """Tables that are made with the column `copy` have the structure of the shards; gh-ost's log has its columns."""
 
-    def effect(self, before: TableSchema | None, statement: Statement, table: TableId) -> TableSchema:
+    def effect(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> TableSchema:
         if "last_update" in statement.text:
             names = ("id", "last_update", "hint", "value")
             return TableSchema(tuple(replace(structure("x").columns[0], name=name) for name in names), (), "log")

@@ -24,7 +24,7 @@ from unshard.adapters import tls
 from unshard.core.model import Server, TableId
 from unshard.core.quoting import identifier, qualified
 from unshard.core.segment import Statement
-from unshard.core.sqlmode import TRUNCATES, mode_names
+from unshard.core.sqlmode import mode_names
 from unshard.errors import UnshardError
 from unshard.errors.source import (
     AccessDenied,
@@ -64,6 +64,11 @@ SAME_EVERYWHERE = (
 )
 """What our statements and answers to them mean must not depend on how a server, or a task's session, is set."""
 OWN_SESSION = f"{SAME_EVERYWHERE}, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+SET_MODES = "SET SESSION sql_mode = %s"
+COLLATIONS = ("collation_connection", "collation_server")
+TIMESTAMP_DEFAULTS = "explicit_defaults_for_timestamp"
+TIMESTAMP = re.compile(r"\btimestamp\b", re.IGNORECASE)
+"""Statements without this word mean the same whatever TIMESTAMP_DEFAULTS is. TiDB does not let it be set."""
 SHOWN_STATEMENT = 200
 CONNECT = "connect"
 SCHEMA_DENIED = 1044
@@ -269,16 +274,20 @@ def assume_session(connection: Connection, statement: Statement) -> None:
     """Set all that the meaning of a statement depends on to what it was when the source ran it.
 
     The text goes over in UTF-8 whatever charset it came in; only literals are taken in that charset. A variable
-    that this server does not have, or not with that value, is an error unless it means the same here.
+    that this server does not have, or not with that value, is an error unless it means the same here. A collation
+    that this server does not have is left out: its character set is set, or nothing relies on it.
     """
     modes = mode_names(statement.sql_mode, mariadb="MariaDB" in connection.get_server_info())
-    _set_modes(connection, modes.split(","))
+    _set_modes(connection, modes)
     query(connection, "SET SESSION foreign_key_checks = 0")
     if re.fullmatch(r"\w+", statement.charset):
         with contextlib.suppress(StatementRefused):  # a charset that this server does not know
             query(connection, f"SET SESSION character_set_connection = {statement.charset}")
     for name, value in statement.session:
-        _assume(connection, name, value)
+        if name in COLLATIONS:
+            set_collation(connection, name, value)
+        elif name != TIMESTAMP_DEFAULTS or TIMESTAMP.search(statement.text):
+            _assume(connection, name, value)
     if statement.timestamp:
         moment = Decimal(statement.timestamp) + Decimal(statement.microseconds).scaleb(-6)
         query(connection, "SET SESSION timestamp = %s", (moment,))
@@ -291,14 +300,36 @@ def assume_session(connection: Connection, statement: Statement) -> None:
         query(connection, "SET SESSION time_zone = %s", (offset,))
 
 
-def _set_modes(connection: Connection, modes: Sequence[str]) -> None:
-    """Set sql_mode; TiDB does not know the mode that truncates fractions of seconds, and always rounds them."""
+def _set_modes(connection: Connection, modes: str) -> None:
+    """Set sql_mode, without the modes that this server does not know."""
     try:
-        query(connection, "SET SESSION sql_mode = %s", (",".join(modes),))
+        query(connection, SET_MODES, (modes,))
     except StatementRefused:
-        if TRUNCATES not in modes:
-            raise
-        _set_modes(connection, [mode for mode in modes if mode != TRUNCATES])
+        known = [mode for mode in modes.split(",") if _knows_mode(connection, mode)]
+        query(connection, SET_MODES, (",".join(known),))
+
+
+def _knows_mode(connection: Connection, mode: str) -> bool:
+    try:
+        query(connection, SET_MODES, (mode,))
+    except StatementRefused:
+        return False
+    return True
+
+
+def set_collation(connection: Connection, name: str, number: int) -> bool:
+    """Set a collation variable by the collation's number; return False if this server does not have that collation.
+
+    TiDB takes names only. Collations have the same numbers on all servers that have them.
+    """
+    with contextlib.suppress(StatementRefused):
+        query(connection, f"SET SESSION {name} = %s", (number,))
+        return True
+    found = query(connection, "SELECT COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID = %s", (number,))
+    if not found:
+        return False
+    query(connection, f"SET SESSION {name} = %s", found[0])
+    return True
 
 
 def _assume(connection: Connection, name: str, value: int) -> None:
@@ -306,8 +337,6 @@ def _assume(connection: Connection, name: str, value: int) -> None:
     try:
         query(connection, f"SET SESSION {name} = %s", (value,))
     except (StatementRefused, MissingPrivilege):  # MySQL 8 lets few accounts set explicit_defaults_for_timestamp
-        if name in ("collation_connection", "collation_server"):
-            return  # a collation that this server does not know: its character set is set, or nothing relies on it
         ((present,),) = query(connection, f"SELECT @@{name}")
         if present != value:
             raise

@@ -7,16 +7,20 @@ server prints the text. It is read as bytes, because a default value may be no U
 
 import contextlib
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pymysql.connections import Connection
 
-from unshard.adapters.mysql import query, table_name
+from unshard.adapters.mysql import identifier, query, table_name
+from unshard.binlog.values import float_text
+from unshard.core.charsets import canonical
 from unshard.core.ddlcreate import normal_create
 from unshard.core.ddltokens import Dialect
 from unshard.core.model import Column, Index, TableId, TableSchema
+from unshard.core.normalcolumns import normal_column
 from unshard.core.segment import SchemaDefault
 from unshard.core.versioning import without_period
 from unshard.errors.source import TableMissing, TableUnsupported
@@ -73,6 +77,13 @@ def read_defaults(connection: Connection) -> dict[str, SchemaDefault]:
     """Read the default character set of every schema that the account may see."""
     sql = "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA"
     return {_name(row[0]): SchemaDefault(_name(row[1]), _name(row[2])) for row in query(connection, sql)}
+
+
+def read_collations(connection: Connection, *, defaults: bool) -> frozenset[str]:
+    """Read the collations that a server knows, or those that are the default of their character set."""
+    sql = "SELECT COLLATION_NAME FROM information_schema.COLLATIONS"
+    rows = query(connection, f"{sql} WHERE IS_DEFAULT = 'Yes'" if defaults else sql)
+    return frozenset(canonical(_name(name)) for (name,) in rows if name)
 
 
 def read_sequences(connection: Connection) -> frozenset[TableId]:
@@ -174,11 +185,32 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
         kind, collation = tables.get(found, ("", ""))
         if kind in ("BASE TABLE", "SYSTEM VERSIONED"):
             text = normal_create(shown_create(reader.connection, TableId(schema, found)), reader.dialect)
-            own, indexes = tuple(columns[found]), _indexes(parts[found])
+            own, indexes = _normal(reader, columns[found], text), _indexes(parts[found])
             if kind == "SYSTEM VERSIONED":
                 _refuse_transactions(f"{schema}.{found}", own)
                 own, indexes = without_period(own, indexes, text)
-            yield wanted, TableSchema(own, indexes, text, collation)
+            yield wanted, TableSchema(own, indexes, text, canonical(collation) if _is_foreign(reader) else collation)
+
+
+def _is_foreign(reader: Reader) -> bool:
+    """Whether the server describes columns otherwise than MariaDB does."""
+    return not reader.dialect.mariadb
+
+
+def _normal(reader: Reader, columns: list[Column], create: str) -> tuple[Column, ...]:
+    if not _is_foreign(reader):
+        return tuple(columns)
+    lines = create.splitlines()
+    return tuple(normal_column(column, _line(lines, column.name), _double) for column in columns)
+
+
+def _double(value: float) -> str:
+    return bytes(float_text("<d", None)(struct.pack("<d", value), 0)).decode()
+
+
+def _line(lines: list[str], column: str) -> str:
+    """Return the column's line of SHOW CREATE TABLE."""
+    return next((line for line in lines if line.startswith(f"  {identifier(column)} ")), "")
 
 
 def _refuse_transactions(table: str, columns: tuple[Column, ...]) -> None:

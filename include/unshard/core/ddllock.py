@@ -58,6 +58,7 @@ between the steps of an order or of executing a lock:
 |-----------------------------------|---------------------------------------------------------------------|
 | in an order (one transaction)     | all of it with its record, or nothing; again it changes nothing     |
 | after it, before what follows     | `observe` does that: resolves what is skipped, withdraws, opens     |
+| before the steps are noted        | the target refuses it whole: asks again in which steps it takes it  |
 | before the intent row             | the same state: begins anew                                         |
 | after it, before the DDL          | the wanted structure is not there: executes                         |
 | in the DDL                        | the server ends or undoes it; then as the line before or after      |
@@ -135,7 +136,7 @@ class DdlLock:
     verdict: Verdict = Verdict.NONE
     """What an operator has said about the DDL, for all shards that have it or will have it."""
     replacement: tuple[str, ...] = ()
-    """The statements that are executed in its place."""
+    """The statements that are executed in its place: an operator's, or the steps in which the target takes it."""
     done: int = 0
     """How many of its statements the target has."""
     outcome: Outcome | None = None
@@ -341,10 +342,10 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
     """
     own = [state.queue[0] for state in members if state.shard.source == owner and agrees(state, lock.agreement)]
     entry = min(own, key=lambda entry: entry.shard, default=lock.entry)
-    if lock.replacement:
+    if lock.replacement and lock.verdict is Verdict.REPLACE:
         statement = replace(lock.entry.statement, timestamp=entry.statement.timestamp)
         return replace(entry, statement=statement), lock.replacement
-    return entry, entry.replacement or (entry.routed,)
+    return entry, lock.replacement or entry.replacement or (entry.routed,)
 
 
 def settlements(shards: Iterable[ShardState], owed: Debts) -> tuple[Settlement, ...]:

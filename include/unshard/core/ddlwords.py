@@ -3,28 +3,29 @@
 from collections.abc import Mapping
 
 
-def _words(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
-OTHER_OBJECTS = _words("""
+OTHER_OBJECTS = words_of("""
     EVENT FUNCTION INSTANCE LIBRARY LOGFILE PACKAGE PROCEDURE RESOURCE ROLE SEQUENCE SERVER SPATIAL TABLESPACE TRIGGER
     UNDO USER VIEW
 """)
 """Objects whose statements change no table's rows or structure as a shard sees them."""
 
-OTHER_VERBS = _words("""
+OTHER_VERBS = words_of("""
     ANALYZE CHECK FLUSH GRANT INSTALL KILL LOCK OPTIMIZE RELEASE REPAIR RESET REVOKE ROLLBACK SAVEPOINT SET
     UNINSTALL UNLOCK
 """)
 """Verbs of whole statements that change no table's rows or structure."""
 
-ROWS_VERBS = _words("""
+ROWS_VERBS = words_of("""
     CALL DELETE DO INSERT LOAD REPLACE SELECT UPDATE WITH
 """)
 """Verbs that should not be in a binlog whose format is ROW."""
 
-TABLE_OPTIONS = _words("""
+TABLE_OPTIONS = words_of("""
     AUTOEXTEND_SIZE AUTO_ID_CACHE AUTO_INCREMENT AUTO_RANDOM_BASE AVG_ROW_LENGTH CHARACTER CHARSET CHECKSUM COLLATE
     COMMENT COMPRESSION CONNECTION DATA DEFAULT DELAY_KEY_WRITE ENCRYPTED ENCRYPTION ENCRYPTION_KEY_ID ENGINE
     ENGINE_ATTRIBUTE INDEX INSERT_METHOD KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS PACK_KEYS PAGE_CHECKSUM PAGE_COMPRESSED
@@ -34,7 +35,7 @@ TABLE_OPTIONS = _words("""
 """)
 """Options of ALTER TABLE that may stand without an equals sign."""
 
-RESERVED = _words("""
+RESERVED = words_of("""
     ADD ALL ALTER AND AS ASC BY CASCADE CHANGE CHARACTER CHECK COLLATE COLUMN CONSTRAINT CONVERT CREATE
     CURRENT_TIMESTAMP DATABASE DEFAULT DELETE DESC DROP EXISTS FALSE FORCE FOREIGN FULLTEXT GENERATED GROUP IF IN
     INDEX INTO IS KEY KEYS LIKE LOCK MATCH NOT NULL ON OR ORDER PARTITION PRIMARY REFERENCES RENAME REPLACE RESTRICT
@@ -43,7 +44,7 @@ RESERVED = _words("""
 """)
 """Words that cannot be names unless they are quoted, and that begin or part the pieces of a DDL."""
 
-OWN_VALUES = _words("""
+OWN_VALUES = words_of("""
     CONNECTION_ID CURDATE CURRENT_DATE CURRENT_ROLE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER CURTIME DATABASE
     LASTVAL LAST_INSERT_ID LOCALTIME LOCALTIMESTAMP NEXT NEXTVAL NOW PREVIOUS RAND RANDOM_BYTES SCHEMA SESSION_USER
     SYSDATE SYSTEM_USER SYS_GUID UNIX_TIMESTAMP USER UTC_DATE UTC_TIME UTC_TIMESTAMP UUID UUID_SHORT UUID_V4 UUID_V7
@@ -51,7 +52,7 @@ OWN_VALUES = _words("""
 """)
 """Words of expressions that have another value at another moment or on another server."""
 
-ADDS_NO_COLUMN = _words("""
+ADDS_NO_COLUMN = words_of("""
     CHECK CONSTRAINT FOREIGN FULLTEXT INDEX KEY PARTITION PERIOD PRIMARY SPATIAL SYSTEM UNIQUE VECTOR
 """)
 """What may follow ADD instead of a column's name; the names of columns that are such words are quoted."""

@@ -26,9 +26,6 @@ NOT_OF_MYSQL = frozenset((
 """Modes that MySQL 8 does not know; those that combine others have these others set beside them."""
 
 
-TRUNCATES = "TIME_TRUNCATE_FRACTIONAL"
-
-
 def from_mysql(sql_mode: int) -> int:
     """Return the bits that mean to MariaDB what these mean to MySQL, which rounds fractions unless told not to."""
     return sql_mode & COMMON_BITS | (0 if sql_mode & MYSQL_TRUNCATES else MARIADB_ROUNDS)
@@ -39,5 +36,5 @@ def mode_names(sql_mode: int, *, mariadb: bool = True) -> str:
     names = [name for bit, name in enumerate(NAMES) if sql_mode >> bit & 1]
     if not mariadb:
         names = [name for name in names if name not in NOT_OF_MYSQL]
-        names += [] if sql_mode & MARIADB_ROUNDS else [TRUNCATES]
+        names += [] if sql_mode & MARIADB_ROUNDS else ["TIME_TRUNCATE_FRACTIONAL"]
     return ",".join(names)

@@ -2,6 +2,7 @@
 
 * The time zone of a session that had its server's: the task's, because the target may not share it.
 * The default character set of a schema, for tables that are created or altered without one.
+* Types and character sets that mean something else on the target (core.sourcetypes).
 
 Defaults are followed from the snapshot on, statement by statement (core.schemadefaults); a change that is found is
 kept at once, so the next plan begins where the checkpoint is and not at the snapshot.
@@ -19,15 +20,18 @@ from unshard.core.ddltypes import Ddl
 from unshard.core.model import Location
 from unshard.core.schemadefaults import altered, relies_on_schema
 from unshard.core.segment import SchemaDefault, Segment, Statement
+from unshard.core.sourcetypes import DEPENDS, Meanings, as_source_means
 from unshard.errors.ddl import DdlUnreadable
 from unshard.units.work import Work
 
+UTF8 = {"utf8": "utf8mb3"}
+"""The name that every server knows, and the one that those of today print."""
 CONCERNED = re.compile(r"\b(DATABASE|SCHEMA|CREATE|CHARSET|SET)\b", re.IGNORECASE)
 
 
 def in_context(work: Work, source: str, begins: Location, segments: Iterable[Segment]) -> list[Segment]:
     """Return the segments, which follow on `begins`, with statements that need nothing else to be understood."""
-    zoned = [in_zone(segment, work.task.timezone) for segment in segments]
+    zoned = [_meant(work, source, in_zone(segment, work.task.timezone)) for segment in segments]
     if not any(segment.statement and CONCERNED.search(segment.statement.text) for segment in zoned):
         return zoned
     return list(_Defaults(work, source, begins).followed(zoned))
@@ -39,6 +43,33 @@ def in_zone(segment: Segment, zone: str) -> Segment:
     if statement is None or statement.time_zone != "SYSTEM":
         return segment
     return replace(segment, statement=replace(statement, time_zone=zone))
+
+
+def _meant(work: Work, source: str, segment: Segment) -> Segment:
+    """Name the types and character sets of a statement that mean something else on the target."""
+    statement = segment.statement
+    if statement is None or not DEPENDS.search(statement.text) or _read(statement) is None:
+        return segment
+    text = as_source_means(statement.text, statement.sql_mode, _meanings(work, source))
+    return replace(segment, statement=replace(statement, text=text))
+
+
+def _meanings(work: Work, source: str) -> Meanings:
+    of_target = work.shadow.types()
+    state = next((state for state in work.meta.sources.all() if state.source == source), None)
+    is_mariadb = state is None or state.flavor == "mariadb"
+    by_bytes = {name.partition("_")[0] for name in of_target.defaults if name.endswith("_bin")}
+    collations: dict[str, str] = {}
+    if by_bytes & {"utf8mb4", "utf8mb3"}:
+        with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as asked:
+            found = structures.read_collations(asked, defaults=True) & of_target.collations - of_target.defaults
+        collations = {name.partition("_")[0]: name for name in found}
+    for old, new in UTF8.items():
+        if new in collations:
+            collations[old] = collations[new] = collations[new].replace("utf8mb3_", "utf8_")
+    national = f"CHARACTER SET utf8 COLLATE {collations['utf8']}" if "utf8" in collations else "CHARACTER SET utf8"
+    is_national = of_target.national == UTF8["utf8"]
+    return Meanings(is_mariadb and of_target.has_json, "" if is_national else national, collations)
 
 
 class _Defaults:

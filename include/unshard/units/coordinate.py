@@ -274,7 +274,11 @@ def _execute_next(meta: Store, lock: DdlLock, scene: Scene, executor: Executor) 
     entry, statements = script(scene.members(lock.target), lock, scene.decide(lock).owner)
     step = f"{lock.done + 1}/{len(statements)}"
     try:
-        outcome = _execute_statement(meta, lock, replace(entry, routed=statements[lock.done]), executor)
+        entry = executor.intended(lock.id, replace(entry, routed=statements[lock.done], replacement=()))
+        if entry.replacement:
+            log.info("execute in steps lock=%s statement=%s steps=%s", lock.id, step, len(entry.replacement))
+            return meta.locks.split(lock, (*statements[: lock.done], *entry.replacement, *statements[lock.done + 1 :]))
+        outcome = _execute_statement(meta, lock, entry, executor)
     except UnshardError as error:
         if error.transient:
             raise
@@ -295,7 +299,6 @@ def _execute_next(meta: Store, lock: DdlLock, scene: Scene, executor: Executor) 
 
 def _execute_statement(meta: Store, lock: DdlLock, entry: QueueEntry, executor: Executor) -> Outcome | None:
     """Write the intent, then execute; None if the lock was resolved or ordered otherwise meanwhile."""
-    entry = executor.intended(lock.id, entry)
     structures = meta.structures.get({entry.before, entry.after})
     log.info("execute step 1/3 intent lock=%s source=%s", lock.id, entry.shard.source)
     if not meta.locks.start(lock, entry.shard.source, entry):

@@ -54,8 +54,13 @@ WHOLE = (
 class Shadow(Protocol):
     """Finds the structure behind a statement."""
 
-    def effect(self, before: TableSchema | None, statement: Statement, table: TableId) -> TableSchema:
-        """Return the structure of `table` behind the statement; raise what the server says if it refuses."""
+    def effect(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> TableSchema:
+        """Return the structure of `table` after the statement; raise the server's message if it refuses.
+
+        The server treats it as it treats the primary key of `target`.
+        """
 
 
 class Structures(Protocol):
@@ -194,7 +199,7 @@ class DdlEffects:
                 return Undecided(table, reason, routed, agreed)
             return Coordinated(table, routed, agreed, "")
         try:
-            found = self._shadow.effect(self._schema(before), statement, table)
+            found = self._shadow.effect(self._schema(before), statement, table, self._target_of(table))
         except UNKNOWABLE as error:
             is_filtered = any(self._left_out(ddl, statement, table))
             why = f"{error.message}, and a filter ignores a part of it"
@@ -233,7 +238,9 @@ class DdlEffects:
     def _versioned(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> str:
         """Return the structure behind a statement that changes nothing but whether a table keeps its history."""
         with contextlib.suppress(*UNKNOWABLE):
-            found = self._shadow.effect(self._schema(before), statement, table) if before else None
+            found = (
+                self._shadow.effect(self._schema(before), statement, table, self._target_of(table)) if before else None
+            )
             if found is not None and before is not None and found.shape == self._schema(before).shape:
                 return self._structures.put(found)
         return ""
@@ -242,7 +249,7 @@ class DdlEffects:
         """An unsupported statement is ignored: only ALTER IGNORE, which changes a structure, can be tried out."""
         if ddl.reason == IGNORE_REASON and before:
             with contextlib.suppress(*UNKNOWABLE):
-                found = self._shadow.effect(self._schema(before), statement, table)
+                found = self._shadow.effect(self._schema(before), statement, table, self._target_of(table))
                 return Follows(table, self._structures.put(found))
         return Ignored(table)
 
@@ -300,7 +307,7 @@ class DdlEffects:
         try:
             like = present.get(ddl.like) if ddl.like else None
             before = self._schema(like) if like else None
-            found = self._shadow.effect(before, statement, table)
+            found = self._shadow.effect(before, statement, table, self._target_of(table))
         except UNKNOWABLE as error:
             yield Undecided(table, str(error), routed, agreement(routed, statement.sql_mode), is_new=True)
             return

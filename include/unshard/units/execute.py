@@ -10,6 +10,21 @@ that the DDL leads to (`wanted`), as `intended` gave them; both come again with 
 | after it, before the caller noted it | the target has `wanted`: nothing is executed |
 | … and then someone altered the table | it has neither: nothing is executed, an operator is asked |
 
+A target such as TiDB takes some statements only in steps of one change each (core.ddlsteps). The lock then executes
+the steps like the statements that an operator gives in place of a DDL: each with an intent of its own.
+
+| died | what happens next time |
+|---|---|
+| before the steps are noted in the lock | the trial is made again, with the same steps |
+| after that, before the first step | the lock has the steps: the first is executed |
+| before a step reached the target | its intent is open, the target has its `before`: it is executed |
+| after a step, before the lock noted it | the target has the step's `wanted`: the step is noted, the next follows |
+| between two steps | the lock counts the steps that are done: the next is executed |
+| after the last step | as after any other DDL |
+
+If the target refuses a step because of its rows, the lock is failed, and the steps before it stay done. Another try
+goes on with the refused step.
+
 Both are kept with their texts (SHOW CREATE TABLE): a DDL that changes nothing but a comment, a CHECK, partitions
 or the name of a constraint is told by those. Where even the texts are the same (ENGINE=InnoDB, DROP and ADD of
 the same column) it is executed again, which ends in the same rows: the rows behind it wait until it is noted
@@ -28,10 +43,11 @@ from pymysql.connections import Connection
 from unshard.adapters.meta.locks import Execution
 from unshard.adapters.meta.rows import in_portions
 from unshard.adapters.mysql import assume_session, connect, create_as_shown, identifier, query
-from unshard.adapters.shadow import ShadowTables
+from unshard.adapters.shadow import ShadowTables, Tried
 from unshard.adapters.structures import read_schema, read_schemas
 from unshard.core.ddl import DdlKind, read
 from unshard.core.ddlcreate import create_text, with_collation
+from unshard.core.ddlsteps import steps
 from unshard.core.difference import differences, missing_columns
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.versioning import unversioned
@@ -45,12 +61,12 @@ GUARD_SECONDS = 30
 LOCK_WAIT_SECONDS = 120
 
 
-def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry) -> tuple[TableSchema, TableSchema]:
-    """Return the target's present structure and the one that the DDL leads to; raises EffectRefused."""
+def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry) -> tuple[TableSchema, Tried]:
+    """Return the target's present structure and what the DDL makes of it; raises EffectRefused."""
     with contextlib.closing(connect(server, "target")) as connection:
         before = read_schema(connection, target)
     statement = replace(entry.statement, text=entry.routed)
-    return before, ShadowTables(server, meta_schema).effect(before, statement, target)
+    return before, ShadowTables(server, meta_schema).tried(before, statement, target, target)
 
 
 class History(Protocol):
@@ -87,7 +103,8 @@ def intended(meta: Intents, server: Server, lock: str, entry: QueueEntry) -> Que
     """Return the entry with the target's structures in place of the shard's; the same after every death.
 
     The target may have columns and indexes of its own, so what the DDL makes of it is asked once and kept
-    in the open intent: behind the DDL it could not be found out any more.
+    in the open intent: behind the DDL it could not be found out any more. If the target takes the DDL only in steps,
+    the entry is returned with these as its replacement, and nothing else has changed.
     """
     for execution in meta.locks.executions(lock):
         if execution.done_at is None:
@@ -96,7 +113,10 @@ def intended(meta: Intents, server: Server, lock: str, entry: QueueEntry) -> Que
         made = ShadowTables(server, meta.schema).effect(None, replace(entry.statement, text=entry.routed), entry.target)
         before = wanted = made
     else:
-        before, wanted = intent(server, meta.schema, entry.target, entry)
+        before, tried = intent(server, meta.schema, entry.target, entry)
+        if tried.is_split:
+            return replace(entry, replacement=steps(entry.routed, entry.statement.sql_mode))
+        wanted = tried.after
     return replace(entry, before=meta.structures.put(before), after=meta.structures.put(wanted))
 
 

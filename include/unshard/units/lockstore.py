@@ -98,6 +98,9 @@ class Locks(Protocol):
     def start(self, lock: DdlLock, source: str, entry: QueueEntry) -> bool:
         """Write the intent of executing its next statement; False if it was resolved or ordered otherwise meanwhile."""
 
+    def split(self, lock: DdlLock, statements: tuple[str, ...]) -> bool:
+        """Note the statements that are executed in its place; False if it was resolved or changed meanwhile."""
+
     def advance(self, lock: DdlLock, outcome: Outcome) -> None:
         """End the intent of a statement that others follow."""
 

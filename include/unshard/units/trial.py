@@ -18,8 +18,10 @@ STRUCTURAL = (DdlKind.ALTER, DdlKind.INDEX, DdlKind.CREATE_TABLE)
 class Shadow(Protocol):
     """Finds the structure behind a statement."""
 
-    def effect(self, before: TableSchema | None, statement: Statement, table: TableId) -> TableSchema:
-        """Return the structure of `table` behind the statement; raise what the server says if it refuses."""
+    def effect(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> TableSchema:
+        """Return the structure of `table` after the statement; raise the server's message if it refuses."""
 
 
 class ShadowTrial:
@@ -33,7 +35,7 @@ class ShadowTrial:
         statement = replace(record.entry.statement, text=text)
         ddl = _read(statement)
         if ddl.kind in STRUCTURAL:
-            return self._shadow.effect(before, statement, ddl.subjects[0])
+            return self._shadow.effect(before, statement, ddl.subjects[0], record.entry.target)
         if before is None:
             raise StructureUnknown(str(record.entry.shard), text)
         return before

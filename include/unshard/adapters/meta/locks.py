@@ -205,6 +205,19 @@ class Locks:
                 connection.execute(insert(H).values(row))
         return True
 
+    def split(self, lock: DdlLock, statements: tuple[str, ...]) -> bool:
+        """Note the statements that are executed in the place of the lock's, because the target takes it only in steps.
+
+        False if the lock was resolved or ordered otherwise meanwhile.
+        """
+        with self._database.transaction() as connection:
+            found = _lock(connection.execute(select(K).where(*self._is(lock.id)).with_for_update()).one())
+            if found.state is LockState.RESOLVED or _script(found) != _script(lock):
+                return False
+            values = {"replacement": codec.dumps(statements)}
+            connection.execute(update(K).where(*self._is(lock.id)).values(values))
+        return True
+
     def advance(self, lock: DdlLock, outcome: Outcome) -> None:
         """Note that the target has the lock's next statement, and that others follow; idempotent."""
         with self._database.transaction() as connection:

@@ -1,0 +1,103 @@
+"""Types and character sets whose meaning depends on the server, named as the source means them.
+
+Some words of a DDL mean something else on the target. The statement then gets other words in their place:
+
+| the source runs | what it means there | the target | becomes |
+|---|---|---|---|
+| `JSON` on MariaDB | a text | has a type of its own | `LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin` |
+| `NATIONAL VARCHAR(9)`, `NCHAR` | character set utf8 | takes another one, as TiDB | `VARCHAR(9) CHARACTER SET utf8 …` |
+| `CHARACTER SET utf8mb4` | utf8mb4_general_ci | compares by bytes, as TiDB | `… utf8mb4 COLLATE utf8mb4_general_ci` |
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from unshard.core.ddltokens import MARIADB, Token, TokenKind, tokenize
+from unshard.core.ddlwords import words_of
+
+DEPENDS = re.compile(r"\b(JSON|NATIONAL|NCHAR|NVARCHAR|CHARSET|SET)\b", re.IGNORECASE)
+"""A statement without any of these words means the same everywhere."""
+JSON_AS_TEXT = "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+NO_COLUMN = words_of("ADD AFTER AS BY CHANGE COLUMN CONVERT DROP EXISTS INDEX KEY MODIFY RENAME TABLE TO UNIQUE")
+"""A word behind one of these is a name and no type."""
+AFTER_TYPE = words_of("""
+    , ) AFTER AS CHECK COLLATE COMMENT COMPRESSED CONSTRAINT DEFAULT FIRST GENERATED INVISIBLE KEY NOT NULL ON PRIMARY
+    REFERENCES STORED UNIQUE VIRTUAL WITHOUT
+""")
+Edit = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """What has to be named for one target."""
+
+    json_is_text: bool = False
+    """JSON is a text on the source and a type of its own on the target."""
+    national: str = ""
+    """The character set, with its collation, of NATIONAL types on the source, if the target takes another one."""
+    collations: Mapping[str, str] | None = None
+    """The source's default collations by character set, where those of the target compare by bytes."""
+
+
+def as_source_means(text: str, sql_mode: int, meanings: Meanings) -> str:
+    """Return a statement with other words for those that mean something else on the target."""
+    plain, tokens = tokenize(text, sql_mode, MARIADB)
+    words = [token.word for token in tokens]
+    edits = [*_json(tokens, words)] if meanings.json_is_text else []
+    edits += _national(tokens, words, meanings.national) if meanings.national else []
+    edits += _charsets(tokens, words, meanings.collations or {})
+    for start, end, new in sorted(edits, reverse=True):
+        plain = plain[:start] + new + plain[end:]
+    return plain if edits else text
+
+
+def _is_type(tokens: Sequence[Token], words: Sequence[str], place: int) -> bool:
+    """Whether a word follows the name of a column."""
+    before = tokens[place - 1] if place else None
+    return before is not None and (
+        before.kind is TokenKind.QUOTED or (before.kind is TokenKind.WORD and before.word not in NO_COLUMN)
+    )
+
+
+def _json(tokens: Sequence[Token], words: Sequence[str]) -> Iterator[Edit]:
+    for place, word in enumerate(words):
+        behind = words[place + 1] if place + 1 < len(words) else ","
+        if word == "JSON" and behind in AFTER_TYPE and _is_type(tokens, words, place):
+            yield tokens[place].start, tokens[place].end, JSON_AS_TEXT
+
+
+def _national(tokens: Sequence[Token], words: Sequence[str], charset: str) -> Iterator[Edit]:
+    for place, word in enumerate(words):
+        is_national = word == "NATIONAL" and set(words[place + 1 : place + 2]) & {"CHAR", "CHARACTER", "VARCHAR"}
+        if not (is_national or word in ("NCHAR", "NVARCHAR")) or not _is_type(tokens, words, place):
+            continue
+        end = place + (2 if is_national else 1)
+        end += words[end : end + 1] in (["VARYING"], ["VARCHAR"], ["VARCHARACTER"])
+        if words[end : end + 1] == ["("]:
+            end += words[end:].index(")") + 1
+        yield tokens[place].start, tokens[place].end, "" if is_national else word[1:]
+        yield tokens[end - 1].end, tokens[end - 1].end, f" {charset}"
+
+
+def _charsets(tokens: Sequence[Token], words: Sequence[str], collations: Mapping[str, str]) -> Iterator[Edit]:
+    for place, word in enumerate(words):
+        if word != "CHARSET" and not (word == "SET" and words[place - 1] in ("CHARACTER", "CHAR")):
+            continue
+        value = place + (2 if words[place + 1 : place + 2] == ["="] else 1)
+        if value < len(tokens) and not _is_collated(words, value):
+            collation = collations.get(tokens[value].name.lower())
+            if collation:
+                yield tokens[value].end, tokens[value].end, f" COLLATE {collation}"
+
+
+def _is_collated(words: Sequence[str], place: int) -> bool:
+    """Whether a COLLATE follows in the same column or list of options."""
+    depth = 0
+    for word in words[place:]:
+        depth += (word == "(") - (word == ")")
+        if depth < 0 or (depth == 0 and word == ","):
+            return False
+        if word == "COLLATE":
+            return True
+    return False
