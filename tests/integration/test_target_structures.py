@@ -1,5 +1,6 @@
 """Structures of shards that a target may refuse: `check` names the column and a remedy, or `run` creates the table."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,11 @@ import yaml
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from tests.tidbsettings import is_tidb
+from unshard.adapters import mysql
 from unshard.config import load_task
+from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.core.prechecks import Item, Severity
+from unshard.units.checkstructures import structure_items
 from unshard.units.precheck import check
 from unshard.units.run import Note, Outcome, run
 from unshard.units.work import open_work
@@ -188,3 +192,31 @@ def test_a_structure_is_tried_once_however_many_shards_have_it(world: World) -> 
     before = created(world.target)
     check(load_task(world.path))
     assert created(world.target) - before == 2, "the probe and one structure"
+
+
+def test_a_key_that_the_target_would_shorten_is_an_error(world: World) -> None:
+    """Without it TiDB would create PRIMARY KEY (v(768)), and rows that differ after that would collide."""
+    column = Column("v", "varchar", "varchar(1000)", False, "utf8mb4", "utf8mb4_general_ci", None, "")
+    text = f"CREATE TABLE `t` (\n  `v` varchar(1000) NOT NULL,\n  PRIMARY KEY (`v`)\n) {UTF8}"
+    shard = TableSchema((column,), (Index("PRIMARY", ("v",), True),), text, "utf8mb4_general_ci")
+    groups = {TableId(world.schema, "t"): {Shard("s1", TableId("x", "t")): shard}}
+    with contextlib.closing(mysql.connect(world.target.server)) as connection:
+        items = structure_items(load_task(world.path), connection, groups, {})
+    (item,) = [item for item in items if item.severity is Severity.ERROR]
+    assert item.code == ("US-2356" if is_tidb(world.target) else "US-2353") and "PRIMARY" in item.message
+
+
+def test_a_table_that_was_created_by_hand_takes_the_rows(world: World) -> None:
+    world.create("t", "id INT PRIMARY KEY, i INET6, u UUID")
+    world.source.run(f"INSERT INTO {world.schema}_1.t VALUES (1, '::1', '123e4567-e89b-12d3-a456-426655440000')")
+    world.target.run(f"CREATE DATABASE {world.schema}",
+                     f"CREATE TABLE {world.schema}.t (id INT PRIMARY KEY, i VARCHAR(39), u VARCHAR(36))")  # fmt: skip
+    found = world.items("t")
+    assert [item.code for item in found if item.severity is Severity.ERROR] == []
+    assert ["US-2354" in item.code for item in found].count(True) == (2 if is_tidb(world.target) else 0)
+    world.run()
+    assert world.compare("t") == 1
+    world.source.run(f"INSERT INTO {world.schema}_1.t VALUES (2, '::2', NULL)",
+                     f"DELETE FROM {world.schema}_1.t WHERE id = 1")  # fmt: skip
+    world.run()
+    assert world.compare("t") == 1
