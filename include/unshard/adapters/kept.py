@@ -8,6 +8,16 @@ from collections.abc import Callable, Iterator
 import pymysql
 from pymysql.connections import Connection
 
+from unshard.errors.source import ConnectionLost
+
+Trial = Callable[[Connection], object]
+"""The first use of a connection. It may run a second time, on another connection, if the first one was lost."""
+
+
+def ping(connection: Connection) -> None:
+    """Ask the server whether the connection is alive."""
+    connection.ping(reconnect=False)
+
 
 class Kept:
     """Lends connections to threads, each to one at a time; forked processes leave those of their parent alone."""
@@ -19,9 +29,12 @@ class Kept:
         self._changing = threading.Lock()
 
     @contextlib.contextmanager
-    def lent(self) -> Iterator[Connection]:
-        """Lend a connection that answers; one whose block fails is closed."""
-        connection = self._taken() or self._connect()
+    def lent(self, trial: Trial = ping) -> Iterator[Connection]:
+        """Lend a connection on which `trial` has run; a connection whose block fails is closed.
+
+        A trial that the block needs anyway saves the round trip of a ping.
+        """
+        connection = self._tried(trial)
         try:
             yield connection
         except BaseException:
@@ -35,15 +48,12 @@ class Kept:
         while connection := self._next():
             _close(connection)
 
-    def _taken(self) -> Connection | None:
+    def _tried(self, trial: Trial) -> Connection:
+        """Return the first idle connection that is not lost, else a new one."""
         while connection := self._next():
-            try:
-                connection.ping(reconnect=False)
-            except pymysql.err.Error:
-                _close(connection)
-            else:
-                return connection
-        return None
+            with contextlib.suppress(pymysql.err.Error, ConnectionLost):
+                return _used(connection, trial)
+        return _used(self._connect(), trial)
 
     def _next(self) -> Connection | None:
         with self._changing:
@@ -55,3 +65,12 @@ class Kept:
 def _close(connection: Connection) -> None:
     with contextlib.suppress(pymysql.err.Error):
         connection.close()
+
+
+def _used(connection: Connection, trial: Trial) -> Connection:
+    try:
+        trial(connection)
+    except BaseException:
+        _close(connection)
+        raise
+    return connection

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pymysql
@@ -44,6 +44,7 @@ from unshard.errors.source import (
 __all__ = ["assume_session", "coded", "coded_errors", "connect", "connect_raw", "create_as_shown", "identifier",
            "plain_mode", "prepare", "query", "stream", "table_name"]  # fmt: skip
 
+C = TypeVar("C", bound="ServerConnection")
 Row = tuple[Any, ...]
 Arguments = Sequence[object] | Mapping[str, object] | None
 _QUOTED = re.compile("`[^`]*`")
@@ -58,7 +59,7 @@ class Spelled(str):
 CONNECT_SECONDS = 10.0
 ENCODERS = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
 SAME_EVERYWHERE = (
-    "SET SESSION time_zone = '+00:00', sql_select_limit = 18446744073709551615, sql_quote_show_create = 1,"
+    "SET NAMES utf8mb4, time_zone = '+00:00', sql_select_limit = 18446744073709551615, sql_quote_show_create = 1,"
     " lc_messages = 'en_US'"
 )
 """What our statements and answers to them mean must not depend on how a server, or a task's session, is set."""
@@ -88,6 +89,10 @@ class ServerConnection(Connection):  # type: ignore[misc]
 
     where = "server"
 
+    def set_character_set(self, charset: str, collation: str | None = None) -> None:
+        """Send nothing: `prepare` sets the character set together with other variables of the session."""
+        self.charset, self.collation = charset, collation
+
     def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
         return super()._create_ssl_ctx(sslp) if sslp else _unasked()
 
@@ -97,13 +102,20 @@ def _unasked() -> Any:
     return Connection(defer_connect=True).ctx
 
 
-def driver_connection(server: Server, **options: Any) -> ServerConnection:
+def driver_connection(server: Server, kind: type[C] = ServerConnection, **options: Any) -> C:
     """Connect without setting the session; raises the driver's errors."""
     if server.tls is not None:
         options["ssl"] = tls.context(server.tls)
     # The driver would encode the password as latin1, and fail at what does not fit.
-    return ServerConnection(host=server.host, port=server.port, user=server.user, password=server.password.encode(),
-                            charset="utf8mb4", connect_timeout=CONNECT_SECONDS, **options)  # fmt: skip
+    return kind(
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=server.password.encode(),
+        charset="utf8mb4",
+        connect_timeout=CONNECT_SECONDS,
+        **options,
+    )
 
 
 def connect(server: Server, where: str = "server", *, database: str | None = None, local_infile: bool = False,
@@ -178,6 +190,11 @@ def _translate(error: pymysql.err.Error, where: str, server: str, statement: str
     return StatementRefused(where, server, words, errno, statement[:SHOWN_STATEMENT])
 
 
+def is_lost(error: pymysql.err.Error) -> bool:
+    """Return whether the connection is lost, so that nothing can run on it any more."""
+    return CAUSES.get(_parts(error)[0]) is ConnectionLost
+
+
 def _parts(error: pymysql.err.Error) -> tuple[int, str]:
     """Split into number and words; the driver's own errors (lost packets, closed connection) have number 0."""
     if len(error.args) >= 2 and isinstance(error.args[0], int):
@@ -192,7 +209,7 @@ def _address(connection: Connection) -> str:
 
 def _open(server: Server, where: str, options: Mapping[str, Any]) -> ServerConnection:
     try:
-        connection = driver_connection(server, autocommit=True, **options)
+        connection: ServerConnection = driver_connection(server, autocommit=True, **options)
     except pymysql.err.Error as error:
         raise _translate(error, where, str(server), CONNECT) from error
     except (OSError, RuntimeError) as error:

@@ -30,8 +30,9 @@ class PresentStructures:
 
     def read(self, tables: Iterable[TableId]) -> dict[TableId, TableSchema]:
         """Return the structures of those tables that are there."""
-        with self._kept.lent() as connection:
-            texts = {table: _shown(connection, table) for table in sorted(set(tables))}
+        texts: dict[TableId, str] = {}
+        wanted = sorted(set(tables))
+        with self._kept.lent(lambda lent: texts.update((table, _shown(lent, table)) for table in wanted)) as connection:
             found = {table: schema for table, text in texts.items() if (schema := self._same(table, text))}
             read = read_schemas(connection, texts.keys() - found.keys())
             dialect = server_dialect(connection)

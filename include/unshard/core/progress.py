@@ -111,6 +111,8 @@ class Standing:
     """Where the windows of a source stand; without a checkpoint it is not in sync."""
 
     source: str
+    identity: str = ""
+    """Which server the source is (see `SourceState`)."""
     phase: Phase = Phase.NEW
     epoch: int = 0
     dump_end: Location | None = None

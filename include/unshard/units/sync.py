@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from unshard.adapters.meta.nearby import WAITS
 from unshard.adapters.meta.presence import window_of
 from unshard.config import Instance
 from unshard.core.beside import EVERYTHING, Beside
@@ -32,7 +33,7 @@ from unshard.core.planning import PlanRules, plan_window, within_window
 from unshard.core.progress import BegunWindow, Phase, Standing
 from unshard.core.rowerrors import RowErrors
 from unshard.core.stops import Stop, TargetRefused
-from unshard.core.window import Contradiction, HeldFile, Plan, QueueEntry
+from unshard.core.window import Contradiction, HeldFile, Plan, QueueEntry, ShardState
 from unshard.errors import UnshardError
 from unshard.errors.relay import RowsContradict
 from unshard.errors.target import NoTargetTable, NotInSync
@@ -122,7 +123,7 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     say = _steps(source, progress)
     plan = standing.open or _plan(work, standing)
     if plan.is_empty:
-        report = _report(work, plan, None, _Moved(), began)
+        report = _report(plan, None, _Moved(), began, more=False)
     else:
         say(1, "plan", plan)
         with work.meta.presence.at(window_of(source)):
@@ -152,7 +153,7 @@ def _run(work: Work, plan: Plan, standing: Standing, began: float,
     work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped)
     say(4, "commit", begun.plan)
     _sweep(work, begun.plan, moved.stopped, again=is_again)
-    return _report(work, begun.plan, begun.plan.number, moved, began)
+    return _report(begun.plan, begun.plan.number, moved, began, more=_more(work, begun, moved))
 
 
 def _refused_still(work: Work, moved: _Moved) -> tuple[TargetRefused, ...]:
@@ -211,7 +212,9 @@ def _plan(work: Work, standing: Standing, contradictions: tuple[Contradiction, .
         settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))
-    shards = work.meta.structures.nearby(source, named_by(segments, rules.ghosts), beside)
+    shards: tuple[ShardState, ...] = ()
+    if segments or beside & WAITS:
+        shards = work.meta.structures.nearby(source, named_by(segments, rules.ghosts), beside)
     return plan_window(source, standing.window + 1, checkpoint, segments, shards, rules)
 
 
@@ -331,7 +334,7 @@ def _sweep_orphans(work: Work, plan: Plan) -> None:
             work.storage.delete(path)
 
 
-def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: float) -> WindowReport:
+def _report(plan: Plan, window: int | None, moved: _Moved, began: float, *, more: bool) -> WindowReport:
     return WindowReport(
         source=plan.source,
         window=window,
@@ -346,15 +349,17 @@ def _report(work: Work, plan: Plan, window: int | None, moved: _Moved, began: fl
         rows_passed=plan.passed,
         ddls=plan.queued,
         seconds=time.monotonic() - began,
-        more=window is not None and _more(work, plan.source, plan.ends),
+        more=more,
         stopped=moved.stopped,
     )
 
 
-def _more(work: Work, source: str, ends: Location) -> bool:
-    if work.store.links(source).has_more(ends):
+def _more(work: Work, begun: BegunWindow, moved: _Moved) -> bool:
+    """Return whether another window could move on; only windows of the source add to its held rows."""
+    source = begun.plan.source
+    if work.store.links(source).has_more(begun.plan.ends):
         return True
-    if not work.meta.windows.standing(source).beside & (Beside.HELD | Beside.DROPPED):
+    if not begun.beside & (Beside.HELD | Beside.DROPPED) and not moved.held:
         return False
     stopped = {stop.target for stop in work.meta.stops.all(source)}
     target_of = work.task.instance(source).routing.target_of

@@ -39,7 +39,7 @@ class Aside:
     def sequences(self, source: str) -> frozenset[TableId]:
         """Return what is a sequence on the source at the checkpoint."""
         query = select(Q).where(Q.c.task == self._task, Q.c.source == source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return frozenset(TableId(row.shard_schema, row.shard_table) for row in connection.execute(query))
 
     def begin(self, source: str, sequences: Iterable[TableId]) -> None:
@@ -50,14 +50,14 @@ class Aside:
     def passed(self) -> dict[str, int]:
         """Return how many statements of each source were passed over; of none where nothing was."""
         query = select(P.c.source, func.count()).where(P.c.task == self._task).group_by(P.c.source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return {source: int(count) for source, count in connection.execute(query)}
 
     def newest(self, number: int = SHOWN) -> tuple[PassedStatement, ...]:
         """Return the statements that were passed over last, the newest first."""
         order = P.c.passed_at.desc(), P.c.source, P.c.file.desc(), P.c.position.desc()
         query = select(P).where(P.c.task == self._task).order_by(*order).limit(number)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(
                 PassedStatement(row.source, Passed(Location(row.file, row.position), row.statement), row.passed_at)
                 for row in connection.execute(query)

@@ -33,14 +33,14 @@ class AwaitedRows:
     def targets(self, source: str) -> frozenset[TableId]:
         """Return the targets that wait for rows of a source."""
         query = select(A.c.target_schema, A.c.target_table).distinct()
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(query.where(A.c.task == self._task, A.c.source == source))
             return frozenset(TableId(*row) for row in found)
 
     def counts(self) -> dict[str, int]:
         """Return how many rows each target waits for, by its name."""
         query = select(A.c.target_schema, A.c.target_table, func.count()).where(A.c.task == self._task)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(query.group_by(A.c.target_schema, A.c.target_table))
             return {f"{schema}.{table}": count for schema, table, count in found}
 
@@ -49,7 +49,7 @@ class AwaitedRows:
         is_held = exists().where(H.c.task == A.c.task, *(H.c[name] == A.c[name] for name in SHARD), H.c.safe != 0)
         is_dropped = exists().where(S.c.task == A.c.task, *(S.c[name] == A.c[name] for name in SHARD), S.c.dropped != 0)
         where = and_(A.c.task == self._task, A.c.source == source, ~is_held, ~is_dropped)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(select(A).where(where).order_by(A.c.since, A.c.digest).limit(1)).first()
             if row is None:
                 return None

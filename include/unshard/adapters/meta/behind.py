@@ -8,7 +8,7 @@ statements for one that was replaced.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, null, select, union_all
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.debts import OWED, debts_of_newcomer, owe
@@ -33,7 +33,7 @@ def read_behind(connection: Connection, task: str, shards: Collection[Shard],
 
     A shard that joins by one of the changes of the window in hand owes already what the window's commit will record.
     """
-    owed, passed = _owed(connection, task, shards), _passed(connection, task, shards)
+    owed, passed = _owed_and_passed(connection, task, shards)
     for change in changes:
         if change.joins and change.shard not in owed:  # else the window has rows of who had the name before, too
             inherited = owed.get(change.peer, frozenset()) if change.peer else frozenset()
@@ -85,23 +85,34 @@ def _of(ran: list[tuple[str, Ran]], locks: Collection[str]) -> tuple[Ran, ...]:
     return tuple(statement for lock, statement in ran if lock in locks)
 
 
-def _owed(connection: Connection, task: str, shards: Collection[Shard]) -> dict[Shard, frozenset[str]]:
-    found: dict[Shard, set[str]] = {}
-    for row in connection.execute(select(M).where(M.c.task == task, M.c.state == OWED, _are(M, shards))):
-        found.setdefault(shard_of(row), set()).add(row.lock_id)
-    return {shard: frozenset(locks) for shard, locks in found.items() if shard in shards}
+def _owed_and_passed(
+    connection: Connection, task: str, shards: Collection[Shard]
+) -> tuple[dict[Shard, frozenset[str]], dict[Shard, list[tuple[int, str]]]]:
+    """Read the locks that each shard owes a skip, and the resolved DDL after its held rows, in one statement."""
+    owed: dict[Shard, frozenset[str]] = {}
+    passed: dict[Shard, list[tuple[int, str]]] = {}
+    for row in connection.execute(union_all(_passed(task, shards), _owed(task, shards))):
+        if (shard := shard_of(row)) not in shards:
+            continue
+        if row.seq is None:
+            owed[shard] = owed.get(shard, frozenset()) | {row.lock_id}
+        else:
+            passed.setdefault(shard, []).append((row.seq, row.lock_id))
+    return owed, passed
 
 
-def _passed(connection: Connection, task: str, shards: Collection[Shard]) -> dict[Shard, list[tuple[int, str]]]:
-    """Return resolved DDL that held rows stand before: a skip may be settled while older rows still wait."""
+def _owed(task: str, shards: Collection[Shard]) -> Any:
+    key = M.c.source, M.c.shard_schema, M.c.shard_table, null().label("seq"), M.c.lock_id
+    return select(*key).where(M.c.task == task, M.c.state == OWED, _are(M, shards))
+
+
+def _passed(task: str, shards: Collection[Shard]) -> Any:
+    """Select resolved DDL after held rows: a skip may be settled while older rows still wait."""
     both = (F.c.task == Q.c.task, F.c.source == Q.c.source, F.c.shard_schema == Q.c.shard_schema,
             F.c.shard_table == Q.c.shard_table, F.c.seq < Q.c.seq)  # fmt: skip
     mine = Q.c.task == task, Q.c.state == EntryState.RESOLVED.value, Q.c.lock_id.is_not(None), _are(Q, shards)
-    query = select(Q).where(*mine, select(F.c.seq).where(*both).exists())
-    found: dict[Shard, list[tuple[int, str]]] = {}
-    for row in connection.execute(query):
-        found.setdefault(shard_of(row), []).append((row.seq, row.lock_id))
-    return {shard: passed for shard, passed in found.items() if shard in shards}
+    key = Q.c.source, Q.c.shard_schema, Q.c.shard_table, Q.c.seq, Q.c.lock_id
+    return select(*key).where(*mine, select(F.c.seq).where(*both).exists())
 
 
 def _held_numbers(connection: Connection, task: str, shards: Collection[Shard]) -> dict[Shard, set[int]]:

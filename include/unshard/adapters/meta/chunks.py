@@ -57,7 +57,7 @@ class Chunks:
 
     def of(self, source: str) -> tuple[Chunk, ...]:
         """Return the chunks of a source in the order of shards and numbers."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(map(_chunk, connection.execute(self._of(source))))
 
     def progress(self, source: str) -> tuple[Progress, Progress]:
@@ -71,7 +71,7 @@ class Chunks:
         waiting = func.sum(case((L.c.state == ChunkState.LOADED.value, 0), else_=1))
         query = select(L.c.target_schema, L.c.target_table, func.sum(L.c.row_count).label("rows_"),
                        waiting.label("waiting")).where(L.c.task == self._database.task)  # fmt: skip
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(query.group_by(L.c.target_schema, L.c.target_table))
             return {target_of(cast(AnyRow, row)): (int(row.rows_), int(row.waiting)) for row in found}
 

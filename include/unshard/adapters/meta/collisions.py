@@ -41,7 +41,7 @@ class Collisions:
         """Return the newest ones, those that something waits for before all others."""
         query = select(C).where(C.c.task == self._database.task)
         query = query.where(C.c.state == OPEN) if only_open else query
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query.order_by(C.c.state != OPEN, C.c.last_at.desc(), C.c.digest).limit(limit))
             return tuple(map(_collision, rows))
 
@@ -49,7 +49,7 @@ class Collisions:
         """Return how often the shards of a source met others, by what became of it; open ones are keys."""
         times = func.sum(func.if_(C.c.state == OPEN, 1, C.c.times + C.c.others))
         where = C.c.task == self._database.task, C.c.source == source
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(select(C.c.state, times).where(*where).group_by(C.c.state))
             return {CollisionState(state): int(number) for state, number in found}
 
@@ -57,13 +57,13 @@ class Collisions:
         """Return the open collisions of the load in which shards of a source are involved."""
         where = C.c.task == self._database.task, C.c.state == OPEN, C.c.found == Found.LOAD.value
         mine = or_(C.c.source == source, C.c.owner_source == source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(map(_collision, connection.execute(select(C).where(*where, mine).order_by(C.c.digest))))
 
     def unnamed(self, source: str, limit: int) -> tuple[RecordedCollision, ...]:
         """Return those of a source's shards whose owner is not known, the newest first."""
         where = C.c.task == self._database.task, C.c.source == source, C.c.owner_source.is_(None), C.c.state != MENDED
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             query = select(C).where(*where, C.c.key_condition != "").order_by(C.c.last_at.desc()).limit(limit)
             return tuple(map(_collision, connection.execute(query)))
 

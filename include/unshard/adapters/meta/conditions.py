@@ -19,7 +19,7 @@ class Conditions:
     def get(self, source: str) -> str:
         """Return the condition of a source; empty: all of its rows are dumped."""
         query = select(D.c.body).where(D.c.task == self._task, D.c.source == source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return str(connection.scalar(query) or "")
 
     def put(self, source: str, condition: str) -> None:

@@ -1,8 +1,16 @@
 """The connection to the meta schema: transactions, coded errors, migrations.
 
-A window is a few short transactions, so connections stay open between them, each tried before it is used
-again. A forked process (Airflow) leaves those of its parent alone. READ COMMITTED everywhere: what must
-not move is locked by name.
+A window is a few short transactions, so connections stay open between them. A forked process (Airflow) leaves those
+of its parent alone. READ COMMITTED everywhere: what must not move is locked by name. Each statement is a round trip to
+a server that may be far away:
+
+| use              | round trips                                                     |
+|------------------|-----------------------------------------------------------------|
+| `reading`        | one for each SELECT: the session is in autocommit mode          |
+| `transaction`    | BEGIN, the statements, COMMIT                                   |
+| `snapshot`       | SET TRANSACTION, START TRANSACTION, the SELECTs, COMMIT         |
+
+No connection is tested before it is used. Its first statement is the test (see `pooled`).
 """
 
 import contextlib
@@ -15,11 +23,11 @@ from typing import Any, cast
 import pymysql
 from pymysql.connections import Connection as DriverConnection
 from pymysql.constants import CLIENT
-from sqlalchemy import Connection, Engine, NullPool, Pool, QueuePool, create_engine, func, insert, select, text
+from sqlalchemy import Connection, Engine, NullPool, Pool, QueuePool, create_engine, event, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from unshard.adapters import mysql
-from unshard.adapters.meta import tables
+from unshard.adapters.meta import pooled, tables
 from unshard.adapters.meta.migrations import MIGRATION_TABLE, MIGRATIONS
 from unshard.core.model import Server
 from unshard.errors import UnshardError
@@ -53,18 +61,26 @@ class MetaDatabase:
     def transaction(self) -> Iterator[Connection]:
         """Give a transaction that is committed at the end of the block, rolled back on any error."""
         with self._coded(), self._own_engine().begin() as connection:
+            connection.exec_driver_sql("BEGIN")
+            yield connection
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection for SELECTs outside a transaction; each sees what is committed when it runs."""
+        with self._coded(), self._own_engine().connect() as connection:
             yield connection
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Give a transaction whose queries all see one moment, for reading only."""
-        with self._coded(), self._own_engine().connect() as connection:
-            with connection.execution_options(isolation_level="REPEATABLE READ").begin():
-                yield connection
+        with self._coded(), self._own_engine().begin() as connection:
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.exec_driver_sql("START TRANSACTION")
+            yield connection
 
     def now(self) -> Any:
         """Return the target's clock."""
-        with self.transaction() as connection:
+        with self.reading() as connection:
             return connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
 
     def close(self) -> None:
@@ -80,9 +96,9 @@ class MetaDatabase:
 
     def migrate(self) -> None:
         """Create the schema and bring its tables to this version; may run in several processes at once."""
+        if self._is_current():
+            return
         with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
-            if self._is_current(connection):
-                return
             with self._alone(connection):
                 connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {mysql.identifier(self.schema)}"))
                 connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
@@ -97,20 +113,18 @@ class MetaDatabase:
 
     def version(self) -> int:
         """Return the number of the last migration; raises MetaTooNew."""
-        with self._coded(), self._own_engine().connect() as connection:
+        with self.reading() as connection:
             return self._version(connection)
 
-    def _is_current(self, connection: Connection) -> bool:
-        """Answer the usual case by two reads, so that opening a task needs no right to create."""
-        tables_of = text("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = :schema")
-        if "migration" not in connection.scalars(tables_of, {"schema": self.schema}).all():
+    def _is_current(self) -> bool:
+        """Answer the usual case by one read, so that opening a task needs no right to create."""
+        try:
+            return self.version() == MIGRATIONS[-1].number
+        except MetaMissing:
             return False
-        connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
-        return self._version(connection) == MIGRATIONS[-1].number
 
     def _version(self, connection: Connection) -> int:
         found = connection.scalar(select(func.max(tables.migration.c.number))) or 0
-        connection.commit()
         if found > MIGRATIONS[-1].number:
             raise MetaTooNew(self.schema, found, MIGRATIONS[-1].number)
         return int(found)
@@ -150,21 +164,11 @@ class MetaDatabase:
 
 def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool, **pool: Any) -> Engine:
     # An UPDATE counts the rows that it finds, also those that it leaves as they are: conditions rely on it.
-    connect = partial(_connection, server, schema)
-    level = "READ COMMITTED"
-    return create_engine("mysql+pymysql://", creator=connect, isolation_level=level, poolclass=poolclass, **pool)
+    connect = partial(pooled.connect, server, database=schema, client_flag=CLIENT.FOUND_ROWS)
+    engine = create_engine("mysql+pymysql://", creator=connect, poolclass=poolclass, **pool)
+    event.listen(engine, "checkout", lambda connection, *_: connection.doubt())
+    return engine
 
 
 def _kept(server: Server, schema: str) -> Engine:
-    kept = {"pool_size": KEPT_CONNECTIONS, "max_overflow": NO_LIMIT, "pool_pre_ping": True}
-    return _engine(server, schema, QueuePool, **kept)
-
-
-def _connection(server: Server, schema: str | None) -> DriverConnection:
-    """Connect with the variables of the task's session, in one step if there are none."""
-    options = {"database": schema, "client_flag": CLIENT.FOUND_ROWS}
-    if not server.session:
-        return mysql.driver_connection(server, init_command=mysql.OWN_SESSION, **options)
-    connection = mysql.driver_connection(server, **options)
-    connection.where = "target (meta tables)"
-    return cast(DriverConnection, mysql.prepare(connection, server))
+    return _engine(server, schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=NO_LIMIT)

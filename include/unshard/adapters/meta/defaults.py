@@ -48,7 +48,7 @@ class Defaults:
     def of(self, source: str) -> tuple[DefaultChange, ...]:
         """Return all changes in the order of the binlog."""
         query = select(D).where(D.c.task == self._database.task, D.c.source == source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = [
                 DefaultChange(row.shard_schema, Location(row.file, row.position),
                               SchemaDefault(row.charset, row.collation) if row.charset else None)

@@ -28,12 +28,12 @@ class Halts:
 
     def get(self) -> Halt | None:
         """Return who has halted the task; None while it may move."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return halted(connection, self._task)
 
     def refuse(self) -> None:
         """Raise TaskHalted if the task is halted."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             refuse_halted(connection, self._task)
 
     def halt(self, kind: HaltKind, order: Given) -> bool:

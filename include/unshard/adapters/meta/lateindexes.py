@@ -27,7 +27,7 @@ class LateIndexes:
 
     def all(self) -> dict[TableId, tuple[LateIndex, ...]]:
         """Return what is to be made, by target table."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(select(I).where(I.c.task == self._database.task))
             return {target_of(row): read(tuple[LateIndex, ...], row.indexes, "late_index") for row in rows}
 

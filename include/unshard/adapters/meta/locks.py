@@ -78,7 +78,7 @@ class Locks:
         """Return the open locks and the newest resolved ones, the oldest first."""
         newest = select(K).where(K.c.task == self._task, K.c.state == LockState.RESOLVED.value)
         newest = newest.order_by(K.c.resolved_at.desc()).limit(resolved)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             done = tuple(map(_lock, connection.execute(newest)))
         return (*sorted(done, key=lambda lock: lock.seen_at), *self.open())
 
@@ -91,17 +91,17 @@ class Locks:
 
     def owed(self) -> Debts:
         """Return the skips that shards owe, the oldest lock first."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_debts(connection, self._task)
 
     def behind(self, shards: Collection[Shard], changes: Iterable[StructureChange] = ()) -> Behind:
         """Return the DDL that the target has had and rows of these shards, some of them just joining, have not."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_behind(connection, self._task, shards, changes)
 
     def behind_at(self, target: TableId, structure: str) -> tuple[Ran, ...]:
         """Return the DDL that the target has had and a shard that was never seen, of that structure, has not."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return ran_by(connection, self._task, locks_behind(connection, self._task, target, structure))
 
     def owe_late(self, source: str) -> None:
@@ -248,7 +248,7 @@ class Locks:
         """Return the history of one lock or of all, or the newest of it, the oldest first."""
         query = select(H).where(H.c.task == self._task).order_by(H.c.id.desc()).limit(newest)
         query = query.where(H.c.lock_id == lock) if lock else query
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = tuple(
                 Execution(row.lock_id, row.source, row.ddl, row.before_digest, row.wanted_digest, row.started_at,
                           row.done_at, row.outcome, row.error)
@@ -258,7 +258,7 @@ class Locks:
 
     def actions(self, lock: str | None = None, newest: int | None = None) -> tuple[OperatorAction, ...]:
         """Return the operators' orders to one lock or to all, or the newest of them, the oldest first."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return actions(connection, self._task, lock, newest)
 
     def _is_still(self, connection: Connection, shard: Shard, born: str) -> bool:
@@ -268,7 +268,7 @@ class Locks:
 
     def _select(self, condition: Any) -> tuple[DdlLock, ...]:
         query = select(K).where(K.c.task == self._task, condition).order_by(K.c.seen_at, K.c.lock_id)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows, excused = connection.execute(query).all(), read_excused(connection, self._task)
         return tuple(_lock(row, excused.get(row.lock_id, frozenset())) for row in rows)
 

@@ -26,7 +26,7 @@ class Online:
         query = (
             select(G).where(G.c.task == self._task, G.c.source == source).order_by(G.c.ghost_schema, G.c.ghost_table)
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(read(Ghost, row.ghost, f"the online DDL of {source}") for row in connection.execute(query))
 
     def begin(self, source: str, ghosts: Sequence[Ghost]) -> None:

@@ -38,7 +38,7 @@ class Prechecks:
 
     def last(self) -> StoredPrechecks | None:
         """Return the last ones, if they were ever stored."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(select(K).where(K.c.task == self._database.task)).one_or_none()
         if row is None:
             return None

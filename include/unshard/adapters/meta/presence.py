@@ -41,14 +41,14 @@ class Presence:
     @contextlib.contextmanager
     def at(self, place: str) -> Iterator[None]:
         """Be seen at a place (`window of s1`) for the block."""
-        with self._kept.lent() as connection:
-            mysql.query(connection, "SELECT GET_LOCK(%s, 0)", (self._name(place),))
+        name = (self._name(place),)
+        with self._kept.lent(lambda connection: mysql.query(connection, "SELECT GET_LOCK(%s, 0)", name)) as connection:
             try:
                 yield
             finally:
                 # A server takes its time to notice that a connection is closed, and a removal would wait for that.
                 with contextlib.suppress(ServerError):
-                    mysql.query(connection, "SELECT RELEASE_LOCK(%s)", (self._name(place),))
+                    mysql.query(connection, "SELECT RELEASE_LOCK(%s)", name)
 
     def seen(self, places: Iterable[str]) -> tuple[str, ...]:
         """Return those of the places at which somebody is."""

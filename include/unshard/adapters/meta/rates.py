@@ -37,6 +37,6 @@ class Rates:
     def taken(self, source: str) -> tuple[int, float]:
         """Return how many bytes were read under a limit, and for how many seconds readers were made to wait."""
         mine = matches(R, {"task": self._database.task, "source": source})
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(select(R.c.bytes, R.c.waited).where(mine)).one_or_none()
             return (int(row.bytes), float(row.waited)) if row else (0, 0.0)

@@ -22,12 +22,12 @@ class Removal:
         """Return the targets that the task has written to or prepared."""
         S = tables.shard
         query = select(S.c.target_schema, S.c.target_table).where(S.c.task == self._task).distinct()
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(sorted(TableId(*row) for row in connection.execute(query)))
 
     def count(self) -> int:
         """Return how many rows the task has in all meta tables."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             counts = (connection.scalar(select(func.count()).where(table.c.task == self._task)) for table in OF_TASKS)
             return sum(int(count or 0) for count in counts)
 

@@ -22,14 +22,14 @@ class RowErrorRecords:
         """Return the newest ones, those that the target lacks before all others."""
         query = select(R).where(R.c.task == self._task)
         query = query.where(R.c.state == OPEN) if only_open else query
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query.order_by(R.c.state != OPEN, R.c.last_at.desc(), R.c.digest).limit(limit))
             return tuple(map(_row_error, rows))
 
     def of_window(self, source: str, window: int) -> int:
         """Return how many rows a window of a source has put aside that no later one has mended."""
         mine = R.c.task == self._task, R.c.source == source, R.c.window == window, R.c.state == OPEN
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return int(connection.scalar(select(func.count()).where(*mine)) or 0)
 
     def counts(self) -> dict[str, int]:
@@ -37,7 +37,7 @@ class RowErrorRecords:
         query = select(R.c.target_schema, R.c.target_table, func.count()).where(
             R.c.task == self._task, R.c.state == OPEN
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(query.group_by(R.c.target_schema, R.c.target_table))
             return {f"{schema}.{table}": count for schema, table, count in found}
 

@@ -22,7 +22,7 @@ class RulesInForce:
 
     def get(self, source: str) -> Rules:
         """Return the rules of a source; there must be some."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             text = connection.scalar(select(R.c.body).where(R.c.task == self._task, R.c.source == source))
         return read(Rules, str(text), f"the rules of {source}")
 

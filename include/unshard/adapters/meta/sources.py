@@ -24,14 +24,14 @@ class Sources:
 
     def get(self, source: str) -> SourceState | None:
         """Return the source, None when the task has recorded nothing about it yet."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(self._one(source)).one_or_none()
         return _state(row) if row else None
 
     def all(self) -> tuple[SourceState, ...]:
         """Return every recorded source, by name."""
         query = select(S).where(S.c.task == self._database.task).order_by(S.c.source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(map(_state, connection.execute(query)))
 
     def add(self, source: str, identity: str, flavor: str) -> SourceState:
@@ -77,7 +77,7 @@ class Checkpoints:
     def get(self, source: str) -> Checkpoint | None:
         """Return where the windows of a source stand, None before the handover."""
         query = select(C).where(C.c.task == self._database.task, C.c.source == source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
         return Checkpoint(Location(row.file, row.position), row.gtid, row.window, row.last_time,
                           row.committed_at) if row else None  # fmt: skip

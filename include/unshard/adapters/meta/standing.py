@@ -33,6 +33,7 @@ def read_standing(connection: Connection, task: str, source: str) -> Standing:
     took = read(tuple[Pace, ...], row.windows, f"what the last windows of {source} took") if row.windows else ()
     return Standing(
         source=source,
+        identity=row.identity,
         phase=Phase(row.phase),
         epoch=row.epoch,
         dump_end=location_of(row, "dump_end_"),
@@ -74,8 +75,8 @@ def _standing() -> Any:
     for table in (tables.pace, tables.rules):
         joined = joined.outerjoin(table, same(table))
     return (
-        select(S.c.phase, S.c.epoch, S.c.dump_end_file, S.c.dump_end_position, C.c.file, C.c.position, C.c.gtid,
-               C.c.window, W.c.plan, tables.pace.c.windows, tables.rules.c.digest, beside.label("beside"))
+        select(S.c.identity, S.c.phase, S.c.epoch, S.c.dump_end_file, S.c.dump_end_position, C.c.file, C.c.position,
+               C.c.gtid, C.c.window, W.c.plan, tables.pace.c.windows, tables.rules.c.digest, beside.label("beside"))
         .select_from(joined)
         .where(S.c.task == TASK, S.c.source == SOURCE)
     )  # fmt: skip

@@ -70,7 +70,7 @@ class StatementOrders:
 
     def waiting(self, source: str) -> tuple[StatementOrder, ...]:
         """Return the orders about statements of a source that no window has met."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(map(_order, connection.execute(_waiting(self._task, source))))
 
     def all(self) -> tuple[OrderRecord, ...]:
@@ -78,7 +78,7 @@ class StatementOrders:
         query = select(R, A.c.who, A.c.via, A.c.reason, A.c.done_at.label("given_at")).join(
             A, (A.c.task == R.c.task) & (A.c.id == R.c.action)
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(map(_record, connection.execute(query.where(R.c.task == self._task).order_by(R.c.id))))
 
     def add(self, place: Place, kind: Kind, statements: Sequence[str], order: Given, check: Check) -> bool:

@@ -39,13 +39,13 @@ class Stops:
         query = select(T, E.c.code, E.c.parts).join_from(T, E, SAME, isouter=True).order_by(*T.primary_key.columns)
         query = query.where(T.c.task == self._task, *(() if and_lifted else (T.c.is_open != 0,)))
         query = query if source is None else query.where(T.c.source == source)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(map(_stop, connection.execute(query)))
 
     def lifted(self, source: str) -> tuple[TableId, ...]:
         """Return the targets that may go on and have got no row of a source since they stopped."""
         query = select(T).where(matches(T, {"task": self._task, "source": source, "is_open": 0}))
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(map(target_of, connection.execute(query.order_by(*T.primary_key.columns))))
 
     def stop(self, begun: BegunWindow, refusals: Collection[Refusal],

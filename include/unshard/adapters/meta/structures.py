@@ -52,7 +52,7 @@ class Structures:
         """Return the structures of those digests; StructureMissing names one that is not there."""
         wanted = set(digests)
         query = select(D.c.digest, D.c.body).where(D.c.task == self._database.task, D.c.digest.in_(wanted))
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query).all() if wanted else []
         found = {row.digest: TableSchema.from_json(json.loads(row.body)) for row in rows}
         for digest in sorted(wanted - found.keys()):
@@ -87,40 +87,40 @@ class Structures:
         `beside` is what there is beside the source: its own windows alone add to that, but not to other sources.
         """
         beside = EVERYTHING if named is None else beside & WAITS
-        with self._database.snapshot() if beside else self._database.transaction() as connection:
+        with self._database.snapshot() if beside else self._database.reading() as connection:
             return read_nearby(connection, self._database.task, source, named, beside)
 
     def waiting(self, source: str) -> frozenset[Shard]:
         """Return the shards of a source that have something to be released or dropped."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_waiting(connection, self._database.task, source)
 
     def totals(self, source: str) -> HeldTotals:
         """Return how many shards a source has and what waits of them."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_totals(connection, self._database.task, source)
 
     def is_pending(self) -> bool:
         """Whether any shard has a DDL that is not resolved."""
         where = Q.c.task == self._database.task, Q.c.state == EntryState.PENDING.value
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return connection.execute(select(Q.c.seq).where(*where).limit(1)).first() is not None
 
     def holds(self, source: str, before: int) -> bool:
         """Whether any rows of a source are held since before a window."""
         where = F.c.task == self._database.task, F.c.source == source, F.c.window < before
         query = select(F.c.seq).where(*where).limit(1)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return connection.execute(query).first() is not None
 
     def dropped(self, shards: Collection[Shard]) -> frozenset[Shard]:
         """Return those of the shards that an operator has dropped."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_dropped(connection, self._database.task, shards)
 
     def unsettled(self, source: str) -> tuple[Unsettled, ...]:
         """Return the shards of a source of which something is unknown."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_unsettled(connection, self._database.task, source)
 
     def settle(self, shard: Unsettled, findings: Sequence[Finding]) -> None:
@@ -131,7 +131,7 @@ class Structures:
     def history(self, shard: Shard) -> tuple[StructureChange, ...]:
         """Return every structure that a shard has had, oldest first."""
         query = select(H).where(H.c.task == self._database.task, matches(H, shard_columns(shard))).order_by(H.c.number)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(
                 StructureChange(shard, target_of(row), Location(row.file, row.position), row.digest)
                 for row in connection.execute(query)

@@ -78,7 +78,7 @@ class Windows:
 
     def standing(self, source: str) -> Standing:
         """Look at where the windows of a source stand and what there is beside it."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_standing(connection, self._task, source)
 
     def open(self, source: str) -> Plan | None:
@@ -153,8 +153,8 @@ class Windows:
             move_aside(connection, self._task, plan)
             use(connection, self._task, plan)
             move_online(connection, self._task, plan)
-            self._move_checkpoint(connection, plan)
-            self._close(connection, plan, rows_applied, sum(file.rows for file in held))
+            self._move_checkpoint(connection, plan, rows_applied, sum(file.rows for file in held))
+            self._forget_plans(connection, plan)
             self._remember(connection, plan.source, paces)
             if found.collides:
                 mend(connection, self._task, plan.source)
@@ -162,7 +162,7 @@ class Windows:
     def totals(self, source: str) -> WindowTotals:
         """Return sums over all committed windows of a source."""
         query = select(func.count(), func.sum(W.c.rows_applied), func.sum(W.c.rows_held))
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             where = W.c.task == self._task, W.c.source == source, W.c.state == COMMITTED
             windows, applied, held = connection.execute(query.where(*where)).one()
         return WindowTotals(windows, int(applied or 0), int(held or 0))
@@ -220,16 +220,18 @@ class Windows:
         mine = matches(shard, {"task": self._task, **shard_columns(entry.shard)})
         connection.execute(update(shard).where(mine).values(last_seq=entry.seq))
 
-    def _move_checkpoint(self, connection: Connection, plan: Plan) -> None:
-        values: dict[str, Any] = {**location_columns(plan.ends), "window": plan.number, "committed_at": tables.NOW}
-        values |= {"gtid": plan.gtid} if plan.ends != plan.begins else {}
-        values |= {"last_time": plan.last_time} if plan.last_time else {}
-        mine = matches(C, {"task": self._task, "source": plan.source})
-        connection.execute(update(C).where(mine).values(values))
+    def _move_checkpoint(self, connection: Connection, plan: Plan, applied: int, held: int) -> None:
+        """Move the checkpoint and close the window, in one statement."""
+        moved: dict[str, Any] = {**location_columns(plan.ends), "window": plan.number, "committed_at": tables.NOW}
+        moved |= {"gtid": plan.gtid} if plan.ends != plan.begins else {}
+        moved |= {"last_time": plan.last_time} if plan.last_time else {}
+        closed = {"state": COMMITTED, "rows_applied": applied, "rows_held": held, "committed_at": tables.NOW}
+        values = {C.c[name]: value for name, value in moved.items()} | {W.c[name]: closed[name] for name in closed}
+        same = C.c.task == W.c.task, C.c.source == W.c.source
+        connection.execute(update(C).where(*same, matches(W, self._key(plan))).values(values))
 
-    def _close(self, connection: Connection, plan: Plan, applied: int, held: int) -> None:
-        values = {"state": COMMITTED, "rows_applied": applied, "rows_held": held, "committed_at": tables.NOW}
-        connection.execute(update(W).where(matches(W, self._key(plan))).values(values))
+    def _forget_plans(self, connection: Connection, plan: Plan) -> None:
+        """Empty plans of older windows now and then."""
         if plan.number % KEPT_PLANS == 0:
             old = W.c.number.between(plan.number - 2 * KEPT_PLANS, plan.number - KEPT_PLANS)
             mine = matches(W, {"task": self._task, "source": plan.source})
