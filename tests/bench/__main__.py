@@ -5,11 +5,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from tests.bench import decode, fence, fetch, fullload, replay, scale, windows
-from tests.bench.figures import Figure, lines, machine, page, write_json
+from tests.bench import decode, fence, fetch, fullload, replay, scale, tidbtarget, windows
+from tests.bench.figures import Figure, lines, machine, page, with_section, write_json
 from tests.bench.stand import Stand, standing
 
 ROUNDS, ROWS = 3, 200_000
@@ -21,7 +22,7 @@ def parts() -> dict[str, Part]:
     found: dict[str, Part] = {letter: partial(_replayed, letter) for letter in replay.NAMES}
     found |= {"f": decode.measure, "g": fetch.measure_fetch, "h": windows.measure_overhead}
     found |= {"i": windows.measure_freshness, "j": fence.measure_fence, "k": scale.measure}
-    return found | {"e": _full_load}
+    return found | {"l": tidbtarget.measure, "e": _full_load}
 
 
 def _replayed(letter: str, stand: Stand, rounds: int, rows: int) -> list[Figure]:
@@ -46,6 +47,8 @@ def main(given: list[str] | None = None) -> list[Figure]:
     write_json(Path(options.out) / "bench.json", found, about)
     if options.page:
         Path(options.page).write_text(page(found, about))
+    if options.add_to:
+        Path(options.add_to).write_text(with_section(Path(options.add_to).read_text(), found, f"{about}; {today()}"))
     return found
 
 
@@ -63,7 +66,12 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--without-spark", action="store_true", help="try the bench out: windows in this process")
     parser.add_argument("--out", default="build", help="folder of bench.json")
     parser.add_argument("--page", help="also write the figures as Markdown to this file")
+    parser.add_argument("--add-to", help="add the figures to this page of an earlier run, in a section of their own")
     return parser.parse_args(given)
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 if __name__ == "__main__":

@@ -64,13 +64,33 @@ def lines(figures: Iterable[Figure]) -> Iterator[str]:
         yield f"{row}{_verdict(figure)}".rstrip()
 
 
+HEAD = """# Figures
+
+Written by `make bench`; nothing here was entered by hand. Each value is the median of the rounds of one run, in which
+the contestants take turns; every run that writes ended with the comparison of the target with its source.
+"""
+SECTION = "\n## Measured by itself: part"
+
+
 def page(figures: Sequence[Figure], about: str) -> str:
     """Return docs/figures.md: the same table with where it was measured."""
-    head = ("# Figures\n\nWritten by `make bench`; nothing here was entered by hand. Each value is the median of the"
-            " rounds of one run, in which\nthe contestants take turns; every run that writes ended with the comparison"
-            f" of the target with its source.\n\n{about}.\n\n"
-            "| part | what | median | unit | spread | CPU seconds | wanted |\n"
-            "|---|---|---:|---|---|---|---|\n")  # fmt: skip
+    return f"{HEAD}\n{about}.\n\n{_table(figures)}"
+
+
+def with_section(text: str, figures: Sequence[Figure], about: str) -> str:
+    """Return the page with these parts in sections of their own, in place of earlier sections of the same parts.
+
+    The page's other figures are of another run, so each section says when and where its own were measured.
+    """
+    whole, *sections = text.split(SECTION)
+    kept = {section.split("\n", 1)[0].strip(): section for section in sections}
+    for part in dict.fromkeys(figure.part for figure in figures):
+        kept[part] = f" {part}\n\n{about}.\n\n{_table([figure for figure in figures if figure.part == part])}"
+    return whole + "".join(SECTION + kept[part] for part in sorted(kept))
+
+
+def _table(figures: Sequence[Figure]) -> str:
+    head = "| part | what | median | unit | spread | CPU seconds | wanted |\n|---|---|---:|---|---|---|---|\n"
     return head + "".join(
         f"| {f.part} | {f.name.replace('|', chr(92) + '|')} | {shown(f.median)} | {f.unit} |"
         f" {shown(min(f.values))} to {shown(max(f.values))} | {_cpu(f)} |{_verdict(f).replace(' wanted', '')} |\n"

@@ -143,30 +143,50 @@ class Scene:
         return decide(self.members(lock.target), lock, self.owed, self.absent)
 
 
+NO_SCENE = Scene((), {}, ())
+
+
 def observe(meta: Store) -> tuple[LockView, ...]:
     """Do what is due to all locks but executing; return the open ones. Idempotent."""
-    if not meta.structures.is_pending() and not meta.locks.open():
-        return ()
+    locks, scene = _observed(meta)
+    return tuple(_view(lock, scene) for lock in locks)
+
+
+def _observed(meta: Store) -> tuple[tuple[DdlLock, ...], Scene]:
+    """Do what is due to all locks but executing; return the open ones and the scene they were judged by.
+
+    Locks are read before the scene, so the scene has the queue entries that opened them.
+    """
+    locks = meta.locks.open()
+    if not locks and not meta.structures.is_pending():
+        return (), NO_SCENE
     scene = read_scene(meta)
-    while _advance(meta, scene):
-        scene = read_scene(meta)
-    for lock in meta.locks.open():
+    while _advance(meta, scene, locks):
+        locks, scene = meta.locks.open(), read_scene(meta)
+    noted = []
+    for lock in locks:
         decision = scene.decide(lock)
         meta.locks.note(lock, decision.state, decision.owner)
-    return tuple(_view(lock, scene) for lock in meta.locks.open())
+        noted.append(replace(lock, state=decision.state, owner=decision.owner))
+    return tuple(noted), scene
 
 
 def views(meta: Store, resolved: bool = False) -> tuple[LockView, ...]:
     """Return the open locks, with the newest resolved ones before them if asked; changes nothing."""
     locks = meta.locks.all() if resolved else meta.locks.open()
-    # Shards say nothing about a lock that is resolved, and there may be thousands.
-    scene = read_scene(meta) if any(lock.resolved_at is None for lock in locks) else Scene((), {}, ())
+    scene = _scene_of(meta, locks)
     return tuple(_view(lock, scene) for lock in locks)
 
 
 def view(meta: Store, lock_id: str) -> LockView:
     """Return one lock, resolved or not; UnknownLock if there is none."""
-    return _view(meta.locks.get(lock_id), read_scene(meta))
+    lock = meta.locks.get(lock_id)
+    return _view(lock, _scene_of(meta, (lock,)))
+
+
+def _scene_of(meta: Store, locks: Sequence[DdlLock]) -> Scene:
+    """Return the scene that the locks need: none if all are resolved, because there may be thousands of shards."""
+    return read_scene(meta) if any(lock.resolved_at is None for lock in locks) else NO_SCENE
 
 
 def execute(meta: Store, target: Server, lock_id: str, as_source: str | None = None,
@@ -177,18 +197,22 @@ def execute(meta: Store, target: Server, lock_id: str, as_source: str | None = N
     the target's words; another call tries again. Errors that may pass by themselves are raised.
     """
     meta.locks.get(lock_id)
-    observe(meta)
-    if not _is_due(meta, lock_id, as_source):
+    locks, scene = _observed(meta)
+    lock = next((lock for lock in locks if lock.id == lock_id), None)
+    if lock is None:
         return view(meta, lock_id)
+    if not _is_due(lock, scene, as_source):
+        return _view(lock, scene)
     with meta.locks.exclusive(lock_id):
-        if _is_due(meta, lock_id, as_source):
+        lock, scene = meta.locks.get(lock_id), read_scene(meta)
+        if _is_due(lock, scene, as_source):
             # Only stand-ins of the meta store keep no schema, and they come with an executor.
-            _execute(meta, lock_id, executor or _OnTarget(cast("Intents", meta), target))
+            _execute(meta, lock, scene, executor or _OnTarget(cast("Intents", meta), target))
     observe(meta)
     return view(meta, lock_id)
 
 
-def _advance(meta: Store, scene: Scene) -> bool:
+def _advance(meta: Store, scene: Scene, open_locks: Sequence[DdlLock]) -> bool:
     """Settle debts, resolve skipped locks, open and withdraw locks; whether anything was done."""
     settled = settlements(scene.shards, scene.owed)
     for settlement in settled:
@@ -202,7 +226,7 @@ def _advance(meta: Store, scene: Scene) -> bool:
         meta.locks.admit(admission)
     if admitted:
         return True
-    locks = {lock.target: lock for lock in meta.locks.open()}
+    locks = {lock.target: lock for lock in open_locks}
     skipped = [lock for lock in locks.values() if scene.decide(lock).is_skipped]
     for lock in skipped:
         log.info("lock skipped lock=%s", lock.id)
@@ -228,22 +252,19 @@ def _open_locks(meta: Store, scene: Scene, locks: Mapping[TableId, DdlLock]) -> 
     return found
 
 
-def _is_due(meta: Store, lock_id: str, as_source: str | None) -> bool:
-    lock = meta.locks.get(lock_id)
-    decision = read_scene(meta).decide(lock)
+def _is_due(lock: DdlLock, scene: Scene, as_source: str | None) -> bool:
+    decision = scene.decide(lock)
     return decision.is_executable and as_source in (None, decision.owner)
 
 
-def _execute(meta: Store, lock_id: str, executor: Executor) -> None:
+def _execute(meta: Store, lock: DdlLock, scene: Scene, executor: Executor) -> None:
     """Run the steps of the table in core.ddllock, statement after statement, holding the lock's guard."""
-    lock = meta.locks.get(lock_id)
-    while lock.resolved_at is None and _execute_next(meta, lock, executor):
-        lock = meta.locks.get(lock_id)
+    while lock.resolved_at is None and _execute_next(meta, lock, scene, executor):
+        lock, scene = meta.locks.get(lock.id), read_scene(meta)
 
 
-def _execute_next(meta: Store, lock: DdlLock, executor: Executor) -> bool:
+def _execute_next(meta: Store, lock: DdlLock, scene: Scene, executor: Executor) -> bool:
     """Execute the lock's next statement; whether another follows."""
-    scene = read_scene(meta)
     entry, statements = script(scene.members(lock.target), lock, scene.decide(lock).owner)
     step = f"{lock.done + 1}/{len(statements)}"
     try:

@@ -7,6 +7,7 @@ a server that may be far away:
 | use              | round trips                                                     |
 |------------------|-----------------------------------------------------------------|
 | `reading`        | one for each SELECT: the session is in autocommit mode          |
+| `single`         | one, for a statement that may run twice                         |
 | `transaction`    | BEGIN, the statements, COMMIT                                   |
 | `snapshot`       | SET TRANSACTION, START TRANSACTION, the SELECTs, COMMIT         |
 
@@ -68,6 +69,12 @@ class MetaDatabase:
     def reading(self) -> Iterator[Connection]:
         """Give a connection for SELECTs outside a transaction; each sees what is committed when it runs."""
         with self._coded(), self._own_engine().connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def single(self) -> Iterator[Connection]:
+        """Give a connection for one statement that changes rows by itself; it may run twice, and must allow that."""
+        with self.reading() as connection:
             yield connection
 
     @contextlib.contextmanager

@@ -6,13 +6,14 @@ that looking at the locks never waits for a long DDL.
 """
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pymysql
-from sqlalchemy import Connection, delete, false, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, false, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.sql import ColumnElement
 
@@ -267,14 +268,23 @@ class Locks:
         return connection.execute(select(S.c.born).where(same).with_for_update()).first() is not None
 
     def _select(self, condition: Any) -> tuple[DdlLock, ...]:
-        query = select(K).where(K.c.task == self._task, condition).order_by(K.c.seen_at, K.c.lock_id)
+        """Return locks with the shards that are excused from them while they are open, in one statement."""
+        is_excused = and_(M.c.task == K.c.task, M.c.lock_id == K.c.lock_id, K.c.state != LockState.RESOLVED.value)
+        shard = (M.c[name].label(f"excused_{name}") for name in ("source", "shard_schema", "shard_table"))
+        query = select(K, *shard).outerjoin(M, is_excused).where(K.c.task == self._task, condition)
+        rows: dict[str, AnyRow] = {}
+        excused: dict[str, set[Shard]] = defaultdict(set)
         with self._database.reading() as connection:
-            rows, excused = connection.execute(query).all(), read_excused(connection, self._task)
-        return tuple(_lock(row, excused.get(row.lock_id, frozenset())) for row in rows)
+            for row in connection.execute(query.order_by(K.c.seen_at, K.c.lock_id)):
+                rows.setdefault(row.lock_id, row)
+                if row.excused_source is not None:
+                    table = TableId(row.excused_shard_schema, row.excused_shard_table)
+                    excused[row.lock_id].add(Shard(row.excused_source, table))
+        return tuple(_lock(row, frozenset(excused[lock])) for lock, row in rows.items())
 
     def _change(self, lock: str, values: dict[str, Any], still: ColumnElement[bool]) -> None:
         where = *self._is(lock), K.c.state != LockState.RESOLVED.value, still
-        with self._database.transaction() as connection:
+        with self._database.single() as connection:
             connection.execute(update(K).where(*where).values(values))
 
     def _is(self, lock: str) -> tuple[Any, ...]:

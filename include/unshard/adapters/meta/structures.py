@@ -39,25 +39,28 @@ class Structures:
 
     def __init__(self, database: MetaDatabase) -> None:
         self._database = database
+        self._known: dict[str, TableSchema] = {}
+        """Structures that were read; the digest says what a structure is, so they never change."""
 
     def put(self, schema: TableSchema) -> str:
         """Store a structure under its digest and return that; one that is there stays."""
         values = {"task": self._database.task, "digest": schema.digest, "body": json.dumps(schema.to_json()),
                   "added_at": tables.NOW}  # fmt: skip
-        with self._database.transaction() as connection:
+        with self._database.single() as connection:
             connection.execute(insert(D).prefix_with("IGNORE").values(values))
         return schema.digest
 
     def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
         """Return the structures of those digests; StructureMissing names one that is not there."""
         wanted = set(digests)
-        query = select(D.c.digest, D.c.body).where(D.c.task == self._database.task, D.c.digest.in_(wanted))
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all() if wanted else []
-        found = {row.digest: TableSchema.from_json(json.loads(row.body)) for row in rows}
-        for digest in sorted(wanted - found.keys()):
+        if missing := wanted - self._known.keys():
+            query = select(D.c.digest, D.c.body).where(D.c.task == self._database.task, D.c.digest.in_(missing))
+            with self._database.reading() as connection:
+                rows = connection.execute(query).all()
+            self._known |= {row.digest: TableSchema.from_json(json.loads(row.body)) for row in rows}
+        for digest in sorted(wanted - self._known.keys()):
             raise StructureMissing(digest)
-        return found
+        return {digest: self._known[digest] for digest in wanted}
 
     def record(self, shard: Shard, target: TableId, location: Location, digest: str | None) -> None:
         """Let a shard have this structure from `location` on, outside a window (snapshot); idempotent."""
