@@ -21,6 +21,7 @@ def codes(charset: str) -> Iterator[bytes]:
         yield from (bytes((0x8F, second, third)) for second in range(0xA1, 255) for third in range(0xA1, 255))
 
 
+@pytest.mark.mariadb_only("TiDB has six character sets; tests/integration/test_every_type.py has theirs")
 def test_every_character_is_the_servers(target: MariaDb, unique: str) -> None:
     asked = "SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS"
     known = [name for (name,) in target.run(asked) if name not in UNICODE]

@@ -76,6 +76,7 @@ def world(source_1, source_2, target, unique) -> World:
     return World(source_1, source_2, target, unique)
 
 
+@pytest.mark.mariadb_only("the table has types that TiDB lacks")
 def test_equal_values_of_every_type_are_equal(world: World) -> None:
     world.everywhere(f"CREATE TABLE {{table}} {TYPES}")
     for place, number in (("s1 a", 1), ("s2 b", 2), ("target", 1), ("target", 2)):
@@ -95,12 +96,14 @@ def typed(source_1, source_2, target):
 
 
 @pytest.mark.parametrize(("column", "value"), CHANGES)
+@pytest.mark.mariadb_only("the table has types that TiDB lacks")
 def test_one_changed_value_is_found(typed: World, column: str, value: str) -> None:
     typed.run("target", "DELETE FROM {table}", FILL, f"UPDATE {{table}} SET {column} = {value}")
     (found,) = typed.differences()
     assert (found.kind, found.key, found.shards) == (Kind.DIFFERENT, ("1",), ("s1 a",))
 
 
+@pytest.mark.mariadb_only("the table has types that TiDB lacks")
 def test_zero_has_no_sign(typed: World) -> None:
     typed.run("target", "DELETE FROM {table}", FILL, "UPDATE {table} SET g = '-0', f = '-0'")
     typed.run("s1 a", "UPDATE {table} SET g = 0, f = 0")
@@ -130,6 +133,7 @@ def test_column_order_charset_and_precision_do_not_matter(world: World) -> None:
     assert [(d.kind, d.key) for d in world.differences()] == [(Kind.DIFFERENT, ("1",)), (Kind.DIFFERENT, ("3",))]
 
 
+@pytest.mark.mariadb_only("the rows come from tables of MariaDB's engine SEQUENCE")
 def test_every_kind_is_narrowed_to_its_key_and_shard(world: World) -> None:
     world.everywhere("CREATE TABLE {table} (id int PRIMARY KEY, v varchar(9))")
     for place, first in (("s1 a", 0), ("s2 b", 30_000), ("target", 0), ("target", 30_000)):
@@ -162,6 +166,7 @@ def test_every_kind_is_narrowed_to_its_key_and_shard(world: World) -> None:
         "a datetime(2)",
     ],
 )
+@pytest.mark.mariadb_only("the rows come from tables of MariaDB's engine SEQUENCE")
 def test_ranges_of_any_key_cover_every_row_once(world: World, key: str) -> None:
     values = {"varc": "CONCAT(CHAR(64 + seq % 60), seq)", "varb": "CONCAT(CHAR(200 + seq % 50), seq)",
               "deci": "seq / 7", "date": "'2024-01-01' + INTERVAL seq * 7 SECOND"}[key.split()[1][:4]]  # fmt: skip
@@ -208,6 +213,7 @@ EXTRA = (Extracted("c_table", "ä'1"), Extracted("number", "7"))
 
 
 @pytest.mark.parametrize("key", ["id, c_table", "c_table, id", "number, id, c_table"])
+@pytest.mark.mariadb_only("the table has an INVISIBLE column, which TiDB lacks")
 def test_extracted_columns_are_compared_as_if_the_shards_had_them(world: World, key: str) -> None:
     columns = "id int NOT NULL, hidden int INVISIBLE DEFAULT 5, v varchar(9)"
     extra = "c_table varchar(9) COLLATE utf8mb4_general_ci NOT NULL, number smallint NOT NULL"

@@ -81,6 +81,7 @@ def run_all(work: Work, *sources: str) -> None:
             step(work, source)
 
 
+@pytest.mark.mariadb_only("the tables have types and character sets that TiDB lacks")
 def test_every_type_arrives_as_it_left(full: Full) -> None:
     full.sources["s1"].run(*alltypes.statements(full.schema))
     tables = {name: name for name in alltypes.TABLES}
@@ -363,6 +364,7 @@ def test_what_the_target_has_is_looked_at_first(full: Full) -> None:
             take_snapshot(work, "s1")
 
 
+@pytest.mark.mariadb_only("TiDB has one engine")
 def test_a_target_without_transactions_is_refused(full: Full) -> None:
     """What a load that dies has written would stay there, and come again."""
     s1, name = full.sources["s1"], full.schema
