@@ -13,7 +13,7 @@ from unshard.core.model import TableId, TableSchema
 from unshard.errors.target import RowRefused
 from unshard_demo import servers
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.on_statements, pytest.mark.on_tidb]
 
 TYPES = {
     "tinyint unsigned": [b"255", b"0", None],

@@ -42,6 +42,8 @@ class Writer:
 
     server: Server
     load_data: LoadData = LoadData.UNKNOWN
+    packet_bytes: int = 1 << 20
+    """The target's max_allowed_packet: no statement is larger."""
     version: str = ""
     """Version of the server that was tried; another one behind the same address gets statements."""
 
@@ -53,5 +55,5 @@ class Writer:
 def open_session(writer: Writer) -> Connection:
     """Connect to the target for writing rows; raises coded errors."""
     connection = mysql.connect(writer.server, "target", local_infile=True, own=OWN_SESSION)
-    connection.uses_load_data = writer.loads_into(connection)
+    connection.uses_load_data, connection.packet_bytes = writer.loads_into(connection), writer.packet_bytes
     return connection

@@ -33,8 +33,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.changes import Changes, Lines
+from unshard.adapters.target.destination import Mode
 from unshard.adapters.target.fence import OURS, Fence, hold, is_applied, named, table_of
-from unshard.adapters.target.load import Mode
 from unshard.core.literals import TEXTS
 
 OF_WINDOW = f"{OURS} AND `window` = %s"

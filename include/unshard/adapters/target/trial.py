@@ -34,14 +34,17 @@ def tried_writer(server: Server, meta_schema: str) -> Writer:
 
 def _tried(server: Server, table: TableId) -> Writer:
     with contextlib.closing(open_session(Writer(server))) as connection:
-        version = connection.get_server_info()
-        try:
-            return Writer(server, _outcome(connection, table), version)
-        except StatementRefused as error:
-            found = LoadData.REFUSED if error.errno in LOCAL_INFILE_REFUSED else LoadData.UNKNOWN
-        except MissingPrivilege:
-            found = LoadData.UNKNOWN
-        return Writer(server, found, version)
+        ((packet,),) = mysql.query(connection, "SELECT @@max_allowed_packet")
+        return Writer(server, _found(connection, table), int(packet), connection.get_server_info())
+
+
+def _found(connection: Connection, table: TableId) -> LoadData:
+    try:
+        return _outcome(connection, table)
+    except StatementRefused as error:
+        return LoadData.REFUSED if error.errno in LOCAL_INFILE_REFUSED else LoadData.UNKNOWN
+    except MissingPrivilege:
+        return LoadData.UNKNOWN
 
 
 def _outcome(connection: Connection, table: TableId) -> LoadData:
