@@ -20,7 +20,6 @@ temp-dir = "{folder}/temp"
 tmp-storage-path = "{folder}/temp-storage"
 enable-telemetry = false
 [log]
-slow-query-file = "{folder}/slow.log"
 level = "warn"
 slow-query-file = "{folder}/slow.log"
 [log.file]
