@@ -19,7 +19,7 @@ COMMA = pa.scalar(b", ", pa.binary())
 NOTHING = pa.scalar(b"", pa.binary())
 SQL_NULL = pa.scalar(b"NULL", pa.binary())
 UTF8 = "_utf8mb4 "
-SPECIAL = ((b"\\", b"\\\\"), (b"'", b"\\'"), (b"\0", b"\\0"))
+SPECIAL = ((b"\\", b"\\\\"), (b"'", b"''"), (b"\0", b"\\0"))
 """`\\` first, because the others bring it in."""
 NUMBER, TEMPORAL = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$", r"^-?[\d:. -]+$"
 DIGITS = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)], "<u2")
@@ -48,13 +48,20 @@ def _rendered(column: Column, values: pa.BinaryArray) -> pa.BinaryArray:
         return pc.if_else(exponent, values, _around(b"", values, b"e0"))
     if kind in TEMPORALS and _all_match(values, TEMPORAL):
         return _around(b"'", values, b"'")
-    if kind in TEXTS | PRINTED | BINARIES:
-        prefix = literal(column, b"").removesuffix("x''")
-        if prefix == UTF8 and _is_utf8(values):
-            return _around(b"'", _quoted(values), b"'")
-        return _around(f"{prefix}x'".encode(), _hexadecimal(values), b"'")
+    if kind in TEXTS | PRINTED | BINARIES and (text := _text(column, values)) is not None:
+        return text
     return pa.array([None if value is None else literal(column, value).encode() for value in values.to_pylist()],
                     pa.binary())  # fmt: skip
+
+
+def _text(column: Column, values: pa.BinaryArray) -> pa.BinaryArray | None:
+    """Render text and bytes; None if `literal` has to say which value is no text."""
+    empty = literal(column, b"")
+    if not column.sent_as and empty != f"{UTF8}x''":
+        return _around(empty.removesuffix("'").encode(), _hexadecimal(values), b"'")
+    if _is_utf8(values):
+        return _around(empty.removesuffix("'").encode() if column.sent_as else b"'", _quoted(values), b"'")
+    return None if column.sent_as else _around(f"{UTF8}x'".encode(), _hexadecimal(values), b"'")
 
 
 def _fields(lines: pa.BinaryArray, width: int) -> list[pa.BinaryArray]:
