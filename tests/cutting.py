@@ -1,4 +1,4 @@
-"""A way between a client and a server that breaks at a COMMIT: before it arrives, or before its answer does."""
+"""Ways to cut what a window does: into small transactions, or from its server at a COMMIT."""
 
 import contextlib
 import dataclasses
@@ -6,14 +6,47 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
+import pytest
+
+from unshard.adapters.target import apply, slices, steps
 from unshard_demo.servers import MariaDb
 
 COMMIT = b"\x03COMMIT"
 PATIENCE_SECONDS = 120
 
 
+def bound_transactions(patch: pytest.MonkeyPatch, bounds: steps.Bounds) -> None:
+    """Cut windows into transactions of this size, on every target."""
+    for module in (apply, slices):
+        patch.setattr(module, "bounds_of", lambda _: bounds)
+
+
+def waiting_sessions(server: MariaDb) -> list[int]:
+    """Return the ids of the server's sessions that wait for a lock of another one."""
+    sql = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    if is_tidb(server):
+        sql = "SELECT session_id FROM information_schema.tidb_trx WHERE state = 'LockWaiting'"
+    return [int(str(row[0])) for row in server.run(sql)]
+
+
+def open_transactions(server: MariaDb) -> int:
+    """Return how many transactions are under way."""
+    table = "tidb_trx WHERE session_id <> CONNECTION_ID()" if is_tidb(server) else "innodb_trx"
+    ((count,),) = server.run(f"SELECT COUNT(*) FROM information_schema.{table}")
+    return int(str(count))
+
+
+def is_tidb(server: MariaDb) -> bool:
+    """Whether the server is TiDB, which has no tables of InnoDB."""
+    ((version,),) = server.run("SELECT VERSION()")
+    return "TiDB" in str(version)
+
+
 class Way:
-    """Passes bytes on both ways, packet by packet towards the server; breaks at the COMMIT with that number."""
+    """A way between a client and a server that breaks at a COMMIT: before it arrives, or before its answer does.
+
+    It passes bytes on both ways, packet by packet towards the server, and breaks at the COMMIT with that number.
+    """
 
     def __init__(self, port: int, arrives: bool, number: int) -> None:
         self._to, self._arrives, self._left = port, arrives, number

@@ -21,6 +21,7 @@ from unshard.config import load_task
 from unshard.core.orders import Force
 from unshard.units import coordinate, relay
 from unshard.units.orders import give
+from unshard.units.run import Until, run
 from unshard.units.sync import run_window
 from unshard.units.work import Work, open_work
 
@@ -99,8 +100,12 @@ def force(work: Work, lock: str) -> None:
     give(work.meta, Force(lock), "operator", "test", "because")
 
 
+def load(work: Work, _: str) -> None:
+    run(work, Until.FULL)
+
+
 ACTIONS: dict[str, Callable[[Work, str], None]] = {
-    "window": window, "observe": observe, "execute": execute, "force": force,
+    "window": window, "observe": observe, "execute": execute, "force": force, "load": load,
 }  # fmt: skip
 
 

@@ -7,18 +7,17 @@ from collections import Counter
 
 import pytest
 
-from tests.cutting import cut_at_commit
+from tests.cutting import bound_transactions, cut_at_commit, waiting_sessions
 from tests.integration.test_target_apply import TABLES, Change, Target, _until, insert, make
-from unshard.adapters.target import Applied, steps
+from unshard.adapters.target import Applied
 from unshard.adapters.target.steps import Bounds
 from unshard.core.netting import Collisions, Op
 from unshard.errors import UnshardError
 from unshard.errors.meta import FencedOut
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 __all__ = ["make"]
 BAG = b"1", b"x", b"1"
-LOCK_WAIT = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
 
 
 class Writer(threading.Thread):
@@ -38,6 +37,7 @@ class Writer(threading.Thread):
             self.error = error
 
 
+@pytest.mark.mariadb_only("it needs the deadlocks that InnoDB counts, and its choice of the victim")
 @pytest.mark.parametrize("name", ["integer", "without key"])
 def test_a_deadlock_with_another_session_is_tried_again(make, name):
     """The other session waits for a row of the writer, which waits for the fence; it has done more, so it lives."""
@@ -51,7 +51,7 @@ def test_a_deadlock_with_another_session_is_tried_again(make, name):
         cursor.execute(f"INSERT INTO {schema}.work SELECT seq FROM {schema}.seq_1_to_1000")
         cursor.execute(f"SELECT * FROM {target.meta}.fence FOR UPDATE")
         writer = Writer(target, change)
-        _until(lambda: target.server.run(LOCK_WAIT)[0][0])
+        _until(lambda: waiting_sessions(target.server))
         cursor.execute(f"SELECT * FROM {target.table} FOR UPDATE")
         other.rollback()
         writer.join()
@@ -77,7 +77,7 @@ def test_a_connection_that_is_lost_at_commit(make, name, arrives):
 @pytest.mark.parametrize("arrives", [False, True], ids=["before it arrives", "before its answer"])
 @pytest.mark.parametrize("number", [1, 3, 5])
 def test_a_connection_that_is_lost_at_any_commit_of_a_large_window(make, monkeypatch, number, arrives):
-    monkeypatch.setattr(steps, "INNODB", Bounds(2, 1 << 20, 1))
+    bound_transactions(monkeypatch, Bounds(2, 1 << 20, 1))
     target = make(TABLES["integer"])
     with cut_at_commit(target.server, arrives=arrives, number=number) as (cut, way):
         target.server, real = cut, target.server
@@ -103,7 +103,7 @@ def test_a_commit_that_comes_through_while_it_is_tried_again(make, name, policy)
             cursor.execute(f"INSERT INTO {target.table} VALUES (2, 'x', 1)")
         cursor.execute(f"UPDATE {target.meta}.fence SET `window` = 2")
         writer = Writer(target, [*gone, *new])
-        _until(lambda: target.server.run(LOCK_WAIT)[0][0])
+        _until(lambda: waiting_sessions(target.server))
         lost.commit()
         writer.join()
     assert writer.error is None and writer.applied.before
@@ -117,7 +117,7 @@ def test_a_writer_that_is_overtaken_by_its_successor_meets_no_collision(make):
         successor.begin()
         cursor.execute(f"INSERT INTO {target.table} VALUES (1, 'x', 1)")
         writer = Writer(target, insert(1))
-        _until(lambda: target.server.run(LOCK_WAIT)[0][0])
+        _until(lambda: waiting_sessions(target.server))
         target.server.run(f"UPDATE {target.meta}.fence SET epoch = 2")
         successor.commit()
         writer.join()

@@ -7,7 +7,7 @@ import pytest
 from unshard.core import charsets
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 UNICODE = ("utf8mb4", "utf8mb3", "ucs2", "utf16", "utf16le", "utf32", "binary", "filename")
 NO_CHARACTER = ("?", "\ufffd")
 LARGE = ("big5", "ujis", "sjis", "euckr", "gb2312", "gbk", "cp932", "eucjpms")

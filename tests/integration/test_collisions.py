@@ -27,7 +27,7 @@ from unshard.units.sync import next_plan, run_window
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 COLUMNS = "id INT PRIMARY KEY, u VARCHAR(9), secret VARCHAR(20), UNIQUE KEY short (u(2))"
 
 

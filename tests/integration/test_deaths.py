@@ -19,7 +19,7 @@ from unshard.units.coordinate import LockView
 from unshard.units.orders import give
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 DOCS = Path(__file__).parents[2] / "docs" / "life-of-a-shard-ddl.md"
 WINDOWS, LOCKS = "unshard.adapters.meta.windows:Windows", "unshard.adapters.meta.locks:Locks"

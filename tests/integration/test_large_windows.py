@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.cutting import bound_transactions
 from tests.dying import Died, died
 from tests.integration.test_target_apply import TABLES, Change, Shop, Target, make
 from unshard.adapters import mysql
@@ -16,7 +17,7 @@ from unshard.core.netting import Collisions, Op
 from unshard.errors.meta import FencedOut
 from unshard.errors.target import Collision
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 __all__ = ["make"]
 ONE = Bounds(3, 1 << 20, 1)
 
@@ -26,7 +27,7 @@ def small(monkeypatch: pytest.MonkeyPatch):
     """Let a transaction hold three rows."""
 
     def chosen(bounds: Bounds = ONE) -> None:
-        monkeypatch.setattr(steps, "INNODB", bounds)
+        bound_transactions(monkeypatch, bounds)
 
     chosen()
     return chosen
@@ -126,6 +127,7 @@ def test_a_writer_that_is_overtaken_between_two_steps_writes_no_more(make, small
     assert sum(target.stored().values()) == 9
 
 
+@pytest.mark.mariadb_only("TiDB does not change a clustered primary key")
 def test_a_key_that_changes_under_a_half_applied_window_lets_it_begin_again(make, small, monkeypatch):
     chance = random.Random(3)
     target = make(TABLES["unique"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cutting import bound_transactions
 from tests.livetask import LiveTask, living
 from unshard.adapters.meta.stops import Stops
 from unshard.adapters.meta.windows import Windows
@@ -21,7 +22,7 @@ from unshard.units import coordinate, stopping, sync, windowspark, windowtasks
 from unshard.units.run import run
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
 
@@ -170,7 +171,7 @@ def test_a_collision_is_over_when_the_other_shard_gives_the_key_up(pair: LiveTas
 
 def test_a_collision_in_a_half_written_window_waits_with_its_source(pair: LiveTask, monkeypatch) -> None:
     """What comes again of a half-written window replaces, so it must not be released over another shard's row."""
-    monkeypatch.setattr(steps, "INNODB", steps.Bounds(2, 1 << 20, 1))
+    bound_transactions(monkeypatch, steps.Bounds(2, 1 << 20, 1))
     pair.sources["s2"].run(f"INSERT INTO {pair.name}.a_3 VALUES (1, 'first')")
     pair.run()
     rows = "INSERT INTO {}.a_1 VALUES (1, 'x'), (2, 'x'), (3, 'x'), (4, 'x'), (5, 'x')"

@@ -18,7 +18,7 @@ from tests.livetask import LiveTask, living
 from unshard.units import relay
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "0"))
 KINDS = {

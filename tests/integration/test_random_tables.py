@@ -17,7 +17,7 @@ from unshard.binlog.decoder import AFTER, BEFORE, DELETE, INSERT
 from unshard.core.model import TableId
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 EXAMPLES = 12
 NUMBERS = itertools.count(1)

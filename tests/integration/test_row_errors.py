@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cutting import bound_transactions
 from tests.dying import Died, died
 from tests.livetask import LiveTask, living
 from unshard.adapters.meta.windows import Windows
@@ -19,7 +20,7 @@ from unshard.units.stopping import retry
 from unshard.units.sync import next_plan
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 COLUMNS = "id INT PRIMARY KEY, v VARCHAR(20)"
 
@@ -115,7 +116,7 @@ def test_ddl_waits_behind_the_rows_of_a_stopped_target(task: LiveTask) -> None:
 
 def test_a_death_behind_the_stop_and_rows_that_were_written_in_part(task: LiveTask, monkeypatch) -> None:
     """The window is cut into transactions of two rows, of which the first is done when a row does not fit."""
-    monkeypatch.setattr(steps, "INNODB", steps.Bounds(2, 1 << 20, 1))
+    bound_transactions(monkeypatch, steps.Bounds(2, 1 << 20, 1))
     for number in range(5):
         put(task, "s1", "a_1", number)
     task.run()
@@ -177,7 +178,7 @@ def test_rows_are_put_aside_if_the_task_says_so(task: LiveTask, capsys, monkeypa
     body["unshard"]["row-errors"] = "divert"
     task.path.write_text(yaml.safe_dump(body))
     task.restart()
-    monkeypatch.setattr(steps, "INNODB", steps.Bounds(3, 1 << 20, 1))
+    bound_transactions(monkeypatch, steps.Bounds(3, 1 << 20, 1))
     for number in range(8):
         put(task, "s1", "a_1", number)
     task.run()

@@ -7,11 +7,12 @@ from random import Random
 
 import pytest
 
+from tests.cutting import bound_transactions
 from tests.livetask import living
 from unshard.adapters.target import steps
 from unshard.errors.leftout import ChangedRowMissing, MovedRowUnknown
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 SEEDS = range(1)
 
 COLUMNS = (
@@ -151,7 +152,7 @@ def test_changed_rows_in_safe_mode(source_1, target, unique, tmp_path):
 
 def test_steps_of_rows_that_lack_columns(source_1, target, unique, tmp_path, monkeypatch):
     """More than one transaction holds is cut by key; where keys move, all is one transaction."""
-    monkeypatch.setattr(steps, "INNODB", steps.Bounds(10, 1 << 20, 1))
+    bound_transactions(monkeypatch, steps.Bounds(10, 1 << 20, 1))
     with one_shard(source_1, target, unique, tmp_path, window_bytes=1 << 20) as (task, session):
         source_1.run(f"INSERT INTO {unique}.t_1 SELECT seq, seq, 'x' FROM {unique}.seq_10_to_99")
         task.run()

@@ -16,7 +16,7 @@ from unshard.units.run import Outcome
 from unshard.units.status import begun
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 COLUMNS = (
     "id INT PRIMARY KEY, a VARCHAR(9) COLLATE utf8mb4_general_ci, t TIMESTAMP NULL, e ENUM('x', 'y'), d DECIMAL(5,2)"
 )

@@ -18,7 +18,7 @@ from unshard.errors.target import ColumnNotInTarget, ColumnTypesDiffer, KeyColum
 from unshard.units.conversion import conversion, convert
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 OLD = "id INT PRIMARY KEY, a INT, b VARCHAR(20) CHARACTER SET utf8mb4, c DATETIME(3), d BIGINT NOT NULL DEFAULT 7"
 FITS = "(1, 100, 'ä', '2020-01-02 03:04:05.000', 5), (2, NULL, NULL, NULL, 6), (3, -1, '', '1999-12-31', 9)"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cutting import bound_transactions
 from tests.dying import Died, dying_after
 from tests.fulltask import Settings, schemas, write_task
 from tests.localspark import LocalSpark
@@ -34,7 +35,7 @@ from unshard.units.sync import run_window
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 SEEDS = range(int(os.environ.get("UNSHARD_EXAMPLES", "1")))
 ROWS = 60
@@ -200,7 +201,7 @@ def test_values_that_move_while_chunks_are_read(stage: Stage, name: str, where: 
         stage.sources[source].run(f"USE {stage.name}", "SET sql_mode = ''", *some)
 
     stage.make(TABLES[name])
-    stage.patch.setattr(steps, "INNODB", steps.Bounds(chance.choice([5, 1000]), 1 << 20, 1))
+    bound_transactions(stage.patch, steps.Bounds(chance.choice([5, 1000]), 1 << 20, 1))
     stage.patch.setattr("unshard.units.load.in_order", lambda parcels: shuffled(parcels, chance))
     with stage.work() as work:
         stage.read(work, between)

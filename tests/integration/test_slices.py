@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cutting import cut_at_commit
+from tests.cutting import bound_transactions, cut_at_commit, open_transactions
 from tests.integration.test_target_apply import TABLES, Change, Shop, Target, _until, insert, make
 from tests.livetask import LiveTask, living
-from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices, steps
+from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices
 from unshard.adapters.target.steps import Bounds
 from unshard.core.eventfilter import Judged
 from unshard.core.model import Shard
@@ -31,7 +31,7 @@ from unshard.units.windowjob import HeldPart
 from unshard.units.windowtasks import fence_of
 from unshard_demo.servers import MariaDb
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 __all__ = ["make"]
 Cut = list[dict[Shard, list[Change]]]
 KEYED = [name for name in TABLES if name != "without key"]
@@ -119,7 +119,7 @@ def test_a_row_that_does_not_fit_leaves_nothing(make, diverts):
 
 def test_a_window_beyond_one_transaction_is_left_whole(make, monkeypatch):
     """As soon as what is read tells it; what was written goes."""
-    monkeypatch.setattr(steps, "INNODB", Bounds(10, 1 << 20, 1))
+    bound_transactions(monkeypatch, Bounds(10, 1 << 20, 1))
     target, made = make(TABLES["integer"]), list[int]()
     shard = target.shards[0]
     assert sliced(target, [{shard: insert(*range(6))}, {shard: insert(7)}, {}], made.append) is None
@@ -166,7 +166,7 @@ def test_a_commit_that_is_lost_is_seen_by_the_fence(make, arrives):
         with pytest.raises(ConnectionLost):
             sliced(target, cut)
         target.server = real
-    _until(lambda: not target.server.run("SELECT COUNT(*) FROM information_schema.innodb_trx")[0][0])
+    _until(lambda: not open_transactions(target.server))
     assert whole(target, cut).before == arrives
     assert sum(target.stored().values()) == 3 and target.fence() == (1, 1)
 
@@ -179,7 +179,7 @@ def test_a_process_killed_between_two_slices_leaves_nothing(make, number):
         sliced(target, cut, lambda at: os.kill(os.getpid(), signal.SIGKILL) if at == number else None)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    _until(lambda: not target.server.run("SELECT COUNT(*) FROM information_schema.innodb_trx")[0][0])
+    _until(lambda: not open_transactions(target.server))
     assert not target.stored() and target.fence() == (0, 1)
     assert sliced(target, cut).written == 400
 

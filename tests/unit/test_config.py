@@ -168,7 +168,7 @@ def test_a_file_of_dm_is_read(write: Write) -> None:
 
 def test_keys_without_a_meaning_here_are_warned_of_by_name_and_line(write: Write) -> None:
     warnings = load_task(write(DM_TASK)).warnings
-    named = ("mydumper-path", "chunk-filesize", "worker-count", "batch", "dir", "max-allowed-packet", "syncer-thread")
+    named = ("mydumper-path", "chunk-filesize", "batch", "dir", "max-allowed-packet", "syncer-thread")
     for key in named:
         assert any(f"'{key}' has no effect here: " in warning for warning in warnings), key
     line = DM_TASK.splitlines().index('    black-white-list: "bw"') + 1

@@ -83,6 +83,10 @@ CAUSES: Mapping[int, type[ServerError]] = {
     **dict.fromkeys((2026, 3159), TlsFailed),
     **dict.fromkeys((1040, 1203, 1226, 1041, 1135), ServerFull),
     **dict.fromkeys((1205, 1213), ServerBusy),
+    # TiDB: write conflicts, a schema that has changed meanwhile, its own servers that do not answer in time.
+    **dict.fromkeys((8002, 8005, 8022, 8028, 9001, 9002, 9003, 9004, 9005, 9006, 9007), ServerBusy),
+    # TiDB: it is unknown whether the COMMIT was carried out.
+    8501: ConnectionLost,
 }
 
 

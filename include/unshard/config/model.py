@@ -190,6 +190,7 @@ class SyncOptions:
     """From `syncers`."""
 
     safe_mode: bool
+    workers: int
 
 
 @dataclass(frozen=True, slots=True)

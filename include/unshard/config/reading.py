@@ -220,7 +220,7 @@ def _instance(task: Values, values: Values, source: Source, library: _Library) -
         *_start(task["task-mode"], values),
         _dump(task["task-mode"], values, _settings(values, "mydumper", MYDUMPER, library.mydumpers)),
         _load(values, _settings(values, "loader", LOADER, library.loaders)),
-        SyncOptions(_settings(values, "syncer", SYNCER, library.syncers)["safe-mode"]),
+        _sync(_settings(values, "syncer", SYNCER, library.syncers)),
         _online(task),
     )
 
@@ -319,6 +319,10 @@ def _split(text: str, place: Place) -> list[str]:
         return shlex.split(text)
     except ValueError:
         raise BadValue(str(place), text, "a line of options with its quotes closed") from None
+
+
+def _sync(settings: Values) -> SyncOptions:
+    return SyncOptions(settings["safe-mode"], settings["worker-count"])
 
 
 def _load(instance: Values, settings: Values) -> LoadOptions:

@@ -91,10 +91,12 @@ SYNCER = Block(
     (
         Key("safe-mode", boolean(), "Write every row so that repeating it does no harm, always. Where it is off, "
             "safe mode holds only while rows of the dump come again. It hides keys that collide.", False),
+        Key("worker-count", integer(1), "Sessions that write ranges of one table at the same time, in a window that is "
+            "too large for one transaction, where rows go by statements (TiDB). One session writes a table where LOAD "
+            "DATA takes part in a transaction (MariaDB, MySQL).", 16),
         Ignored("enable-gtid", BY_GTID, ("false",)),
         Ignored("safe-mode-duration", SAFE),
         Ignored("meta-file", "positions are kept in the meta schema of the target"),
-        Ignored("worker-count", BY_WINDOW),
         Ignored("batch", BY_WINDOW),
         Ignored("queue-size", BY_WINDOW),
         Ignored("checkpoint-flush-interval", "every window commits its checkpoint"),

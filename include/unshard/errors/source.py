@@ -90,7 +90,7 @@ class ServerBusy(ServerError):
 
     code = "US-2007"
     transient = True
-    template = "a lock conflict ended a statement on {where} at {server}: {words}"
+    template = "a conflict or an overload ended a statement on {where} at {server}: {words}"
     hint = "run it again; if it repeats find who else holds locks there with SHOW PROCESSLIST"
 
 

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Destination
+from unshard.adapters.target.destination import key_of
 from unshard.adapters.target.lines import lines_of
-from unshard.adapters.target.load import key_of, refuse_nulls
+from unshard.adapters.target.load import refuse_nulls
 from unshard.core import charsets
 from unshard.core.constants import constants_of
 from unshard.core.lineage import Ran, names_behind

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Destination
+from unshard.adapters.target.destination import is_blankable
 from unshard.adapters.target.lines import ABSENT, lines_of
-from unshard.adapters.target.load import blank_rows, is_blankable
+from unshard.adapters.target.load import blank_rows
 from unshard.core.netting import Op
 from unshard.errors.leftout import ColumnLeftOut, MovedRowUnknown
 from unshard.errors.target import KeyOutOfOrder

@@ -19,7 +19,7 @@ A window without rows needs no Spark, and without new binlog there is no window 
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from unshard.adapters.meta.nearby import WAITS
 from unshard.adapters.meta.presence import window_of
@@ -240,7 +240,7 @@ def window_job(work: Work, begun: BegunWindow, stops: Mapping[TableId, Stop],
         task=work.task.name,
         meta_schema=work.task.meta_schema,
         begun=begun,
-        writer=work.writer(),
+        writer=replace(work.writer(), sessions=work.task.instance(plan.source).sync.workers),
         storage=work.storage,
         relay=work.store,
         collisions=Collisions(work.task.instance(plan.source).load.on_duplicate.value),

@@ -52,7 +52,7 @@ def into_steps() -> None:
         line(fence, step.number, "step")
         return mark(connection, fence, step)
 
-    steps.INNODB = BOUNDS
+    steps.INNODB = steps.STATEMENTS = BOUNDS
     steps.mark = observed
 
 

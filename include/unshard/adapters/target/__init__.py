@@ -8,10 +8,11 @@ statement is checked, because LOAD DATA LOCAL turns errors into warnings and goe
 from unshard.adapters.target.apply import apply_changes
 from unshard.adapters.target.changes import Applied, Changes, Lines, Patches, Removal, Writes
 from unshard.adapters.target.collisions import Ledger
+from unshard.adapters.target.destination import Destination, Loaded, Mode
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.leaving import write_or_leave
 from unshard.adapters.target.lines import lines_of
-from unshard.adapters.target.load import Destination, Loaded, Mode, load_lines, load_text
+from unshard.adapters.target.load import load_lines, load_text
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.session import LoadData, Writer, open_session
 from unshard.adapters.target.slices import Slice, apply_slices

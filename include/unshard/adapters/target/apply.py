@@ -51,8 +51,8 @@ def apply_changes(writer: Writer, fence: Fence, changes: Changes, bounds: Bounds
         given = changes
         with _refusals_of(given.table):
             changes = repeated(lambda: filled(writer, fence, given))
-    tried = _Tried()
-    done = in_sessions(writer, lambda connection: _apply_or_cut(connection, fence, changes, tried, bounds))
+    tried, most = _Tried(), bounds or bounds_of(writer)
+    done = in_sessions(writer, lambda connection: _apply_or_cut(connection, fence, changes, tried, most))
     if isinstance(done, Applied):
         return done
     if isinstance(done, Changes):
@@ -84,10 +84,9 @@ class _Tried:
 
 
 def _apply_or_cut(connection: Connection, fence: Fence, changes: Changes, tried: _Tried,
-                  given: Bounds | None) -> Applied | _Cut | Changes:  # fmt: skip
+                  bounds: Bounds) -> Applied | _Cut | Changes:  # fmt: skip
     """Apply what one transaction holds; else return the steps, or what replaces those of an earlier key."""
     if changes.order is not None and not is_applied(connection, fence):
-        bounds = given or bounds_of(connection)
         steps = stepping.steps_of(connection, fence, changes, bounds)
         if steps and stepping.is_of_another_key(connection, fence, changes):
             return stepping.replacing(changes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from unshard.adapters.target.load import Destination, Mode
+from unshard.adapters.target.destination import Destination, Mode
 from unshard.core.collision import Clash
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.netting import Collisions

@@ -15,8 +15,9 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.changes import Lines, Writes
 from unshard.adapters.target.deletes import any_of
+from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
 from unshard.adapters.target.lines import values_of
-from unshard.adapters.target.load import Destination, Loaded, Mode, key_of, load_text
+from unshard.adapters.target.load import load_text
 from unshard.core.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.model import Shard
 from unshard.core.netting import Collisions

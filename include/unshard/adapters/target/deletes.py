@@ -6,8 +6,9 @@ from hashlib import sha256
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.target.destination import Destination, key_of
 from unshard.adapters.target.lines import values_of
-from unshard.adapters.target.load import Destination, key_of, run_statement
+from unshard.adapters.target.statements import run_statement
 from unshard.core.literals import TEXTS, bytes_of, expression, literal
 from unshard.core.model import Column, TableId
 from unshard.errors.target import RowsMissing

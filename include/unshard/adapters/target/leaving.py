@@ -15,7 +15,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.changes import Awaited, Lines, Writes
 from unshard.adapters.target.collisions import Ledger, condition_of, keyed_rows, taken_rows, write_rows
-from unshard.adapters.target.load import Loaded, key_of
+from unshard.adapters.target.destination import Loaded, key_of
 from unshard.adapters.target.patches import SESSION
 from unshard.adapters.target.rowkeys import key_of_line
 from unshard.core.literals import expression

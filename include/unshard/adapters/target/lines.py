@@ -4,7 +4,7 @@ A line ends with its newline, so the value buffer of a whole array is the text t
 backslash, tab and newline are escaped; every other byte goes as it is (CHARACTER SET binary).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ def lines_of(columns: Sequence[pa.Array | None]) -> pa.BinaryArray:
 
 def values_of(line: bytes) -> list[bytes | None]:
     """Read the values of one line back."""
-    return [None if text == b"\\N" else _unescaped(text) for text in line[:-1].split(b"\t")]
+    return [None if text == b"\\N" else unescaped(text) for text in line[:-1].split(b"\t")]
 
 
 def _text(column: pa.Array) -> pa.Array:
@@ -55,7 +55,8 @@ def content_of(column: pa.Array) -> np.ndarray:
     return np.frombuffer(content, np.uint8)[first:last]
 
 
-def _unescaped(text: bytes) -> bytes:
+def unescaped(text: bytes) -> bytes:
+    """Return a value that a line holds with escapes."""
     if b"\\" not in text:
         return text
     parts, place = [], 0
@@ -63,3 +64,23 @@ def _unescaped(text: bytes) -> bytes:
         parts += [text[place:found], UNESCAPED[text[found + 1]]]
         place = found + 2
     return b"".join([*parts, text[place:]])
+
+
+def pieces(lines: pa.BinaryArray, rows: int, size: int) -> Iterator[pa.BinaryArray]:
+    """Cut into pieces of bounded rows and bytes; a single line may be larger."""
+    start, total = 0, len(lines)
+    if not total:
+        return
+    ends = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + total + 1]
+    while start < total:
+        fits = int(np.searchsorted(ends, ends[start] + size, side="right")) - 1
+        stop = min(max(fits, start + 1), start + rows, total)
+        yield lines.slice(start, stop - start)
+        start = stop
+
+
+def text_of(lines: pa.BinaryArray) -> memoryview:
+    """Return the bytes of all lines, one behind the other, without copying."""
+    offsets = np.frombuffer(lines.buffers()[1], np.int32)
+    first, last = int(offsets[lines.offset]), int(offsets[lines.offset + len(lines)])
+    return memoryview(lines.buffers()[2])[first:last]

@@ -7,25 +7,25 @@ row is skipped, and all that remains is a warning. So a statement counts as done
 * they say what was expected of ENUM values with index 0, which print as '' and cannot be written
   without a warning: rows with such values go in statements of their own, in lenient mode.
 
-Where the server refuses LOAD DATA LOCAL, multi-row INSERT IGNORE or REPLACE does the same and is
-checked in the same way.
+Where LOAD DATA LOCAL cannot be used (`trial`), statements do the same (`statements`).
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pymysql.connections import Connection
+from pymysql.constants.COMMAND import COM_QUERY
 from pymysql.protocol import OKPacketWrapper
 
 from unshard.adapters import mysql
-from unshard.adapters.target.lines import lines_of, values_of
+from unshard.adapters.target.answers import DUPLICATE, expected_warnings, refused
+from unshard.adapters.target.destination import Destination, Loaded, Mode, is_blankable, key_of
+from unshard.adapters.target.lines import lines_of, pieces, text_of
 from unshard.adapters.target.session import LENIENT, STRICT
-from unshard.core.literals import literal
+from unshard.adapters.target.statements import insert_lines
 from unshard.core.model import Column, TableId
 from unshard.errors.source import StatementRefused
 from unshard.errors.target import RowRefused
@@ -33,65 +33,13 @@ from unshard.errors.target import RowRefused
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 50_000
 """Below the number of warnings that a session keeps, so that each one can be read."""
-FALLBACK_ROWS = 500
-FALLBACK_BYTES = 2 << 20
-"""Values become hexadecimal digits, and a statement must stay below the server's max_allowed_packet."""
 PACKET_BYTES = 1 << 20
 RENDERED_BYTES = 64 << 20
-COM_QUERY = 3
 LOCAL_INFILE_REFUSED = frozenset({1148, 3948, 4166, 2068})
-DUPLICATE = 1062
 SHOWN_WARNINGS = 3
-TRUNCATED = 1265
 NOT_CONVERTED_BY_LOAD = frozenset({"json", "uuid", "inet4", "inet6"})
 """Types that take text but refuse it as binary; MariaDB's JSON is a longtext and not among them."""
 _COUNTS = re.compile(r"Records: (\d+)  (?:Deleted: (\d+)  Skipped: (\d+)|Duplicates: (\d+))  Warnings: (\d+)")
-_PLACE = re.compile(r"for column (?:`[^`]*`\.`[^`]*`\.)?[`']?(?P<column>.*?)[`']? at row (?P<row>\d+)")
-_ROW = re.compile(r"at row (\d+)")
-
-
-class Mode(StrEnum):
-    """What happens to a row whose key is in the table already."""
-
-    PLAIN = "plain"
-    """It is skipped and counted."""
-    REPLACE = "replace"
-    """It takes the place of every row that it collides with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """A table and those of its columns that lines hold, in the order of the line."""
-
-    table: TableId
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    """What identifies a row in messages."""
-
-    def only(self, numbers: Sequence[int]) -> "Destination":
-        """Return the same table with only some of the columns."""
-        return Destination(self.table, tuple(self.columns[number] for number in numbers), self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What became of the rows sent."""
-
-    sent: int = 0
-    skipped: int = 0
-    """Rows that were not written, because their key was taken (plain mode only)."""
-    replaced: int = 0
-    """Rows that had to go for those sent (replace mode only)."""
-    duplicates: tuple[str, ...] = ()
-    """The server's words for the first of the skipped rows."""
-
-    def __add__(self, other: "Loaded") -> "Loaded":
-        return Loaded(
-            self.sent + other.sent,
-            self.skipped + other.skipped,
-            self.replaced + other.replaced,
-            (self.duplicates + other.duplicates)[:10],
-        )
 
 
 def load_lines(connection: Connection, table: TableId, columns: Sequence[Column], rows: pa.RecordBatch | pa.Table,
@@ -137,12 +85,6 @@ def blank_rows(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> pa.Bool
     return pa.array(np.zeros(len(arrays[0]), bool)) if marks is None else marks
 
 
-def is_blankable(column: Column) -> bool:
-    """Whether '' in this column can only mean index 0 of an ENUM."""
-    labels = re.findall(r"'((?:[^']|'')*)'", column.column_type)
-    return column.data_type == "enum" and "" not in labels
-
-
 def refuse_nulls(destination: Destination, arrays: Sequence[pa.Array]) -> None:
     """Raise RowRefused for a NULL in a NOT NULL column: the server would make up a value, often in silence."""
     for column, array in zip(destination.columns, arrays, strict=True):
@@ -158,8 +100,8 @@ def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _load_all(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
     loaded = Loaded()
-    for piece in _pieces(lines, PIECE_ROWS, PIECE_BYTES):
-        write = _load_or_insert if connection.uses_load_data else _insert
+    for piece in pieces(lines, PIECE_ROWS, PIECE_BYTES):
+        write = _load_or_insert if connection.uses_load_data else insert_lines
         loaded += write(connection, destination, piece, mode)
     return loaded
 
@@ -171,29 +113,16 @@ def _load_or_insert(connection: Connection, destination: Destination, lines: pa.
         if error.errno not in LOCAL_INFILE_REFUSED:
             raise
     connection.uses_load_data = False
-    return _insert(connection, destination, lines, mode)
-
-
-def _pieces(lines: pa.BinaryArray, rows: int, size: int) -> Iterator[pa.BinaryArray]:
-    """Cut into pieces of bounded rows and bytes; a single line may be larger."""
-    start, total = 0, len(lines)
-    if not total:
-        return
-    ends = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + total + 1]
-    while start < total:
-        fits = int(np.searchsorted(ends, ends[start] + size, side="right")) - 1
-        stop = min(max(fits, start + 1), start + rows, total)
-        yield lines.slice(start, stop - start)
-        start = stop
+    return insert_lines(connection, destination, lines, mode)
 
 
 def _load(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
     statement = load_statement(destination, mode)
     try:
         with mysql.coded_errors(connection, statement):
-            ok = send(connection, statement, _text_of(lines))
+            ok = send(connection, statement, text_of(lines))
     except StatementRefused as error:
-        raise _refused(destination, lines, error.words) or error from error
+        raise refused(destination, lines, error.words) or error from error
     return _checked(connection, destination, lines, mode, ok)
 
 
@@ -213,12 +142,6 @@ def load_statement(destination: Destination, mode: Mode) -> str:
         f"LOAD DATA LOCAL INFILE 'rows' {replace}INTO TABLE {mysql.table_name(destination.table)}"
         f" CHARACTER SET binary ({', '.join(targets)}){tail}"
     )
-
-
-def _text_of(lines: pa.BinaryArray) -> memoryview:
-    offsets = np.frombuffer(lines.buffers()[1], np.int32)
-    first, last = int(offsets[lines.offset]), int(offsets[lines.offset + len(lines)])
-    return memoryview(lines.buffers()[2])[first:last]
 
 
 def send(connection: Connection, statement: str, text: memoryview) -> OKPacketWrapper:
@@ -243,99 +166,9 @@ def _checked(connection: Connection, destination: Destination, lines: pa.BinaryA
         words = "; ".join((f"{len(lines)} rows were sent, the server counted {sent}", *sorted(why)[:SHOWN_WARNINGS]))
         raise RowRefused(str(destination.table), "", "", words)
     skipped = int(counts[3] or (counts[4] if mode is Mode.PLAIN else 0) or 0) if counts else 0
-    duplicates = _expected_warnings(connection, destination, lines, skipped) if ok.warning_count else ()
+    duplicates = (
+        expected_warnings(connection, destination, lines, skipped, ok.warning_count) if ok.warning_count else ()
+    )
     if skipped and not duplicates:
         raise RowRefused(str(destination.table), "", "", f"the server skipped {skipped} rows without saying why")
     return Loaded(sent, skipped, int(counts[2] or 0) if counts else 0, duplicates)
-
-
-def _expected_warnings(connection: Connection, destination: Destination, lines: pa.BinaryArray,
-                       skipped: int) -> tuple[str, ...]:  # fmt: skip
-    """Return the words about duplicates; raises for every other warning that nothing explains."""
-    duplicates = []
-    for _, code, words in mysql.query(connection, "SHOW WARNINGS"):
-        if code == DUPLICATE:
-            duplicates.append(words)
-        elif not (code == TRUNCATED and _is_blank(destination, lines, words)):
-            raise _refused(destination, lines, words) or RowRefused(str(destination.table), "", "", words)
-    if len(duplicates) != skipped:
-        words = f"{skipped} rows were skipped, {len(duplicates)} of them as duplicates"
-        raise RowRefused(str(destination.table), "", "", words)
-    return tuple(duplicates[:10])
-
-
-def _is_blank(destination: Destination, lines: pa.BinaryArray, words: str) -> bool:
-    """Whether a warning speaks of an ENUM value with index 0, which is stored as it should be."""
-    place = _PLACE.search(words)
-    if place is None:
-        return False
-    number, column = _column(destination, place["column"])
-    values = values_of(lines[int(place["row"]) - 1].as_py())
-    return column is not None and is_blankable(column) and values[number] == b""
-
-
-def _column(destination: Destination, name: str) -> tuple[int, Column | None]:
-    for number, column in enumerate(destination.columns):
-        if column.name.lower() == name.lower():
-            return number, column
-    return -1, None
-
-
-def _refused(destination: Destination, lines: pa.BinaryArray, words: str) -> RowRefused | None:
-    """Name column and key of the row that the server's words speak of, if they speak of one."""
-    row = _ROW.search(words)
-    if row is None or not 1 <= int(row[1]) <= len(lines):
-        return None
-    place = _PLACE.search(words)
-    line = lines[int(row[1]) - 1].as_py()
-    return RowRefused(str(destination.table), place["column"] if place else "", key_of(destination, line), words, line)
-
-
-def key_of(destination: Destination, line: bytes) -> str:
-    """Return the key of a line as a message shows it: `id = 1, region = 'eu'`."""
-    pairs = zip(destination.columns, values_of(line), strict=True)
-    return ", ".join(shown(column, value) for column, value in pairs if column.name in destination.key)
-
-
-def shown(column: Column, value: bytes | None) -> str:
-    """Return a value as a message shows it."""
-    text = "NULL" if value is None else value.decode("utf-8", "backslashreplace")[:60]
-    return f"{column.name} = {text}"
-
-
-def _insert(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
-    loaded = Loaded()
-    for piece in _pieces(lines, FALLBACK_ROWS, FALLBACK_BYTES):
-        loaded += _insert_some(connection, destination, piece, mode)
-    return loaded
-
-
-def _insert_some(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
-    statement = insert_statement(destination, lines, mode)
-    try:
-        ok = run_statement(connection, statement)
-    except StatementRefused as error:
-        raise _refused(destination, lines, error.words) or error from error
-    if len(lines) > 1:
-        return _checked(connection, destination, lines, mode, ok)
-    skipped = int(mode is Mode.PLAIN and not ok.affected_rows)
-    duplicates = _expected_warnings(connection, destination, lines, skipped) if ok.warning_count else ()
-    return Loaded(1, skipped, ok.affected_rows - 1 if mode is Mode.REPLACE else 0, duplicates)
-
-
-def run_statement(connection: Connection, statement: str) -> OKPacketWrapper:
-    """Run a statement without result rows; return the server's answer with its counts."""
-    with mysql.coded_errors(connection, statement):
-        connection._execute_command(COM_QUERY, statement)
-        return OKPacketWrapper(connection._read_packet())
-
-
-def insert_statement(destination: Destination, lines: pa.BinaryArray, mode: Mode) -> str:
-    """Return the multi-row statement that does what LOAD DATA would do with these lines."""
-    names = ", ".join(mysql.identifier(column.name) for column in destination.columns)
-    tuples = []
-    for line in lines.to_pylist():
-        pairs = zip(destination.columns, values_of(line), strict=True)
-        tuples.append(f"({', '.join(literal(column, value) for column, value in pairs)})")
-    verb = "REPLACE" if mode is Mode.REPLACE else "INSERT IGNORE"
-    return f"{verb} INTO {mysql.table_name(destination.table)} ({names}) VALUES {', '.join(tuples)}"

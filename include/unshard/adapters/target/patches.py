@@ -17,9 +17,9 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.changes import Awaited, Changes, Lines, Patches
 from unshard.adapters.target.deletes import any_of
+from unshard.adapters.target.destination import Destination, is_blankable, shown
 from unshard.adapters.target.fence import Fence, lock_unless_applied
 from unshard.adapters.target.lines import ABSENT, lines_of
-from unshard.adapters.target.load import Destination, is_blankable, shown
 from unshard.adapters.target.session import Writer, open_session
 from unshard.core.literals import expression
 from unshard.core.model import Column, Shard

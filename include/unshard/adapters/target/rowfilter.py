@@ -13,7 +13,8 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.load import Mode, load_lines
+from unshard.adapters.target.destination import Mode
+from unshard.adapters.target.load import load_lines
 from unshard.adapters.target.session import Writer, open_session
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.errors.source import StatementRefused

@@ -5,8 +5,8 @@ import json
 from collections.abc import Iterator, Sequence
 
 from unshard.adapters.target.changes import Changes
+from unshard.adapters.target.destination import Destination
 from unshard.adapters.target.lines import values_of
-from unshard.adapters.target.load import Destination
 from unshard.core.literals import INTEGERS
 from unshard.core.model import Column
 

@@ -27,6 +27,10 @@ OWN_SESSION = (
 )
 
 
+TRANSACTIONS = "SET SESSION tidb_txn_mode = 'pessimistic', tidb_constraint_check_in_place_pessimistic = 1"
+"""TiDB: a key that is taken is an error of its statement; else it would be one of the COMMIT, and name no statement."""
+
+
 class LoadData(StrEnum):
     """What LOAD DATA LOCAL does on the target (see `trial`)."""
 
@@ -42,6 +46,12 @@ class Writer:
 
     server: Server
     load_data: LoadData = LoadData.UNKNOWN
+    packet_bytes: int = 1 << 20
+    """The target's max_allowed_packet: no statement is larger."""
+    sessions: int = 1
+    """How many of them write ranges of one table at the same time, where rows go by statements."""
+    settings: tuple[str, ...] = ()
+    """Statements that the target accepts and that make a session as ours have to be."""
     version: str = ""
     """Version of the server that was tried; another one behind the same address gets statements."""
 
@@ -52,6 +62,6 @@ class Writer:
 
 def open_session(writer: Writer) -> Connection:
     """Connect to the target for writing rows; raises coded errors."""
-    connection = mysql.connect(writer.server, "target", local_infile=True, own=OWN_SESSION)
-    connection.uses_load_data = writer.loads_into(connection)
+    connection = mysql.connect(writer.server, "target", local_infile=True, own=(*OWN_SESSION, *writer.settings))
+    connection.uses_load_data, connection.packet_bytes = writer.loads_into(connection), writer.packet_bytes
     return connection

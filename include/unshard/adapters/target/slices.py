@@ -46,17 +46,17 @@ def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Appli
         if is_applied(connection, fence) or stepping.are_begun(connection, fence):
             return None
         mysql.query(connection, "BEGIN")
-        applied = _written(connection, fence, slices, thread)
+        applied = _written(connection, fence, slices, bounds_of(writer), thread)
         if applied is None or not raise_fence(connection, fence):
             return None
         mysql.query(connection, "COMMIT")
         return applied
 
 
-def _written(connection: Connection, fence: Fence, slices: Iterator[Slice],
+def _written(connection: Connection, fence: Fence, slices: Iterator[Slice], bounds: Bounds,
              thread: ThreadPoolExecutor) -> Applied | None:  # fmt: skip
     """Write each slice on a thread of its own; this one makes the next, so never more than two are there."""
-    total, bounds, rows, size = Applied(), bounds_of(connection), 0, 0
+    total, rows, size = Applied(), 0, 0
     under_way: Future[Applied] | None = None
     for each in slices:
         more = stepping.size_of(each.changes)

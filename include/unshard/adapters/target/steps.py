@@ -33,8 +33,9 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.changes import Changes, Lines
+from unshard.adapters.target.destination import Mode
 from unshard.adapters.target.fence import OURS, Fence, hold, is_applied, named, table_of
-from unshard.adapters.target.load import Mode
+from unshard.adapters.target.session import LoadData, Writer
 from unshard.core.literals import TEXTS
 
 OF_WINDOW = f"{OURS} AND `window` = %s"
@@ -59,8 +60,8 @@ class Bounds:
 
 INNODB = Bounds(250_000, 64 << 20, 1)
 """Two writers of one InnoDB table wait for each other; one is as fast."""
-TIDB = Bounds(20_000, 16 << 20, 8)
-"""Its transactions end at 100 MiB, and ranges of a table are on different servers."""
+STATEMENTS = Bounds(20_000, 16 << 20, 1)
+"""Where rows go by statements, as on TiDB, whose transactions end at 100 MiB; the writer says how many sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,9 @@ class Step:
     done: bool = False
 
 
-def bounds_of(connection: Connection) -> Bounds:
-    """Return the bounds for the server at the other end."""
-    return TIDB if "tidb" in connection.get_server_info().lower() else INNODB
+def bounds_of(writer: Writer) -> Bounds:
+    """Return the bounds for a target."""
+    return INNODB if writer.load_data is LoadData.TRANSACTIONAL else replace(STATEMENTS, appliers=writer.sessions)
 
 
 def is_large(changes: Changes, bounds: Bounds) -> bool:

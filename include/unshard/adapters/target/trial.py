@@ -20,7 +20,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.load import LOCAL_INFILE_REFUSED, send
 from unshard.adapters.target.retrying import repeated
-from unshard.adapters.target.session import LoadData, Writer, open_session
+from unshard.adapters.target.session import TRANSACTIONS, LoadData, Writer, open_session
 from unshard.core.model import Server, TableId
 from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
 
@@ -34,14 +34,27 @@ def tried_writer(server: Server, meta_schema: str) -> Writer:
 
 def _tried(server: Server, table: TableId) -> Writer:
     with contextlib.closing(open_session(Writer(server))) as connection:
+        ((packet,),) = mysql.query(connection, "SELECT @@max_allowed_packet")
+        settings = (TRANSACTIONS,) if _accepts(connection, TRANSACTIONS) else ()
         version = connection.get_server_info()
-        try:
-            return Writer(server, _outcome(connection, table), version)
-        except StatementRefused as error:
-            found = LoadData.REFUSED if error.errno in LOCAL_INFILE_REFUSED else LoadData.UNKNOWN
-        except MissingPrivilege:
-            found = LoadData.UNKNOWN
-        return Writer(server, found, version)
+        return Writer(server, _found(connection, table), int(packet), settings=settings, version=version)
+
+
+def _accepts(connection: Connection, statement: str) -> bool:
+    try:
+        mysql.query(connection, statement)
+    except (StatementRefused, MissingPrivilege):
+        return False
+    return True
+
+
+def _found(connection: Connection, table: TableId) -> LoadData:
+    try:
+        return _outcome(connection, table)
+    except StatementRefused as error:
+        return LoadData.REFUSED if error.errno in LOCAL_INFILE_REFUSED else LoadData.UNKNOWN
+    except MissingPrivilege:
+        return LoadData.UNKNOWN
 
 
 def _outcome(connection: Connection, table: TableId) -> LoadData:
