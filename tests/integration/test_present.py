@@ -90,6 +90,16 @@ def test_a_connection_is_kept_until_it_is_lost(target: MariaDb, kept: Kept) -> N
     assert connection_id(kept) != second, "what it was in the middle of, nobody knows"
 
 
+def test_a_trial_runs_again_on_a_new_connection_if_the_kept_one_is_lost(target: MariaDb, kept: Kept) -> None:
+    first, tried = connection_id(kept), list[int]()
+    target.run(f"KILL {first}")
+    with kept.lent(lambda lent: tried.append(query(lent, "SELECT CONNECTION_ID()")[0][0])) as connection:
+        assert tried == [query(connection, "SELECT CONNECTION_ID()")[0][0]] and tried != [first]
+    with pytest.raises(StatementRefused), kept.lent(lambda lent: query(lent, "SELECT nothing_such")):
+        pytest.fail("a trial that the server refuses ends the use")
+    assert connection_id(kept) not in (first, *tried)
+
+
 def test_each_thread_and_each_process_has_its_own(kept: Kept) -> None:
     mine = connection_id(kept)
     with kept.lent():
