@@ -96,6 +96,21 @@ def test_every_type_arrives_as_it_left(full: Full) -> None:
         assert ours == theirs, name
 
 
+@pytest.mark.on_tidb
+def test_chunks_are_no_larger_than_a_transaction_of_the_target(full: Full, request: pytest.FixtureRequest) -> None:
+    full.sources["s1"].run(
+        f"CREATE TABLE {full.schema}.t_1 (id BIGINT PRIMARY KEY, v VARCHAR(30))",
+        f"INSERT INTO {full.schema}.t_1 SELECT seq, 'v' FROM {SEQ}45000",
+    )
+    with full.work({"t": "t_*"}, dataclasses.replace(DEFAULT, chunk_rows=200_000), sources=("s1",)) as work:
+        run_all(work)
+        chunks = work.meta.chunks.of("s1")
+    assert [chunk.rows for chunk in sorted(chunks, key=lambda chunk: chunk.number)] == (
+        [20_000, 20_000, 5_000] if "tidb" in request.node.name else [45_000]
+    )
+    assert full.compare("t", s1=["t_1"]) == 45_000
+
+
 def test_keys_of_every_kind_are_cut_into_even_chunks(full: Full) -> None:
     s1, s2, name = full.sources["s1"], full.sources["s2"], full.schema
     pair = "CREATE TABLE {}.pair_{} (a INT, b VARCHAR(9) COLLATE utf8mb4_general_ci, c DATE, PRIMARY KEY (a, b, c))"

@@ -37,7 +37,9 @@ MYDUMPER = Block(
     "Dump: a block below `mydumpers`, or `mydumper` of an instance",
     (
         Key("threads", integer(1), "Chunks of one source that are read at the same time.", 4),
-        Key("rows", integer(0), "Rows of a chunk, cut along the key; 0: a table is one chunk.", 200_000),
+        Key("rows", integer(0), "Rows of a chunk, cut along the key; 0: a table is one chunk. "
+            "A chunk has at most 20,000 rows if the target, as TiDB, does not accept LOAD DATA in a transaction.",
+            200_000),
         Key("consistency", choice(CONSISTENCIES),
             "How a dump sees one moment. `auto` and `none` are the same here: tables with a usable key are read in "
             "chunks without a lock and repaired from the binlog, the others in one consistent snapshot. `snapshot` and "

@@ -31,6 +31,8 @@ from functools import partial
 from unshard.adapters import mysql, structures, upstream
 from unshard.adapters.meta.presence import dump_of
 from unshard.adapters.spark import map_items
+from unshard.adapters.target import LoadData
+from unshard.adapters.target.steps import bounds_of
 from unshard.config import Consistency, OnDuplicate
 from unshard.core.chunks import Key, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
 from unshard.core.fullload import weights
@@ -150,8 +152,14 @@ def _job(work: Work, source: str, schemas: dict[str, TableSchema]) -> DumpJob:
     if options.rate:
         work.meta.rates.begin(source)
     return DumpJob(source, work.sources[source], work.target, work.task.meta_schema, work.task.name, work.storage,
-                   dump_folder(source), options.chunk_rows, schemas, options.rate,
+                   dump_folder(source), _chunk_rows(work, options.chunk_rows), schemas, options.rate,
                    options.consistency is Consistency.LOCK, options.where, options.where_place)  # fmt: skip
+
+
+def _chunk_rows(work: Work, wanted: int) -> int:
+    """Return how many rows a chunk has: a chunk is loaded in one transaction, which TiDB limits."""
+    writer = work.writer()
+    return wanted if writer.load_data is LoadData.TRANSACTIONAL else min(wanted, bounds_of(writer).rows)
 
 
 def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Chunk, ...]:
