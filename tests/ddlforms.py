@@ -62,19 +62,20 @@ BASE = {
     "_t1_gho": "(id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT, b INT, d VARCHAR(100), j JSON, KEY idx_a (a))",
 }
 ROWS = {
-    "p": ["INSERT INTO p VALUES (1), (2), (3), (4), (5), (6)"],
-    "t1": ["INSERT INTO t1 (a, b, d, j) VALUES (1, 2, 'x', '{\"name\": \"n\"}'), (3, 4, 'y', NULL), (5, 6, 'z', NULL)"],
-    "t2": ["INSERT INTO t2 VALUES (1, 2), (3, 4)"],
-    "pt": ["INSERT INTO pt VALUES (1, 1), (150, 2), (299, 3)"],
+    "p": "INSERT INTO p VALUES (1), (2), (3), (4), (5), (6)",
+    "t1": "INSERT INTO t1 (a, b, d, j) VALUES (1, 2, 'x', '{\"name\": \"n\"}'), (3, 4, 'y', NULL), (5, 6, 'z', NULL)",
+    "t2": "INSERT INTO t2 VALUES (1, 2), (3, 4)",
+    "pt": "INSERT INTO pt VALUES (1, 1), (150, 2), (299, 3)",
 }
+WITH_PLACE = "INSERT INTO t1 (a, b, d, geo) VALUES (1, 2, 'x', POINT(1, 2)), (3, 4, 'y', POINT(3, 4))"
 OBJECTS = {
-    "s0": ["CREATE SEQUENCE s0"],
-    "v9": ["CREATE VIEW v9 AS SELECT 1 AS one"],
-    "tr9": ["CREATE TRIGGER tr9 BEFORE INSERT ON t1 FOR EACH ROW SET NEW.b = 1"],
-    "tmp1": ["CREATE TEMPORARY TABLE tmp1 (id INT)"],
+    "s0": "CREATE SEQUENCE s0",
+    "v9": "CREATE VIEW v9 AS SELECT 1 AS one",
+    "tr9": "CREATE TRIGGER tr9 BEFORE INSERT ON t1 FOR EACH ROW SET NEW.b = 1",
+    "GRANT": "CREATE USER 'u'@'%' IDENTIFIED BY 'x'",
 }
 SWEEP = ("DROP DATABASE IF EXISTS d9", "DROP USER IF EXISTS 'u'@'%'")
-GONE = (DdlKind.DROP_TABLE, DdlKind.TRUNCATE, DdlKind.DROP_DATABASE, DdlKind.RENAME)
+GONE = (DdlKind.DROP_TABLE, DdlKind.TRUNCATE, DdlKind.DROP_DATABASE)
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,9 @@ class Run:
             cursor.execute(f"USE {form.schema}")
             for table in form.tables:
                 cursor.execute(f"CREATE TABLE {table} {form.columns(table)}")
-            for name, texts in OBJECTS.items():
-                for text in texts if name in form.words and "CREATE" not in form.text.split()[0] else ():
-                    with contextlib.suppress(pymysql.err.Error):
+            for name, text in OBJECTS.items():
+                if name in form.words and (name == "s0" or not form.text.startswith("CREATE")):
+                    with contextlib.suppress(pymysql.err.Error):  # MySQL has no sequences
                         cursor.execute(text)
 
     def _write_task(self) -> None:
@@ -220,10 +221,11 @@ class Run:
         with contextlib.closing(self.source.connect(database=form.schema)) as connection, connection.cursor() as cursor:
             cursor.execute("SET sql_mode = ''")
             for table in form.tables:
-                for text in ROWS.get(table, ()):
-                    cursor.execute(text.replace("(a, b, d, j)", "(a, b, d, j, geo)") if "geo" in form.words else text)
+                cursor.execute(WITH_PLACE if "geo" in form.words else ROWS.get(table, "DO 0"))
             cursor.execute("SET sql_mode = DEFAULT")
             try:
+                if "CREATE USER" in form.text:
+                    self.source.run(*SWEEP)
                 cursor.execute(form.statement)
             except pymysql.err.Error as error:
                 self.results[form.number] = f"refused by the source: {error.args[1]}"
@@ -293,7 +295,7 @@ class Run:
             ddl = read(form.statement, 0, form.schema)
         except DdlUnreadable:
             return False
-        return ddl.kind in (DdlKind.DROP_TABLE, DdlKind.TRUNCATE, DdlKind.DROP_DATABASE)
+        return ddl.kind in GONE
 
 
 def _words(text: str) -> str:
