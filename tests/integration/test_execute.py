@@ -78,10 +78,13 @@ def test_two_at_once_execute_once(target: MariaDb, table: TableId) -> None:
         assert sorted(pool.starmap(execute_ddl, arguments)) == [False, False, True]
 
 
+@pytest.mark.on_tidb
 def test_killed_while_the_target_works(target: MariaDb, table: TableId) -> None:
     """The session of the dead process goes on; the next one waits for it instead of adding a second index."""
-    fill = f"INSERT INTO {table_name(table)} SELECT seq, seq FROM {table.schema}.seq_1_to_500000"
-    target.run(fill)
+    doublings = 17 if "TiDB" in str(target.run("SELECT VERSION()")) else 19
+    name = table_name(table)
+    more = (f"INSERT INTO {name} SELECT id + {2**n}, a + {2**n} FROM {name}" for n in range(doublings))
+    target.run(f"INSERT INTO {name} VALUES (1, 1)", *more)
     one = entry(table, "ADD INDEX (a), ALGORITHM=COPY")
     before, wanted = intent(target.server, f"{table.schema}_meta", table, one)
     child = multiprocessing.get_context("spawn").Process(
@@ -181,6 +184,7 @@ def test_create_target_from_a_shard(source_1: MariaDb, target: MariaDb, unique: 
     source_1.run(f"DROP DATABASE {unique}")
 
 
+@pytest.mark.mariadb_only("TiDB refuses an ENUM that names a value twice")
 def test_create_target_takes_what_a_lenient_source_has(source_1: MariaDb, target: MariaDb, table: TableId) -> None:
     made = TableId(table.schema, "made")
     source_1.run(f"CREATE DATABASE {table.schema}", "SET sql_mode = 'ALLOW_INVALID_DATES'",
