@@ -52,6 +52,7 @@ def test_the_page_has_every_form_and_none_is_different() -> None:
         "refused by the source",
         "refused before the start",
         "stops the source",
+        "own values",
     }
 
 
