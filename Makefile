@@ -7,7 +7,7 @@ export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)
 # Tasks of Airflow start in half the time when bytecode may be written.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo demo-target demo-up demo-down test check fast lint type format bench docs clean
+.PHONY: help setup demo demo-target demo-up demo-down test forms check fast lint type format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -43,6 +43,11 @@ test: setup ## run all tests, the slow ones too; TARGETS=all runs all of them on
 	wait; \
 	UNSHARD_TARGETS=$(TARGETS) $(PYTEST) -m tidb || failed=1; \
 	exit $$failed
+
+forms: setup ## run all forms of DDL on real servers and write docs/ddl-on-tidb.md
+	@sh .ci/servers
+	@sh .ci/tidb/build
+	@$(PYTHON) -m tests.ddlforms
 
 check: $(READY) ## lint, types and fast tests, side by side: under a minute
 	@$(MAKE) --no-print-directory --output-sync -j3 lint type fast

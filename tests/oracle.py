@@ -6,6 +6,7 @@ It reads with plain SELECTs and shares nothing with `unshard validate`, which is
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from unshard.core.quoting import identifier
 from unshard_demo.servers import MariaDb
 
 Shards = Mapping[str, Sequence[str]]
@@ -31,7 +32,7 @@ def columns_of(server: MariaDb, table: str) -> list[str]:
 
     Servers print a FLOAT with different numbers of digits, so it is selected as a DOUBLE.
     """
-    columns = [(f"`{row[0]}`", str(row[1])) for row in server.run(f"SHOW COLUMNS FROM {table}")]
+    columns = [(identifier(str(row[0])), str(row[1])) for row in server.run(f"SHOW COLUMNS FROM {table}")]
     return [f"{name} * 1e0" if kind.startswith("float") else name for name, kind in columns]
 
 

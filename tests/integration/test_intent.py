@@ -185,15 +185,31 @@ def test_a_refused_step_is_tried_again_and_the_ones_before_it_are_not(
     assert len(texts) == len(set(texts)), "nothing is executed twice"
 
 
-TEXT_ONLY = ["ADD CHECK (id > 0)", "DROP CONSTRAINT positive", "COMMENT 'x'", "MODIFY v VARCHAR(50) COMMENT 'x'",
-             "PARTITION BY HASH (id) PARTITIONS 3", "ADD CONSTRAINT c CHECK (v <> ''), ALGORITHM=COPY",
-             "ROW_FORMAT=DYNAMIC"]  # fmt: skip
+TEXT_ONLY = ["COMMENT 'x'", "MODIFY v VARCHAR(50) COMMENT 'x'", "PARTITION BY HASH (id) PARTITIONS 3"]
+NOT_ON_TIDB = [
+    "ADD CHECK (id > 0)",
+    "DROP CONSTRAINT positive",
+    "ADD CONSTRAINT c CHECK (v <> ''), ALGORITHM=COPY",
+    "ROW_FORMAT=DYNAMIC",
+]
 
 
 @pytest.mark.parametrize("spec", TEXT_ONLY)
-def test_what_changes_only_the_text_is_recognised_after_a_death(target: MariaDb, meta: Meta, table: TableId,
-                                                                monkeypatch: pytest.MonkeyPatch,
-                                                                spec: str) -> None:  # fmt: skip
+def test_what_changes_only_the_text_is_recognised_after_a_death(
+    target: MariaDb, meta: Meta, table: TableId, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    check_text_only(target, meta, table, monkeypatch, spec)
+
+
+@pytest.mark.mariadb_only("TiDB leaves out CHECK constraints unless it is told otherwise, and refuses ROW_FORMAT")
+@pytest.mark.parametrize("spec", NOT_ON_TIDB)
+def test_a_check_is_recognised_after_a_death(
+    target: MariaDb, meta: Meta, table: TableId, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    check_text_only(target, meta, table, monkeypatch, spec)
+
+
+def check_text_only(target: MariaDb, meta: Meta, table: TableId, monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
     target.run(f"ALTER TABLE {table_name(table)} ADD CONSTRAINT positive CHECK (id > 0)")
     lock = lock_for(meta, table, spec)
     shown = f"SHOW CREATE TABLE {table_name(table)}"
@@ -288,7 +304,8 @@ def test_orders_end_a_lock_whose_ddl_cannot_be_executed(target: MariaDb, meta: M
         target.run(f"ALTER TABLE {table_name(table)} ADD meddled INT")
     view = coordinate.execute(meta, target.server, lock)
     assert view.state is LockState.FAILED and view.error
-    assert ("US-4006" if is_altered else "Duplicate entry 'same' for key 'u'") in view.error
+    error = view.error.replace("'orders.u'", "'u'")  # MySQL and TiDB name the table, too
+    assert ("US-4006" if is_altered else "Duplicate entry 'same' for key 'u'") in error
     order: Order = Replace(lock, texts) if texts else Skip(lock)
     give(meta, order, "operator", "test", "it cannot be executed")
     assert coordinate.execute(meta, target.server, lock).state is LockState.RESOLVED

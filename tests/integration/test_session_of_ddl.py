@@ -94,6 +94,7 @@ SESSIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.mariadb_only("the shards have the character set latin2, which TiDB lacks")
 def test_session_decides_the_effect_and_the_execution(field: Field) -> None:
     tables = [TableId(field.name, f"t{number}") for number in range(len(SESSIONS))]
     for table in tables:
@@ -108,6 +109,7 @@ def test_session_decides_the_effect_and_the_execution(field: Field) -> None:
         assert schema_of(field.target, table) == after, session
 
 
+@pytest.mark.mariadb_only("TiDB has no DATE_FORMAT in a default, and no language of dates")
 def test_moment_of_the_statement_is_the_sources_to_the_microsecond(field: Field) -> None:
     field.source.run(f"CREATE TABLE {field.table} ({BASE})", f"INSERT INTO {field.table} (id) VALUES (1)")
     before = schema_of(field.source, field.table)
@@ -119,6 +121,7 @@ def test_moment_of_the_statement_is_the_sources_to_the_microsecond(field: Field)
     assert str(got[0][3]) == "2023-11-15 03:13:20.123456" and got[0][5] == "Mittwoch"
 
 
+@pytest.mark.mariadb_only("explicit_defaults_for_timestamp cannot be set on TiDB")
 def test_structures_are_created_as_they_are_whatever_the_target_prefers(field: Field) -> None:
     """A TIMESTAMP NOT NULL without a default must not get one, as old sessions give it."""
     field.source.run(f"CREATE TABLE {field.name}.t (a TIMESTAMP NOT NULL, b TIMESTAMP NULL, c TIMESTAMP NOT NULL)")
@@ -160,6 +163,7 @@ def work_of(field: Field, meta: Meta) -> Any:
     return SimpleNamespace(task=SimpleNamespace(timezone="+00:00"), meta=meta, shadow=field.shadow, sources=sources)
 
 
+@pytest.mark.mariadb_only("the shards have the character set latin2, which TiDB lacks")
 @pytest.mark.parametrize("changes", CHANGES)
 def test_tables_get_their_source_schemas_default(field: Field, meta: Meta, changes: tuple[str, ...]) -> None:
     origin = end_of(field.source)
@@ -182,6 +186,7 @@ def test_tables_get_their_source_schemas_default(field: Field, meta: Meta, chang
     assert after == schema_of(field.source, tables[-1])
 
 
+@pytest.mark.mariadb_only("the shards have the character set latin2, which TiDB lacks")
 def test_default_that_was_never_seen_is_asked_of_the_source(field: Field, meta: Meta) -> None:
     begins = end_of(field.source)
     (created,) = in_context(work_of(field, meta), SOURCE, begins, field.ran(("CREATE TABLE t (a TEXT)",)))

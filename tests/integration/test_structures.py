@@ -47,6 +47,7 @@ def created(connection, schema: str, sql: str, name: str = "orders") -> TableSch
     return read_schema(connection, table)
 
 
+@pytest.mark.mariadb_only("the table has an INVISIBLE column, which TiDB lacks")
 def test_all_that_information_schema_tells(connection, schema: str) -> None:
     orders = created(connection, schema, ORDERS)
     assert orders.names == ("id", "select", "näme", "total", "double_total", "virt", "hidden", "body", "at", "state",
@@ -68,6 +69,7 @@ def test_all_that_information_schema_tells(connection, schema: str) -> None:
     assert orders.collation == "utf8mb4_general_ci"
 
 
+@pytest.mark.mariadb_only("the table has an INVISIBLE column, which TiDB lacks")
 def test_text_is_the_shape_alone(connection, schema: str) -> None:
     text = created(connection, schema, ORDERS).create_sql
     assert text.startswith("CREATE TABLE `t` (")
@@ -77,6 +79,7 @@ def test_text_is_the_shape_alone(connection, schema: str) -> None:
     assert "CONSTRAINT `c` CHECK (`total` >= 0)" in text
 
 
+@pytest.mark.mariadb_only("the table has an INVISIBLE column, which TiDB lacks")
 def test_text_makes_the_same_table(connection, schema: str) -> None:
     orders = created(connection, schema, ORDERS)
     copy = TableId(schema, "ta`ble ä")
@@ -88,12 +91,14 @@ def test_text_makes_the_same_table(connection, schema: str) -> None:
     assert query(connection, f"SELECT HEX(bytes) FROM {table_name(copy)}") == [("00FF80275C",)]
 
 
+@pytest.mark.mariadb_only("the table has an INVISIBLE column, which TiDB lacks")
 def test_json_keeps_what_it_holds(connection, schema: str) -> None:
     orders = created(connection, schema, ORDERS)
     assert TableSchema.from_json(orders.to_json()) == orders
     assert TableSchema.from_json(orders.to_json()).digest == orders.digest
 
 
+@pytest.mark.mariadb_only("the table has an INVISIBLE column, which TiDB lacks")
 @pytest.mark.parametrize("mode", ["ANSI_QUOTES", "ANSI_QUOTES,NO_BACKSLASH_ESCAPES", "ORACLE", ""])
 def test_session_mode_changes_nothing(target: MariaDb, connection, schema: str, mode: str) -> None:
     orders = created(connection, schema, ORDERS)
@@ -105,6 +110,7 @@ def test_session_mode_changes_nothing(target: MariaDb, connection, schema: str, 
         assert query(other, "SELECT @@sql_mode") == before
 
 
+@pytest.mark.mariadb_only("the table has an INVISIBLE column, which TiDB lacks")
 def test_many_tables(connection, schema: str) -> None:
     orders = created(connection, schema, ORDERS)
     small = created(connection, schema, "CREATE TABLE {name} (a INT)", "small")
@@ -131,6 +137,7 @@ VERSIONED = {
 }
 
 
+@pytest.mark.mariadb_only("only MariaDB keeps the history of a table")
 @pytest.mark.parametrize("kind", VERSIONED)
 def test_system_versioned_table(connection, schema: str, kind: str) -> None:
     """It has the columns and keys of a table that is none, and the target is made like that one."""
@@ -143,6 +150,7 @@ def test_system_versioned_table(connection, schema: str, kind: str) -> None:
     assert ([column.name for column in rows.columns], period_end) == (names, 2)
 
 
+@pytest.mark.mariadb_only("only MariaDB keeps the history of a table")
 def test_a_table_whose_history_is_kept_by_transactions_is_refused(connection, schema: str) -> None:
     period = "BIGINT UNSIGNED GENERATED ALWAYS AS ROW"
     columns = f"a INT, s {period} START, e {period} END, PERIOD FOR SYSTEM_TIME (s, e)"
@@ -158,6 +166,7 @@ def test_digest_ignores_the_name_and_tells_charsets_apart(connection, schema: st
     assert one.digest != three.digest
 
 
+@pytest.mark.mariadb_only("TiDB leaves out CHECK constraints unless it is told otherwise")
 def test_digest_tells_apart_what_only_the_text_shows(connection, schema: str) -> None:
     plain = created(connection, schema, "CREATE TABLE {name} (a INT)", "plain")
     for number, more in enumerate(("(a INT COMMENT 'x')", "(a INT, CHECK (a > 0))", "(a INT) PARTITION BY HASH (a)")):
@@ -166,6 +175,7 @@ def test_digest_tells_apart_what_only_the_text_shows(connection, schema: str) ->
         assert shape_of(other.digest) == other.shape
 
 
+@pytest.mark.mariadb_only("it is about the dialect of MariaDB")
 def test_dialect(connection) -> None:
     dialect = server_dialect(connection)
     assert dialect.mariadb
