@@ -28,7 +28,6 @@ import yaml
 
 from tests import versions
 from tests.fulltask import endpoint, write_sources
-from tests.livetask import kept_connections
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from unshard.adapters import mysql, upstream
@@ -144,7 +143,7 @@ class Run:
         for form in self.forms:
             self._make(form)
         self._write_task()
-        with kept_connections(), self._work() as work:
+        with self._work() as work:
             self._hand_over(work)
             for form in self.forms:
                 if form.number not in self.results:

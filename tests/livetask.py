@@ -11,15 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from sqlalchemy import QueuePool
 
 from tests.fulltask import endpoint, write_sources
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from unshard.adapters import mysql, upstream
-from unshard.adapters.meta import database
 from unshard.adapters.structures import read_schemas
 from unshard.config import load_task
 from unshard.core.ddllock import LockState
@@ -203,17 +200,6 @@ class LiveTask:
         assert not work.storage.list("held")
         for group in self.groups:
             self.assert_union(group)
-
-
-@contextlib.contextmanager
-def kept_connections() -> Iterator[None]:
-    """Let meta stores that are opened in the block keep their connections, for tests that play for long.
-
-    A third of such a test is connecting, and what a new connection brings is the business of others.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "NullPool", QueuePool)
-        yield
 
 
 @contextlib.contextmanager

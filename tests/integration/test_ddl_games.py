@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.dying import Died
-from tests.livetask import LiveTask, kept_connections, living
+from tests.livetask import LiveTask, living
 from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema
 from unshard.core.model import TableId
@@ -218,7 +218,7 @@ def test_targets_become_the_union(source_1: MariaDb, source_2: MariaDb, target: 
     folder, servers = tmp_path_factory.mktemp("game"), (source_1, source_2, target)
     size = dice.choice((500, 5000, 100_000))
     made = living(f"game_{number:x}", Path(folder), servers, "tu", columns=COLUMNS, numbers=numbers, window_bytes=size)
-    with kept_connections(), made as task:
+    with made as task:
         game = Game(task, dice, forces=dice.random() < 0.3)
         game.play()
         game.check()

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from tests.livetask import kept_connections
 from tests.scenario.language import parse
 from tests.scenario.test_cases import CASES, Player
 from tests.scenario.test_random import Game
@@ -46,8 +45,7 @@ class RealMeta(Meta):
 
 @pytest.fixture
 def meta(target: MariaDb, unique: str) -> Iterator[RealMeta]:
-    with kept_connections():
-        made = RealMeta(target.server, unique, "sim")
+    made = RealMeta(target.server, unique, "sim")
     made.database = target
     made.migrate()
     yield made

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -40,11 +39,13 @@ ZERO = "(id, d, e, o, m) VALUES ({}, '2020-00-00', '0000-00-00', '0000-00-00', '
 
 
 @pytest.fixture(scope="module")
-def others(server_folder: Path) -> Iterator[dict[str, MariaDb]]:
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, MariaDb]]:
     """All versions that are unpacked; those that are not skip the tests that need them."""
+    # The fixture is set up once more where tests with another target come in between.
+    folder = tmp_path_factory.mktemp("versions")
     with contextlib.ExitStack() as stack:
         yield {
-            version.name: stack.enter_context(version.running(server_folder / version.name))
+            version.name: stack.enter_context(version.running(folder / version.name))
             for version in VERSIONS
             if version.is_there
         }
