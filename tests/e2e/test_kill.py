@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.plant import CUT, IMAGE, ROUNDS, SCHEMAS, SEED, TABLES, Plant, cuts_in, running
-from unshard_demo import processes
+from tests.e2e.plant import CUT, IMAGE, ROUNDS, SCHEMAS, SEED, TABLES, TARGET, Plant, cuts_in, running
+from unshard_demo import processes, tidb
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
@@ -31,6 +31,8 @@ DDL_STATES = ("none", "none", "queued", "waiting", "released")
 MOMENTS = ("any", "window", "window", "execution")
 AWAITED_SECONDS = 120
 MISSES = 20
+ROUNDS_ON_TIDB = ROUNDS if TARGET else min(ROUNDS, len(VICTIMS))
+TARGETS = [pytest.param("mariadb", id="mariadb"), pytest.param("tidb", id="tidb", marks=pytest.mark.tidb)]
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class Round:
         return found
 
 
-def rounds(seed: int) -> Iterator[Round]:
+def rounds(seed: int, count: int) -> Iterator[Round]:
     dice = random.Random(seed)
-    for number in range(ROUNDS):
+    for number in range(count):
         yield Round(
             number=number,
             victim=VICTIMS[number] if number < len(VICTIMS) else dice.choice(VICTIMS),
@@ -80,9 +82,12 @@ def rounds(seed: int) -> Iterator[Round]:
         )
 
 
-@pytest.fixture(scope="module")
-def plant(server_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plant]:
-    with running(tmp_path_factory.mktemp("kill"), server_folder) as plant:
+@pytest.fixture(scope="module", params=[one for one in TARGETS if TARGET in ("", one.id)])
+def plant(request: pytest.FixtureRequest, server_folder: Path,
+          tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plant]:  # fmt: skip
+    if request.param == "tidb" and not tidb.is_built():
+        pytest.skip("TiDB is not built: sh .ci/tidb/build (needs Go 1.23 or later)")
+    with running(tmp_path_factory.mktemp("kill"), server_folder, request.param == "tidb") as plant:
         yield plant
 
 
@@ -90,7 +95,7 @@ def test_union_survives_kills_at_random_moments(plant: Plant) -> None:
     if IMAGE != "FULL":
         plant.settle()  # The values of a row whose key changes while it is dumped would not be in the binlog: US-6043.
     plant.load.start()
-    for each in rounds(SEED):
+    for each in rounds(SEED, ROUNDS_ON_TIDB if plant.is_tidb else ROUNDS):
         began = time.monotonic()
         late = begin_ddl(plant, each)
         process, standing, revive = kill(plant, each)
