@@ -22,7 +22,7 @@ import yaml
 from tests import s3server
 from tests.oracle import assert_union
 from tests.s3server import S3
-from unshard_demo import processes, servers
+from unshard_demo import processes, servers, tidb
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 from unshard_demo.spark import start as start_spark
@@ -32,6 +32,8 @@ SEED = int(os.environ.get("UNSHARD_SEED", "42"))
 IMAGE = os.environ.get("UNSHARD_KILLS_IMAGE", "FULL")
 CUT = os.environ.get("UNSHARD_KILLS_CUT", "")
 STORE = os.environ.get("UNSHARD_KILLS_STORE", "folder")
+TARGET = os.environ.get("UNSHARD_KILLS_TARGET", "")
+"""mariadb or tidb; empty: both, on TiDB with fewer kills."""
 RUN = (sys.executable, "-c", "import sys; from unshard.cli import main; sys.exit(main())")
 CODE_KEY = "" if SEED % 2 else ", UNIQUE KEY (code)"
 """Several keys take other ways than one: rows are deleted and written, not replaced; steps are cut otherwise."""
@@ -149,6 +151,8 @@ class Plant:
     store: S3 | None
     spark: SparkConnect
     load: Load
+    is_tidb: bool = False
+    """Whether the target is TiDB."""
 
     def spawn(self) -> subprocess.Popen[str]:
         env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -158,7 +162,7 @@ class Plant:
     def revive(self, name: str) -> None:
         """Start a killed server again, on its own data and port."""
         old = self.target if name == "target" else self.sources[name]
-        new = start_server(old.folder, port=old.port)
+        new = start_server(old.folder, old.port, name == "target" and self.is_tidb)
         if name == "target":
             self.target = new
         else:
@@ -268,8 +272,10 @@ def cuts_in(lines: Sequence[str]) -> Cuts:
     )
 
 
-def start_server(folder: Path, port: int | None = None) -> MariaDb:
+def start_server(folder: Path, port: int | None = None, is_tidb: bool = False) -> MariaDb:
     """Start a server, or start it again, by the name of its folder."""
+    if is_tidb:
+        return tidb.start(folder, port=port)
     if folder.name not in SCHEMAS:
         return servers.start(folder, port=port)
     number = 401 + list(SCHEMAS).index(folder.name)
@@ -291,15 +297,16 @@ def _endpoint(server: MariaDb) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, server_folder: Path) -> Iterator[Plant]:
+def running(folder: Path, server_folder: Path, is_tidb: bool) -> Iterator[Plant]:
     """Servers of its own: those of the other tests must not die."""
     with contextlib.ExitStack() as until_end:
         environment = until_end.enter_context(pytest.MonkeyPatch.context())
         store = until_end.enter_context(s3server.running()) if STORE == "s3" else None
         if store:
             environment.setenv("AIRFLOW_CONN_STORE", store.connection)
-        sources = {name: start_server(server_folder / name) for name in SCHEMAS}
-        target = start_server(server_folder / "kill-target")
+        servers_folder = server_folder / f"kill-{'tidb' if is_tidb else 'mariadb'}"
+        sources = {name: start_server(servers_folder / name) for name in SCHEMAS}
+        target = start_server(servers_folder / "kill-target", is_tidb=is_tidb)
         (folder / "sources").mkdir()
         for source, schema in SCHEMAS.items():
             server = sources[source]
@@ -309,7 +316,7 @@ def running(folder: Path, server_folder: Path) -> Iterator[Plant]:
             body = {"source-id": source, "from": _endpoint(server)}
             (folder / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body))
         load = Load(sources, seed=20261120 + SEED)
-        plant = Plant(sources, target, folder / "task.yaml", folder, store, start_session(folder), load)
+        plant = Plant(sources, target, folder / "task.yaml", folder, store, start_session(folder), load, is_tidb)
         plant.write_task()
         try:
             yield plant

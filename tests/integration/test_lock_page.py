@@ -189,6 +189,18 @@ def test_every_order_goes_from_its_form_to_the_record(
     assert "because" in done and "The order is given" in done
 
 
+def test_page_lets_the_target_be_asked_again(stage: Stage, target: MariaDb, schema: str) -> None:
+    mine = f"WHERE task = '{stage.meta.task}'"
+    at = f"{stage.at}/lock/{stage.lock}"
+    assert "Try again" not in browse(("GET", at, {}))[-1]
+    target.run(f"UPDATE {schema}.shard_ddl SET after_digest = '', reason = '[US-4003] no such sequence' {mine}")
+    look = browse(("GET", at, {}), ("POST", f"{at}/preview", {"action": "retry"}))
+    assert "no such sequence" in look[0] and "tried on an empty table" in look[-1] and stage.actions() == []
+    done = browse(("GET", at, {}), ("POST", f"{at}/preview", {"action": "retry"}), ("POST", f"{at}/give", {}))[-1]
+    assert stage.actions() == [("retry", "olga", "page")] and "The order is given" in done
+    assert {row[0] for row in target.run(f"SELECT reason FROM {schema}.shard_ddl {mine}")} == {""}
+
+
 def unlock(stage: Stage, cleared: bool) -> Any:
     from unshard_airflow.locks import Unlock
 

@@ -58,6 +58,15 @@ def test_undecided_lock_is_not_told_to_be_unlocked() -> None:
 
     told = "\n".join(remedies(replace(VIEW, state=LockState.UNDECIDED, reason="cannot be read"), "m.yaml"))
     assert "unshard unlock" not in told and "unshard replace m.yaml" in told and "cannot be read" in told
+    assert "unshard retry" not in told
+
+
+def test_refused_lock_is_helped_by_asking_again() -> None:
+    from unshard_airflow.remedies import remedies
+
+    for parts in ({"state": LockState.UNDECIDED, "reason": "[US-4003] no"}, {"state": LockState.FAILED, "error": "no"}):
+        told = "\n".join(remedies(replace(VIEW, **parts), "m.yaml"))
+        assert "to ask the target again: unshard retry m.yaml --lock m-shop.orders-1" in told
 
 
 def test_commands_can_be_pasted_into_a_shell() -> None:
