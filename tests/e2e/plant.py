@@ -168,6 +168,20 @@ class Plant:
         else:
             self.sources[name] = new  # the load has the same dictionary
 
+    def end_commits(self) -> None:
+        """Wait until TiDB commits nothing more, while its clients rest.
+
+        TiDB's embedded store keeps the locks of a transaction in memory. Killed while it commits a transaction of
+        several batches, it has a part of it when it is started again. TiKV keeps them on disk. Reading ends the commit
+        of what is locked still.
+        """
+        busy = "SELECT COUNT(*) FROM information_schema.processlist WHERE command <> 'Sleep' AND id <> CONNECTION_ID()"
+        processes.await_true(lambda: self.target.run(busy) == [(0,)], 60, [], "TiDB to be idle")
+        tables = ("SELECT CONCAT(table_schema, '.`', table_name, '`') FROM information_schema.tables"
+                  " WHERE table_schema IN ('killed', 'unshard_meta')")  # fmt: skip
+        for (name,) in self.target.run(tables):
+            self.target.run(f"ADMIN CHECK TABLE {name}")
+
     def settle(self, *exits: int) -> None:
         """Bring Spark up again if it is dead, then run until everything is caught up."""
         if not self.spark.program.is_running or not processes.listens(self.spark.port):

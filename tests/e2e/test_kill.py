@@ -224,6 +224,11 @@ def has_come(plant: Plant, run: Run, each: Round, waited: float) -> bool:
 def strike(plant: Plant, process: subprocess.Popen[str], each: Round) -> Callable[[], None]:
     """Kill and wait for the end; return what brings servers back."""
     match each.victim:
+        case "target" if plant.is_tidb:
+            with frozen(process.pid, plant.spark.program.members()):
+                plant.end_commits()
+                plant.target.kill()
+            return lambda: plant.revive("target")
         case "target":
             plant.target.kill()
             return lambda: plant.revive("target")
@@ -234,13 +239,34 @@ def strike(plant: Plant, process: subprocess.Popen[str], each: Round) -> Callabl
             kill_run(process)
         case "everything":
             kill_run(process)
-            for server in (*plant.sources.values(), plant.target):
+            for server in (*plant.sources.values(), *[plant.target] * (not plant.is_tidb)):
                 server.kill()
             kill_spark(plant, workers_only=False)
+            if plant.is_tidb:
+                plant.end_commits()
+                plant.target.kill()
             return lambda: [plant.revive(name) for name in (*SCHEMAS, "target")] and None
         case _:
             kill_spark(plant, workers_only=each.victim == "spark workers")
     return lambda: None
+
+
+@contextlib.contextmanager
+def frozen(run: int, pids: Sequence[int]) -> Iterator[None]:
+    """Let the run, a group of processes, and others do nothing in the block."""
+    _signal(run, pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _signal(run, pids, signal.SIGCONT)
+
+
+def _signal(run: int, pids: Sequence[int], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(run, number)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def kill_run(process: subprocess.Popen[str]) -> None:
