@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from pymysql.connections import Connection
 
-from unshard.adapters.target import LoadData, Writer, open_session, retrying, tried_writer
+from unshard.adapters.target import LoadData, Writer, open_session, retrying, trial, tried_writer
 from unshard.core.model import Server
 from unshard.errors.source import ServerUnreachable
 from unshard_demo.servers import MariaDb, free_port
@@ -80,6 +81,24 @@ def test_a_server_that_is_not_there_is_a_coded_error(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(retrying, "FIRST_PAUSE", 0.001)
     with pytest.raises(ServerUnreachable):
         tried_writer(Server("127.0.0.1", free_port(), "u", "p"), "meta")
+
+
+def test_a_connection_that_is_lost_after_the_rows_is_tried_again(
+    mariadb_target: MariaDb, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mariadb_target.run(f"CREATE DATABASE {unique}")
+    load, lost = trial._load, []
+
+    def cut_off(connection: Connection, name: str, row: str) -> int:
+        loaded = load(connection, name, row)
+        if not lost:
+            lost.append(connection.thread_id())
+            mariadb_target.run(f"KILL {lost[0]}")
+        return loaded
+
+    monkeypatch.setattr(trial, "_load", cut_off)
+    assert tried_writer(mariadb_target.server, unique).load_data is LoadData.TRANSACTIONAL and lost
+    mariadb_target.run(f"DROP DATABASE {unique}")
 
 
 def test_a_trial_that_died_disturbs_no_other(tidb_target: MariaDb, unique: str) -> None:

@@ -59,14 +59,14 @@ def _found(connection: Connection, table: TableId) -> LoadData:
 
 def _outcome(connection: Connection, table: TableId) -> LoadData:
     name, row = mysql.table_name(table), secrets.token_hex(16)
-    connection.begin()
+    mysql.query(connection, "BEGIN")
     try:
         loaded = _load(connection, name, row)
     except TableMissing:
         mysql.query(connection, f"CREATE TABLE IF NOT EXISTS {name} (id CHAR(32) PRIMARY KEY) ENGINE = InnoDB")
-        connection.begin()
+        mysql.query(connection, "BEGIN")
         loaded = _load(connection, name, row)
-    connection.rollback()
+    mysql.query(connection, "ROLLBACK")
     if mysql.query(connection, f"SELECT 1 FROM {name} WHERE id = %s", (row,)):  # noqa: S608
         mysql.query(connection, f"DELETE FROM {name} WHERE id = %s", (row,))  # noqa: S608
         return LoadData.COMMITS
