@@ -60,7 +60,7 @@ CONNECT_SECONDS = 10.0
 ENCODERS = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
 SAME_EVERYWHERE = (
     "SET NAMES utf8mb4, time_zone = '+00:00', sql_select_limit = 18446744073709551615, sql_quote_show_create = 1,"
-    " lc_messages = 'en_US'"
+    " lc_messages = 'en_US', completion_type = 'NO_CHAIN'"
 )
 """What our statements and answers to them mean must not depend on how a server, or a task's session, is set."""
 OWN_SESSION = f"{SAME_EVERYWHERE}, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
