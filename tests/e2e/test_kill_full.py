@@ -47,9 +47,9 @@ def test_a_killed_full_load_ends_in_the_union(source_1: MariaDb, target: MariaDb
                  f"CREATE TABLE {unique}.log_1 (v INT)",
                  f"INSERT INTO {unique}.t_1 SELECT seq, seq % 7, REPEAT(MD5(seq), 3) FROM mysql.seq_1_to_{rows}",
                  f"INSERT INTO {unique}.log_1 SELECT seq % 100 FROM mysql.seq_1_to_50000")  # fmt: skip
-    task = write_task(
-        tmp_path, unique, {"s1": source_1}, target, {"t": "t_*", "log": "log_*"}, Settings(chunk_rows=5000)
-    )
+    # As many chunks on both targets, so that the load is never over before the last kill.
+    settings = Settings(chunk_rows=rows // 40)
+    task = write_task(tmp_path, unique, {"s1": source_1}, target, {"t": "t_*", "log": "log_*"}, settings)
     meta, chance, before = Meta(target.server, f"{unique}_meta", "full"), random.Random(5), 0
     for number in range(ROUNDS):
         process = start(task)
