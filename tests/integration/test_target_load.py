@@ -108,8 +108,8 @@ def test_every_type_arrives_byte_for_byte(writer, target, unique, kind):
 def test_what_does_not_fit_is_an_error_that_names_column_and_key(writer, unique, mode, kind, value):
     table = TableId(unique, "t")
     mysql.query(writer, f"CREATE TABLE {table} (id int PRIMARY KEY, v {kind})")
-    if not writer.uses_load_data and value in (b"x", b"\xff"):
-        pytest.skip("such bytes never become a literal")
+    if not writer.uses_load_data and value == b"\xff":
+        pytest.skip("a server names no column for bytes that are no text")
     good = {"date": b"2020-01-01", "enum('a')": b"a"}.get(kind, b"1")
     with pytest.raises(RowRefused) as raised:
         _load(writer, table, [(b"1", good), (b"7", value), (b"8", good)], mode)

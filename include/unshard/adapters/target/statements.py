@@ -15,9 +15,10 @@ from pymysql.protocol import OKPacketWrapper
 from unshard.adapters import mysql
 from unshard.adapters.target.answers import DUPLICATE, expected_warnings, refused
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
-from unshard.adapters.target.lines import pieces, text_of
+from unshard.adapters.target.lines import pieces, text_of, values_of
 from unshard.adapters.target.tuples import tuples_of
-from unshard.errors.source import StatementRefused
+from unshard.core.literals import literal
+from unshard.errors.source import StatementRefused, ValueNotCanonical
 from unshard.errors.target import RowRefused
 
 STATEMENT_ROWS = 200
@@ -34,11 +35,26 @@ def insert_lines(connection: Connection, destination: Destination, lines: pa.Bin
     size = min(STATEMENT_BYTES, connection.packet_bytes // 2)
     for start in range(0, len(lines), RENDERED_ROWS):
         part = lines.slice(start, RENDERED_ROWS)
-        rows, done = tuples_of(destination.columns, part), 0
+        rows, done = _rendered(destination, part), 0
         for piece in pieces(rows, STATEMENT_ROWS, size):
             loaded += _insert(connection, destination, part.slice(done, len(piece)), piece, mode)
             done += len(piece)
     return loaded
+
+
+def _rendered(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray:
+    """Render rows for a statement; raises RowRefused for the first value of another type than its column."""
+    try:
+        return tuples_of(destination.columns, lines)
+    except ValueNotCanonical:
+        for line in lines.to_pylist():
+            for column, value in zip(destination.columns, values_of(line), strict=True):
+                try:
+                    literal(column, value)
+                except ValueNotCanonical as error:
+                    key, words = key_of(destination, line), f"the value does not have the type {column.column_type}"
+                    raise RowRefused(str(destination.table), column.name, key, words, line) from error
+        raise
 
 
 def run_statement(connection: Connection, statement: str | bytes) -> OKPacketWrapper:
