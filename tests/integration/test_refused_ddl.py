@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.dying import Died, mortal
+from tests.dying import mortal
 from tests.livetask import LiveTask, living
+from tests.operator import lock, order, run
 from unshard.cli import main
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard, TableId
-from unshard.core.orders import Order, Replace, Retry, Skip
+from unshard.core.orders import Replace, Retry, Skip
 from unshard.errors.orders import NothingRefused
 from unshard.units import coordinate, sync
 from unshard.units.orders import give, preview
@@ -79,31 +80,12 @@ def case(task: LiveTask) -> Iterator[Case]:
         task.target.run("SET GLOBAL tidb_enable_clustered_index = ON")
 
 
-def run(task: LiveTask) -> None:
-    while True:
-        try:
-            task.run()
-            return
-        except Died:
-            task.restart()
-
-
 def alter(task: LiveTask, change: str) -> None:
     """Let all shards run the DDL, each with rows before and after it."""
     for number, (source, name) in enumerate(SHARDS, 1):
         task.sources[source].run(f"USE {task.name}", f"ALTER TABLE {name} {change}",
                                  f"INSERT INTO {name} (id, v) VALUES ({number}, 1), ({number + 10}, 1)",
                                  f"UPDATE {name} SET v = 2 WHERE id > 10")  # fmt: skip
-
-
-def lock(task: LiveTask) -> coordinate.LockView:
-    (found,) = coordinate.observe(task.work().meta)
-    return found
-
-
-def order(task: LiveTask, given: Order) -> None:
-    assert preview(task.work().meta, given)
-    give(task.work().meta, given, "operator", "test", "because")
 
 
 def ask_again(task: LiveTask) -> None:

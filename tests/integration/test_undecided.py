@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.dying import Died, mortal
+from tests.dying import mortal
 from tests.livetask import LiveTask, living
+from tests.operator import lock, order, run
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard, TableId
-from unshard.core.orders import Order, Replace, Skip
+from unshard.core.orders import Replace, Skip
 from unshard.core.window import ShardState
 from unshard.units import coordinate, sync
-from unshard.units.orders import give, preview
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -43,15 +43,6 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
     source_1.run(f"DROP DATABASE {unique}_else")
 
 
-def run(task: LiveTask) -> None:
-    while True:
-        try:
-            task.run()
-            return
-        except Died:
-            task.restart()
-
-
 def upstream(task: LiveTask, source: str, *statements: str) -> None:
     task.sources[source].run(f"USE {task.name}", *statements)
 
@@ -72,11 +63,6 @@ def state(task: LiveTask, table: str = "t_1", source: str = "s1") -> ShardState:
     return found
 
 
-def lock(task: LiveTask) -> coordinate.LockView:
-    (found,) = coordinate.observe(task.work().meta)
-    return found
-
-
 def skip(task: LiveTask, table: str = "t_1") -> None:
     order(task, Skip(lock(task).id, state(task, table).shard))
 
@@ -85,11 +71,6 @@ def replace(task: LiveTask, *changes: str, table: str = "t_1") -> None:
     texts = tuple(f"ALTER TABLE {table} {change}" if change[:6] != "CREATE" else change for change in changes)
     order(task, Replace(lock(task).id, tuple(text.replace(table, f"{task.name}.{table}") for text in texts),
                         state(task, table).shard))  # fmt: skip
-
-
-def order(task: LiveTask, given: Order) -> None:
-    assert preview(task.work().meta, given)
-    give(task.work().meta, given, "operator", "test", "because")
 
 
 def test_rows_behind_an_exchange_of_partitions_wait_and_all_others_go_on(task: LiveTask, deaths: Counter[str]) -> None:

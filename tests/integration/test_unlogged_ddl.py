@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.dying import Died, mortal
+from tests.dying import mortal
 from tests.livetask import LiveTask, living
+from tests.operator import lock, order, run
 from unshard.core.ddllock import LockState
 from unshard.core.model import Shard, TableId
-from unshard.core.orders import DropShard, Order, Replace, Skip
+from unshard.core.orders import DropShard, Replace, Skip
 from unshard.core.window import ShardState
 from unshard.units import coordinate, sync
-from unshard.units.orders import give, preview
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
@@ -40,15 +40,6 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
         yield made
 
 
-def run(task: LiveTask) -> None:
-    while True:
-        try:
-            task.run()
-            return
-        except Died:
-            task.restart()
-
-
 def upstream(task: LiveTask, source: str, *statements: str) -> None:
     task.sources[source].run(f"USE {task.name}", *statements)
 
@@ -69,16 +60,6 @@ def state(task: LiveTask, table: str = "t_1", source: str = "s1") -> ShardState:
     wanted = shard(task, table, source)
     (found,) = [state for state in task.work().meta.structures.shards() if state.shard == wanted]
     return found
-
-
-def lock(task: LiveTask) -> coordinate.LockView:
-    (found,) = coordinate.observe(task.work().meta)
-    return found
-
-
-def order(task: LiveTask, given: Order) -> None:
-    assert preview(task.work().meta, given)
-    give(task.work().meta, given, "operator", "test", "because")
 
 
 def replace_one(task: LiveTask, change: str) -> None:
