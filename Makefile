@@ -70,6 +70,8 @@ bench: setup ## measure against peers, print figures with their spread, write do
 
 docs: $(READY) ## rewrite the generated pages of docs/
 	@$(PYTHON) -m unshard.config.reference > docs/config.md
+	@$(PYTHON) -m unshard.errors.reference > docs/errors.md
+	@$(PYTHON) -m unshard.adapters.meta.reference > docs/meta-tables.md
 
 clean: demo-down ## remove the virtual environment, the demo's folder and caches
 	@rm -rf $(VENV) .demo .servers build .pytest_cache .mypy_cache .ruff_cache .hypothesis

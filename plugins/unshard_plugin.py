@@ -1,4 +1,4 @@
-"""What Airflow learns from us beside the DAGs: the page in its navigation, the links at our operators."""
+"""The Airflow plugin: it adds the page to Airflow's navigation, and links to the operators."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from unshard_airflow.links import LockRunLink
 from unshard_airflow.page.mount import Mounted, page
 
 PREFIX = "/unshard"
-# Airflow mounts us below the path of its own address, but does not put that path before the iframe's.
+# Airflow mounts the page below the path of its own address, but does not add that path to the iframe's.
 BELOW = urlsplit(conf.get("api", "base_url", fallback="/")).path.rstrip("/")
 
 
@@ -21,6 +21,11 @@ class UnshardPlugin(AirflowPlugin):
     operator_extra_links: list[Any] = [LockRunLink()]
     fastapi_apps: list[Any] = [{"app": Mounted(page), "url_prefix": PREFIX, "name": "unshard"}]
     external_views: list[Any] = [
-        {"name": "unshard", "href": f"{BELOW}{PREFIX}/", "destination": "nav", "url_route": "unshard",
-         "nav_top_level": True},
-    ]  # fmt: skip
+        {
+            "name": "unshard",
+            "href": f"{BELOW}{PREFIX}/",
+            "destination": "nav",
+            "url_route": "unshard",
+            "nav_top_level": True,
+        },
+    ]

@@ -7,18 +7,18 @@ from typing import Any
 
 from unshard.cli.submitted import submitted
 from unshard.config import load_task
-from unshard.units.dump import DumpReport, dump
+from unshard.units.full.dump import DumpReport, dump
 from unshard.units.work import open_work
 
 
 def run(spark: Any, task: Path, source: str) -> DumpReport:
-    """Dump on a live session."""
+    """Dump in a live session."""
     with open_work(load_task(task)) as work:
         return dump(dataclasses.replace(work, bulk_spark=lambda: spark), source)
 
 
 def line(spark: Any, task: Path, source: str) -> str:
-    """Dump and tell what came of it."""
+    """Dump and return a line about the result."""
     report = run(spark, task, source)
     return f"source={report.source} chunks={report.chunks} rows={report.rows} bytes={report.bytes}"
 

@@ -1,4 +1,4 @@
-"""Compare target and union on Spark executors instead of threads: the same unit, for a cluster near the servers.
+"""Compare the target with the union of its shards in Spark executors: for a cluster near the servers.
 
     spark-submit spark_jobs/validate_table.py TASK.yaml [--parallelism N] [--table schema.table]
 
@@ -14,16 +14,17 @@ from typing import Any
 from unshard.adapters.spark import map_items, session
 from unshard.config import environment_connections, load_task
 from unshard.core.model import TableId
-from unshard.units.compare import RangeComparison, Sessions, TableCheck, ranges, read_comparison, write_range
-from unshard.units.validate import ChunkResult, Settings, Verdict, chunk_rows, validate
+from unshard.units.validate.compare import RangeComparison, Sessions, TableCheck, ranges, read_comparison, write_range
+from unshard.units.validate.validate import ChunkResult, Settings, TableResult, chunk_rows, validate
 from unshard.units.work import Work, open_work
 
 DEFAULTS = Settings()
 
 
-def run(spark: Any, work: Work, parallelism: int, tables: Sequence[TableId] = (),
-        settings: Settings = DEFAULTS) -> tuple[Verdict, ...]:  # fmt: skip
-    """Validate with a live session, `parallelism` ranges at a time."""
+def run(
+    spark: Any, work: Work, parallelism: int, tables: Sequence[TableId] = (), settings: Settings = DEFAULTS
+) -> tuple[TableResult, ...]:
+    """Validate in a live session, `parallelism` ranges at a time."""
 
     def on_spark(check: TableCheck) -> Iterator[ChunkResult]:
         with Sessions() as sessions:

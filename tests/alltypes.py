@@ -1,4 +1,4 @@
-"""Tables with every type and the values at which types go wrong; shared by tests of dump and binlog."""
+"""Tables with every type and its critical values; shared by tests of dump and binlog."""
 
 SESSION = "SET sql_mode = '', time_zone = '+00:00', NAMES utf8mb4"
 TABLES = {
@@ -67,11 +67,11 @@ TABLES = {
         "id INT PRIMARY KEY, v INT, gv INT AS (v*2) VIRTUAL, gs INT AS (v*3) STORED, inv INT INVISIBLE DEFAULT 7",
     ),
 }
-"""Name to columns and rows."""
+"""Columns and rows by table name."""
 
 
 def statements(schema: str, tables: tuple[str, ...] = tuple(TABLES)) -> list[str]:
-    """Return the statements that make the tables in a schema and fill them."""
+    """Return the statements that create the tables in a schema and fill them."""
     made = ["SET sql_mode = '', time_zone = '+00:00'", f"CREATE DATABASE IF NOT EXISTS {schema}"]
     for name in tables:
         columns, *rows = TABLES[name]

@@ -1,4 +1,4 @@
-"""Binlog files without a server: cut them as the relay does, decode what comes out, build events by hand."""
+"""Binlog files without a server: cut them as the relay does, decode the segments, build events by hand."""
 
 import struct
 import zlib
@@ -12,8 +12,8 @@ from unshard.binlog.decoder import Origin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, EventType, read_frame
 from unshard.binlog.rawrows import Span, decode, extract
 from unshard.core.model import Column, Location, TableId, TableSchema
-from unshard.core.relaychain import Link, Links
-from unshard.core.segment import Segment
+from unshard.core.relay.chain import Link, Links
+from unshard.core.relay.segment import Segment
 
 FILES = Path(__file__).parent / "files"
 Change = tuple[int, tuple[bytes | None, ...]]
@@ -52,7 +52,7 @@ def links_of(segments: list[Segment], asked: list[str] | None = None) -> Links:
 
 
 def read(name: str) -> bytes:
-    """Return a file as a server sends it: without the flag of a file in use, which no checksum covers."""
+    """Return a file as a server sends it: without the flag of a file in use, which the checksum does not cover."""
     data = bytearray((FILES / name).read_bytes())
     data[len(MAGIC) + HEADER - 2] &= 0xFE
     return bytes(data)
@@ -69,7 +69,7 @@ def events_of(data: bytes) -> list[bytes]:
 
 
 def cut(data: bytes, file: str = "binlog.000001", segment_bytes: int = 1 << 20) -> list[tuple[Segment, bytes]]:
-    """Feed a whole file to the cutter; return segments and what their files hold."""
+    """Feed a whole file to the cutter; return the segments and the contents of their files."""
     sink = Memory()
     cutter = Cutter("s1", Location(file, len(MAGIC)), sink, segment_bytes)
     for event in events_of(data):
@@ -115,7 +115,7 @@ def _column(text: str) -> Column:
 
 
 def event(kind: EventType, body: bytes, position: int = 0, *, server_id: int = 1) -> bytes:
-    """Make an event with a checksum; one with a position 0 stands in a payload and has none."""
+    """Make an event with a checksum; an event with position 0 is inside a payload and has no checksum."""
     tail = CHECKSUM if position else 0
     size = HEADER + len(body) + tail
     whole = struct.pack(
@@ -126,7 +126,7 @@ def event(kind: EventType, body: bytes, position: int = 0, *, server_id: int = 1
 
 
 def with_events(data: bytes, *bodies: tuple[EventType, bytes]) -> bytes:
-    """Append events behind a file."""
+    """Append events to a file."""
     for kind, body in bodies:
         data += event(kind, body, len(data))
     return data

@@ -1,4 +1,4 @@
-"""What the relay's and the decoder's tests share: pull what a server has written, decode it, read it back."""
+"""Helpers for tests of the relay and the decoder: pull a server's binlog, decode it, read it back."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from unshard.binlog.decoder import decode_range
 from unshard.binlog.events import HEADER, MAGIC, read_frame
 from unshard.binlog.rawrows import Span, decode, extract
 from unshard.core.model import Location, TableId, TableSchema
-from unshard.core.relaychain import chain
-from unshard.core.segment import Segment
-from unshard.units.relay import pull
+from unshard.core.relay.chain import chain
+from unshard.core.relay.segment import Segment
+from unshard.units.relay.pull import pull
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
@@ -28,7 +28,7 @@ Row = tuple[bytes | None, ...]
 
 
 def end_of(server: MariaDb) -> Location:
-    """Return where a server writes next, which it does not move by itself: a new file has got its checkpoint event."""
+    """Return the server's next write position, once it is stable: a new file has its checkpoint event."""
     with contextlib.closing(server.connect()) as connection:
         file = upstream.location(connection).file
 
@@ -54,7 +54,7 @@ def changes(
     wanted: dict[TableId, TableSchema],
     starts: dict[TableId, int] | None = None,
 ) -> list[tuple[TableId, int, Row]]:
-    """Pull and decode everything behind `begins`; return table, operation and values of each row in order."""
+    """Pull and decode everything after `begins`; return table, operation and values of each row in order."""
     store = RelayStore(folder)
     pull(SOURCE, server.server, store, begins)
     found = []
@@ -91,7 +91,7 @@ def selected(server: MariaDb, table: TableId, schema: TableSchema, order: str = 
 
 
 def round_trip(server: MariaDb, folder: Path, table: TableId, statements: Sequence[str]) -> tuple[list[Row], list[Row]]:
-    """Run the statements, which only insert; return the decoded rows and the rows that the server shows."""
+    """Run the statements, which only insert; return the decoded rows and the rows that the server prints."""
     begins = end_of(server)
     server.run(f"USE `{table.schema}`", *statements)
     schema = schema_of(server, table)
@@ -100,13 +100,13 @@ def round_trip(server: MariaDb, folder: Path, table: TableId, statements: Sequen
 
 
 def path_of(store: RelayStore, segment: Segment) -> Path:
-    """Return where the segment's bytes are, in a store that is a folder."""
+    """Return the path of the segment's bytes, in a store that is a folder."""
     assert isinstance(store.folder, Path)
     return store.folder / segment.source / segment.name
 
 
 def bytes_of(store: RelayStore, segment: Segment) -> bytes:
-    """Return the segment's own bytes, without what makes the file readable on its own."""
+    """Return the segment's own bytes, without the head that makes the file readable on its own."""
     with store._of(segment.source).opened(segment.name) as file:
         data = bytes(file.read(0, file.size))
     if segment.start == len(MAGIC):
@@ -132,7 +132,9 @@ def assert_equal_to_server(server: MariaDb, store: RelayStore, begins: Location 
 
 
 def end_xa(server: MariaDb, word: str, xid: str) -> None:
-    """COMMIT or ROLLBACK what another session has prepared; the server may notice only later that it is gone."""
+    """COMMIT or ROLLBACK a transaction that another session has prepared; the server may notice late that this session
+    ended.
+    """
 
     def is_ended() -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Self-made certificates for tests of TLS: an authority, and what it issues."""
+"""Self-made certificates for tests of TLS: an authority and the certificates that it issues."""
 
 import datetime
 import ipaddress
@@ -23,7 +23,7 @@ class Pair:
 
 
 class Authority:
-    """Issues certificates into a folder; the public side of itself is `path`."""
+    """Issues certificates into a folder; `path` is its own public certificate."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.key = folder, ec.generate_private_key(ec.SECP256R1())
@@ -44,13 +44,16 @@ class Authority:
             made = made.add_extension(names, False)
         pair = Pair(self.folder / f"{common_name}.pem", self.folder / f"{common_name}.key")
         pair.certificate.write_bytes(_pem(made.sign(self.key, hashes.SHA256())))
-        pair.key.write_bytes(key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ))  # fmt: skip
+        pair.key.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
         return pair
 
-    def _builder(self, name: x509.Name, key: ec.EllipticCurvePublicKey,
-                 until: datetime.datetime = END) -> x509.CertificateBuilder:  # fmt: skip
+    def _builder(
+        self, name: x509.Name, key: ec.EllipticCurvePublicKey, until: datetime.datetime = END
+    ) -> x509.CertificateBuilder:
         builder = x509.CertificateBuilder(issuer_name=self.name, subject_name=name, public_key=key)
         return builder.serial_number(x509.random_serial_number()).not_valid_before(BEGINNING).not_valid_after(until)
 

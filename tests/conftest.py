@@ -1,16 +1,16 @@
-"""Fixtures that every level of tests shares: real servers on free loopback ports.
+"""Fixtures for tests of every level: real servers on free loopback ports.
 
-A test that uses the fixture `target` runs against each target of UNSHARD_TARGETS:
+A test with the fixture `target` runs on each target of UNSHARD_TARGETS:
 
-| UNSHARD_TARGETS | what runs                                                        |
-|-----------------|------------------------------------------------------------------|
-| (not set)       | all tests on MariaDB, those with the mark `on_tidb` on TiDB too  |
+| UNSHARD_TARGETS | tests                                                              |
+|-----------------|--------------------------------------------------------------------|
+| (not set)       | all tests on MariaDB, those with the mark `on_tidb` on TiDB too    |
 | all             | all tests on MariaDB and on TiDB, except those with `mariadb_only` |
 
-Tests with the mark `on_statements` also run against a MariaDB that refuses LOAD DATA LOCAL. With `all`, those with the
-mark `writes_rows` do too.
+Tests with the mark `on_statements` also run on a MariaDB that refuses LOAD DATA LOCAL. With `all`, tests with the mark
+`writes_rows` do so, too.
 
-Tests on TiDB get the mark `tidb`. They skip with the reason where TiDB is not built.
+Tests on TiDB get the mark `tidb`. They are skipped with the reason if TiDB is not built.
 """
 
 import os
@@ -25,16 +25,20 @@ from hypothesis import HealthCheck, settings
 from tests import s3server
 from unshard_demo import servers, tidb
 
-# Deadlines and slow generation would measure how busy the machine is. Examples are the same in every run, so that a
-# change is judged by itself; whoever sets UNSHARD_EXAMPLES hunts, with others each time.
-settings.register_profile("unshard", deadline=None, derandomize="UNSHARD_EXAMPLES" not in os.environ,
-                          suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+# Deadlines and slow generation would measure the load of the machine. Examples are the same in every run, so that a
+# change is judged by itself. With UNSHARD_EXAMPLES each run uses new examples.
+settings.register_profile(
+    "unshard",
+    deadline=None,
+    derandomize="UNSHARD_EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unshard")
 
 
 @pytest.fixture(scope="session")
 def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this run keeps its servers; a missing MariaDB fails instead of skipping silently."""
+    """Return the folder of this run's servers; a missing MariaDB fails instead of skipping silently."""
     if shutil.which("mariadbd") is None:
         pytest.fail("mariadbd is not installed: run `make setup`")
     return tmp_path_factory.mktemp("mariadb")
@@ -75,7 +79,7 @@ def tidb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
 
 @pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> servers.MariaDb:
-    """The server that is written to; see the module's docstring for which one."""
+    """The server that the test writes to; the module's docstring names the possible ones."""
     found: servers.MariaDb = request.getfixturevalue(f"{request.param}_target")
     return found
 

@@ -1,4 +1,4 @@
-"""Ways to cut what a window does: into small transactions, or from its server at a COMMIT."""
+"""Interrupt the work of a window: split it into small transactions, or cut its connection at a COMMIT."""
 
 import contextlib
 import dataclasses
@@ -30,26 +30,28 @@ def waiting_sessions(server: MariaDb) -> list[int]:
 
 
 def open_transactions(server: MariaDb) -> int:
-    """Return how many transactions are under way."""
+    """Return the number of open transactions."""
     table = "tidb_trx WHERE session_id <> CONNECTION_ID()" if is_tidb(server) else "innodb_trx"
     ((count,),) = server.run(f"SELECT COUNT(*) FROM information_schema.{table}")
     return int(str(count))
 
 
 def is_tidb(server: MariaDb) -> bool:
-    """Whether the server is TiDB, which has no tables of InnoDB."""
+    """Whether the server is TiDB, which has no InnoDB tables."""
     ((version,),) = server.run("SELECT VERSION()")
     return "TiDB" in str(version)
 
 
 class Way:
-    """A way between a client and a server that breaks at a COMMIT: before it arrives, or before its answer does.
+    """A connection between client and server that breaks at a COMMIT: before it arrives, or before its answer does.
 
-    It passes bytes on both ways, packet by packet towards the server, and breaks at the COMMIT with that number.
+    It forwards bytes in both directions, packet by packet towards the server, and breaks at the COMMIT with that
+    number. With `meanwhile` it calls this function instead of breaking, and forwards the COMMIT.
     """
 
-    def __init__(self, port: int, arrives: bool, number: int) -> None:
+    def __init__(self, port: int, arrives: bool, number: int, meanwhile: Callable[[], None] | None = None) -> None:
         self._to, self._arrives, self._left = port, arrives, number
+        self._meanwhile = meanwhile
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._sockets, self._threads = [self._listening], list[threading.Thread]()
         self.port = int(self._listening.getsockname()[1])
@@ -57,7 +59,7 @@ class Way:
         self._run(self._accept)
 
     def close(self) -> None:
-        # A socket that another thread reads is not closed by `close`: the other side would not notice.
+        # `close` does not close a socket that another thread reads: the other side would not notice.
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -86,7 +88,9 @@ class Way:
                 header = _exactly(client, 4)
                 body = _exactly(client, int.from_bytes(header[:3], "little"))
                 if body == COMMIT and self._is_the_one():
-                    break
+                    if self._meanwhile is None:
+                        break
+                    self._meanwhile()
                 server.sendall(header + body)
             if self._arrives:
                 silent.set()
@@ -123,9 +127,19 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 @contextlib.contextmanager
 def cut_at_commit(server: MariaDb, *, arrives: bool, number: int = 1) -> Iterator[tuple[MariaDb, Way]]:
-    """Give the server behind such a way; without `arrives` it never hears of the COMMIT."""
+    """Yield the server behind such a connection; without `arrives` it never receives the COMMIT."""
     way = Way(server.port, arrives, number)
     try:
         yield dataclasses.replace(server, port=way.port), way
+    finally:
+        way.close()
+
+
+@contextlib.contextmanager
+def interrupted_at_commit(server: MariaDb, meanwhile: Callable[[], None]) -> Iterator[MariaDb]:
+    """Yield the server with a connection that calls `meanwhile` before the first COMMIT arrives."""
+    way = Way(server.port, arrives=True, number=1, meanwhile=meanwhile)
+    try:
+        yield dataclasses.replace(server, port=way.port)
     finally:
         way.close()

@@ -6,11 +6,11 @@ a form is one of these:
 | result | meaning |
 |---|---|
 | equal | nothing waits, and each target table is the union of its shards |
-| undecided: … | an operator has to decide; the reason is the target's, or that of unshard |
-| passed over | the statement concerns no rows of a shard, or drops them: by design the target stays as it is |
-| refused before the start | the target has no such table; `unshard check` says so |
-| refused by the source | no statement is in the binlog |
-| stops the source | its windows end with this error until the target is put right |
+| undecided: … | an operator must decide; the reason is the message of the target or of unshard |
+| ignored | the statement concerns no rows of a shard, or drops them: by design the target does not change |
+| rejected before the start | the target cannot create the table; `unshard check` reports this |
+| rejected by the source | no statement is in the binlog |
+| stops the source | its windows end with this error until the target is corrected |
 
 `python -m tests.ddlforms` writes `docs/ddl-on-tidb.md`. It needs TiDB and MySQL in `.servers`.
 """
@@ -27,23 +27,23 @@ import pymysql
 import yaml
 
 from tests import versions
-from tests.fulltask import endpoint, write_sources
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
+from tests.taskfile import endpoint, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.structures import read_schemas, read_sequences
 from unshard.config import load_task
-from unshard.core.ddl import DdlKind, read
-from unshard.core.ddllock import LockState
+from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.statement import DdlKind, read
 from unshard.core.model import Shard, TableId
-from unshard.core.window import StructureChange
+from unshard.core.window.plan import StructureChange
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlUnreadable
-from unshard.units import coordinate
-from unshard.units.coordinate import LockView
-from unshard.units.execute import create_target
-from unshard.units.pulling import pull_source
-from unshard.units.sync import run_window
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.execute import create_target
+from unshard.units.relay.tasksource import pull_source
+from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work
 from unshard_demo import servers, tidb
 from unshard_demo.servers import MariaDb
@@ -84,7 +84,7 @@ GONE = (DdlKind.DROP_TABLE, DdlKind.TRUNCATE, DdlKind.DROP_DATABASE)
 
 @dataclass(frozen=True)
 class Form:
-    """One statement, with what it needs."""
+    """One statement and its setup."""
 
     number: int
     dialect: str
@@ -124,7 +124,7 @@ class Form:
 
 
 def forms() -> list[Form]:
-    """Return the forms of the file, of which the first COUNT are counted."""
+    """Return the forms of the file; the first COUNT of them are counted."""
     lines = FORMS.read_text().splitlines()[1 : COUNT + 1]
     fields = [line.split(" | ") for line in lines]
     return [Form(n, one[0], one[3].replace("⏎", "\n")) for n, one in enumerate(fields, 1)]
@@ -211,7 +211,7 @@ class Run:
             found = read_schemas(connection, own)
             sequences = read_sequences(connection)
         work.meta.sources.add(SOURCE, about.identity, about.flavor)
-        work.meta.aside.begin(SOURCE, sequences)
+        work.meta.ignored.begin(SOURCE, sequences)
         changes = []
         for form in self.forms:
             mine = {table: schema for table, schema in found.items() if table.schema == form.schema}
@@ -220,7 +220,7 @@ class Run:
                     with contextlib.closing(mysql.connect(work.target)) as connection:
                         create_target(connection, table, schema)
             except UnshardError as error:
-                self.results[form.number] = f"refused before the start: {_words(str(error))}"
+                self.results[form.number] = f"rejected before the start: {_words(str(error))}"
                 continue
             for table, schema in mine.items():
                 work.meta.structures.put(schema)
@@ -239,7 +239,7 @@ class Run:
                     self.source.run(*SWEEP)
                 cursor.execute(form.statement)
             except pymysql.err.Error as error:
-                self.results[form.number] = f"refused by the source: {error.args[1]}"
+                self.results[form.number] = f"rejected by the source: {error.args[1]}"
                 return
             cursor.execute("SET sql_mode = ''")
             cursor.execute("SHOW FULL TABLES WHERE Table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')")
@@ -265,7 +265,7 @@ class Run:
 
     def _judge(self, work: Work) -> None:
         locks: dict[str, LockView] = {view.target.schema: view for view in coordinate.views(work.meta)}
-        stopped = {stop.target.schema: stop.refusal.error for stop in work.meta.stops.all()}
+        stopped = {stop.target.schema: stop.refusal.error for stop in work.meta.suspended_targets.all()}
         for form in self.forms:
             if form.number in self.results:
                 continue
@@ -280,16 +280,16 @@ class Run:
 
     def _compared(self, form: Form) -> str:
         if self._is_gone(form):
-            return "passed over"
+            return "ignored"
         if not self.source.run(f"SHOW DATABASES LIKE '{form.schema}'"):
-            return "passed over"
+            return "ignored"
         rows = self.source.run(f"SHOW FULL TABLES FROM {form.schema} WHERE Table_type = 'BASE TABLE'")
         tables = [str(name) for name, _ in rows]
         for table in tables:
             of_target = "t1" if table == "t9" else table
             places = self.target.run(f"SHOW TABLES FROM {form.schema} LIKE '{of_target}'")
             if not places:
-                return "passed over"
+                return "ignored"
             try:
                 assert_union(
                     {SOURCE: self.source},
@@ -310,7 +310,7 @@ class Run:
 
 
 def _words(text: str) -> str:
-    """Return the server's own message out of an error's text, without what differs from run to run."""
+    """Return the server's own message from an error's text, without the parts that differ from run to run."""
     found = re.search(r"refuses with error (\d+), (.*?)(?:, the DDL of |, the statement: )", text, re.DOTALL)
     short = (
         f"{found[1]} {found[2]}" if found else re.sub(r" \(.*", "", text.partition("] ")[2] or text, flags=re.DOTALL)
@@ -329,11 +329,12 @@ def page(on_maria: Mapping[int, str], on_tidb: Mapping[int, str]) -> str:
         "targets, MariaDB 10.11 as source. Statements that only MySQL runs come from MySQL 9.7.",
         "",
         "- *equal*: nothing waits, and the target is the union of its shards.",
-        "- *undecided*: the DDL waits for an operator, who skips or replaces it; the reason is the target's.",
-        "- *passed over*: the target stays as it is, by design (DROP, TRUNCATE, statements without a shard).",
-        "- *refused before the start*: the target cannot have the table that the form is about.",
-        "- *refused by the source*: no source of ours runs it.",
-        "- *stops the source*: the windows of the source end with this error until the target is put right.",
+        "- *undecided*: the DDL waits for an operator, who skips or replaces it. The reason is the message of the "
+        "target or of unshard.",
+        "- *ignored*: the target does not change, by design (DROP, TRUNCATE, statements without a shard).",
+        "- *rejected before the start*: the target cannot create the table of the form. `unshard check` reports this.",
+        "- *rejected by the source*: the source of the test does not run the statement.",
+        "- *stops the source*: the windows of the source end with this error until the target is corrected.",
         "",
         "| # | statement | target MariaDB | target TiDB |",
         "|--|--|--|--|",
@@ -347,7 +348,7 @@ def page(on_maria: Mapping[int, str], on_tidb: Mapping[int, str]) -> str:
 
 
 def told() -> dict[int, tuple[str, str]]:
-    """Return the results that the page has, on MariaDB and on TiDB, by the number of the form."""
+    """Return the results on the page, on MariaDB and on TiDB, by the number of the form."""
     rows = re.findall(r"^\| (\d+) \| .* \| (.*) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
     return {int(number): (on_maria, on_tidb) for number, on_maria, on_tidb in rows}
 

@@ -1,5 +1,5 @@
-"""Deaths, for tests of what they leave behind: a process that kills itself (SIGKILL) at a named point of a unit, or an
-exception that nobody catches, where one process has to see both sides.
+"""Crashes, for tests of the state that they leave: a process that kills itself (SIGKILL) at a named point of a unit, or
+an exception that no code catches, for tests in one process.
 """
 
 import dataclasses
@@ -18,11 +18,12 @@ import pytest
 
 from tests.localspark import LocalSpark
 from unshard.config import load_task
-from unshard.core.orders import Force
-from unshard.units import coordinate, relay
-from unshard.units.orders import give
-from unshard.units.run import Until, run
-from unshard.units.sync import run_window
+from unshard.core.ddl.lockcommands import Force
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.lockcommands import give
+from unshard.units.relay import pull
+from unshard.units.task.run import Until, run
+from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work
 
 DIED = -signal.SIGKILL
@@ -30,16 +31,16 @@ SECONDS = 600.0
 
 
 class Died(BaseException):
-    """What a kill looks like from inside."""
+    """The exception of a simulated kill."""
 
 
 def died(*_: object) -> None:
-    """Die, in the place of a function."""
+    """Die instead of running a function."""
     raise Died
 
 
 def dying_after(count: int, function: Callable[..., object]) -> Callable[..., object]:
-    """Return the function, which dies when it is called once more than `count` times."""
+    """Return the function with a kill after `count` calls."""
     left = [count]
 
     def maybe(*arguments: object) -> object:
@@ -55,7 +56,7 @@ SEASON = frozenset(n * (n + 1) // 2 for n in range(1, 100))
 
 
 def mortal(patch: pytest.MonkeyPatch, module: Any, *names: str) -> Counter[str]:
-    """Let the process die after each of these steps, at first often and then more and more seldom."""
+    """Let the process die after each of these steps, at first often and then less and less often."""
     calls: Counter[str] = Counter()
 
     def dying(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +85,7 @@ class Point:
 def window(work: Work, source: str) -> None:
     checkpoint = work.meta.checkpoints.get(source)
     assert checkpoint is not None
-    relay.pull(source, work.sources[source], work.store, checkpoint.location)
+    pull.pull(source, work.sources[source], work.store, checkpoint.location)
     run_window(work, source)
 
 
@@ -105,13 +106,17 @@ def load(work: Work, _: str) -> None:
 
 
 ACTIONS: dict[str, Callable[[Work, str], None]] = {
-    "window": window, "observe": observe, "execute": execute, "force": force, "load": load,
-}  # fmt: skip
+    "window": window,
+    "observe": observe,
+    "execute": execute,
+    "force": force,
+    "load": load,
+}
 
 
 def run_until_death(task: Path, action: str, subject: str, point: Point) -> int | None:
-    """Run an action of a task in a process of its own that dies at the point; return how that ended."""
-    # The server of the forks imports everything once; it finds our modules by this path only.
+    """Run an action of a task in its own process, which dies at the point; return its exit status."""
+    # The fork server imports everything once; it finds our modules only by this path.
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])

@@ -1,4 +1,4 @@
-"""A task of two sources over a full load and windows, as a file that a test may change, without a JVM."""
+"""A task of two sources with full load and windows: a task file that a test may change; it runs without a JVM."""
 
 import contextlib
 import dataclasses
@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.fulltask import endpoint
-from tests.localspark import TaskFile
 from tests.oracle import assert_union
-from unshard.cli import main
-from unshard.config import load_task
-from unshard.units.work import Work, open_work
+from tests.taskfile import TaskFile, endpoint, route, task_body, write_source
 from unshard_demo.servers import MariaDb
 
 COLUMNS = "id int PRIMARY KEY, v varchar(20)"
@@ -41,11 +36,10 @@ class LifeTask(TaskFile):
 
     def write(self) -> None:
         """Write the file as `body` says."""
-        self.path.write_text(yaml.safe_dump(self.body))
+        self.write_body(self.body)
 
     def write_source(self, source: str, **more: object) -> None:
-        body = {"source-id": source, "from": endpoint(self.sources[source]), **more}
-        (self.folder / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body))
+        write_source(self.folder, source, endpoint(self.sources[source]), **more)
 
     def make_shard(self, source: str, number: int, *rows: int) -> str:
         """Create a shard with rows, which the route takes."""
@@ -58,15 +52,6 @@ class LifeTask(TaskFile):
     def insert(self, source: str, shard: str, *rows: int) -> None:
         self.sources[source].run("DO 1", *(f"INSERT INTO {shard} VALUES ({row}, 'row {row}')" for row in rows))
 
-    def command(self, *words: str) -> int:
-        """Give a command as a user would."""
-        return main([words[0], str(self.path), *words[1:]])
-
-    @contextlib.contextmanager
-    def work(self) -> Iterator[Work]:
-        with open_work(load_task(self.path)) as work:
-            yield work
-
     def rows_of_meta(self) -> int:
         with self.work() as work:
             return work.meta.removal.count()
@@ -76,18 +61,16 @@ class LifeTask(TaskFile):
 
 
 @contextlib.contextmanager
-def living(name: str, folder: Path, sources: Mapping[str, MariaDb], target: MariaDb, *used: str,
-           **keys: object) -> Iterator[LifeTask]:  # fmt: skip
+def living(
+    name: str, folder: Path, sources: Mapping[str, MariaDb], target: MariaDb, *used: str, **keys: object
+) -> Iterator[LifeTask]:
     """Make the files of a task over those sources that are `used` (all of them if none is named)."""
-    (folder / "sources").mkdir()
-    route = {"schema-pattern": f"{name}*", "table-pattern": "t_*", "target-schema": f"{name}_to", "target-table": "t"}
-    instance = {"route-rules": ["all"], "block-allow-list": "ours"}
-    body = {
-        "name": "life", "task-mode": "all", "meta-schema": f"{name}_meta", "target-database": endpoint(target),
-        "mysql-instances": [{"source-id": source, **instance} for source in used or sources],
-        "routes": {"all": route}, "block-allow-list": {"ours": {"do-dbs": [f"{name}*"], "ignore-dbs": []}},
-        "unshard": {"storage-path": str(folder / "storage")}, **keys,
-    }  # fmt: skip
+    body = task_body(name, used or sources, target, {"all": route(f"{name}*", "t_*", f"{name}_to", "t")}) | {
+        "name": "life",
+        "block-allow-list": {"ours": {"do-dbs": [f"{name}*"], "ignore-dbs": []}},
+        "unshard": {"storage-path": str(folder / "storage")},
+        **keys,
+    }
     task = LifeTask(name, folder, sources, target, body)
     task.write()
     for source, server in sources.items():

@@ -1,7 +1,7 @@
 """A task between real servers that is run step by step in this process, without Spark and without a full load.
 
-Every step opens what it works with anew where `restart` was called before: nothing but the meta tables, the
-relay's segments and the held files lives on, as after the death of a process.
+After `restart` every step opens its resources again: only the meta tables, the relay's segments and the held files
+remain, as after the death of a process.
 """
 
 import contextlib
@@ -13,20 +13,22 @@ from typing import Any
 
 import yaml
 
-from tests.fulltask import endpoint, write_sources
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union
+from tests.taskfile import route, task_body, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.structures import read_schemas
 from unshard.config import load_task
-from unshard.core.ddllock import LockState
+from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.window import StructureChange
+from unshard.core.window.plan import StructureChange
 from unshard.errors import UnshardError
-from unshard.units import coordinate, stopping
-from unshard.units.execute import create_target
-from unshard.units.pulling import pull_source
-from unshard.units.sync import WindowReport, run_window
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.execute import create_target
+from unshard.units.limits import LIMITS, Limits
+from unshard.units.relay.tasksource import pull_source
+from unshard.units.window import suspension
+from unshard.units.window.sync import WindowReport, run_window
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
 
@@ -44,9 +46,10 @@ class LiveTask:
     target: MariaDb
     groups: Sequence[str]
     shards: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """Group to sources and full names of its shards."""
+    """The full names of each group's shards, with their sources."""
     _opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _work: Work | None = None
+    limits: Limits = LIMITS
 
     @property
     def path(self) -> Path:
@@ -59,11 +62,17 @@ class LiveTask:
     def table(self, group: str) -> str:
         return f"{self.name}_to.{group}"
 
-    # --- making it
+    # --- creation
 
-    def make(self, columns: Mapping[str, str], numbers: Mapping[tuple[str, str], Sequence[int]],
-             window_bytes: int = 30_000, on_duplicate: str = "error", safe_mode: bool = False,
-             options: Mapping[str, str] = NO_OPTIONS) -> None:  # fmt: skip
+    def make(
+        self,
+        columns: Mapping[str, str],
+        numbers: Mapping[tuple[str, str], Sequence[int]],
+        window_bytes: int = 30_000,
+        on_duplicate: str = "error",
+        safe_mode: bool = False,
+        options: Mapping[str, str] = NO_OPTIONS,
+    ) -> None:
         """Create the shards (`numbers` by source and group), the task's files, and hand over to the windows."""
         for server in self.sources.values():
             server.run(f"CREATE DATABASE {self.name}")
@@ -81,7 +90,7 @@ class LiveTask:
         self.restart()
         for server in self.sources.values():
             server.run(f"DROP DATABASE IF EXISTS {self.name}")
-        # A table that no route takes is a target of its own, in a schema of the source's name.
+        # A table that no route accepts is its own target, in a schema of the source's name.
         self.target.run(
             f"DROP DATABASE IF EXISTS {self.name}",
             f"DROP DATABASE IF EXISTS {self.name}_to",
@@ -90,20 +99,23 @@ class LiveTask:
 
     def _write_files(self, window_bytes: int, units: Mapping[str, object]) -> None:
         write_sources(self.folder, self.sources)
-        where = {"schema-pattern": self.name, "target-schema": f"{self.name}_to"}
-        routes = {group: {**where, "table-pattern": f"{group}_*", "target-table": group} for group in self.groups}
-        instance = {"route-rules": list(routes), "block-allow-list": "ours", **units}
-        body = {
-            "name": "live", "task-mode": "incremental", "shard-mode": "pessimistic", "meta-schema": self.meta_schema,
-            "target-database": endpoint(self.target), "routes": routes,
-            "mysql-instances": [{"source-id": source, **instance} for source in self.sources],
-            "block-allow-list": {"ours": {"do-dbs": [self.name]}},
-            "unshard": {"storage-path": str(self.folder / "storage"), "window-size": str(window_bytes)},
-        }  # fmt: skip
+        body = task_body(
+            self.name,
+            self.sources,
+            self.target,
+            {group: route(self.name, f"{group}_*", f"{self.name}_to", group) for group in self.groups},
+            units,
+            **{
+                "name": "live",
+                "task-mode": "incremental",
+                "shard-mode": "pessimistic",
+                "unshard": {"storage-path": str(self.folder / "storage"), "window-size": str(window_bytes)},
+            },
+        )
         self.path.write_text(yaml.safe_dump(body))
 
     def _hand_over(self, source: str) -> None:
-        """Do what full load and handover do for empty shards."""
+        """Create the state after full load and handover for empty shards."""
         work = self.work()
         with contextlib.closing(mysql.connect(work.sources[source])) as connection:
             about = upstream.inspect(connection, source)
@@ -116,20 +128,22 @@ class LiveTask:
                 create_target(connection, target, found[table])
         for schema in {schema.digest: schema for schema in found.values()}.values():
             work.meta.structures.put(schema)
-        work.meta.structures.record_all(StructureChange(Shard(source, table), targets[table], about.end, schema.digest)
-                                        for table, schema in found.items())  # fmt: skip
+        work.meta.structures.record_all(
+            StructureChange(Shard(source, table), targets[table], about.end, schema.digest)
+            for table, schema in found.items()
+        )
         work.meta.checkpoints.start(source, about.end, about.gtid)
 
-    # --- running it
+    # --- execution
 
     def work(self) -> Work:
         if self._work is None:
             opened = self._opened.enter_context(open_work(load_task(self.path)))
-            self._work = dataclasses.replace(opened, spark=LocalSpark, bulk_spark=LocalSpark)
+            self._work = dataclasses.replace(opened, spark=LocalSpark, bulk_spark=LocalSpark, limits=self.limits)
         return self._work
 
     def restart(self) -> None:
-        """Forget everything that a process knows."""
+        """Drop all state of the process."""
         self._opened.close()
         self._work = None
 
@@ -150,7 +164,7 @@ class LiveTask:
         return run_window(self.work(), source)
 
     def coordinate(self) -> bool:
-        """Look at the locks and execute what is due; whether anything was resolved."""
+        """Judge the locks and execute the due DDL; return whether a lock was resolved."""
         work, moved = self.work(), False
         for view in coordinate.observe(work.meta):
             if view.is_executable:
@@ -160,7 +174,7 @@ class LiveTask:
         return moved
 
     def run(self) -> None:
-        """Go on until nothing moves."""
+        """Continue until nothing changes."""
         moved = True
         while moved:
             moved = False
@@ -171,15 +185,17 @@ class LiveTask:
             moved = self.coordinate() or moved
 
     def stopped(self) -> dict[tuple[str, str], UnshardError]:
-        """Return what has stopped a target for a source."""
-        return {(stop.source, stop.target.name): stop.refusal.error for stop in self.work().meta.stops.all()}
+        """Return the error of each suspended target, by source."""
+        return {
+            (stop.source, stop.target.name): stop.refusal.error for stop in self.work().meta.suspended_targets.all()
+        }
 
     def retry(self) -> None:
-        """Let all stopped targets go on, and go on until nothing moves."""
-        stopping.retry(self.work(), self.work().meta.stops.all())
+        """Retry all suspended targets, and continue until nothing changes."""
+        suspension.retry(self.work(), self.work().meta.suspended_targets.all())
         self.run()
 
-    # --- what must hold
+    # --- assertions
 
     def executed(self, group: str) -> list[str]:
         """Return the DDLs that were executed on a target, in order."""
@@ -193,7 +209,7 @@ class LiveTask:
         return assert_union(self.sources, shards, self.target, self.table(group))
 
     def assert_settled(self) -> None:
-        """Nothing waits any more and every target is the union of its shards."""
+        """Assert that nothing waits and that every target is the union of its shards."""
         work = self.work()
         assert [(view.id, view.state, view.missing) for view in coordinate.views(work.meta)] == []
         assert [state for state in work.meta.structures.shards() if state.queue or state.held] == []
@@ -203,8 +219,9 @@ class LiveTask:
 
 
 @contextlib.contextmanager
-def living(name: str, folder: Path, servers: Sequence[MariaDb], groups: Sequence[str],
-           **made: Any) -> Iterator[LiveTask]:  # fmt: skip
+def living(
+    name: str, folder: Path, servers: Sequence[MariaDb], groups: Sequence[str], **made: Any
+) -> Iterator[LiveTask]:
     """Make a task between sources (s1, s2, …) and, last of `servers`, a target; `made` is as for `LiveTask.make`."""
     *sources, target = servers
     task = LiveTask(name, folder, {f"s{number}": one for number, one in enumerate(sources, 1)}, target, groups)

@@ -1,14 +1,14 @@
-"""A live task whose process may die at any step, and the operator who decides on its one open lock."""
+"""A live task whose process may die at any step, and an operator who decides about its one open lock."""
 
 from tests.dying import Died
 from tests.livetask import LiveTask
-from unshard.core.orders import Order
-from unshard.units import coordinate
-from unshard.units.orders import give, preview
+from unshard.core.ddl.lockcommands import LockCommand
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.lockcommands import give, preview
 
 
 def run(task: LiveTask) -> None:
-    """Run until nothing moves, with a new process after each death."""
+    """Run until nothing changes, with a new process after each death."""
     while True:
         try:
             task.run()
@@ -23,7 +23,7 @@ def lock(task: LiveTask) -> coordinate.LockView:
     return found
 
 
-def order(task: LiveTask, given: Order) -> None:
-    """Give an order after its dry run."""
+def order(task: LiveTask, given: LockCommand) -> None:
+    """Issue a command after its dry run."""
     assert preview(task.work().meta, given)
     give(task.work().meta, given, "operator", "test", "because")

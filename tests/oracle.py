@@ -6,7 +6,7 @@ It reads with plain SELECTs and shares nothing with `unshard validate`, which is
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from unshard.core.quoting import identifier
+from unshard.core.sql.quoting import identifier
 from unshard_demo.servers import MariaDb
 
 Shards = Mapping[str, Sequence[str]]

@@ -1,7 +1,7 @@
 """A small server that speaks S3 on loopback: objects in memory, multipart uploads, listings in pages.
 
-It takes what Arrow's client sends, asks for the right access key, counts requests and fails where a test says so.
-Signatures are not looked at.
+It accepts the requests of Arrow's client, requires the right access key, counts requests, and fails where a test
+demands it. It does not check signatures.
 """
 
 import contextlib
@@ -25,17 +25,17 @@ PAGE = 1000
 TIME = "2026-01-02T03:04:05.000Z"
 HTTP_TIME = "Fri, 02 Jan 2026 03:04:05 GMT"
 CUT = 0
-"""As an answer of `trouble`: the connection ends without one."""
+"""As a result of `trouble`: the connection ends without an answer."""
 
 
 def untroubled(operation: str, key: str) -> int | None:
-    """Let everything pass."""
+    """Let everything through."""
     return None
 
 
 @dataclass
 class S3:
-    """A running server and what it holds."""
+    """A running server with its contents."""
 
     port: int = 0
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class S3:
     requests: Counter[str] = field(default_factory=Counter)
     """By operation, such as `GET` (of an object) or `LIST`."""
     trouble: Callable[[str, str], int | None] = untroubled
-    """Asked before each operation; the HTTP status to fail with, `CUT`, or None."""
+    """Called before each operation; returns the HTTP status to fail with, `CUT`, or None."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -53,12 +53,12 @@ class S3:
 
     @property
     def access(self) -> ObjectAccess:
-        """How to reach it."""
+        """Return the access to the server."""
         return ObjectAccess(KEY, SECRET, region="us-east-1", endpoint=self.endpoint)
 
     @property
     def connection(self) -> str:
-        """The same as a connection of Airflow."""
+        """Return the access as a connection of Airflow."""
         extra = {"endpoint_url": self.endpoint, "region_name": "us-east-1"}
         return json.dumps({"conn_type": "aws", "login": KEY, "password": SECRET, "extra": extra})
 
@@ -87,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def handle_one_request(self) -> None:
-        self.close_connection = True  # unless a request comes: who was killed sends none
+        self.close_connection = True  # unless a request arrives: a killed client sends none
         with contextlib.suppress(ConnectionError):
             super().handle_one_request()
 
@@ -105,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
         bucket, _, key = unquote(place.path).lstrip("/").partition("/")
         body = self.body()
         operation = operation_of(self.command, key, asked)
-        # Whoever was killed meanwhile does not read the answer.
+        # A client that was killed meanwhile does not read the answer.
         with contextlib.suppress(ConnectionError), self.s3.lock:
             self.s3.requests[operation] += 1
             status = self.s3.trouble(operation, key)
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
                 getattr(self, operation.lower())(key, asked, body)
 
     def body(self) -> bytes:
-        """Return what was sent, without the frames of HTTP and of the SDK around its pieces."""
+        """Return the request body, without the frames of HTTP and of the SDK around its pieces."""
         if self.headers.get("Transfer-Encoding") == "chunked":
             sent = b"".join(pieces(self.rfile, b"\r\n"))
         else:
@@ -160,8 +160,13 @@ class Handler(BaseHTTPRequestHandler):
         first, last = int(wanted[1]), min(int(wanted[2]), len(data) - 1)
         if first >= len(data):
             return self.refuse(416, "InvalidRange")
-        return self.send(206, data[first : last + 1], ETag=etag(data), Last_Modified=HTTP_TIME,
-                         Content_Range=f"bytes {first}-{last}/{len(data)}")  # fmt: skip
+        return self.send(
+            206,
+            data[first : last + 1],
+            ETag=etag(data),
+            Last_Modified=HTTP_TIME,
+            Content_Range=f"bytes {first}-{last}/{len(data)}",
+        )
 
     def put(self, key: str, asked: dict[str, str], body: bytes) -> None:
         self.s3.objects[key] = body
@@ -207,18 +212,24 @@ class Handler(BaseHTTPRequestHandler):
         listed = [self._listed(name, entries[name]) for name in names[:page]]
         more = f"<NextContinuationToken>{escape(names[page - 1])}</NextContinuationToken>" if names[page:] else ""
         flag = str(bool(more)).lower()
-        self.send(body=result("ListBucket", f"<IsTruncated>{flag}</IsTruncated>{more}<KeyCount>{len(listed)}</KeyCount>"
-                              + "".join(listed)))  # fmt: skip
+        self.send(
+            body=result(
+                "ListBucket",
+                f"<IsTruncated>{flag}</IsTruncated>{more}<KeyCount>{len(listed)}</KeyCount>" + "".join(listed),
+            )
+        )
 
     def _listed(self, name: str, key: str) -> str:
         if not key:
             return f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
-        return (f"<Contents><Key>{escape(name)}</Key><Size>{len(self.s3.objects[key])}</Size>"
-                f"<LastModified>{TIME}</LastModified></Contents>")  # fmt: skip
+        return (
+            f"<Contents><Key>{escape(name)}</Key><Size>{len(self.s3.objects[key])}</Size>"
+            f"<LastModified>{TIME}</LastModified></Contents>"
+        )
 
 
 def pieces(sent: BinaryIO, end: bytes) -> Iterator[bytes]:
-    """Yield the pieces of a chunked body; `end` stands behind the last one."""
+    """Yield the pieces of a chunked body; `end` follows the last one."""
     while size := int(sent.readline().partition(b";")[0], 16):
         yield sent.read(size)
         sent.readline()
@@ -226,7 +237,7 @@ def pieces(sent: BinaryIO, end: bytes) -> Iterator[bytes]:
 
 
 def operation_of(command: str, key: str, asked: dict[str, str]) -> str:
-    """Return the name of what is asked for, that of a method in small letters."""
+    """Return the name of the operation; operations that are HTTP methods are lower-case."""
     if not key:
         return {"HEAD": "HEAD_BUCKET", "GET": "LIST", "POST": "DELETE_MANY"}[command]
     if command == "POST":

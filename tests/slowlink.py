@@ -1,6 +1,6 @@
 """A TCP proxy on loopback that counts the round trips to a server and can delay each of them.
 
-A round trip is one answer of the server: the first bytes that it sends after the client has sent something. The
+A round trip is one answer of the server: the first bytes that it sends after a request of the client. The
 greeting on a new connection counts too, so a new connection to MySQL costs two round trips before its first statement.
 """
 
@@ -19,7 +19,7 @@ HEADER_BYTES = 5
 
 @dataclass
 class SlowLink:
-    """What went through a proxy so far."""
+    """Counters of the traffic through a proxy."""
 
     seconds: float = 0.0
     """The delay of each round trip."""
@@ -36,7 +36,7 @@ class SlowLink:
 
 @contextlib.contextmanager
 def linked(server: MariaDb, seconds: float = 0.0) -> Iterator[tuple[MariaDb, SlowLink]]:
-    """Give the server as it is reached through a proxy, and the proxy's counters."""
+    """Yield the server as it is reached through a proxy, and the proxy's counters."""
     link = SlowLink(seconds)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="slow link", daemon=True)
@@ -70,10 +70,10 @@ class _Proxy:
 class _Connection:
     link: SlowLink
     is_asked: bool = True
-    """Whether the client has sent something that the server has not answered; it opened the connection."""
+    """Whether a request of the client waits for its answer; opening the connection counts as a request."""
 
     async def send(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on the client's bytes."""
+        """Forward the client's bytes."""
         with contextlib.closing(writer):
             while data := await reader.read(READ_BYTES):
                 self.is_asked = True
@@ -83,7 +83,7 @@ class _Connection:
                 await writer.drain()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on the server's bytes, the first ones of each answer later."""
+        """Forward the server's bytes; delay the first ones of each answer."""
         with contextlib.closing(writer):
             while data := await reader.read(READ_BYTES):
                 if self.is_asked:
@@ -95,10 +95,10 @@ class _Connection:
 
 
 async def _stop(listener: asyncio.Server) -> None:
-    """Take no more connections and end those that are open."""
+    """Accept no more connections and end the open ones."""
     listener.close()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.sleep(0)  # transports are closed by the loop's next round
+    await asyncio.sleep(0)  # the loop's next round closes transports

@@ -1,4 +1,4 @@
-"""Gives a TiDB target the settings of the sources, so that a check finds only what its test is about."""
+"""Give a TiDB target the settings of the sources, so that a check finds only the problem under test."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from unshard_demo.servers import MariaDb
 
 SHARED = ("sql_mode", "collation_server")
 CHOSEN_KEY = {"target-primary-key": "clustered"}
-"""What a task file says in the block `unshard` to accept TiDB's default."""
+"""Setting of a task file, in the block `unshard`, that accepts TiDB's default."""
 
 
 def is_tidb(server: MariaDb) -> bool:
@@ -18,7 +18,7 @@ def is_tidb(server: MariaDb) -> bool:
 
 @contextlib.contextmanager
 def settings_of(source: MariaDb, target: MariaDb) -> Iterator[None]:
-    """Copy what `unshard check` compares; the target gets its own settings back at the end."""
+    """Copy the settings that `unshard check` compares; restore the target's own settings at the end."""
     if not is_tidb(target):
         yield
         return

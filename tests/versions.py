@@ -1,6 +1,6 @@
-"""Servers of other versions than the installed one, from the folders that `.ci/servers` unpacks.
+"""Servers of other versions than the installed one, from the folders where `.ci/servers` unpacks them.
 
-They run with the loader and the libraries that they came with, so that nothing has to be installed.
+They run with their own loader and libraries, so nothing must be installed.
 """
 
 import contextlib
@@ -20,15 +20,25 @@ ACCOUNT = (
     f"CREATE USER IF NOT EXISTS '{ADMIN}'@'%' IDENTIFIED BY 'unshard'",
     f"GRANT ALL ON *.* TO '{ADMIN}'@'%' WITH GRANT OPTION",
 )
-OF_MYSQL = ("--innodb-buffer-pool-size=64M", "--innodb-redo-log-capacity=16M", "--innodb-flush-log-at-trx-commit=2",
-            "--performance-schema=OFF", "--skip-name-resolve", "--local-infile=1", "--secure-file-priv=",
-            "--mysqlx=OFF", "--bind-address=127.0.0.1", "--max-connections=200",
-            "--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci")  # fmt: skip
+OF_MYSQL = (
+    "--innodb-buffer-pool-size=64M",
+    "--innodb-redo-log-capacity=16M",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--performance-schema=OFF",
+    "--skip-name-resolve",
+    "--local-infile=1",
+    "--secure-file-priv=",
+    "--mysqlx=OFF",
+    "--bind-address=127.0.0.1",
+    "--max-connections=200",
+    "--character-set-server=utf8mb4",
+    "--collation-server=utf8mb4_general_ci",
+)
 
 
 @dataclass(frozen=True)
 class Version:
-    """A server that may be unpacked; the name begins with its make."""
+    """A server that may be unpacked; its name begins with the product."""
 
     name: str
     server_id: int
@@ -42,7 +52,7 @@ class Version:
         return self.root.is_dir()
 
     def need(self) -> None:
-        """Skip the test if the server is not there: an archive that has moved is no fault of ours."""
+        """Skip the test if the server is missing: a moved archive is not our error."""
         if not self.is_there:
             pytest.skip(f"{self.name} is not unpacked, or could not be had: sh .ci/servers")
 
@@ -52,7 +62,7 @@ class Version:
 
     @contextlib.contextmanager
     def running(self, folder: Path, *options: str) -> Iterator[MariaDb]:
-        """Start a server in a folder that it makes, and stop it at the end of the block."""
+        """Start a server in a new folder, and stop it after the block."""
         self.need()
         self._create(folder)
         usual = OF_MYSQL if self.is_mysql else servers.OPTIONS
@@ -65,36 +75,42 @@ class Version:
             server.stop()
 
     def _program(self) -> list[str]:
-        """Return the command that the server begins with."""
+        """Return the command that starts the server."""
         (loader,) = self.root.glob("**/*-linux-gnu/ld-linux-*.so.*")
         system = loader.parent.name
         libraries = [self.root / base / system / more for base in ("lib", "usr/lib") for more in ("", "private")]
         return [
-            str(loader), "--library-path", ":".join(map(str, libraries)),
-            str(self.root / "usr/sbin" / ("mysqld" if self.is_mysql else "mariadbd")), "--no-defaults",
-            f"--basedir={self.root / 'usr'}", f"--lc-messages-dir={self._share()}",
+            str(loader),
+            "--library-path",
+            ":".join(map(str, libraries)),
+            str(self.root / "usr/sbin" / ("mysqld" if self.is_mysql else "mariadbd")),
+            "--no-defaults",
+            f"--basedir={self.root / 'usr'}",
+            f"--lc-messages-dir={self._share()}",
             f"--plugin-dir={self.root / 'usr/lib/mysql/plugin'}",
-        ]  # fmt: skip
+        ]
 
     def _share(self) -> Path:
         (messages,) = self.root.glob("usr/share/*/english/errmsg.sys")
         return messages.parents[1]
 
     def _create(self, folder: Path) -> None:
-        """Make a data directory with the account that tests use."""
+        """Create a data directory with the account that tests use."""
         data, owner = folder / "data", ["--user=root"] if os.geteuid() == 0 else []
         command = [*self._program(), *owner, f"--datadir={data}"]
         if self.is_mysql:
             folder.mkdir(parents=True)
             _run([*command, "--initialize-insecure", "--innodb-redo-log-capacity=16M"], "")
-            # It makes no accounts meanwhile, so they come with the first start.
+            # The server creates no accounts in this mode, so the first start creates them.
             (folder / "account.sql").write_text("".join(f"{one};\n" for one in ("SET sql_log_bin = 0", *ACCOUNT)))
             return
         (data / "mysql").mkdir(parents=True)
         files = [path for kind in ("", "_data") for path in self._share().glob(f"m*_system_tables{kind}.sql")]
         statements = [f"{one};" for one in ("FLUSH PRIVILEGES", *ACCOUNT)]
-        _run([*command, "--bootstrap", "--innodb-log-file-size=10M"],
-             "\n".join(["USE mysql;", *(file.read_text() for file in files), *statements]))  # fmt: skip
+        _run(
+            [*command, "--bootstrap", "--innodb-log-file-size=10M"],
+            "\n".join(["USE mysql;", *(file.read_text() for file in files), *statements]),
+        )
 
 
 def _run(command: list[str], text: str) -> None:

@@ -1,6 +1,6 @@
 """A small server that speaks WebHDFS on loopback: files in memory, with the name node and its data node in one.
 
-It takes what fsspec's client sends, lets only one user in, and fails where a test says so.
+It accepts the requests of fsspec's client, admits only one user, and fails where a test demands it.
 """
 
 import contextlib
@@ -17,32 +17,32 @@ PREFIX = "/webhdfs/v1"
 TIME = 1767323045000
 ACCESS = "AccessControlException"
 CUT = -1
-"""As an answer of `trouble`: the connection ends in the middle of what is sent."""
+"""As a result of `trouble`: the connection ends in the middle of the data."""
 
 
 def untroubled(operation: str, path: str) -> int | None:
-    """Let everything pass."""
+    """Let everything through."""
     return None
 
 
 @dataclass
 class Hdfs:
-    """A running server and what it holds."""
+    """A running server with its contents."""
 
     port: int = 0
     files: dict[str, bytes] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
-    """Times of modification in milliseconds, of files that have another than `TIME`."""
+    """Modification times in milliseconds, of files that have another time than `TIME`."""
     requests: Counter[str] = field(default_factory=Counter)
     trouble: Callable[[str, str], int | None] = untroubled
-    """Asked before each operation; the HTTP status to fail with, `CUT`, or None."""
+    """Called before each operation; returns the HTTP status to fail with, `CUT`, or None."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def uri(self, path: str) -> str:
         return f"webhdfs://{USER}@127.0.0.1:{self.port}{path}"
 
     def status(self, path: str) -> dict[str, object] | None:
-        """What the name node says of a file or folder; a folder is what files are in."""
+        """Return the name node's status of a file or folder; a folder exists if files are in it."""
         if path in self.files:
             size = len(self.files[path])
             return {"pathSuffix": "", "type": "FILE", "length": size, "modificationTime": self.times.get(path, TIME)}
@@ -68,14 +68,14 @@ def running() -> Iterator[Hdfs]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Handles one connection."""
 
     hdfs: Hdfs
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def handle_one_request(self) -> None:
-        self.close_connection = True  # unless a request comes: who was killed sends none
+        self.close_connection = True  # unless a request arrives: a killed client sends none
         with contextlib.suppress(ConnectionError):
             super().handle_one_request()
 
@@ -104,7 +104,7 @@ class Handler(BaseHTTPRequestHandler):
     do_PUT = do_POST = do_DELETE = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet."""
+        """Print nothing."""
 
     def answer(self, status: int = 200, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(status, json.dumps({"RemoteException": {"exception": exception, "message": message}}).encode())
 
     def redirected(self, asked: dict[str, str]) -> bool:
-        """Send the client to the data node, if it does not come from there."""
+        """Redirect the client to the data node, unless the request is already for the data node."""
         if "datanode" in asked:
             return False
         self.answer(307, Location=f"http://127.0.0.1:{self.hdfs.port}{self.path}&datanode=1")
@@ -157,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
         self.tell({"FileStatuses": {"FileStatus": found}})
 
     def rename(self, path: str, asked: dict[str, str], body: bytes) -> None:
-        """As HDFS does: without OVERWRITE nothing happens if the name is taken."""
+        """Rename as HDFS does: without OVERWRITE it has no effect if the name exists."""
         if asked.get("renameoptions") == "OVERWRITE" or asked["destination"] not in self.hdfs.files:
             self.hdfs.files[asked["destination"]] = self.hdfs.files.pop(path)
             self.answer()

@@ -1,1 +1,1 @@
-"""The demo: private servers, a writer, Airflow and Spark on loopback; the tests use its servers."""
+"""The demo: private servers, a writer, Airflow and Spark on loopback. The tests use its servers too."""

@@ -1,4 +1,4 @@
-"""`python -m unshard_demo run|up|down`: what `make demo`, `make demo-up` and `make demo-down` call."""
+"""`python -m unshard_demo run|up|down`, the commands of `make demo`, `make demo-up` and `make demo-down`."""
 
 import argparse
 import signal
@@ -11,7 +11,7 @@ FOLDER = Path(".demo")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the demo; 0 when target and union are equal, 1 when anything is off."""
+    """Run the demo; returns 0 if the target equals the union of the shards, 1 after any failure."""
     options = _parser().parse_args(arguments)
     folder = options.folder.resolve()
     if options.command == "down":
@@ -23,41 +23,41 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "up":
             return up(folder, options)
-        with stage.standing(folder, options.rows, options.target) as standing:
-            story.say(where_to_look(standing))
-            print(story.summary(story.perform(standing, options.changes, options.rows)))
-        story.say(f"  nothing is left running; logs are in {folder}\n  `make demo-up` leaves everything running")
+        with stage.running(folder, options.rows, options.target) as demo:
+            story.say(how_to_watch(demo))
+            print(story.summary(story.perform(demo, options.changes, options.rows)))
+        story.say(f"  all programs are stopped; logs are in {folder}\n  `make demo-up` leaves everything running")
         return 0
     except story.DemoFailed as error:
         story.say(f"the demo failed: {error}\n  logs are in {folder}")
         return 1
     except KeyboardInterrupt:
-        story.say("interrupted; everything is stopped")
+        story.say("interrupted; all programs are stopped")
         return 130
 
 
 def up(folder: Path, options: argparse.Namespace) -> int:
-    """Play the story and leave everything running."""
-    standing = stage.set_up(folder, options.rows, options.target)
+    """Run the demo and leave everything running."""
+    demo = stage.set_up(folder, options.rows, options.target)
     try:
-        print(story.summary(story.perform(standing, options.changes, options.rows)))
+        print(story.summary(story.perform(demo, options.changes, options.rows)))
     except BaseException:
         stage.down(folder)
         raise
     processes.leave_running()
-    servers = {**standing.sources, "target": standing.target}
+    servers = {**demo.sources, "target": demo.target}
     for name, server in servers.items():
         story.say(f"  {name}: mariadb --host=127.0.0.1 --port={server.port} --user=admin --password={server.password}")
-    story.say(where_to_look(standing) + "\n  make demo-down             stops it all")
+    story.say(how_to_watch(demo) + "\n  make demo-down             stops everything")
     return 0
 
 
-def where_to_look(standing: stage.Stage) -> str:
-    """Say where the running demo can be watched."""
-    airflow = standing.airflow
-    ((version,),) = standing.target.run("SELECT VERSION()")
+def how_to_watch(demo: stage.Stage) -> str:
+    """Return the addresses and commands to watch the running demo."""
+    airflow = demo.airflow
+    ((version,),) = demo.target.run("SELECT VERSION()")
     return (
-        f"the stage is set: two sources, a target ({version}), Spark and Airflow on 127.0.0.1\n"
+        f"running: two sources, a target ({version}), Spark and Airflow on 127.0.0.1\n"
         f"  {airflow.url}     user admin, password {airflow.password}\n"
         f"  DAGs {story.FULL}, {story.SYNC}, {story.DDL}"
     )
@@ -66,8 +66,8 @@ def where_to_look(standing: stage.Stage) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m unshard_demo", description=__doc__)
     parser.add_argument("command", choices=("run", "up", "down"))
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything lives (default: .demo)")
-    parser.add_argument("--target", choices=stage.TARGETS, default="mariadb", help="make of the target server")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of all files (default: .demo)")
+    parser.add_argument("--target", choices=stage.TARGETS, default="mariadb", help="product of the target server")
     parser.add_argument("--rows", type=int, default=shop.ROWS_PER_SHARD, help="rows per shard (default: %(default)s)")
     parser.add_argument("--changes", type=float, default=150.0, help="changes a second (default: %(default)s)")
     return parser

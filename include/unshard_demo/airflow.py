@@ -1,9 +1,8 @@
-"""Airflow on loopback: its four components with a metadata database and users of their own.
+"""Airflow on loopback: its four components, with their own metadata database and users.
 
-Everything lives in one folder that only its owner can read; secrets are random, made anew at every start,
-and travel in the environment of the processes. The scheduler has the imports of our units ready before it
-forks, and looks for work ten times a second: a window then costs what it does, not what it waits for.
-Log servers are off, so nothing listens beside the API server.
+All files are in one folder that only its owner can read. Secrets are random, created at every start, and passed in the
+environment of the processes. The scheduler imports our units before it forks, and looks for work ten times a second, so
+a window takes little more than its own time. Log servers are off, so only the API server listens.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ START_SECONDS = 300.0
 STOP_SECONDS = 60.0
 USER = "admin"
 ROLES = {USER: "admin", "operator": "op", "viewer": "viewer"}
-"""Users with their roles; they share the password."""
+"""Users with their roles; all have the same password."""
 ATTEMPTS = 10
 COMPONENTS = {
     "api-server": ("api-server", "--workers", "1"),
@@ -39,17 +38,17 @@ COMPONENTS = {
     "triggerer": ("triggerer", "--skip-serve-logs"),
     "scheduler": ("scheduler", "--skip-serve-logs"),
 }
-LOCAL_SETTINGS = '''"""Imports what tasks need before the scheduler forks their processes."""
+LOCAL_SETTINGS = '''"""Import the modules that tasks need before the scheduler forks its processes."""
 
 import sys
 
 if "scheduler" in sys.argv:
     import unshard_airflow.preload
 '''
-DATABASE_ARGUMENTS = '''"""How long a process waits for SQLite's write lock.
+DATABASE_ARGUMENTS = '''"""Set how long a process waits for SQLite's write lock.
 
-The API server records an action of a user on its event loop, which its own open transactions need to end:
-the wait is a deadlock that only the time limit ends. Short there, so; elsewhere waiting helps.
+The API server records a user's action on its event loop, and its own open transactions need that loop to end.
+So the wait is a deadlock that only the timeout ends; the timeout is short there. In other processes waiting helps.
 """
 
 import sys
@@ -72,7 +71,7 @@ class Airflow:
 
     @property
     def url(self) -> str:
-        """Where the web page is."""
+        """The address of the web page."""
         return f"http://127.0.0.1:{self.port}"
 
     def api(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -86,7 +85,7 @@ class Airflow:
                     raise RuntimeError(f"{method} {path}: {error.code} {told}") from error
                 if error.code == 401:
                     self._log_in()
-                else:  # SQLite was busy; the request has had no effect
+                else:  # SQLite was busy; the request had no effect
                     time.sleep(attempt / 10)
         raise AssertionError("unreachable")
 
@@ -96,7 +95,7 @@ class Airflow:
         return any(entry["dag_id"] == dag for entry in found)
 
     def await_dags(self, *dags: str, seconds: float = START_SECONDS) -> None:
-        """Wait until all those DAGs are known."""
+        """Wait until all these DAGs are known."""
         self.await_true(lambda: all(map(self.has_dag, dags)), seconds, f"DAGs {', '.join(dags)}")
 
     def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
@@ -115,12 +114,12 @@ class Airflow:
         return answer
 
     def tasks(self, dag: str, run: str) -> list[dict[str, Any]]:
-        """Return the task instances of a run, mapped ones each."""
+        """Return the task instances of a run; each mapped instance separately."""
         answer = self.api("GET", f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances?limit=200")
         return list(answer["task_instances"])
 
     def states(self, dag: str, run: str) -> dict[str, str | None]:
-        """Return the state of each task instance, mapped ones as `apply[shop-1]`."""
+        """Return the state of each task instance; mapped ones have names such as `apply[shop-1]`."""
         return {_label(task): task["state"] for task in self.tasks(dag, run)}
 
     def xcom(self, dag: str, run: str, task: str, key: str = "return_value", map_index: int = -1) -> Any:
@@ -129,7 +128,7 @@ class Airflow:
         return self.api("GET", f"{at}?map_index={map_index}&deserialize=false&stringify=false")["value"]
 
     def links(self, dag: str, run: str, task: str, map_index: int = -1) -> dict[str, str | None]:
-        """Return the addresses at a task instance by their names."""
+        """Return the links of a task instance by name."""
         at = f"dags/{_quoted(dag)}/dagRuns/{_quoted(run)}/taskInstances/{_quoted(task)}/links?map_index={map_index}"
         found: dict[str, str | None] = self.api("GET", at)["extra_links"]
         return found
@@ -141,8 +140,14 @@ class Airflow:
 
     def clear(self, dag: str, run: str, *tasks: str, downstream: bool = True, only_failed: bool = False) -> None:
         """Clear tasks of a run as the dialog of the web page does."""
-        body = {"dag_run_id": run, "task_ids": list(tasks), "include_downstream": downstream, "dry_run": False,
-                "only_failed": only_failed, "reset_dag_runs": True}  # fmt: skip
+        body = {
+            "dag_run_id": run,
+            "task_ids": list(tasks),
+            "include_downstream": downstream,
+            "dry_run": False,
+            "only_failed": only_failed,
+            "reset_dag_runs": True,
+        }
         self.api("POST", f"dags/{_quoted(dag)}/clearTaskInstances", body)
 
     def await_run(self, dag: str, run: str, seconds: float) -> str:
@@ -151,7 +156,7 @@ class Airflow:
         return str(self.run(dag, run)["state"])
 
     def await_true(self, condition: Any, seconds: float, what: str) -> None:
-        """Wait until the condition holds; a component that has ended is an error."""
+        """Wait until the condition is true; raises if a component has ended."""
         processes.await_true(condition, seconds, self.programs, what)
 
     def stop(self) -> None:
@@ -174,7 +179,7 @@ class Airflow:
         return json.loads(text) if text else None
 
     def health(self) -> dict[str, dict[str, Any]]:
-        """Return how each component is."""
+        """Return the health of each component."""
         parts: dict[str, dict[str, Any]] = self._call("GET", "/api/v2/monitor/health", None)
         return parts
 
@@ -185,9 +190,10 @@ class Airflow:
             return False
 
 
-def start(folder: Path, tasks: Path, connections: Connections | None = None,
-          settings: Mapping[str, str] | None = None) -> Airflow:  # fmt: skip
-    """Start Airflow over the task files in `tasks`; return when all components are healthy.
+def start(
+    folder: Path, tasks: Path, connections: Connections | None = None, settings: Mapping[str, str] | None = None
+) -> Airflow:
+    """Start Airflow for the task files in `tasks`; return when all components are healthy.
 
     `connections` are Airflow connections by id; `settings` are further environment variables.
     """
@@ -207,9 +213,10 @@ def start(folder: Path, tasks: Path, connections: Connections | None = None,
     return airflow
 
 
-def prepare(folder: Path, tasks: Path, connections: Connections | None = None,
-            settings: Mapping[str, str] | None = None) -> dict[str, str]:  # fmt: skip
-    """Make the home of an Airflow with its metadata database; return the environment for its processes."""
+def prepare(
+    folder: Path, tasks: Path, connections: Connections | None = None, settings: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Create the home of an Airflow with its metadata database; return the environment for its processes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     env = _environment(folder) | _as_variables(connections or {}) | dict(settings or {})
@@ -220,15 +227,23 @@ def prepare(folder: Path, tasks: Path, connections: Connections | None = None,
     done = folder / "migrated"
     if not done.exists():
         with (folder / "migrate.log").open("ab") as log:
-            subprocess.run(_airflow("db", "migrate"), env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=log,
-                           stderr=log, check=True)  # fmt: skip
+            subprocess.run(
+                _airflow("db", "migrate"),
+                env=env,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=True,
+            )
         done.write_text(f"{time.time():.0f}\n")
     return env
 
 
 @contextlib.contextmanager
-def running_airflow(folder: Path, tasks: Path, connections: Connections | None = None,
-                    settings: Mapping[str, str] | None = None) -> Iterator[Airflow]:  # fmt: skip
+def running_airflow(
+    folder: Path, tasks: Path, connections: Connections | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Airflow]:
     """Run Airflow for the block."""
     airflow = start(folder, tasks, connections, settings)
     try:
@@ -260,7 +275,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",
-        # A worker that misses the moment in which its task ends waits this long before it is free again.
+        # A worker that misses the end of its task waits this long before it is free again.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in ROLES.items()),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
@@ -294,7 +309,7 @@ def _addresses(port: int) -> dict[str, str]:
 
 
 def _as_variables(connections: Connections) -> dict[str, str]:
-    """Write each connection as Airflow reads it from the environment; ids there are upper case."""
+    """Return each connection as the environment variable that Airflow reads; ids are upper case there."""
     return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(dict(body)) for name, body in connections.items()}
 
 

@@ -1,6 +1,6 @@
 """A standalone Spark cluster from the pyspark wheel: a master and workers on free loopback ports.
 
-Its executors know nothing of our package but what a session ships to them, as on machines of a real cluster.
+Its executors get our package only from the session, as on the machines of a real cluster.
 """
 
 import contextlib
@@ -37,14 +37,14 @@ class SparkCluster:
         return tuple(len(list((self.folder / worker.name).glob("app-*/*"))) for worker in self.workers)
 
     def stop(self) -> None:
-        """End the workers with their executors, then the master."""
+        """Stop the workers with their executors, then the master."""
         for program in (*self.workers, self.master):
             processes.stop(program)
 
 
 @contextlib.contextmanager
 def running_cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[SparkCluster]:
-    """Run a master and workers of one core each for the block; their files stay below `folder`."""
+    """Run a master and workers of one core each for the block; their files are below `folder`."""
     cluster = _start(folder, workers, memory)
     try:
         programs = [cluster.master, *cluster.workers]
@@ -59,10 +59,22 @@ def _start(folder: Path, workers: int, memory: str) -> SparkCluster:
     port = free_port()
     master = _daemon(folder, "master", "org.apache.spark.deploy.master.Master", "--port", str(port))
     started = tuple(
-        _daemon(folder, name, "org.apache.spark.deploy.worker.Worker", "--port", "0", "--cores", "1", "--memory",
-                memory, "--work-dir", str(folder / name), f"spark://127.0.0.1:{port}")
+        _daemon(
+            folder,
+            name,
+            "org.apache.spark.deploy.worker.Worker",
+            "--port",
+            "0",
+            "--cores",
+            "1",
+            "--memory",
+            memory,
+            "--work-dir",
+            str(folder / name),
+            f"spark://127.0.0.1:{port}",
+        )
         for name in (f"worker-{number}" for number in range(1, workers + 1))
-    )  # fmt: skip
+    )
     return SparkCluster(port, folder, master, started)
 
 

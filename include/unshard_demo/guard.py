@@ -1,8 +1,8 @@
-"""`python -m unshard_demo.guard`: ends programs when the process that has started them is gone, however it ended.
+"""`python -m unshard_demo.guard`: ends programs when the process that started them ends, for whatever reason.
 
-It reads from that process, line by line, what it starts; when nothing more can come, because that has ended or was
-killed, it ends all that still runs. A signal to children at their parent's death would do the same, but Linux sends it
-when the *thread* ends that has started them.
+It reads the names of started programs from that process, line by line. At the end of its input the process has ended or
+was killed, so it ends all programs that still run. Linux can also signal children when their parent dies, but it does
+so when the *thread* that started them ends.
 """
 
 import json
@@ -15,7 +15,7 @@ from unshard_demo.processes import LEAVE, Program
 
 
 def main(lines: Iterable[str]) -> None:
-    """End what the lines name, the last first; nothing if they end with the word that all shall go on."""
+    """End the programs in the lines, last started first; do nothing if the last line tells to leave them running."""
     programs: list[Program] = []
     for line in lines:
         if line.strip() == LEAVE:
@@ -27,5 +27,5 @@ def main(lines: Iterable[str]) -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # whoever ends all processes of a terminal or a job means the others
+        signal.signal(number, signal.SIG_IGN)  # such a signal to the whole terminal is for the others
     main(sys.stdin)

@@ -1,8 +1,8 @@
-"""Long-running programs of the demo: each leads a session of its own, so that all of it can be ended.
+"""Long-running programs of the demo; each leads its own session, so that all its processes can be ended.
 
-They end with the process that has started them, also if that is killed (see `guard`), unless it leaves them running.
-Whoever stops them may be another process than the one that started them, so a program is known by its
-process id together with its start time: a number that was given to somebody else meanwhile is left alone.
+They end when the process that started them ends, also if it is killed (see `guard`), unless it leaves them running.
+Another process than the one that started a program may stop it. So a program is identified by its process id and its
+start time; a process id that has been reused is left alone.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ INCLUDE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A started program: the leader of a session with everything that it started in turn."""
+    """A started program: the leader of a session with all processes that it started."""
 
     name: str
     pid: int
@@ -36,12 +36,12 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Whether the leader itself is there and no zombie."""
+        """Whether the leader itself exists and is not a zombie."""
         _reap(self.pid)
         return _started(self.pid) == self.started
 
     def members(self) -> list[int]:
-        """Return all processes of the session, the leader's children in other groups too."""
+        """Return all processes of the session, including those in other process groups."""
         _reap(self.pid)
         if _started(self.pid) not in (self.started, None):
             return []
@@ -55,10 +55,17 @@ class Program:
 
 
 def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, folder: Path | None = None) -> Program:
-    """Start a program with its output in `log`; nothing of ours can reach its standard input."""
+    """Start a program with its output in `log` and an empty standard input."""
     with log.open("ab") as output:
-        process = subprocess.Popen(command, env=dict(env), cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
-                                   stderr=output, start_new_session=True)  # fmt: skip
+        process = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
     process.returncode = 0  # it may outlive us, and _reap() collects it: no warning, no second wait
     program = Program(name, process.pid, _started(process.pid) or 0, str(log))
     _guard.tell(json.dumps(asdict(program)))
@@ -66,12 +73,12 @@ def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, 
 
 
 def leave_running() -> None:
-    """Let the programs that were started outlive this process."""
+    """Let the started programs outlive this process."""
     _guard.tell(LEAVE)
 
 
 def stop(program: Program, seconds: float = 15.0) -> None:
-    """Ask the program to end, then end by force whatever of its session is left."""
+    """Ask the program to end, then kill the rest of its session."""
     _signal([-program.pid] if program.members() else [], signal.SIGTERM)
     deadline = time.monotonic() + seconds
     while program.members() and time.monotonic() < deadline:
@@ -80,14 +87,14 @@ def stop(program: Program, seconds: float = 15.0) -> None:
 
 
 def kill(program: Program) -> None:
-    """End the program and all of its session at once, as a power failure would."""
+    """Kill the program and its session at once, like a power failure."""
     while members := program.members():
         _signal(members, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
 
 
 def await_true(condition: Callable[[], bool], seconds: float, programs: Sequence[Program], what: str) -> None:
-    """Wait until the condition holds; a program that has ended meanwhile is an error with its last words."""
+    """Wait until the condition is true; raises with the end of the log if a program ends before."""
     deadline = time.monotonic() + seconds
     while not condition():
         for program in programs:
@@ -99,14 +106,14 @@ def await_true(condition: Callable[[], bool], seconds: float, programs: Sequence
 
 
 def listens(port: int) -> bool:
-    """Return whether something accepts connections at a loopback port."""
+    """Whether a loopback port accepts connections."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class _Guard:
-    """The process that ends our programs when we are gone: it is, when its input ends."""
+    """A process that ends our programs when its input ends, which is when this process ends."""
 
     def __init__(self) -> None:
         self._input: int | None = None
@@ -124,9 +131,15 @@ class _Guard:
     def _start(self) -> int:
         read, write = os.pipe()
         command = [sys.executable, "-m", "unshard_demo.guard"]
-        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(INCLUDE)}, cwd="/", stdin=read,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   start_new_session=True)  # fmt: skip
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": str(INCLUDE)},
+            cwd="/",
+            stdin=read,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         process.returncode = 0  # it outlives us
         os.close(read)
         return write
@@ -160,7 +173,7 @@ def _started(pid: int) -> int | None:
 def _stat(pid: int) -> list[str] | None:
     """Return the fields of /proc/<pid>/stat from the state on; None when the process has ended.
 
-    A zombie whose other threads still run (a JVM on its way out) has not ended: it may hold its port.
+    A zombie whose other threads still run (a JVM that is shutting down) has not ended: it may still use its port.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

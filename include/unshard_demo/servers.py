@@ -1,7 +1,7 @@
-"""Private MariaDB servers on free loopback ports, each in a folder of its own.
+"""Private MariaDB servers on free loopback ports, each in its own folder.
 
-They never touch the system's own server: own data directory, socket and port, no defaults file.
-A data directory is made once and copied afterwards, which takes 0.03 s instead of 1 s.
+They never touch the system's server: they have their own data directory, socket and port, and no defaults file. A data
+directory is created once and then copied, which takes 0.03 s instead of 1 s.
 """
 
 import contextlib
@@ -20,12 +20,28 @@ from unshard.core.model import Server
 from unshard_demo import processes
 from unshard_demo.processes import Program
 
-INSTALL = ("mariadb-install-db", "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db",
-           "--skip-name-resolve", "--innodb-log-file-size=10M")  # fmt: skip
-OPTIONS = ("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=10M", "--innodb-flush-log-at-trx-commit=2",
-           "--aria-pagecache-buffer-size=1M", "--key-buffer-size=1M", "--performance-schema=OFF",
-           "--skip-name-resolve", "--local-infile=1", "--bind-address=127.0.0.1", "--max-connections=200",
-           "--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci")  # fmt: skip
+INSTALL = (
+    "mariadb-install-db",
+    "--no-defaults",
+    "--auth-root-authentication-method=normal",
+    "--skip-test-db",
+    "--skip-name-resolve",
+    "--innodb-log-file-size=10M",
+)
+OPTIONS = (
+    "--innodb-buffer-pool-size=64M",
+    "--innodb-log-file-size=10M",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--aria-pagecache-buffer-size=1M",
+    "--key-buffer-size=1M",
+    "--performance-schema=OFF",
+    "--skip-name-resolve",
+    "--local-infile=1",
+    "--bind-address=127.0.0.1",
+    "--max-connections=200",
+    "--character-set-server=utf8mb4",
+    "--collation-server=utf8mb4_general_ci",
+)
 SOURCE_OPTIONS = ("--log-bin=mysql-bin", "--binlog-format=ROW", "--binlog-row-image=FULL", "--sync-binlog=0")
 PORTS = (15_000, 32_000)
 START_SECONDS = 300.0
@@ -47,9 +63,17 @@ class MariaDb:
         return Server("127.0.0.1", self.port, ADMIN, self.password)
 
     def connect(self, **options: object) -> pymysql.connections.Connection:
-        # Without TLS: loading the system's certificates takes longer than all the rest of connecting.
-        return pymysql.connect(host="127.0.0.1", port=self.port, user=ADMIN, password=self.password, ssl_disabled=True,
-                               charset="utf8mb4", autocommit=True, **options)  # fmt: skip
+        # Without TLS: loading the system's certificates takes longer than the rest of the connection.
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user=ADMIN,
+            password=self.password,
+            ssl_disabled=True,
+            charset="utf8mb4",
+            autocommit=True,
+            **options,
+        )
 
     def run(self, *statements: str) -> list[tuple[object, ...]]:
         """Run statements in order; return the rows of the last one."""
@@ -59,18 +83,19 @@ class MariaDb:
             return list(cursor.fetchall())
 
     def stop(self) -> None:
-        """Shut the server down and wait until it is gone."""
+        """Shut the server down and wait until it has ended."""
         processes.stop(self.program, STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the server as a power failure would."""
+        """Kill the server, like a power failure."""
         processes.kill(self.program)
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody has.
+    """Return an unused loopback port.
 
-    Below those that the kernel gives to outgoing connections, which would take it before a server does.
+    It is below the range that the kernel uses for outgoing connections, which could take the port before the server
+    does.
     """
     while True:
         port = SystemRandom().randrange(*PORTS)
@@ -79,9 +104,10 @@ def free_port() -> int:
             return port
 
 
-def start(folder: Path, *options: str, server_id: int | None = None, port: int | None = None,
-          password: str = "unshard") -> MariaDb:  # fmt: skip
-    """Start a server in `folder`, which is created on first use; a `server_id` makes it a source."""
+def start(
+    folder: Path, *options: str, server_id: int | None = None, port: int | None = None, password: str = "unshard"
+) -> MariaDb:
+    """Start a server in `folder`, which is created on first use; with a `server_id` it is a source."""
     data = folder / "data"
     if not data.is_dir():
         _create(data, folder.parent / "template", password)
@@ -89,16 +115,28 @@ def start(folder: Path, *options: str, server_id: int | None = None, port: int |
     return launch(folder, ["mariadbd", "--no-defaults", *OPTIONS, *binlog], options, port, password)
 
 
-def launch(folder: Path, program: Sequence[str], options: Sequence[str] = (), port: int | None = None,
-           password: str = "unshard") -> MariaDb:  # fmt: skip
-    """Start a program with its options in a folder that has `data` of it."""
+def launch(
+    folder: Path,
+    program: Sequence[str],
+    options: Sequence[str] = (),
+    port: int | None = None,
+    password: str = "unshard",
+) -> MariaDb:
+    """Start a program with its options in a folder that contains its `data`."""
     port, data = port or free_port(), folder / "data"
     user = ("--user=root",) if os.geteuid() == 0 else ()
-    command = [*program, *user, f"--datadir={data}", f"--port={port}",
-               f"--socket={folder / 'm.sock'}", f"--pid-file={folder / 'pid'}",
-               # A server that starts removes the temporary tables that it finds in /tmp, those of others too.
-               f"--tmpdir={data}", *options]  # fmt: skip
-    # The clock of the machine is not the demo's business, and `unshard check` compares it with the task's.
+    command = [
+        *program,
+        *user,
+        f"--datadir={data}",
+        f"--port={port}",
+        f"--socket={folder / 'm.sock'}",
+        f"--pid-file={folder / 'pid'}",
+        # A server that starts deletes the temporary tables in /tmp, including those of other servers.
+        f"--tmpdir={data}",
+        *options,
+    ]
+    # A fixed time zone, because `unshard check` compares the machine's clock with the task's.
     started = processes.start(f"server in {folder}", command, {**os.environ, "TZ": "UTC"}, folder / "server.log")
     server = MariaDb(folder, port, started, password)
     processes.await_true(lambda: _answers(server), START_SECONDS, [started], "the server answers")
@@ -120,7 +158,7 @@ def _create(data: Path, template: Path, password: str) -> None:
         shutil.rmtree(template, ignore_errors=True)
         template.parent.mkdir(parents=True, exist_ok=True)
         owner = ("--user=root",) if os.geteuid() == 0 else ()
-        # Temporary tables of its own, for the same reason as in `start`: a server that starts removes those in /tmp.
+        # A separate folder for temporary tables, for the same reason as in `start`.
         alone = {**os.environ, "TMPDIR": str(template.parent)}
         subprocess.run([*INSTALL, *owner, f"--datadir={template}"], check=True, capture_output=True, env=alone)
         account = (
@@ -128,8 +166,13 @@ def _create(data: Path, template: Path, password: str) -> None:
             f"CREATE USER '{ADMIN}'@'%' IDENTIFIED BY '{password}';\n"
             f"GRANT ALL ON *.* TO '{ADMIN}'@'%' WITH GRANT OPTION;\n"
         )
-        subprocess.run(["mariadbd", "--no-defaults", "--bootstrap", *owner, f"--datadir={template}"],
-                       input=account.encode(), check=True, capture_output=True, env=alone)  # fmt: skip
+        subprocess.run(
+            ["mariadbd", "--no-defaults", "--bootstrap", *owner, f"--datadir={template}"],
+            input=account.encode(),
+            check=True,
+            capture_output=True,
+            env=alone,
+        )
         (template / "ready").touch()
     data.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(template, data)

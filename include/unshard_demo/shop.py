@@ -1,7 +1,7 @@
-"""The demo's shop: eight shards of `orders` in two sources, and a writer that never rests.
+"""The demo's shop: eight shards of `orders` in two sources, and a writer that runs continuously.
 
-Ids are unique over all shards (shard number times a billion, plus a counter), as a shop with
-sharded orders makes them; so the union of the shards has no colliding keys.
+Ids are unique over all shards (shard number times a billion, plus a counter), as in a shop with sharded orders. So the
+union of the shards has no colliding keys.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ SHARD_DDL = "ALTER TABLE {table} ADD COLUMN channel VARCHAR(20) NOT NULL DEFAULT
 
 @dataclass(frozen=True, slots=True)
 class DemoShard:
-    """One shard: number 1 to 8, the source it lives in, its full name."""
+    """One shard: its number from 1 to 8, its source, its full name."""
 
     number: int
     source: str
@@ -85,7 +85,7 @@ class Writer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the current transaction; raises what made the writer fail, if anything did."""
+        """Stop after the current transaction; raises the writer's error, if it failed."""
         self._stop.set()
         if self._thread:
             self._thread.join()
@@ -99,7 +99,7 @@ class Writer:
             self.error = error
 
     def write_until(self, stop: threading.Event) -> None:
-        """Write transactions of one to eight changes at the wanted rate until `stop` is set."""
+        """Write transactions of one to eight changes at the configured rate until `stop` is set."""
         dice = random.Random(self.seed)
         fresh = {shard.number: shard.first_id + self.rows for shard in self.shards}
         began, done = time.monotonic(), 0
@@ -115,8 +115,9 @@ class Writer:
                 if ahead > 0:
                     stop.wait(ahead)
 
-    def _change(self, cursor: pymysql.cursors.Cursor, shard: DemoShard, dice: random.Random,
-                fresh: dict[int, int]) -> None:  # fmt: skip
+    def _change(
+        self, cursor: pymysql.cursors.Cursor, shard: DemoShard, dice: random.Random, fresh: dict[int, int]
+    ) -> None:
         kind = dice.choices(("insert", "update", "key update", "delete"), (4, 4, 1, 1))[0]
         old = dice.randint(shard.first_id + 1, fresh[shard.number])
         if kind in ("insert", "key update"):
@@ -140,7 +141,7 @@ class Writer:
 
 
 def writers(servers: Mapping[str, MariaDb], changes_per_second: float) -> list[Writer]:
-    """One writer per source; together they make about `changes_per_second` changes."""
+    """Return one writer per source; together they make about `changes_per_second` changes."""
     return [
         Writer(
             servers[source],
@@ -153,7 +154,7 @@ def writers(servers: Mapping[str, MariaDb], changes_per_second: float) -> list[W
 
 
 def migrate_shard(servers: Mapping[str, MariaDb], shard: DemoShard) -> None:
-    """Run the demo's DDL on one shard, and use its new column there at once."""
+    """Run the demo's DDL on one shard, and use its new column at once."""
     servers[shard.source].run(
         SHARD_DDL.format(table=shard.table),
         f"UPDATE {shard.table} SET channel = 'app' WHERE id < {shard.first_id + 50}",

@@ -1,7 +1,7 @@
 """A Spark Connect server from the pyspark wheel: the live session of the windows.
 
-It listens on a free loopback port only. Our package is on the path of its Python workers, which so
-need not be sent the code, and its JVM compiles with the quick compiler, because windows are short.
+It listens only on a free loopback port. Our package is on the path of its Python workers, so sessions need not send it.
+Its JVM uses only the quick compiler, because windows are short.
 """
 
 import contextlib
@@ -35,20 +35,25 @@ class SparkConnect:
 
     @property
     def connection(self) -> dict[str, object]:
-        """The Airflow connection that leads to it."""
+        """The Airflow connection to this server."""
         return {"conn_type": "spark_connect", "host": "127.0.0.1", "port": self.port}
 
     def stop(self) -> None:
-        """End the server with its Python workers."""
+        """Stop the server with its Python workers."""
         processes.stop(self.program)
 
 
 def start(folder: Path, master: str = "local[2]", memory: str = "1g") -> SparkConnect:
-    """Start a Connect server whose files stay below `folder`; return when it takes connections."""
+    """Start a Connect server whose files are below `folder`; return when it accepts connections."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    program = processes.start("spark-connect", _command(folder, port, master, memory), _environment(folder),
-                              folder / "spark-connect.log", folder)  # fmt: skip
+    program = processes.start(
+        "spark-connect",
+        _command(folder, port, master, memory),
+        _environment(folder),
+        folder / "spark-connect.log",
+        folder,
+    )
     server = SparkConnect(port, program)
     try:
         processes.await_true(lambda: processes.listens(port), START_SECONDS, [program], "Spark Connect listens")
@@ -83,34 +88,48 @@ def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
         "spark.local.dir": str(scratch(folder)),
     }
     options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    return [str(spark_home() / "bin" / "spark-submit"), "--class",
-            "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "unshard-connect", "--master", master,
-            "--driver-memory", memory, *options, "spark-internal"]  # fmt: skip
+    return [
+        str(spark_home() / "bin" / "spark-submit"),
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "--name",
+        "unshard-connect",
+        "--master",
+        master,
+        "--driver-memory",
+        memory,
+        *options,
+        "spark-internal",
+    ]
 
 
 def _environment(folder: Path) -> dict[str, str]:
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     path = list(dict.fromkeys([str(INCLUDE), *inherited]))
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return dict([ARENAS]) | kept | {
-        "SPARK_HOME": str(spark_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(path),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOG_DIR": str(folder),
-        "SPARK_PID_DIR": str(folder),
-    }  # fmt: skip
+    return (
+        dict([ARENAS])
+        | kept
+        | {
+            "SPARK_HOME": str(spark_home()),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(path),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOG_DIR": str(folder),
+            "SPARK_PID_DIR": str(folder),
+        }
+    )
 
 
 def scratch(folder: Path) -> Path:
-    """Return the folder of temporary files, which is made."""
+    """Create and return the folder of temporary files."""
     scratch = folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     return scratch
 
 
 def spark_home() -> Path:
-    """Return where the pyspark wheel has Spark."""
+    """Return the Spark folder of the pyspark wheel."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise RuntimeError("pyspark is not installed: run `make setup`")

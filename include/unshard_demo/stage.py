@@ -1,6 +1,6 @@
-"""The demo's stage: two MariaDB sources, a target (MariaDB or TiDB), Spark Connect and Airflow, all in one folder.
+"""The demo's servers: two MariaDB sources, a target (MariaDB or TiDB), Spark Connect and Airflow, in one folder.
 
-What has been started is written down at once, so that whatever happens to us, `down` finds and ends it.
+Each started program is recorded in a file at once, so `down` can find and end it even after a crash.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from unshard_demo.servers import MariaDb
 TASK = "orders"
 TARGET_TABLE = "shop.orders"
 TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start, "tidb": tidb.start}
-"""How the target server is started, by its make."""
+"""How to start the target server, by product."""
 PROGRAMS = "programs.jsonl"
 TASK_FILE = {
     "name": TASK,
@@ -48,7 +48,7 @@ TASK_FILE = {
 
 @dataclass(frozen=True)
 class Stage:
-    """Everything that runs, and how to reach it."""
+    """All running servers, and how to reach them."""
 
     folder: Path
     sources: Mapping[str, MariaDb]
@@ -61,12 +61,12 @@ class Stage:
         return load_task(self.folder / "tasks" / f"{TASK}.yaml")
 
     def connection(self, conn_id: str) -> Mapping[str, Any]:
-        """Look a connection up as Airflow does."""
+        """Look up a connection as Airflow does."""
         return self.connections[conn_id]
 
 
 def set_up(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Stage:
-    """Make the folder anew and start all that the demo needs; what fails ends what has been started."""
+    """Recreate the folder and start all servers of the demo; after an error, end those that have started."""
     down(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
@@ -78,7 +78,7 @@ def set_up(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Stage:
 
 
 def down(folder: Path) -> int:
-    """End everything that was started in that folder, last started first; return how many were running."""
+    """End all programs of that folder, last started first; return how many were running."""
     record = folder / PROGRAMS
     if not record.exists():
         return 0
@@ -91,8 +91,8 @@ def down(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def standing(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Iterator[Stage]:
-    """Set the stage for the block and clear it afterwards."""
+def running(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Iterator[Stage]:
+    """Set up the stage for the block and take it down afterwards."""
     try:
         yield set_up(folder, rows_per_shard, target)
     finally:
@@ -100,7 +100,7 @@ def standing(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Iter
 
 
 def note(folder: Path, program: Program) -> None:
-    """Write down that a program runs."""
+    """Record a running program."""
     with (folder / PROGRAMS).open("a") as record:
         record.write(json.dumps(asdict(program)) + "\n")
 

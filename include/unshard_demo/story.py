@@ -1,7 +1,7 @@
-"""The demo's story: full load, windows, a shard DDL under write load, and the proof at the end.
+"""The demo's steps: full load, windows, a shard DDL under write load, and the final comparison.
 
-Every step waits for a state that it reads, never for a time, and everything that is off ends the demo
-with an exit code other than 0.
+Each step waits for a state that it reads, never for a fixed time. Any failure ends the demo with an exit code other
+than 0.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from unshard.adapters.meta import Meta
 from unshard.config import resolve
-from unshard.core.progress import Phase
-from unshard.units import coordinate
-from unshard.units.status import SourceStatus, status
-from unshard.units.validate import validate
+from unshard.core.task.state import Phase
+from unshard.units.ddl import coordinate
+from unshard.units.task.status import SourceStatus, status
+from unshard.units.validate.validate import validate
 from unshard.units.work import open_work
 from unshard_demo import shop
 from unshard_demo.stage import TARGET_TABLE, TASK, Stage
@@ -29,18 +29,18 @@ FIRST_SHARD, OTHER_SHARDS = shop.SHARDS[0], shop.SHARDS[1:]
 
 
 class DemoFailed(Exception):
-    """Something did not come out as it must; the message says what."""
+    """A step failed; the message gives the reason."""
 
 
 @dataclass
 class Figures:
-    """What the summary tells."""
+    """The figures of the summary."""
 
     loaded_rows: int = 0
     load_seconds: float = 0.0
     lock_seconds: float = 0.0
-    moved_meanwhile: int = 0
-    held_most: int = 0
+    applied_meanwhile: int = 0
+    max_held: int = 0
     windows: int = 0
     applied: int = 0
     changes: int = 0
@@ -50,15 +50,15 @@ class Figures:
 
 @dataclass
 class Story:
-    """One performance on a stage."""
+    """One run of the demo on a stage."""
 
     stage: Stage
     writers: list[shop.Writer]
     meta: Meta
     figures: Figures = field(default_factory=Figures)
 
-    def play(self) -> Figures:
-        """Tell the whole story; raises DemoFailed when anything is off."""
+    def run(self) -> Figures:
+        """Run all steps; raises DemoFailed if one fails."""
         for writer in self.writers:
             writer.start()
         try:
@@ -73,7 +73,7 @@ class Story:
         return self.figures
 
     def full_load(self) -> None:
-        say("full load: dump and load while the writers go on")
+        say("full load: dump and load while the writers continue")
         airflow = self.stage.airflow
         airflow.await_dags(FULL, SYNC, DDL)
         began = time.monotonic()
@@ -84,7 +84,7 @@ class Story:
         say(f"  {self.figures.loaded_rows:,} rows loaded in {self.figures.load_seconds:.0f} s")
 
     def windows(self) -> None:
-        say("windows: each takes what the binlog has gathered, and the next follows at once")
+        say("windows: each applies the new part of the binlog, and the next starts at once")
         self.wait(lambda: self.windows_done() >= WINDOWS_BEFORE_DDL * len(shop.SOURCES), WINDOW_SECONDS, "windows")
 
     def shard_ddl(self) -> None:
@@ -98,35 +98,36 @@ class Story:
             deadline = time.monotonic() + DDL_GAP_SECONDS
             self.wait(lambda until=deadline: time.monotonic() >= until, WINDOW_SECONDS, "the next shard")  # type: ignore[misc]
             shop.migrate_shard(self.stage.sources, shard)
-        self.figures.moved_meanwhile = self.applied() - applied
+        self.figures.applied_meanwhile = self.applied() - applied
         self.wait(lambda: not self.open_locks(), LOCK_SECONDS, "the lock to resolve")
         self.figures.lock_seconds = time.monotonic() - began
         say(f"  lock resolved after {self.figures.lock_seconds:.0f} s")
 
     def catch_up(self) -> None:
-        say("the writers stop; windows catch up")
+        say("the writers have stopped; windows catch up")
         self.figures.changes = sum(sum(writer.counts.values()) for writer in self.writers)
         self.wait(self.is_caught_up, CATCH_UP_SECONDS, "catching up")
 
     def prove(self) -> None:
         say("validate: the union of the eight shards against the target")
         with open_work(self.stage.task, self.stage.connection) as work:
-            verdicts = validate(work)
-        for verdict in verdicts:
-            if not verdict.equal:
-                raise DemoFailed(f"{verdict.target} differs from its shards: {verdict.differences[:5]}")
-        self.figures.compared_rows = sum(verdict.rows_target for verdict in verdicts)
+            results = validate(work)
+        for result in results:
+            if not result.equal:
+                raise DemoFailed(f"{result.target} differs from its shards: {result.differences[:5]}")
+        self.figures.compared_rows = sum(result.rows_target for result in results)
         expected = sum(self.count(shard) for shard in shop.SHARDS)
-        if not verdicts or self.figures.compared_rows != expected:
-            raise DemoFailed(f"{self.figures.compared_rows} rows were compared, the shards have {expected}")
+        if not results or self.figures.compared_rows != expected:
+            raise DemoFailed(f"{self.figures.compared_rows} rows were compared, but the shards have {expected}")
         self.figures.windows, self.figures.applied = self.windows_done(), self.applied()
 
     def count(self, shard: shop.DemoShard) -> int:
         ((rows,),) = self.stage.sources[shard.source].run(f"SELECT COUNT(*) FROM {shard.table}")
         return int(str(rows))
 
-    def wait(self, done: Callable[[], bool], seconds: float, what: str,
-             check: Callable[[], None] = lambda: None) -> None:  # fmt: skip
+    def wait(
+        self, done: Callable[[], bool], seconds: float, what: str, check: Callable[[], None] = lambda: None
+    ) -> None:
         """Show progress until `done`; raises DemoFailed after `seconds` or when a writer has failed."""
         deadline = time.monotonic() + seconds
         while not done():
@@ -136,7 +137,7 @@ class Story:
                 if writer.error:
                     raise DemoFailed(f"a writer failed: {writer.error}")
             if time.monotonic() > deadline:
-                raise DemoFailed(f"{what}: not within {seconds:.0f} s; see {self.stage.airflow.url}")
+                raise DemoFailed(f"{what}: not done within {seconds:.0f} s; see {self.stage.airflow.url}")
             time.sleep(POLL_SECONDS)
         self.show()
 
@@ -148,7 +149,7 @@ class Story:
     def show(self) -> None:
         statuses = self.status()
         held = sum(each.rows_held for each in statuses)
-        self.figures.held_most = max(self.figures.held_most, held)
+        self.figures.max_held = max(self.figures.max_held, held)
         locks = self.open_locks()
         waiting = "" if not locks else f"; lock waits for {len(locks[0].missing)} shards"
         progress(f"{self.picture(statuses)}; {held:,} rows held{waiting}")
@@ -182,7 +183,7 @@ class Story:
 
 
 def perform(stage: Stage, changes_per_second: float, rows: int) -> Figures:
-    """Play the story on that stage."""
+    """Run the demo on that stage."""
     writers = shop.writers(stage.sources, changes_per_second)
     for writer in writers:
         writer.rows = rows
@@ -190,7 +191,7 @@ def perform(stage: Stage, changes_per_second: float, rows: int) -> Figures:
     meta = Meta(resolve(task.target, stage.connection), task.meta_schema, task.name)
     meta.migrate()
     with contextlib.closing(meta):
-        return Story(stage, writers, meta).play()
+        return Story(stage, writers, meta).run()
 
 
 def summary(figures: Figures) -> str:
@@ -202,19 +203,19 @@ equal: {TARGET_TABLE} holds exactly the union of its 8 shards
   changes written upstream {figures.changes:>10,} while all of this ran
   windows                  {figures.windows:>10,} with {figures.applied:,} net changes
   the DDL lock waited      {figures.lock_seconds:>10.0f} s
-  meanwhile applied        {figures.moved_meanwhile:>10,} changes of shards that had not reached it
-  rows held at most        {figures.held_most:>10,}
+  meanwhile applied        {figures.applied_meanwhile:>10,} changes of shards without the DDL
+  rows held at most        {figures.max_held:>10,}
   everything took          {time.monotonic() - figures.began:>10.0f} s"""
 
 
 def say(text: str) -> None:
-    """Print a line of its own."""
+    """Print a separate line."""
     progress.end()
     print(text, flush=True)
 
 
 class _Progress:
-    """One line that changes on a terminal; elsewhere a line when something has changed, not too often."""
+    """A line that is rewritten on a terminal; elsewhere a new line for a change, but not too often."""
 
     def __init__(self) -> None:
         self.last, self.at = "", 0.0

@@ -1,6 +1,6 @@
-"""Private TiDB servers on free loopback ports: one process each, with its own embedded store.
+"""Private TiDB servers on free loopback ports: one process each, with an embedded store.
 
-The program is built by `.ci/tidb/build`; a machine without it has no TiDB.
+`.ci/tidb/build` builds the program; without it TiDB is not available.
 """
 
 import contextlib
@@ -32,18 +32,26 @@ report-status = false
 
 
 def is_built() -> bool:
-    """Return whether the program exists."""
+    """Whether the program exists."""
     return PROGRAM.exists()
 
 
 def start(folder: Path, *, port: int | None = None, password: str = "unshard", security: str = "") -> MariaDb:
-    """Start a server in `folder`, which keeps its data; `security` holds lines of that section of its configuration."""
+    """Start a server in `folder`, which keeps its data; `security` is that section of its configuration."""
     port = port or free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "tidb.toml"
     config.write_text(CONFIG.format(folder=folder, security=security))
-    command = [str(PROGRAM), f"--config={config}", "--store=unistore", f"--path={folder / 'data'}", "--host=127.0.0.1",
-               "-P", str(port), f"--socket={folder / 'm.sock'}"]  # fmt: skip
+    command = [
+        str(PROGRAM),
+        f"--config={config}",
+        "--store=unistore",
+        f"--path={folder / 'data'}",
+        "--host=127.0.0.1",
+        "-P",
+        str(port),
+        f"--socket={folder / 'm.sock'}",
+    ]
     started = processes.start(f"TiDB in {folder}", command, {**os.environ, "TZ": "UTC"}, folder / "server.log")
     server = MariaDb(folder, port, started, password)
     processes.await_true(lambda: _answers(server), START_SECONDS, [started], "TiDB answers")
@@ -61,7 +69,7 @@ def running(folder: Path) -> Iterator[MariaDb]:
 
 
 def _answers(server: MariaDb) -> bool:
-    """Return whether the account of tests and demo can connect; a new server gets that account first."""
+    """Whether the account of tests and demo can connect; in a new server the account is created first."""
     try:
         server.connect().close()
     except pymysql.err.OperationalError:
@@ -72,7 +80,7 @@ def _answers(server: MariaDb) -> bool:
 
 
 def _create_account(server: MariaDb) -> None:
-    """Create the account, and give root, which a new TiDB lets in without a password, the same password."""
+    """Create the account, and set the same password for root, which has none in a new TiDB."""
     options = {"host": "127.0.0.1", "port": server.port, "user": "root", "ssl_disabled": True}
     with contextlib.closing(pymysql.connect(**options)) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE USER IF NOT EXISTS %s@'%%' IDENTIFIED BY %s", (ADMIN, server.password))

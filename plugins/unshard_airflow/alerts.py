@@ -1,8 +1,8 @@
-"""What people are told when a task has failed, and through what: a notifier of their own choice.
+"""Notify people about failed tasks through a notifier of their choice.
 
-`UNSHARD_NOTIFIER` names a class, `package.module.Class`; an instance made without arguments is called with Airflow's
-context when a task of unshard has failed for good. A subclass of `FailureNotifier` gets an `Alert` instead, which has
-the lock, the shards that are missing and the commands that help. A notifier that fails is logged and changes nothing.
+`UNSHARD_NOTIFIER` names a class, `package.module.Class`. When a task of unshard has failed finally, Airflow's context
+is passed to an instance that is made without arguments. A subclass of `FailureNotifier` receives an `Alert` instead,
+with the lock, the missing shards and the commands that help. A failure of the notifier is logged and has no effect.
 """
 
 import logging
@@ -19,7 +19,7 @@ from unshard_airflow.masking import refusal, statement
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from unshard.units.coordinate import LockView
+    from unshard.units.ddl.coordinate import LockView
 
 VARIABLE = "UNSHARD_NOTIFIER"
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A failure, fit to be sent to people: without secrets and values of rows."""
+    """A failure as sent to people: without secrets and values of rows."""
 
     dag: str
     run: str
@@ -38,25 +38,25 @@ class Alert:
     ddl: str = ""
     missing: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
-    """What has come of it so far and what helps, a sentence or a command each."""
+    """The present state and the commands that help, one sentence or command each."""
 
     @property
     def title(self) -> str:
-        """One line."""
+        """The alert in one line."""
         about = f"DDL lock {self.lock}" if self.lock else f"{self.dag}, run {self.run}"
         return f"unshard: {about}: {self.task} failed"
 
     @property
     def text(self) -> str:
-        """All of it, in lines."""
+        """The whole alert, in lines."""
         return "\n".join((self.title, *filter(None, (self.error,)), *self.remedies))
 
 
 class FailureNotifier(BaseNotifier):
-    """Turns a failure into an alert; `send` logs it until a subclass does something better."""
+    """Turns a failure into an alert. `send` logs it; override `send` in a subclass."""
 
     def notify(self, context: "Context") -> None:
-        """Tell people about the failure that the context is about."""
+        """Send an alert about the failure of the context."""
         self.send(alert_of(context))
 
     def send(self, alert: Alert) -> None:
@@ -65,13 +65,16 @@ class FailureNotifier(BaseNotifier):
 
 
 def alert_of(context: Mapping[str, Any]) -> Alert:
-    """Return what the context of a failed task says; a task that knows its lock says more."""
+    """Return the alert for a failed task, with its lock if the task has one."""
     task, instance = context["task"], context["ti"]
     view: LockView | None = getattr(task, "seen", None)
     alert = Alert(
-        instance.dag_id, instance.run_id, instance.task_id, refusal(str(context.get("exception") or "")),
+        instance.dag_id,
+        instance.run_id,
+        instance.task_id,
+        refusal(str(context.get("exception") or "")),
         remedies=tuple(map(refusal, getattr(task, "remedies", lambda: ())())),
-    )  # fmt: skip
+    )
     if view is None:
         return alert
     return replace(alert, lock=view.id, ddl=statement(view.ddl), missing=tuple(map(str, view.missing)))
@@ -84,7 +87,7 @@ def notify(context: Mapping[str, Any]) -> None:
 
 
 def notifier_named(name: str) -> Callable[[], Callable[[Mapping[str, Any]], None]]:
-    """Return the class of that name; an error says which variable names it."""
+    """Return the class with this name; the error message names the environment variable."""
     module, _, attribute = name.rpartition(".")
     try:
         found: Callable[[], Callable[[Mapping[str, Any]], None]] = getattr(import_module(module), attribute)

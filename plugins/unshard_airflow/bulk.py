@@ -1,8 +1,8 @@
-"""Dump and load: bulk work on Spark, submitted as an application of its own or run in a live session.
+"""Dump and load on Spark, submitted as a separate application or run in a live session.
 
-The connection's type decides when the task runs, never when the DAG file is parsed: `spark` (or a plain
-master) goes through spark-submit, which keeps bulk work and windows apart; `spark_connect` (or an `sc://`
-address) runs in the session of a Connect server. The code is the same: `spark_jobs/*.py`.
+The type of the connection decides when the task runs, not when the DAG file is parsed. `spark` (or a plain master)
+uses spark-submit, which separates bulk work from windows. `spark_connect` (or an `sc://` address) uses the session
+of a Connect server. Both run the code of `spark_jobs/*.py`.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parents[2]
 PLAIN_MASTER = "unshard_plain_master"
-"""Id under which a master that the task file names outright is shown to the Spark provider."""
+"""Connection id for the Spark provider if the task file names a master directly."""
 TELL_SECONDS = 10.0
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -41,14 +41,14 @@ LOCAL_SETTINGS = {
 
 
 class BulkOperator(UnitOperator):
-    """Runs the job of one source where the bulk connection says."""
+    """Runs the job of one source on the bulk connection."""
 
     job: ClassVar[str] = ""
     done: ClassVar[str] = ""
-    """The phase that the job ends with."""
+    """The phase at the end of the job."""
 
     def execute(self, context: "Context") -> Any:
-        from unshard.core.progress import Phase
+        from unshard.core.task.state import Phase
 
         with opened(self.task_file) as work:
             if is_past(work, self.source, Phase(self.done)):
@@ -66,7 +66,7 @@ class BulkOperator(UnitOperator):
 
     @contextlib.contextmanager
     def _told(self, work: "Work") -> Iterator[None]:
-        """Log how far the job is, now and then while it runs and once at its end."""
+        """Log the progress of the job while it runs and at its end."""
         ended = threading.Event()
         teller = threading.Thread(target=self._tell, args=(work, ended), name="progress", daemon=True)
         teller.start()
@@ -79,19 +79,19 @@ class BulkOperator(UnitOperator):
     def _tell(self, work: "Work", ended: threading.Event) -> None:
         from unshard.errors import UnshardError
 
-        said, is_over = "", False
+        logged, is_over = "", False
         while not is_over:
             is_over = ended.wait(TELL_SECONDS)
             try:
                 text = told(work, self.source, self.done)
             except UnshardError as error:
                 text = f"progress cannot be read: {error}"
-            if text and text != said:
+            if text and text != logged:
                 self.log.info("%s", text)
-            said = text
+            logged = text
 
     def on_kill(self) -> None:
-        """Take the submitted application along when the task is stopped."""
+        """End the submitted application when the task is stopped."""
         if (hook := getattr(self, "_hook", None)) is not None:
             hook.on_kill()
 
@@ -103,10 +103,12 @@ class BulkOperator(UnitOperator):
             os.environ[variable_of(PLAIN_MASTER)] = json.dumps({"conn_type": "spark", "host": connection})
             connection = PLAIN_MASTER
         self._hook = SparkSubmitHook(
-            conn_id=connection, name=f"{self.task_id} {task.name} {self.source}", conf=settings(connection),
+            conn_id=connection,
+            name=f"{self.task_id} {task.name} {self.source}",
+            conf=settings(connection),
             application_args=["--task", self.task_file, "--source", self.source],
-        )  # fmt: skip
-        # Secrets travel in the environment: the hook's own env_vars would show on YARN's command line.
+        )
+        # Secrets are passed in the environment: the hook's env_vars would be visible on YARN's command line.
         try:
             self._hook.submit(str(PROJECT / "spark_jobs" / self.job), env=submit_environment(task))
         except AirflowException as error:
@@ -122,7 +124,7 @@ class Dump(BulkOperator):
     done = "dumped"
 
     def run_here(self, work: "Work") -> None:
-        from unshard.units.dump import dump
+        from unshard.units.full.dump import dump
 
         dump(work, self.source)
 
@@ -134,26 +136,26 @@ class Load(BulkOperator):
     done = "loaded"
 
     def run_here(self, work: "Work") -> None:
-        from unshard.units.load import load
+        from unshard.units.full.load import load
 
         load(work, self.source)
 
 
 def is_submitted(connection: str) -> bool:
-    """Whether bulk work goes through spark-submit."""
+    """Whether bulk work uses spark-submit."""
     if is_spark_master(connection):
         return not connection.startswith("sc://")
     return str(airflow_connections(connection)["conn_type"]) != "spark_connect"
 
 
 def settings(connection: str) -> dict[str, str]:
-    """Return the Spark settings of a submitted job; a local driver keeps to the loopback address."""
+    """Return the Spark settings of a submitted job; a local driver uses the loopback address."""
     host = str(airflow_connections(connection)["host"] or "")
     return dict(LOCAL_SETTINGS) if host.startswith("local") else {}
 
 
 def submit_environment(task: Task) -> dict[str, str]:
-    """Return the environment of spark-submit: our package, and the connections that the job resolves itself."""
+    """Return the environment of spark-submit, with the package path and the connections that the job resolves."""
     path = [str(PROJECT / "include"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         **os.environ,
@@ -165,7 +167,7 @@ def submit_environment(task: Task) -> dict[str, str]:
 
 
 def permanent_error(output: str) -> str | None:
-    """Find the coded error with which a job has ended, unless its exit code says that it may pass."""
+    """Return the coded error of a failed job, or None if its exit code means a transient error."""
     code = re.search(r"Error code is: (\d+)", output)
     told = re.findall(r"^\[US-\d{4}\] .*$", output, re.MULTILINE)
     if not told or (code and int(code.group(1)) == os.EX_TEMPFAIL):
@@ -174,8 +176,8 @@ def permanent_error(output: str) -> str | None:
 
 
 def progress(work: "Work", source: str) -> Mapping[str, Any]:
-    """Return how far dump and load of a source are."""
-    from unshard.units.status import full_progress
+    """Return the progress of dump and load of a source."""
+    from unshard.units.task.status import full_progress
 
     dump, load = full_progress(work.meta, [source])[source]
     return {"source": source, "dump": dump, "load": load}

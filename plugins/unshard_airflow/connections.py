@@ -1,4 +1,4 @@
-"""Airflow Connections as our units know connections: a function from an id to its parts."""
+"""Adapt Airflow Connections to unshard's `Connections` function."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""From the folder of task files to DAGs: every `*.yaml` in it is a task.
+"""Build DAGs from the folder of task files: every `*.yaml` in it is a task.
 
-A file that cannot be read must not take the DAGs of the others away, so it becomes a DAG of its own that
-shows the error; it disappears once the file is right.
+An invalid file must not remove the DAGs of the others. It becomes a DAG that shows the error, and that DAG disappears
+when the file is valid.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def all_dags() -> dict[str, DAG]:
-    """Build the DAGs of every task file; in a task's own process only the one that it belongs to."""
+    """Build the DAGs of every task file; in the process of a task only the DAG of that task."""
     folder = Path(os.environ.get(VARIABLE) or DEFAULT)
     wanted = get_parsing_context().dag_id
     dags: dict[str, DAG] = {}
@@ -46,12 +46,12 @@ def _dags_in(path: Path, others: dict[str, DAG], wanted: str | None) -> Iterator
         yield invalid_dag(path, f"another task file has the name {task.name!r} already")
         return
     for warning in task.warnings:
-        log.warning("task file says what should be changed file=%s warning=%s", path, warning)
+        log.warning("task file has a warning file=%s warning=%s", path, warning)
     yield from dags_of(task, wanted)
 
 
 def _may_hold(path: Path, dag: str) -> bool:
-    """Whether the file can be the one of that DAG: it must have the task's name in it."""
+    """Whether the file may define that DAG: it must contain the task's name."""
     if dag == invalid_dag_id(path):
         return True
     name = next((dag.removeprefix(prefix) for prefix in PREFIXES if dag.startswith(prefix)), dag)
@@ -62,7 +62,7 @@ def _may_hold(path: Path, dag: str) -> bool:
 
 
 class CheckTaskFile(BaseOperator):
-    """Reads a task file that was invalid when the DAG was built; succeeds once it is right."""
+    """Reads a task file that was invalid when the DAG was built; succeeds if it is valid now."""
 
     def __init__(self, *, task_file: str, told: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -71,19 +71,24 @@ class CheckTaskFile(BaseOperator):
 
     def execute(self, context: Any) -> str:
         with failures_told():
-            return f"{load_task(Path(self.task_file)).name} is right now; its DAGs follow with the next parsing"
+            return f"{load_task(Path(self.task_file)).name} is valid now; its DAGs appear with the next parsing"
 
 
 def invalid_dag(path: Path, error: str) -> DAG:
-    """Build the DAG that stands for a file which is no valid task."""
-    with DAG(invalid_dag_id(path), schedule=None, is_paused_upon_creation=False, tags=["unshard", "invalid"],
-             doc_md=f"`{path}` is not a valid task file:\n\n```\n{error}\n```\n") as dag:  # fmt: skip
+    """Build the DAG of a file that is not a valid task."""
+    with DAG(
+        invalid_dag_id(path),
+        schedule=None,
+        is_paused_upon_creation=False,
+        tags=["unshard", "invalid"],
+        doc_md=f"`{path}` is not a valid task file:\n\n```\n{error}\n```\n",
+    ) as dag:
         CheckTaskFile(task_id="check", task_file=str(path), told=error, retries=0)
     return dag
 
 
 def invalid_dag_id(path: Path) -> str:
-    """Return the DAG that stands for a file which is no valid task."""
+    """Return the id of the DAG of a file that is not a valid task."""
     return INVALID + _dag_part(path)
 
 

@@ -1,43 +1,43 @@
-"""From the fields of a form to an order, with everything that can be wrong named in a sentence."""
+"""Turn the fields of a form into a command; raises Unfit with a sentence for each problem."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, assert_never
 
-from unshard.core.orders import DropShard, Force, Order, Replace, Retry, Skip
+from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Retry, Skip
 
 if TYPE_CHECKING:
     from unshard.core.model import Shard
-    from unshard.core.stops import Stop
-    from unshard.units.coordinate import LockView
+    from unshard.core.window.suspension import SuspendedTarget
+    from unshard.units.ddl.coordinate import LockView
 
 LONGEST_REASON = 1000
-HALTS = ("pause", "resume")
+PAUSE_ACTIONS = ("pause", "resume")
 _BETWEEN = re.compile(r";[ \t\r]*(?:\n|\Z)")
 
 
 class Unfit(Exception):
-    """A field that cannot be taken; the words are for the person who filled it in."""
+    """A field with an invalid value; the text is shown to the user."""
 
 
-def order(view: "LockView", given: Mapping[str, str]) -> Order:
-    """Return the order that a form asks for."""
-    action = given.get("action", "")
+def order(view: "LockView", values: Mapping[str, str]) -> LockCommand:
+    """Return the command of a form."""
+    action = values.get("action", "")
     shards = shards_of(view)
     match action:
         case "unlock":
-            return Force(view.id, _owner(view, given.get("owner", "")))
+            return Force(view.id, _owner(view, values.get("owner", "")))
         case "skip":
-            return Skip(view.id, _shard(shards, given), _seq(given))
+            return Skip(view.id, _shard(shards, values), _seq(values))
         case "replace":
-            found = statements(given.get("statements", ""))
+            found = statements(values.get("statements", ""))
             if not found:
                 raise Unfit("enter the statements to execute instead")
-            return Replace(view.id, found, _shard(shards, given), _seq(given))
+            return Replace(view.id, found, _shard(shards, values), _seq(values))
         case "drop-shard":
-            shard = _shard(shards, given)
+            shard = _shard(shards, values)
             if shard is None:
-                raise Unfit("choose the shard that leaves the group")
+                raise Unfit("choose the shard to remove from the group")
             return DropShard(view.id, shard)
         case "retry":
             return Retry(view.id)
@@ -45,53 +45,53 @@ def order(view: "LockView", given: Mapping[str, str]) -> Order:
             raise Unfit(f"there is no action {action!r}")
 
 
-def halt(given: Mapping[str, str]) -> bool:
+def pause(values: Mapping[str, str]) -> bool:
     """Return whether a form asks to pause the task (or to resume it)."""
-    action = given.get("action", "")
-    if action not in HALTS:
+    action = values.get("action", "")
+    if action not in PAUSE_ACTIONS:
         raise Unfit(f"there is no action {action!r}")
     return action == "pause"
 
 
-def stop_name(stop: "Stop") -> str:
-    """Return what a form calls a stop; the same target that stops anew later is another one."""
+def stop_name(stop: "SuspendedTarget") -> str:
+    """Return the name of a suspension in forms; a later suspension of the same target has another name."""
     return f"{stop.window} {stop.source} {stop.target}"
 
 
-def stops(known: "Iterable[Stop]", given: Mapping[str, str]) -> "tuple[Stop, ...]":
-    """Return which stops a form asks to lift: one, or all if it names none."""
-    wanted = given.get("stop", "")
+def stops(known: "Iterable[SuspendedTarget]", values: Mapping[str, str]) -> "tuple[SuspendedTarget, ...]":
+    """Return the suspensions to lift: the one in the form, or all if it names none."""
+    wanted = values.get("stop", "")
     found = tuple(stop for stop in known if wanted in ("", stop_name(stop)))
     if not found:
-        raise Unfit("that target goes on already, or has stopped anew" if wanted else "no target is stopped")
+        raise Unfit("that target continues already, or is suspended again" if wanted else "no target is suspended")
     return found
 
 
-def fields(given: Order) -> dict[str, str]:
-    """Return the fields that make the same order again."""
-    match given:
+def fields(values: LockCommand) -> dict[str, str]:
+    """Return the fields that produce the same command."""
+    match values:
         case Force(owner=owner):
             return {"action": "unlock", "owner": owner or ""}
         case Skip(shard=shard, seq=seq):
             return {"action": "skip", "shard": str(shard or ""), **_pin(seq)}
-        case Replace(statements=said, shard=shard, seq=seq):
-            text = "".join(f"{statement};\n" for statement in said)
+        case Replace(statements=texts, shard=shard, seq=seq):
+            text = "".join(f"{statement};\n" for statement in texts)
             return {"action": "replace", "statements": text, "shard": str(shard or ""), **_pin(seq)}
         case DropShard(shard=shard):
             return {"action": "drop-shard", "shard": str(shard)}
         case Retry():
             return {"action": "retry"}
         case _:
-            assert_never(given)
+            assert_never(values)
 
 
 def _pin(seq: int | None) -> dict[str, str]:
     return {} if seq is None else {"seq": str(seq)}
 
 
-def reason(given: Mapping[str, str]) -> str:
-    """Return why, in the operator's words; may be empty."""
-    text = " ".join(given.get("reason", "").split())
+def reason(values: Mapping[str, str]) -> str:
+    """Return the operator's reason; may be empty."""
+    text = " ".join(values.get("reason", "").split())
     if len(text) > LONGEST_REASON:
         raise Unfit(f"the reason has more than {LONGEST_REASON} characters")
     return text
@@ -104,32 +104,32 @@ def statements(text: str) -> tuple[str, ...]:
 
 def shards_of(view: "LockView") -> tuple["Shard", ...]:
     """Return the shards that the lock knows, in order."""
-    return tuple(sorted({*view.ready, *view.missing, *view.conflicts, *view.excused}))
+    return tuple(sorted({*view.ready, *view.missing, *view.conflicts, *view.exempted}))
 
 
-def _owner(view: "LockView", given: str) -> str | None:
-    if not given:
+def _owner(view: "LockView", values: str) -> str | None:
+    if not values:
         return None
-    if given not in {shard.source for shard in view.ready}:
-        raise Unfit(f"{given!r} is no source that has the statement")
-    return given
+    if values not in {shard.source for shard in view.ready}:
+        raise Unfit(f"{values!r} is not a source that has the statement")
+    return values
 
 
-def _shard(shards: Iterable["Shard"], given: Mapping[str, str]) -> "Shard | None":
-    wanted = given.get("shard", "")
+def _shard(shards: Iterable["Shard"], values: Mapping[str, str]) -> "Shard | None":
+    wanted = values.get("shard", "")
     if not wanted:
         return None
     for shard in shards:
         if str(shard) == wanted:
             return shard
-    raise Unfit(f"{wanted!r} is no shard of this lock")
+    raise Unfit(f"{wanted!r} is not a shard of this lock")
 
 
-def _seq(given: Mapping[str, str]) -> int | None:
-    """Return the number of the shard's DDL that the dry run was about."""
-    text = given.get("seq", "")
+def _seq(values: Mapping[str, str]) -> int | None:
+    """Return the number of the shard's DDL in the dry run."""
+    text = values.get("seq", "")
     if not text:
         return None
     if not text.isascii() or not text.isdigit():
-        raise Unfit(f"{text!r} is no number of a DDL")
+        raise Unfit(f"{text!r} is not the number of a DDL")
     return int(text)

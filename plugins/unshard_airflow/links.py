@@ -1,4 +1,4 @@
-"""Links from a task instance to what it is about. Airflow stores the address when the task has run."""
+"""Links of task instances. Airflow stores the address when the task has run."""
 
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LockRunLink(BaseOperatorLink):
-    """From a window's task to the DAG run that waits at the lock."""
+    """Link from a window's task to the DAG run of the lock."""
 
     name = "DDL lock"
 

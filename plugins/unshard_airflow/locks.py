@@ -1,12 +1,12 @@
 """One DAG run per DDL lock: `[unlock, replace] >> wait_for_shards >> execute_ddl[source]`.
 
-| cleared or died | what happens |
+| event | effect |
 |---|---|
-| `unlock` cleared | the lock is forced with the shards that have come; `page.audit` finds out who did it |
-| `unlock` died in its first try | the retry does nothing either: only a clear raises `max_tries` |
-| `replace` cleared | it asks for other statements; `unshard_airflow.replace` has its cases |
-| `unlock` or `replace` failed | they are red; the wait goes on all the same |
-| `wait_for_shards` cleared or died | it waits again, or sees at once that the lock is resolved |
+| `unlock` cleared | the lock is forced without the missing shards; `page.audit` finds the person |
+| `unlock` died in its first try | the retry does nothing, too: only a clear raises `max_tries` |
+| `replace` cleared | it asks for other statements; `unshard_airflow.replace` lists the cases |
+| `unlock` or `replace` failed | they fail; the wait continues |
+| `wait_for_shards` cleared or died | it waits again, or ends at once if the lock is resolved |
 | `execute_ddl` cleared or died | the unit finds the intent row and the structure; nothing runs twice |
 | the lock was resolved elsewhere | `wait_for_shards` ends, all of `execute_ddl` is skipped, the run succeeds |
 """
@@ -25,20 +25,20 @@ from unshard_airflow.remedies import listed, remedies
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from unshard.units.coordinate import LockView
+    from unshard.units.ddl.coordinate import LockView
 
 STAY_SECONDS = 20.0
 LOOK_SECONDS = 1.0
 
 
 def lock_of(context: "Context") -> str:
-    """Return the lock of a run: its id, or `lock` of a run that somebody started by hand."""
+    """Return the lock of a run: the run's id, or `lock` in its configuration if it was started by hand."""
     run = context["dag_run"]
     return str((run.conf or {}).get("lock") or run.run_id)
 
 
 class Unlock(BaseOperator):
-    """Does nothing at first. Clearing it forces the lock with the shards that have come."""
+    """Does nothing at first. Clearing it forces the lock without the missing shards."""
 
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -46,9 +46,9 @@ class Unlock(BaseOperator):
 
     def execute(self, context: "Context") -> Any:
         if not was_cleared(context):
-            return "clear this task to force the lock with the shards that have come"
-        from unshard.core.orders import Cleared, Force
-        from unshard.units import coordinate, orders
+            return "clear this task to force the lock without the missing shards"
+        from unshard.core.ddl.lockcommands import Cleared, Force
+        from unshard.units.ddl import coordinate, lockcommands
 
         with opened(self.task_file) as work:
             view = coordinate.view(work.meta, lock_of(context))
@@ -56,30 +56,30 @@ class Unlock(BaseOperator):
                 return "the lock is resolved already"
             run = context["dag_run"].run_id
             by, reason = Cleared(run, str(context["ti"].id)), f"task unlock of run {run} was cleared"
-            return as_json(orders.give(work.meta, Force(view.id), by=by, via="clear", reason=reason))
+            return as_json(lockcommands.give(work.meta, Force(view.id), by=by, via="clear", reason=reason))
 
 
 def was_cleared(context: "Context") -> bool:
-    """Tell a clear from a retry: only clearing a finished task raises the number of its tries.
+    """Return whether the task was cleared, not retried: only clearing a finished task raises `max_tries`.
 
-    `try_number` grows also when a scheduler finds a task of its dead predecessor and starts it anew.
+    `try_number` also grows when a scheduler restarts a task of its dead predecessor.
     """
     return int(context["ti"].max_tries) > int(context["task"].retries or 0)
 
 
 class WaitForShards(BaseSensorOperator):
-    """Waits until every shard of the group has reached the DDL, somebody forces the lock, or time is up.
+    """Waits until every shard of the group has reached the DDL, the lock is forced, or the time is up.
 
-    It looks once a second for a while, gives its worker back, and comes again after `poke_interval`. That must
-    be longer than the scheduler may take to hear of the end of a process (some seconds): it counts a
-    task that is queued again before as failed.
+    It checks once a second for STAY_SECONDS, releases its worker, and runs again after `poke_interval`. The interval
+    must be longer than the time in which the scheduler notices the end of a process (some seconds); otherwise the
+    scheduler counts the requeued task as failed.
     """
 
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
         super().__init__(mode="reschedule", **kwargs)
         self.task_file = task_file
         self.seen: LockView | None = None
-        self.said = ""
+        self.logged = ""
 
     def poke(self, context: "Context") -> bool | PokeReturnValue:
         until = time.monotonic() + min(STAY_SECONDS, self.timeout / 2)
@@ -89,10 +89,10 @@ class WaitForShards(BaseSensorOperator):
             return found
 
     def _look(self, work: Any, context: "Context") -> bool | PokeReturnValue:
-        from unshard.units import coordinate
+        from unshard.units.ddl import coordinate
 
-        halt = work.meta.halts.get()
-        if halt is None:
+        pause = work.meta.pauses.get()
+        if pause is None:
             coordinate.observe(work.meta)
         view = coordinate.view(work.meta, lock_of(context))
         if view != self.seen:
@@ -101,28 +101,34 @@ class WaitForShards(BaseSensorOperator):
         if not view.is_open:
             self.log.info("lock is resolved lock=%s", view.id)
             return PokeReturnValue(True, members(view))
-        if halt is not None:
-            self._say(f"task {work.task.name} is {halt}: the lock waits until it is resumed")
+        if pause is not None:
+            self._log_once(f"task {work.task.name} is {pause}: the lock waits until it is resumed")
             return False
-        if view.is_executable or view.state == "failed":  # whoever waits for a failed one wants it tried again
+        if view.is_executable or view.state == "failed":  # a run that waits for a failed lock tries it again
             return PokeReturnValue(True, members(view))
         if before is None or (before.state, before.missing) != (view.state, view.missing):
-            self.log.info("lock waits lock=%s state=%s missing=%s ready=%s ddl=%s", view.id, view.state,
-                          listed(view.missing), listed(view.ready), view.ddl)  # fmt: skip
+            self.log.info(
+                "lock waits lock=%s state=%s missing=%s ready=%s ddl=%s",
+                view.id,
+                view.state,
+                listed(view.missing),
+                listed(view.ready),
+                view.ddl,
+            )
         return False
 
-    def _say(self, text: str) -> None:
-        if text != self.said:
+    def _log_once(self, text: str) -> None:
+        if text != self.logged:
             self.log.info("%s", text)
-        self.said = text
+        self.logged = text
 
     def remedies(self) -> Sequence[str]:
-        """Say what a person can do about the lock that was waited for in vain."""
+        """Return the commands for a lock whose wait has failed."""
         return remedies(self.seen, self.task_file) if self.seen else ()
 
 
 class ExecuteDdl(BaseOperator):
-    """Executes the DDL on the target in the owner's name; the other members have nothing to do."""
+    """Executes the DDL on the target for its owner; the tasks of the other sources are skipped."""
 
     template_fields: Sequence[str] = ("member",)
 
@@ -136,7 +142,7 @@ class ExecuteDdl(BaseOperator):
         source, owner = self.member["source"], self.member["owner"]
         if source != owner:
             raise AirflowSkipException(f"{owner} is the owner and executes the DDL for all")
-        from unshard.units import coordinate
+        from unshard.units.ddl import coordinate
 
         lock = lock_of(context)
         with opened(self.task_file) as work:
@@ -149,17 +155,17 @@ class ExecuteDdl(BaseOperator):
         return as_json(done)
 
     def remedies(self) -> Sequence[str]:
-        """Say what a person can do about a DDL that the target refuses."""
+        """Return the commands for a DDL that the target refuses."""
         return remedies(self.seen, self.task_file) if self.seen else ()
 
 
 def members(view: "LockView") -> list[dict[str, str]]:
-    """Return what `execute_ddl` is mapped over: each source of the group, with the owner's name."""
+    """Return the values over which `execute_ddl` is mapped: each source of the group, with the owner."""
     owner = view.owner or ""
     return [{"source": source, "owner": owner} for source in view.members or ([owner] if owner else [])]
 
 
 def push(context: "Context", view: "LockView") -> None:
-    """Show owner, members and DDL on the task; they are there while it waits, too."""
+    """Publish owner, members and DDL as XCom values, also while the task waits."""
     for key in ("owner", "members", "ddl", "missing"):
         context["ti"].xcom_push(key=key, value=as_json(getattr(view, key)))

@@ -1,14 +1,14 @@
-"""What may be shown to everybody who may look, and sent to a chat: no value of a row, no secret.
+"""Mask values of rows and secrets in texts for the page and for alerts.
 
-A server's refusal quotes the value of a duplicate key and whole texts that do not fit, and a statement may hold a
-password or a connection string.
+A server's error message quotes the value of a duplicate key and whole texts that do not fit. A statement may contain
+a password or a connection string.
 """
 
 import re
 
 HIDDEN = "'…'"
 _VALUES = (
-    # Up to the last quote that can end it: a value may hold quotes of its own.
+    # Up to the last possible closing quote, because a value may contain quotes.
     re.compile(r"(\b(?:entry|value:?)\s+)'.*'(?=\s+for\s+(?:key|column)\b)", re.IGNORECASE | re.DOTALL),
     re.compile(r"(\bvalue:\s+)'(?!…').*'", re.IGNORECASE | re.DOTALL),
 )
@@ -20,12 +20,12 @@ _SECRETS = re.compile(
 
 
 def statement(text: str) -> str:
-    """Return a statement as it may be shown: without passwords and connection strings."""
+    """Return a statement without passwords and connection strings."""
     return _SECRETS.sub(rf"\1{HIDDEN}", text)
 
 
 def refusal(text: str) -> str:
-    """Return a server's words as they may be shown: without the values that they quote."""
+    """Return a server's error message without the values that it quotes."""
     for pattern in _VALUES:
         text = pattern.sub(rf"\1{HIDDEN}", text)
     return statement(text)

@@ -1,7 +1,7 @@
-"""Operators: one per unit. Each loads the task file, opens what the unit works with, runs it, reports.
+"""Operators, one per unit. Each loads the task file, opens its connections, runs the unit and reports.
 
-The report goes to XCom for people to read and for the next task of the same run; what is true stands in
-the meta store, so that any task may be cleared at any time.
+The report goes to XCom for people and for the next task of the same run. The state is in the meta tables, so any task
+may be cleared at any time.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.config import Task
-    from unshard.core.stops import Stop
+    from unshard.core.window.suspension import SuspendedTarget
     from unshard.units.work import Work
 
 START_TIME = "start_time"
-"""In the configuration of a run of the full DAG: where a task in task-mode incremental begins."""
+"""Key in the configuration of a full run: start of a task in task-mode incremental."""
 LEVELS = {"warning": logging.WARNING, "error": logging.ERROR}
-"""How loudly a precheck is told, by its severity."""
+"""Log level of a precheck, by its severity."""
 NOT_HANDED_OVER = "source {source} is not handed over to the windows yet (phase {phase}): run {dag} first"
 
 
@@ -43,7 +43,7 @@ def opened(task_file: str) -> "Iterator[Work]":
 
 
 class UnitOperator(BaseOperator):
-    """Runs one unit of a task, for one source unless it is about all."""
+    """Runs one unit of a task, for one source or for all."""
 
     template_fields: Sequence[str] = ("source",)
     ui_color = "#eef4fb"
@@ -58,22 +58,22 @@ class UnitOperator(BaseOperator):
             return as_json(self.unit(work, context))
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        """Do the work; the result becomes the XCom value."""
+        """Run the unit; the result becomes the XCom value."""
         raise NotImplementedError
 
 
 class Precheck(UnitOperator):
-    """Finds everything that would stop the task later, before the first row moves."""
+    """Runs the prechecks before the first row is read."""
 
     def execute(self, context: "Context") -> Any:
-        from unshard.units.precheck import keep, precheck, raise_if_failed
-        from unshard.units.status import begun, refuse_halted
+        from unshard.units.checks.precheck import keep, precheck, raise_if_failed
+        from unshard.units.task.status import begun, refuse_paused
 
         with failures_told():
             task = _starting(load_task(Path(self.task_file)), context)
             for warning in task.warnings:
                 self.log.warning("%s", warning)
-            refuse_halted(task, airflow_connections)
+            refuse_paused(task, airflow_connections)
             items = precheck(task, airflow_connections, begun(task, airflow_connections))
             for item in items:
                 self.log.log(LEVELS.get(item.severity, logging.INFO), "%s", item)
@@ -83,11 +83,11 @@ class Precheck(UnitOperator):
 
 
 class Snapshot(UnitOperator):
-    """Records where the binlog of a source stands and the structure of its shards."""
+    """Records the binlog position of a source and the structures of its shards."""
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.core.progress import Phase
-        from unshard.units.snapshot import take_snapshot
+        from unshard.core.task.state import Phase
+        from unshard.units.full.snapshot import take_snapshot
 
         if is_past(work, self.source, Phase.SNAPSHOT):
             return f"source {self.source} has its snapshot already"
@@ -95,22 +95,22 @@ class Snapshot(UnitOperator):
 
 
 class Handover(UnitOperator):
-    """Hands loaded sources over to the windows and wakes them."""
+    """Hands loaded sources over to the windows and triggers them."""
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.units.load import handover
+        from unshard.units.full.load import handover
 
         return handover(work)
 
 
 class Relay(UnitOperator):
-    """Pulls the binlog of a source into the relay, up to the end that the source has now."""
+    """Pulls the binlog of a source into the relay, up to the present end."""
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.core.progress import Phase
-        from unshard.units.pulling import pull_source
+        from unshard.core.task.state import Phase
+        from unshard.units.relay.tasksource import pull_source
 
-        work.meta.halts.refuse()
+        work.meta.pauses.refuse()
         state = work.meta.sources.get(self.source)
         report = pull_source(work, self.source) if state is not None and state.phase is Phase.SYNC else None
         if report is None:
@@ -123,26 +123,26 @@ class Relay(UnitOperator):
 class Apply(UnitOperator):
     """Runs one window of a source: plan, Spark, commit."""
 
-    stopped: "Sequence[Stop]" = ()
+    stopped: "Sequence[SuspendedTarget]" = ()
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.units.stopping import error_of
-        from unshard.units.sync import run_window
+        from unshard.units.window.suspension import error_of
+        from unshard.units.window.sync import run_window
 
         report = run_window(work, self.source)
         if report.stopped:
-            # The window is committed and the next ones go on; somebody has to be told, once.
+            # The window is committed and the next ones continue; the task fails once, to notify people.
             self.stopped = report.stopped
             raise error_of(report.stopped[0])
         return report
 
     def remedies(self) -> Sequence[str]:
-        """Say which targets have stopped and what a person can do about each."""
+        """Return the suspended targets and the commands for each."""
         return tuple(line for stop in self.stopped for line in of_stop(stop, self.task_file))
 
 
 def _starting(task: "Task", context: "Context") -> "Task":
-    """Return the task as the run was triggered: with a start time, or as its file says."""
+    """Return the task with the start time of the run's configuration, if there is one."""
     from unshard.config.starting import starting_at
 
     at = (context["dag_run"].conf or {}).get(START_TIME)
@@ -150,6 +150,6 @@ def _starting(task: "Task", context: "Context") -> "Task":
 
 
 def is_past(work: "Work", source: str, phase: Any) -> bool:
-    """Whether the source has reached that phase."""
+    """Whether the source has reached the phase."""
     state = work.meta.sources.get(source)
     return state is not None and state.phase.order >= phase.order

@@ -1,4 +1,4 @@
-"""Between our values and Airflow's: coded errors to retries or failures, reports to XCom."""
+"""Convert unshard's values to Airflow's: coded errors to retries or failures, reports to XCom."""
 
 import contextlib
 import logging
@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard.core.model import Location, Shard, TableId
 from unshard.errors import UnshardError
-from unshard.errors.life import TaskHalted
+from unshard.errors.task import TaskPaused
 
 NOUNS = (Location, TableId, Shard, UnshardError)
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def failures_told() -> Iterator[None]:
-    """Fail at once when a retry cannot help; a transient error goes Airflow's way of retries.
+    """Raise AirflowFailException for permanent errors; Airflow retries transient ones.
 
-    A task that somebody has paused is no failure: what would have run is skipped and says so.
+    A paused task is not a failure: the Airflow task is skipped with a message.
     """
     try:
         yield
-    except TaskHalted as error:
+    except TaskPaused as error:
         raise AirflowSkipException(str(error)) from error
     except UnshardError as error:
         if error.transient:
@@ -34,7 +34,7 @@ def failures_told() -> Iterator[None]:
 
 
 def as_json(value: Any) -> Any:
-    """Turn a report into what XCom stores; names of tables and positions become text."""
+    """Return a report as JSON values for XCom; names of tables and positions become text."""
     if is_dataclass(value) and not isinstance(value, NOUNS):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     match value:
@@ -49,9 +49,14 @@ def as_json(value: Any) -> Any:
 
 
 def tell_failure(context: Mapping[str, Any]) -> None:
-    """Log what failed and what helps; `on_failure_callback` of every task, and the place for a notifier."""
+    """Log the failure and the commands that help; `on_failure_callback` of every task."""
     task, instance = context["task"], context["ti"]
-    log.error("task failed dag=%s run=%s task=%s error=%s", instance.dag_id, instance.run_id, instance.task_id,
-              context.get("exception"))  # fmt: skip
+    log.error(
+        "task failed dag=%s run=%s task=%s error=%s",
+        instance.dag_id,
+        instance.run_id,
+        instance.task_id,
+        context.get("exception"),
+    )
     for line in getattr(task, "remedies", lambda: ())():
         log.error("%s", line)

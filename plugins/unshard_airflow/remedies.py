@@ -1,4 +1,4 @@
-"""What a person can do about a lock or a target that does not go on by itself, as sentences with commands to copy."""
+"""Remedies for waiting locks and suspended targets, as sentences with commands to copy."""
 
 import shlex
 from typing import TYPE_CHECKING
@@ -8,55 +8,55 @@ from unshard_airflow.masking import refusal, statement
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from unshard.core.stops import Stop
-    from unshard.units.coordinate import LockView
+    from unshard.core.window.suspension import SuspendedTarget
+    from unshard.units.ddl.coordinate import LockView
 
 
 def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
-    """Say where the lock stands and what helps in that state."""
+    """Return the state of the lock and the commands that help."""
     command = f"{shlex.quote(task_file)} {shlex.quote(view.id)}"
-    told = [f"lock {view.id} is {view.state} with: {statement(view.ddl)}", *standing(view)]
-    told.append("to wait again: clear the task wait_for_shards of this run")
+    lines = [f"lock {view.id} is {view.state}: {statement(view.ddl)}", *standing(view)]
+    lines.append("to wait again: clear the task wait_for_shards of this run")
     if view.is_refused:
-        told.append(f"to ask the target again: unshard retry {shlex.quote(task_file)} --lock {shlex.quote(view.id)}")
+        lines.append(f"to try the DDL again: unshard retry {shlex.quote(task_file)} --lock {shlex.quote(view.id)}")
     if view.state != "undecided":
-        told.append(f"to go on without them: clear the task unlock, or run: unshard unlock {command}")
-    told.append(f"to execute something else: clear the task replace, or run: unshard replace {command} --sql '...'")
-    told.append(f"to execute nothing: clear the task replace, or run: unshard skip {command}")
-    return (*told, *_for_one(view, command))
+        lines.append(f"to continue without them: clear the task unlock, or run: unshard unlock {command}")
+    lines.append(f"to execute something else: clear the task replace, or run: unshard replace {command} --sql '...'")
+    lines.append(f"to execute nothing: clear the task replace, or run: unshard skip {command}")
+    return (*lines, *_for_one(view, command))
 
 
-def of_stop(stop: "Stop", task_file: str) -> tuple[str, ...]:
-    """Say why a target is stopped and how it goes on."""
+def of_stop(stop: "SuspendedTarget", task_file: str) -> tuple[str, ...]:
+    """Return why a target is suspended and how it continues."""
     return (
         refusal(str(stop)),
-        "its rows are held, everything else goes on; it does so by itself when the table is altered, else when what"
-        f" is wrong is mended, with: unshard retry {shlex.quote(task_file)} --table {shlex.quote(str(stop.target))}",
+        "its rows are held, everything else continues. It continues automatically when the table is altered; after"
+        f" another correction use: unshard retry {shlex.quote(task_file)} --table {shlex.quote(str(stop.target))}",
     )
 
 
 def standing(view: "LockView") -> "Iterable[str]":
-    """Say what the lock waits for and why it cannot go on by itself."""
+    """Return what the lock waits for and why it does not continue automatically."""
     if view.reason:
-        yield f"unshard cannot tell what it means: {refusal(view.reason)}"
+        yield f"the effect of the DDL is unknown: {refusal(view.reason)}"
     if view.error:
         yield f"the target has refused it: {refusal(view.error)}"
     for stop in view.stopped:
-        yield f"it waits behind held rows: {refusal(str(stop))}"
+        yield f"it waits for held rows: {refusal(str(stop))}"
     yield f"shards that have reached it: {listed(view.ready)}"
     yield f"shards that have not reached it: {listed(view.missing)}"
-    for shard, ddl, words in zip(view.conflicts, view.conflicting, view.differences, strict=True):
-        yield f"in conflict: {shard} wants {statement(ddl)} ({'; '.join(words)})"
+    for shard, ddl, differences in zip(view.conflicts, view.conflicting, view.differences, strict=True):
+        yield f"in conflict: {shard} ran {statement(ddl)} ({'; '.join(differences)})"
 
 
 def _for_one(view: "LockView", command: str) -> "Iterable[str]":
-    """Name the orders to one shard: one in conflict, or else one that is missing."""
+    """Return the commands for one shard: one in conflict, or else a missing one."""
     for shard in (*view.conflicts, *view.missing)[:1]:
         name = shlex.quote(f"{shard.source}/{shard.table}")
-        yield f"to go on without {shard} alone: unshard skip {command} --shard {name}"
-        yield f"or, if it will never come: unshard drop-shard {command} --shard {name}"
+        yield f"to continue without {shard} alone: unshard skip {command} --shard {name}"
+        yield f"or, if it will never run the DDL: unshard drop-shard {command} --shard {name}"
 
 
 def listed(shards: "Iterable[object]") -> str:
-    """Name shards in one line."""
+    """Return the names of shards in one line."""
     return ", ".join(map(str, shards)) or "none"

@@ -1,16 +1,17 @@
-"""The task `replace` of a lock's run: it asks a person for the statements that take the place of the DDL.
+"""The task `replace` of a lock's run: it asks a person for statements that replace the DDL.
 
-Airflow shows the question under *Required Actions* and on the task, to whoever may answer it there. The task asks
-when it is cleared, and by itself when unshard cannot tell what the DDL means. Otherwise it ends at once.
+Airflow shows the question under *Required Actions* and on the task, to users who may answer it there. The task asks
+when it is cleared, and automatically when the effect of the DDL is unknown. Otherwise it ends at once.
 
-| what happens while it asks                        | what the task does                                        |
+| event while it asks                               | effect                                                    |
 |---------------------------------------------------|-----------------------------------------------------------|
-| somebody answers                                  | gives the order in that person's name                     |
-| somebody asks for the dry run                     | writes it into its log and XCom, asks again               |
-| the lock is decided, forced or resolved elsewhere | sees it within `LOOK_AGAIN`, ends                         |
-| nobody answers within `lock-timeout`              | fails, red; clearing it asks again                        |
-| it is cleared                                     | asks anew                                                 |
-| its process dies before the order is recorded     | the retry asks again; nothing was done                    |
+| somebody answers                                  | it issues the command in that person's name               |
+| somebody answers *Try again*                      | it lets the target execute the refused DDL again          |
+| somebody asks for the dry run                     | it writes the dry run into its log and XCom, asks again   |
+| the lock is decided, forced or resolved elsewhere | it ends within `LOOK_AGAIN`                               |
+| there is no answer within `lock-timeout`          | it fails; clearing it asks again                          |
+| it is cleared                                     | it asks again                                             |
+| its process dies before the command is recorded   | the retry asks again; nothing was done                    |
 | … after                                           | the retry asks again if the lock still waits              |
 """
 
@@ -34,15 +35,16 @@ from unshard_airflow.remedies import remedies, standing
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from unshard.core.ddl.lockcommands import LockCommand
     from unshard.core.model import Shard
-    from unshard.core.orders import Order
-    from unshard.units.coordinate import LockView
+    from unshard.units.ddl.coordinate import LockView
     from unshard.units.work import Work
 
-REPLACE, SKIP, DRY_RUN, LEAVE = OPTIONS = ("Replace", "Skip", "Show what would be done", "Leave it as it is")
+OPTIONS = ("Replace", "Skip", "Try again", "Show the effect", "Leave it as it is")
+REPLACE, SKIP, RETRY, DRY_RUN, LEAVE = OPTIONS
 LOOK_AGAIN = timedelta(minutes=2)
 TIME_TO_ANSWER = timedelta(hours=1)
-"""For whoever has cleared the task, however short the task's `lock-timeout` is."""
+"""Minimum time to answer after the task was cleared, even if `lock-timeout` is shorter."""
 VIA = "required action"
 EVERY = ""
 RESOLVED = "the lock is resolved already"
@@ -55,16 +57,26 @@ ASKED = """Lock `{lock}` is **{state}**. Its DDL:
 {told}
 
 *Replace* executes other statements on the target; they may name the target or any shard of the group. *Skip* executes
-nothing. With a shard chosen, the order is for that shard alone. What would be done goes into this task's log.
+nothing. If you choose a shard, the answer applies to that shard alone. *Show the effect* writes a dry run into this
+task's log.
 """
+ASKED_AGAIN = (
+    "\n*Try again* executes this DDL on the target again, for all shards. Correct the cause of the refusal first.\n"
+)
 
 
 class Replace(HITLOperator):
-    """Asks for the statements to execute instead, or for none, and gives that order."""
+    """Asks for the statements to execute instead, or for none, and issues that command."""
 
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
-        super().__init__(subject="What is to be executed instead of the DDL?", options=list(OPTIONS), defaults=LEAVE,
-                         params=fields(()), response_timeout=LOOK_AGAIN, **kwargs)  # fmt: skip
+        super().__init__(
+            subject="Which statements replace the DDL?",
+            options=list(OPTIONS),
+            defaults=LEAVE,
+            params=fields(()),
+            response_timeout=LOOK_AGAIN,
+            **kwargs,
+        )
         self.task_file = task_file
         self.seen: LockView | None = None
 
@@ -75,7 +87,7 @@ class Replace(HITLOperator):
                 return RESOLVED
             asked_for = was_cleared(context)
             if not asked_for and view.state != "undecided":
-                return "clear this task to be asked for other statements"
+                return "clear this task to enter other statements"
             patience = work.task.options.lock_timeout
             self._ask(context, view, datetime.now(UTC) + (max(patience, TIME_TO_ANSWER) if asked_for else patience))
 
@@ -88,7 +100,7 @@ class Replace(HITLOperator):
             (choice,) = answer["chosen_options"]
             if event.get("timedout"):
                 if view.is_executable or not (was_cleared(context) or view.state == "undecided"):
-                    return "the lock goes on without an answer"
+                    return "the lock continues without an answer"
                 self._ask(context, view, datetime.fromisoformat(until))
             if choice == LEAVE:
                 return "left as it is"
@@ -99,64 +111,79 @@ class Replace(HITLOperator):
             return self._give(work, context, order, answer)
 
     def remedies(self) -> Sequence[str]:
-        """Say what a person can do about the lock on which nobody has decided."""
+        """Return the commands for the undecided lock."""
         return remedies(self.seen, self.task_file) if self.seen else ()
 
     def _look(self, work: "Work", context: "Context") -> "LockView":
-        from unshard.units import coordinate
+        from unshard.units.ddl import coordinate
 
         self.seen = view = coordinate.view(work.meta, lock_of(context))
         return view
 
     def _ask(self, context: "Context", view: "LockView", until: datetime) -> NoReturn:
-        """Wait for an answer, looking at the lock again from time to time; fail when the time is up."""
+        """Wait for an answer, and check the lock every LOOK_AGAIN; fail when the time is up."""
         if datetime.now(UTC) >= until:
-            raise AirflowFailException(f"nobody has decided on lock {view.id} in time")
-        told = "\n".join(f"* {line}" for line in standing(view))
-        self.body = ASKED.format(lock=view.id, state=view.state, ddl=statement(view.ddl), told=told)
+            raise AirflowFailException(f"no decision on lock {view.id} in time")
+        lines = "\n".join(f"* {line}" for line in standing(view))
+        self.body = ASKED.format(lock=view.id, state=view.state, ddl=statement(view.ddl), told=lines)
+        self.body += ASKED_AGAIN if view.is_refused else ""
+        self.options = options(view)
         self.params = ParamsDict(fields(forms.shards_of(view)))
         try:
             super().execute(context)
         except TaskAwaitingInput as waiting:
             waiting.kwargs = {"until": until.isoformat()}
             raise
-        raise AssertionError("the question has not been asked")
+        raise AssertionError("the question was not asked")
 
-    def _tell(self, work: "Work", context: "Context", order: "Order") -> None:
-        from unshard.units import orders
+    def _tell(self, work: "Work", context: "Context", order: "LockCommand") -> None:
+        from unshard.units.ddl import lockcommands
 
         try:
-            lines = orders.preview(work.meta, order)
+            lines = lockcommands.preview(work.meta, order)
         except UnshardError as error:
             lines = (refusal(str(error)),)
         for line in lines:
-            self.log.info("would do: %s", line)
+            self.log.info("effect: %s", line)
         context["ti"].xcom_push(key="would_do", value=list(lines))
 
-    def _give(self, work: "Work", context: "Context", order: "Order", answer: Mapping[str, Any]) -> Any:
-        from unshard.units import orders
+    def _give(self, work: "Work", context: "Context", order: "LockCommand", answer: Mapping[str, Any]) -> Any:
+        from unshard.units.ddl import lockcommands
 
         by = answer["responded_by_user"]["name"]
         reason = answer["params_input"].get("reason") or f"answered in task replace of run {context['dag_run'].run_id}"
-        return as_json(orders.give(work.meta, orders.pinned(work.meta, order), by=by, via=VIA, reason=reason))
+        return as_json(
+            lockcommands.give(work.meta, lockcommands.pinned(work.meta, order), by=by, via=VIA, reason=reason)
+        )
+
+
+def options(view: "LockView") -> list[str]:
+    """Return the possible answers: *Try again* only for a DDL that the target has refused."""
+    return [option for option in OPTIONS if option != RETRY or view.is_refused]
 
 
 def fields(shards: "Sequence[Shard]") -> dict[str, Param]:
     """Return the fields of the question."""
     choice: dict[str, Any] = {"enum": [EVERY, *map(str, shards)]} if shards else {}
     return {
-        "statements": Param("", type=["null", "string"], format="multiline", title="Statements",
-                            description="to execute instead; end each with ; at the end of its line"),
+        "statements": Param(
+            "",
+            type=["null", "string"],
+            format="multiline",
+            title="Statements",
+            description="to execute instead; end each with ; at the end of its line",
+        ),
         "shard": Param(EVERY, type=["null", "string"], title="Shard", description="empty: all shards", **choice),
-        "reason": Param("", type=["null", "string"], title="Reason", description="is kept with the order"),
-    }  # fmt: skip
+        "reason": Param("", type=["null", "string"], title="Reason", description="is stored with the command"),
+    }
 
 
-def order_of(view: "LockView", choice: str, given: Mapping[str, Any]) -> "Order":
-    """Return the order that an answer asks for; the dry run is about what the fields say."""
+def order_of(view: "LockView", choice: str, given: Mapping[str, Any]) -> "LockCommand":
+    """Return the command of an answer; the dry run uses the fields."""
     statements = given.get("statements") or ""
-    action = "skip" if choice == SKIP or (choice == DRY_RUN and not statements.strip()) else "replace"
+    dry_run = "replace" if statements.strip() else "skip"
+    action = {SKIP: "skip", RETRY: "retry", DRY_RUN: dry_run}.get(choice, "replace")
     try:
         return forms.order(view, {"action": action, "statements": statements, "shard": given.get("shard") or EVERY})
     except forms.Unfit as error:
-        raise AirflowFailException(f"the answer cannot be taken: {error}; clear this task to answer again") from error
+        raise AirflowFailException(f"the answer is not valid: {error}; clear this task to answer again") from error

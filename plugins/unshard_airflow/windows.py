@@ -1,7 +1,7 @@
-"""The end of a window's DAG run: what was done, which locks are open, whether there is more to do.
+"""The end of a window's DAG run: summary, open locks, and whether another window is needed.
 
-`report` looks at the state of all sources and locks, not at what this run has seen, so a run that was
-killed or cleared leaves nothing behind that a later one does not find.
+`report` reads the state of all sources and locks, not only the results of this run, so a later run completes the work
+of a killed or cleared one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from unshard.units.work import Work
 
 LATE = ".late"
-"""Behind a lock's id: the run that executes it when its shards have come after its wait had failed."""
+"""Suffix of the run that executes a lock whose shards have come after its wait had failed."""
 MOVED = ("rows_applied", "rows_filtered", "rows_skipped", "rows_diverted", "rows_held", "rows_released", "ddls")
-"""What a window has brought, by the fields of its report."""
+"""Fields of a window's report that count as progress."""
 
 
 class Report(UnitOperator):
-    """Sums the windows up, settles locks, and names the locks that are open (the XCom value, a list)."""
+    """Summarises the windows, updates the locks, and returns the open ones (the XCom value, a list)."""
 
     def __init__(self, *, sources: Sequence[str], continuous: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -34,9 +34,9 @@ class Report(UnitOperator):
         self.continuous = continuous
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.units.coordinate import observe
+        from unshard.units.ddl.coordinate import observe
 
-        work.meta.halts.refuse()
+        work.meta.pauses.refuse()
         indexes = range(len(self.sources))
         pulled = context["ti"].xcom_pull(task_ids="relay", map_indexes=indexes)
         applied = context["ti"].xcom_pull(task_ids="apply", map_indexes=indexes)
@@ -47,16 +47,19 @@ class Report(UnitOperator):
                 for source, relay, window in zip(self.sources, pulled, applied, strict=True)
             },
             "locks": [as_json(view) for view in locks],
-            "left": [s for s, window in zip(self.sources, applied, strict=True)
-                     if window and has_work_left(window, self.continuous)],
-        }  # fmt: skip
+            "left": [
+                s
+                for s, window in zip(self.sources, applied, strict=True)
+                if window and has_work_left(window, self.continuous)
+            ],
+        }
         self.log.info("windows done summary=%s", summary)
         context["ti"].xcom_push(key="summary", value=summary)
         return [view.id for view in locks]
 
 
 class Again(BaseOperator):
-    """Wakes the windows again while a source has work left; the asset is emitted by succeeding."""
+    """Triggers the windows again while a source has work left; success emits the asset event."""
 
     def execute(self, context: "Context") -> Any:
         left = context["ti"].xcom_pull(task_ids="report", key="summary")["left"]
@@ -66,9 +69,9 @@ class Again(BaseOperator):
 
 
 class StartLock(BaseOperator):
-    """Starts the DAG run that waits at one lock; it is there only once, whoever asks how often.
+    """Starts the DAG run of one lock. There is only one such run, however often it is requested.
 
-    If it has given up, and the lock can be executed after all, another run does that, once.
+    If that run has failed and the lock can be executed now, one further run executes it.
     """
 
     template_fields: Sequence[str] = ("lock",)
@@ -81,38 +84,46 @@ class StartLock(BaseOperator):
         self.lock = lock
 
     def execute(self, context: "Context") -> Any:
-        is_late = self._has_given_up(context) and self._is_executable()
+        is_late = self._has_failed(context) and self._is_executable()
         raise DagRunTriggerException(
-            trigger_dag_id=self.dag_of_locks, dag_run_id=self.lock + LATE if is_late else self.lock,
-            conf={"lock": self.lock}, logical_date=None, reset_dag_run=False, skip_when_already_exists=True,
-            wait_for_completion=False, allowed_states=[], failed_states=[], poke_interval=60, deferrable=False,
-        )  # fmt: skip
+            trigger_dag_id=self.dag_of_locks,
+            dag_run_id=self.lock + LATE if is_late else self.lock,
+            conf={"lock": self.lock},
+            logical_date=None,
+            reset_dag_run=False,
+            skip_when_already_exists=True,
+            wait_for_completion=False,
+            allowed_states=[],
+            failed_states=[],
+            poke_interval=60,
+            deferrable=False,
+        )
 
-    def _has_given_up(self, context: "Context") -> bool:
+    def _has_failed(self, context: "Context") -> bool:
         failed = context["ti"].get_dr_count(self.dag_of_locks, run_ids=[self.lock], states=["failed"])
         return bool(failed)
 
     def _is_executable(self) -> bool:
-        from unshard.units import coordinate
+        from unshard.units.ddl import coordinate
 
         with opened(self.task_file) as work:
             return coordinate.view(work.meta, self.lock).is_executable
 
 
 class SomethingFailed(BaseOperator):
-    """Turns the run red when a source has failed, though the other sources went on to the end."""
+    """Fails the run if a source has failed, after the other sources have completed."""
 
     ui_color = "#fbeeee"
 
     def execute(self, context: "Context") -> Any:
-        raise AirflowFailException("a source has failed in this run: see its red task; the others went on")
+        raise AirflowFailException("a source has failed in this run: see its failed task; the others continued")
 
 
 def has_work_left(window: Mapping[str, Any], continuous: bool) -> bool:
-    """Whether a source that has had its window can use another one at once.
+    """Whether a source needs another window at once after its window.
 
-    Under steady load each window finds what was written during the last one. A task that is to run all the
-    time goes on for that; any other one stops where the relay ended and leaves the rest to its schedule.
+    Under steady load each window finds rows that were written during the last one. A continuous task runs another
+    window for them; any other task ends at the end of the relay and leaves them to its schedule.
     """
     moved = any(window[count] for count in MOVED)
     return bool(window["more"]) or (continuous and moved)

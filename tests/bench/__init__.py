@@ -1,1 +1,1 @@
-"""`make bench`: what unshard costs here, beside the peers it is measured against, in one run on one machine."""
+"""`make bench`: the speed of unshard on this machine, compared with other tools in the same run."""

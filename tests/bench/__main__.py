@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.bench import decode, fence, fetch, fullload, replay, scale, tidbtarget, windows
 from tests.bench.figures import Figure, lines, machine, page, with_section, write_json
-from tests.bench.stand import Stand, standing
+from tests.bench.stand import Stand, running
 
 ROUNDS, ROWS = 3, 200_000
 Part = Callable[[Stand, int, int], list[Figure]]
@@ -34,11 +34,11 @@ def _full_load(_: Stand, rounds: int, rows: int) -> list[Figure]:
 
 
 def main(given: list[str] | None = None) -> list[Figure]:
-    """Measure the asked parts (all, if none is named) and write what was found."""
+    """Measure the given parts (default: all) and write the figures."""
     options = arguments(given)
     began = time.monotonic()
     found: list[Figure] = []
-    with standing(not options.without_spark) as stand:
+    with running(not options.without_spark) as stand:
         for letter, part in parts().items():
             if letter in (options.parts or parts()):
                 found += shown(part(stand, options.rounds, options.rows))
@@ -53,7 +53,7 @@ def main(given: list[str] | None = None) -> list[Figure]:
 
 
 def shown(figures: list[Figure]) -> list[Figure]:
-    """Show a part's figures as soon as they are there."""
+    """Print a part's figures as soon as they are measured."""
     print("\n".join(lines(figures)), flush=True)
     return figures
 
@@ -75,6 +75,6 @@ def today() -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is stopped, its folders are removed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # programs are stopped, folders removed
     main()
     sys.exit(0)

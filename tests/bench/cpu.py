@@ -1,4 +1,4 @@
-"""CPU seconds of processes, from /proc: what a busy machine does not falsify as it does wall time."""
+"""CPU seconds of processes, from /proc: unlike wall time, they are reliable on a busy machine."""
 
 import os
 import time
@@ -13,7 +13,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Wall seconds of a piece of work, and CPU seconds by what spent them."""
+    """Wall seconds of some work, and its CPU seconds by process group."""
 
     wall: float
     cpu: Mapping[str, float]
@@ -36,7 +36,7 @@ def _spent(programs: Mapping[str, Program]) -> dict[str, float]:
 
 
 def seconds(pids: Iterable[int]) -> float:
-    """Return the CPU seconds of these processes and of their children that have ended."""
+    """Return the CPU seconds of these processes and of their ended children."""
     return sum(_ticks(pid) for pid in pids) / TICKS
 
 

@@ -1,7 +1,7 @@
-"""Part f: the decoder beside mysql-replication, both in this process, over the same bytes of the relay.
+"""Part f: the decoder compared with mysql-replication, both in this process, over the same bytes of the relay.
 
-Both give the values of every column of every row image; ours the canonical text of each, as Arrow columns. The first
-column is compared in every round, all columns once, outside what is measured.
+Both return the values of every column of every row image; our decoder returns canonical texts in Arrow columns. The
+first column is compared in every round, all columns once, outside the measured time.
 """
 
 import time
@@ -24,7 +24,7 @@ from unshard.core.model import Column, TableId, TableSchema
 
 TITLES = {"mixed": "mixed OLTP, one row an event", "inserts": "inserts, many rows an event", "wide": "20 columns"}
 SAMPLE_BYTES = 8 << 20
-"""How much of a backlog both decode: mysql-replication takes a second for that."""
+"""Size of the decoded part of a backlog: mysql-replication takes a second for it."""
 EVENTS = frozenset((TableMapEvent, WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent))
 WANTED = frozenset((EventType.TABLE_MAP, EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1))
 
@@ -93,8 +93,11 @@ def _theirs(sample: Sequence[RangeBytes], schema: TableSchema) -> Sequence[bytes
 
 def _compare(sample: Sequence[RangeBytes], table: TableId, schema: TableSchema) -> None:
     """Compare every value of every row image."""
-    decoded = (batch for part in sample
-               for _, batch in decode_range(part.data, part.checksum, {table: schema}, {}, part.origin))  # fmt: skip
+    decoded = (
+        batch
+        for part in sample
+        for _, batch in decode_range(part.data, part.checksum, {table: schema}, {}, part.origin)
+    )
     mine = (row for batch in decoded for row in zip(*(column.to_pylist() for column in batch.columns[2:]), strict=True))
     other = (row for part in sample for row in _rows(part, schema))
     for one, two in zip(mine, other, strict=True):
@@ -104,7 +107,7 @@ def _compare(sample: Sequence[RangeBytes], table: TableId, schema: TableSchema) 
 
 
 def _canonical(value: object, column: Column) -> bytes | None:
-    """Return a value of mysql-replication as ours has it."""
+    """Convert a value of mysql-replication to our canonical form."""
     match value:
         case None:
             return None
@@ -127,8 +130,24 @@ def _rows(part: RangeBytes, schema: TableSchema) -> Iterator[dict[str, object]]:
             continue
         body = bytes(part.data[offset : offset + frame.size])
         wrapper = BinLogPacketWrapper(
-            _Packet(body), tables, _Control(), (10, 11, 0), part.checksum, EVENTS, None, None, None, None,
-            False, False, False, False, False, False, None)  # fmt: skip
+            _Packet(body),
+            tables,
+            _Control(),
+            (10, 11, 0),
+            part.checksum,
+            EVENTS,
+            None,
+            None,
+            None,
+            None,
+            False,
+            False,
+            False,
+            False,
+            False,
+            False,
+            None,
+        )
         if frame.type == EventType.TABLE_MAP:
             tables[wrapper.event.table_id] = _described(wrapper.event.get_table(), schema)
             continue
@@ -137,7 +156,7 @@ def _rows(part: RangeBytes, schema: TableSchema) -> Iterator[dict[str, object]]:
 
 
 def _described(table: object, schema: TableSchema) -> object:
-    """Tell it what it would ask the server for: names, signs and character sets."""
+    """Supply what mysql-replication would ask the server for: names, signs and character sets."""
     for column, known in zip(table.columns, schema.columns, strict=True):
         column.name, column.unsigned = known.name, known.is_unsigned
         column.character_set_name = known.charset or "binary"

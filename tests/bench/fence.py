@@ -1,8 +1,8 @@
-"""Part j: what exactly-once costs: whole windows, and the same reading and writing with nothing that guards it.
+"""Part j: the cost of exactly-once: whole windows, compared with the same reading and writing without safeguards.
 
-Without guard there is no persisted plan, no epoch, no fence and no checkpoint, and every statement commits by
-itself. Both run in this process without Spark and write a segment at a time, so that nothing else is in the
-difference; the bench sees to it that both wrote as often and as many changes.
+Without safeguards there is no persisted plan, no epoch, no fence and no checkpoint, and every statement commits
+separately. Both run in this process without Spark and write one segment at a time, so that nothing else contributes to
+the difference. The bench checks that both wrote the same number of times and changes.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ from tests.localspark import LocalSpark
 from unshard.adapters.target.apply import write
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.session import open_session
-from unshard.core.progress import BegunWindow
-from unshard.units.applying import changes_of
-from unshard.units.parcels import of_target, parcels, targets_in
-from unshard.units.sync import next_plan, run_window, window_job
-from unshard.units.windowtasks import PartReader
+from unshard.core.task.state import BegunWindow
+from unshard.units.rows.apply import changes_of
+from unshard.units.rows.shuffle import of_target, payloads, targets_in
+from unshard.units.window.sync import next_plan, run_window, window_job
+from unshard.units.window.tasks import PartReader
 from unshard.units.work import Work
 
 WINDOW = "1MiB"
-"""Less than a segment has, so that each window is one."""
+"""Smaller than a segment, so that each segment is a window."""
 WHOLE = "100GiB"
 PAIRS = 3
-"""In each round: the difference is some percent, and as much lies between two runs of one kind."""
+"""Pairs per round: the difference is a few percent, and two runs of the same kind differ by as much."""
 
 
 def measure_fence(stand: Stand, rounds: int, rows: int) -> list[Figure]:
-    """Return the seconds of both ways, and by how much the guarded one is dearer."""
+    """Return the seconds of both, and the extra cost of exactly-once."""
     backlog = stand.backlog(Workload("mixed", rows, rows))
     spent: dict[bool, list[Spent]] = {True: [], False: []}
     windows = set[Windows]()
@@ -57,7 +57,7 @@ def measure_fence(stand: Stand, rounds: int, rows: int) -> list[Figure]:
         Figure("j", "the same windows, nothing guarded", "s", walls[False], cpu_of(spent[False])),
         Figure("j", "exactly-once is dearer by, wall time", "%", dearer, goal="<= 10"),
         Figure("j", "exactly-once is dearer by, CPU seconds", "%", total),
-    ]  # fmt: skip
+    ]
 
 
 Windows = tuple[int, ...]
@@ -82,12 +82,12 @@ def _guarded(work: Work) -> Iterator[int]:
 
 
 def _bare(work: Work) -> Iterator[int]:
-    """Read segment by segment and write each as a window would, all in one plan that nobody keeps."""
+    """Read segment by segment and write each as a window would, with one plan that is not persisted."""
     plan = next_plan(work, SOURCE)
     job = window_job(work, BegunWindow(plan, 1), {}, work.present({*plan.targets}))
     for _, parts in groupby(job.parts, key=lambda part: part.segment):
         readers = [PartReader(job, part) for part in parts]
-        found = pa.Table.from_batches([each for reader in readers for each in parcels(reader.runs(), 1)])
+        found = pa.Table.from_batches([each for reader in readers for each in payloads(reader.runs(), 1)])
         with contextlib.closing(open_session(work.writer())) as connection:
             for target in targets_in(found):
                 changes = changes_of(job, target, of_target(found, target))

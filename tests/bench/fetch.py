@@ -1,4 +1,4 @@
-"""Part g: the relay beside `mariadb-binlog --raw`, both pulling the same binlog from the same server."""
+"""Part g: the relay compared with `mariadb-binlog --raw`; both pull the same binlog from the same server."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ from tests.bench.figures import Figure, ratio
 from tests.bench.stand import SOURCE, Backlog, Stand, login, password
 from tests.bench.workloads import Workload
 from unshard.adapters.relay import RelayStore
-from unshard.units import relay
+from unshard.units.relay import pull as relay
 
 OURS, THEIRS = "fetch the binlog: unshard's relay, with index and checksums", "fetch the binlog: mariadb-binlog --raw"
 
@@ -25,8 +25,9 @@ def measure_fetch(stand: Stand, rounds: int, rows: int) -> list[Figure]:
             spent[name].append(pull(stand, backlog, folder))
             shutil.rmtree(folder)
     size = (backlog.ends.position - backlog.begins.position) / 1e6
-    found = [Figure("g", name, "MB/s", tuple(size / run.wall for run in runs), _cpu(runs))
-             for name, runs in spent.items()]  # fmt: skip
+    found = [
+        Figure("g", name, "MB/s", tuple(size / run.wall for run in runs), _cpu(runs)) for name, runs in spent.items()
+    ]
     clients = [Figure("g", name, "CPU s", tuple(run.cpu["client"] for run in runs)) for name, runs in spent.items()]
     return [*found, ratio("g", "fetch the binlog: CPU seconds, unshard to mariadb-binlog", *clients, goal="<= 1.3")]
 
@@ -37,8 +38,10 @@ def _cpu(runs: list[Spent]) -> dict[str, float]:
 
 def _ours(stand: Stand, backlog: Backlog, folder: Path) -> Spent:
     store = RelayStore(folder)
-    spent = measure(lambda: relay.pull(SOURCE, stand.source.server, store, backlog.begins, until=backlog.ends),
-                    {"server": stand.source.program})  # fmt: skip
+    spent = measure(
+        lambda: relay.pull(SOURCE, stand.source.server, store, backlog.begins, until=backlog.ends),
+        {"server": stand.source.program},
+    )
     if store.segments(SOURCE)[-1].ends != backlog.ends:
         raise SystemExit(f"the relay has not come to {backlog.ends}")
     return spent
@@ -47,10 +50,17 @@ def _ours(stand: Stand, backlog: Backlog, folder: Path) -> Spent:
 def _theirs(stand: Stand, backlog: Backlog, folder: Path) -> Spent:
     folder.mkdir()
     file = backlog.ends.file
-    command = ["mariadb-binlog", *login(stand.source), "--read-from-remote-server", "--raw",
-               f"--result-file={folder}/", file]  # fmt: skip
-    spent = measure(lambda: subprocess.run(command, check=True, env=password(stand.source)),
-                    {"server": stand.source.program})  # fmt: skip
+    command = [
+        "mariadb-binlog",
+        *login(stand.source),
+        "--read-from-remote-server",
+        "--raw",
+        f"--result-file={folder}/",
+        file,
+    ]
+    spent = measure(
+        lambda: subprocess.run(command, check=True, env=password(stand.source)), {"server": stand.source.program}
+    )
     if (folder / file).stat().st_size < backlog.ends.position:
         raise SystemExit("mariadb-binlog has not fetched the whole file")
     return spent

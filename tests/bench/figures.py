@@ -1,4 +1,4 @@
-"""What a bench run has found: values by round, their median and spread, ratios, and how they are shown."""
+"""The results of a bench run: values by round, their median and spread, ratios, and how they are printed."""
 
 import json
 import os
@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 TICK = 0.01
-"""What CPU seconds are counted in: less of them is none."""
+"""Resolution of CPU seconds; a smaller value is zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing that was measured, once in every round."""
+    """One measured quantity, with one value per round."""
 
     part: str
     """Letter of the bench's part."""
@@ -22,9 +22,9 @@ class Figure:
     unit: str
     values: tuple[float, ...]
     cpu: Mapping[str, float] = field(default_factory=dict)
-    """CPU seconds (median of the rounds) by what spent them: client, spark, server."""
+    """CPU seconds (median of the rounds) by consumer: client, spark, server."""
     goal: str = ""
-    """What is wanted, as `>= 1.3` or `<= 10`."""
+    """The goal, such as `>= 1.3` or `<= 10`."""
 
     @property
     def median(self) -> float:
@@ -32,7 +32,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the median is what is wanted; None: nothing is."""
+        """Whether the median meets the goal; None without a goal."""
         if not self.goal:
             return None
         sign, limit = self.goal.split()
@@ -40,13 +40,13 @@ class Figure:
 
 
 def ratio(part: str, name: str, above: Figure, below: Figure, goal: str = "") -> Figure:
-    """Divide two figures round by round: what both met in a round cancels out."""
+    """Divide two figures round by round, which cancels out influences on both in a round."""
     pairs = zip(above.values, below.values, strict=True)
     return Figure(part, name, "x", tuple(one / max(other, TICK) for one, other in pairs), goal=goal)
 
 
 def machine() -> str:
-    """Name the machine that the figures are of."""
+    """Return a description of the machine."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
@@ -66,21 +66,43 @@ def lines(figures: Iterable[Figure]) -> Iterator[str]:
 
 HEAD = """# Figures
 
-Written by `make bench`; nothing here was entered by hand. Each value is the median of the rounds of one run, in which
-the contestants take turns; every run that writes ended with the comparison of the target with its source.
+`make bench` writes this page. Each value is the median of the rounds of one run. The spread is the smallest and the
+largest round. In each round the tools take turns on the same machine. Every run that writes ends with a comparison of
+the target with its source.
+
+## Conditions
+
+- **Machine:** source, target, Spark and client share one machine with 2 cores. The machine is named below.
+- **Servers:** MariaDB 10.11 on loopback without TLS, with `innodb_buffer_pool_size=512M`, `innodb_log_file_size=256M`,
+  `innodb_doublewrite=0`, `innodb_flush_log_at_trx_commit=2` and `performance_schema=OFF`. Sources have a binlog with
+  `binlog_format=ROW`, `binlog_row_image=FULL` and `sync_binlog=0`. Targets and replicas write no binlog.
+- **TiDB:** one process with its embedded store.
+- **Spark:** a running Connect server on `local[2]`. Its start is in no figure.
+- **Parts a to d compare different work.** Native replication commits and publishes every transaction of the source. A
+  window of unshard publishes only the final state of each row. So a window writes less, above all with skewed keys, and
+  readers of the target do not see the intermediate states.
+- **Parts a to d measure applying only.** Fetching the binlog is in none of the times: unshard has its segments, the
+  replica its relay log, and `mariadb-binlog` reads the files of the source.
+- **Native replication** runs with `slave_parallel_mode=optimistic` and 1 or 2 threads. The ratio uses the faster one.
+- **Part e** loads eight shards of two sources into one table. `mydumper` and `myloader` run with 2 threads each.
+- **Part i** runs windows one after another while one session commits 200 transactions per second.
+- **Part j** compares with windows that have no stored plan, epoch, fence or checkpoint, and commit every statement.
+- **Part l:** "each round trip 5 ms longer" is measured through a proxy that delays each round trip to TiDB.
+
+## Results
 """
 SECTION = "\n## Measured by itself: part"
 
 
 def page(figures: Sequence[Figure], about: str) -> str:
-    """Return docs/figures.md: the same table with where it was measured."""
+    """Return docs/figures.md: the same table, and where it was measured."""
     return f"{HEAD}\n{about}.\n\n{_table(figures)}"
 
 
 def with_section(text: str, figures: Sequence[Figure], about: str) -> str:
-    """Return the page with these parts in sections of their own, in place of earlier sections of the same parts.
+    """Return the page with these parts in their own sections, which replace earlier sections of the same parts.
 
-    The page's other figures are of another run, so each section says when and where its own were measured.
+    The page's other figures are from another run, so each section says when and where it was measured.
     """
     whole, *sections = text.split(SECTION)
     kept = {section.split("\n", 1)[0].strip(): section for section in sections}
@@ -94,18 +116,19 @@ def _table(figures: Sequence[Figure]) -> str:
     return head + "".join(
         f"| {f.part} | {f.name.replace('|', chr(92) + '|')} | {shown(f.median)} | {f.unit} |"
         f" {shown(min(f.values))} to {shown(max(f.values))} | {_cpu(f)} |{_verdict(f).replace(' wanted', '')} |\n"
-        for f in figures)  # fmt: skip
+        for f in figures
+    )
 
 
 def write_json(path: Path, figures: Sequence[Figure], about: str) -> None:
-    """Store all values for whoever compares runs."""
+    """Store all values, for comparing runs."""
     body = [{**asdict(figure), "median": figure.median, "met": figure.met} for figure in figures]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"machine": about, "figures": body}, indent=1))
 
 
 def shown(value: float) -> str:
-    """Return a number with about three digits that matter."""
+    """Return a number with about three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
 
 

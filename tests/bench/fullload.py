@@ -1,8 +1,9 @@
-"""Part e: eight shards in two sources into one table, beside `mydumper` + `myloader` and `mariadb-dump | mariadb`.
+"""Part e: load eight shards of two sources into one table, compared with `mydumper` and `mariadb-dump | mariadb`.
 
-Two tables: the demo's orders with one index beside its key, and the same with four, because a loader that keeps
-indexes while it inserts pays for each of them. The peers get the merged table's name by a `sed` over what they
-dumped; for mydumper that is not measured. Each load ends with the comparison of the target with all shards.
+There are two tables: the demo's orders with one index besides its key, and the same with four, because a loader that
+maintains indexes while it inserts pays for each of them. In the files of the peers, `sed` replaces the shards' names by
+the merged table's name; for mydumper this is not measured. Each load ends with the comparison of the target with all
+shards.
 """
 
 import contextlib
@@ -21,11 +22,11 @@ from tests.bench import cpu
 from tests.bench.cpu import Spent
 from tests.bench.figures import Figure, ratio
 from tests.bench.stand import ROOMY, login, password
-from tests.fulltask import endpoint, write_sources
 from tests.oracle import columns_of
+from tests.taskfile import endpoint, write_sources
 from unshard.adapters.spark import map_items, open_session
 from unshard.config import load_task
-from unshard.units.run import Until, run
+from unshard.units.task.run import Until, run
 from unshard.units.work import open_work
 from unshard_demo import servers, shop, spark
 from unshard_demo.processes import Program
@@ -54,7 +55,7 @@ class FullLoad:
     spent: dict[str, list[Spent]] = field(default_factory=dict)
 
     def contest(self) -> None:
-        """Let everybody load once, each into an empty target."""
+        """Run every contestant once, each into an empty target."""
         for name, load in ((PIPE, self._pipe), (MYDUMPER, self._mydumper), (OURS, self._ours)):
             spent = load()
             self._compare()
@@ -94,18 +95,27 @@ class FullLoad:
 
     def _dump(self, folders: Mapping[str, Path]) -> None:
         commands = [
-            ["mydumper", *_login(self.sources[source]), "--regex=^shop_", "--no-schemas", f"--threads={THREADS}",
-             "--rows=50000", f"--outputdir={folder}"]
+            [
+                "mydumper",
+                *_login(self.sources[source]),
+                "--regex=^shop_",
+                "--no-schemas",
+                f"--threads={THREADS}",
+                "--rows=50000",
+                f"--outputdir={folder}",
+            ]
             for source, folder in folders.items()
-        ]  # fmt: skip
+        ]
         running = [subprocess.Popen(command) for command in commands]
         if sum(process.wait() for process in running):
             raise SystemExit("mydumper failed")
 
     def _load(self, folders: Mapping[str, Path]) -> None:
         for folder in folders.values():
-            subprocess.run(["myloader", *_login(self.target), "--database=shop", f"--threads={THREADS}",
-                            f"--directory={folder}"], check=True)  # fmt: skip
+            subprocess.run(
+                ["myloader", *_login(self.target), "--database=shop", f"--threads={THREADS}", f"--directory={folder}"],
+                check=True,
+            )
 
     def _pipe(self) -> Spent:
         self._empty_target()
@@ -113,8 +123,16 @@ class FullLoad:
 
     def _pipe_one(self, source: str, table: str) -> None:
         schema, _, name = table.partition(".")
-        dump = ["mariadb-dump", *login(self.sources[source]), "--no-create-info", "--single-transaction",
-                "--skip-add-locks", "--skip-disable-keys", schema, name]  # fmt: skip
+        dump = [
+            "mariadb-dump",
+            *login(self.sources[source]),
+            "--no-create-info",
+            "--single-transaction",
+            "--skip-add-locks",
+            "--skip-disable-keys",
+            schema,
+            name,
+        ]
         rename, load = (
             ["sed", f"s/^INSERT INTO `{name}`/INSERT INTO `orders`/"],
             ["mariadb", *login(self.target), "shop"],
@@ -125,7 +143,7 @@ class FullLoad:
             subprocess.Popen(load, stdin=renaming.stdout, env=password(self.target)) as loading,
         ):
             for stage in (reading, renaming):
-                stage.stdout.close()  # ours: a stage whose reader has ended must hear of it
+                stage.stdout.close()  # close our end, so that a stage notices when its reader has ended
         if reading.returncode or renaming.returncode or loading.returncode:
             raise SystemExit(f"mariadb-dump | mariadb failed for {table}")
 
@@ -144,7 +162,7 @@ def measure(rounds: int, rows: int) -> list[Figure]:
     """Measure with shards of half of `rows` each; the peer is Debian's package `mydumper`."""
     if shutil.which("mydumper") is None:
         raise SystemExit("part e needs mydumper and myloader: `make bench` installs them, or apt-get install mydumper")
-    with _standing(rows // 2) as load:
+    with _filled_sources(rows // 2) as load:
         for _ in range(rounds):
             load.contest()
         count = load.rows()
@@ -176,7 +194,7 @@ def _figure(name: str, rows: int, spent: list[Spent]) -> Figure:
 
 
 @contextlib.contextmanager
-def _standing(rows: int) -> Iterator[FullLoad]:
+def _filled_sources(rows: int) -> Iterator[FullLoad]:
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         sources = {
@@ -202,7 +220,7 @@ def _login(server: MariaDb) -> list[str]:
 
 
 def _import_all(_: str) -> tuple[str, ...]:
-    import unshard.units.dumping
-    import unshard.units.loading
+    import unshard.units.full.dumpchunks
+    import unshard.units.full.loadchunks
 
-    return (unshard.units.dumping.__name__, unshard.units.loading.__name__)
+    return (unshard.units.full.dumpchunks.__name__, unshard.units.full.loadchunks.__name__)

@@ -1,7 +1,8 @@
-"""`python -m tests.bench.memory`: what memory a large window takes at its peak, and whether many windows add up.
+"""`python -m tests.bench.memory`: the peak memory of a large window, and whether memory grows over many windows.
 
-Counted is what driver, Python workers and the process that runs the task share fairly (PSS). One window of a
-million changes of each kind, then a hundred small ones; the result is compared with the union of the shards.
+It sums the proportional set size (PSS) of the driver, the Python workers and the process that runs the task. One window
+has a million changes of each kind, then a hundred small ones follow. At the end the target is compared with the union
+of the shards.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from tests.livetask import LiveTask, living
 from unshard.adapters.spark import open_session
-from unshard.units import relay
+from unshard.units.relay import pull
 from unshard_demo import servers, spark
 from unshard_demo.processes import Program
 
@@ -25,12 +26,12 @@ LIMIT = 1.5 * 1024
 COLUMNS = "id BIGINT PRIMARY KEY, v INT NOT NULL, note VARCHAR(40), at DATETIME(3) NOT NULL"
 WINDOW_BYTES = 1 << 30
 HEAP = "512m"
-"""What docs/operations.md says of a server for windows alone."""
+"""The value that docs/operations.md recommends for a server that runs windows only."""
 EVERY_SECONDS = 0.1
 
 
 def memory_of(program: Program) -> tuple[float, float]:
-    """Return the MiB that the JVM and its Python workers have."""
+    """Return the MiB that the JVM and its Python workers use."""
     sizes = {pid: _pss(pid) for pid in program.members()}
     jvm = max(sizes.values(), default=0.0)
     return jvm, sum(sizes.values()) - jvm
@@ -45,7 +46,7 @@ def _pss(pid: int) -> float:
 
 
 class Watch:
-    """Looks at the memory of Spark and of this process until the block ends."""
+    """Samples the memory of Spark and of this process until the block ends."""
 
     def __init__(self, program: Program) -> None:
         self._program, self._end = program, threading.Event()
@@ -69,9 +70,9 @@ class Watch:
 
 
 def windows(task: LiveTask) -> Iterator[int]:
-    """Pull and run windows until nothing moves; yield the rows of each."""
+    """Pull and run windows until nothing is left; yield the rows of each."""
     work = task.work()
-    relay.pull("s1", work.sources["s1"], work.store, task.checkpoint("s1"))
+    pull.pull("s1", work.sources["s1"], work.store, task.checkpoint("s1"))
     while (report := task.window("s1")).moved:
         yield report.rows_applied
 
@@ -82,13 +83,16 @@ def large(task: LiveTask, program: Program, kind: str, *statements: str) -> None
         rows = list(windows(task))
     jvm, workers, mine, all_ = watch.peaks
     verdict = "under" if all_ < LIMIT else "OVER"
-    print(f"{kind}: windows of {rows} changes; peak MiB: JVM {jvm:.0f}, workers {workers:.0f}, task process {mine:.0f},"
-          f" together {all_:.0f}, {verdict} {LIMIT:.0f}", flush=True)  # fmt: skip
+    print(
+        f"{kind}: windows of {rows} changes; peak MiB: JVM {jvm:.0f}, workers {workers:.0f}, task process {mine:.0f},"
+        f" together {all_:.0f}, {verdict} {LIMIT:.0f}",
+        flush=True,
+    )
     compare(task)
 
 
 def compare(task: LiveTask) -> None:
-    """Compare by count and sum of hashes: rows of both sides in this process would be what is measured next."""
+    """Compare by count and sum of hashes, because rows in this process would count in the next measurement."""
     sums = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS(',', id, v, note, at))) FROM {}"
     shards = [task.sources[source].run(sums.format(name))[0] for source, name in task.shards["t"]]
     want = tuple(sum(int(str(value)) for value in values) for values in zip(*shards, strict=True))
@@ -116,9 +120,16 @@ def main() -> None:
             servers.running(folder / "servers" / "s1", server_id=1) as source,
             servers.running(folder / "servers" / "target") as target,
             spark.running_spark(folder / "spark", memory=HEAP) as connect,
-            living("memory", folder / "task", (source, target), ("t",), columns={"t": COLUMNS}, numbers=numbers,
-                   window_bytes=WINDOW_BYTES) as task,
-        ):  # fmt: skip
+            living(
+                "memory",
+                folder / "task",
+                (source, target),
+                ("t",),
+                columns={"t": COLUMNS},
+                numbers=numbers,
+                window_bytes=WINDOW_BYTES,
+            ) as task,
+        ):
             session = open_session(connect.url)
             task._work = dataclasses.replace(task.work(), spark=lambda: session)
             fill = "INSERT INTO t_{0} SELECT seq * 2 + {0}, seq, MD5(seq), NOW(3) FROM mysql.seq_1_to_{1}"

@@ -1,8 +1,8 @@
 """Parts a to d: the same backlog replayed by unshard, by native replication and by `mariadb-binlog | mariadb`.
 
-Fetching the binlog is in none of the times: unshard's segments lie there, the replica's IO thread is awaited
-first, `mariadb-binlog` reads the source's own files. Native replication commits every transaction by itself; unshard
-shows the state after each window only.
+No measured time includes fetching the binlog: unshard's segments exist already, the replica's IO thread finishes first,
+and `mariadb-binlog` reads the source's own files. Native replication commits every transaction separately; unshard
+publishes only the state after each window.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from tests.bench.cpu import Spent, measure
 from tests.bench.figures import Figure, ratio
 from tests.bench.stand import SOURCE, Backlog, Stand, login, pipe
 from tests.bench.workloads import SCHEMA, Workload
-from unshard.units.sync import run_window
+from unshard.units.window.sync import run_window
 from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
@@ -32,22 +32,24 @@ Contest = Callable[[Stand, Backlog], Spent]
 
 
 def measure_replay(stand: Stand, part: str, rounds: int, rows: int) -> list[Figure]:
-    """Let the contestants take turns; return changes per second of each and the ratio to native replication's best."""
+    """Run the contestants in turn; return changes per second of each and the ratio to native replication's best."""
     workload = Workload(NAMES[part], rows, rows)
     backlog = stand.backlog(workload)
     contests = {UNSHARD: unshard, SINGLE: native(1), PARALLEL: native(2), PIPE: by_pipe}
     if part == "d":
         del contests[PIPE]
     spent: dict[str, list[Spent]] = {name: [] for name in contests}
-    unshard(stand, backlog)  # the first job of a session pays for its start
+    unshard(stand, backlog)  # the first job of a session includes its start
     for number in range(rounds):
         names = list(contests) if number % 2 == 0 else list(reversed(contests))
         for name in names:
             spent[name].append(contests[name](stand, backlog))
     found = [_speed(part, name, runs, workload) for name, runs in spent.items()]
     best = max(found[1:3], key=lambda figure: figure.median)
-    return [*found, ratio(part, f"{TITLES[part]}: unshard to native replication's best", found[0], best,
-                          GOALS.get(part, ""))]  # fmt: skip
+    return [
+        *found,
+        ratio(part, f"{TITLES[part]}: unshard to native replication's best", found[0], best, GOALS.get(part, "")),
+    ]
 
 
 def _speed(part: str, name: str, runs: Sequence[Spent], workload: Workload) -> Figure:
@@ -56,12 +58,12 @@ def _speed(part: str, name: str, runs: Sequence[Spent], workload: Workload) -> F
 
 
 def cpu_of(runs: Sequence[Spent]) -> dict[str, float]:
-    """Return the median CPU seconds of each place."""
+    """Return the median CPU seconds of each consumer."""
     return {place: sorted(run.cpu[place] for run in runs)[len(runs) // 2] for place in runs[0].cpu}
 
 
 def unshard(stand: Stand, backlog: Backlog) -> Spent:
-    """Window after window until the backlog is in the target."""
+    """Run windows until the backlog is in the target."""
     with stand.server(backlog) as target, stand.work(backlog, target) as work:
         stand.warm()
 
@@ -75,7 +77,7 @@ def unshard(stand: Stand, backlog: Backlog) -> Spent:
 
 
 def native(threads: int) -> Contest:
-    """Return the replica with so many applying threads."""
+    """Return the replica with this many applier threads."""
 
     def replicate(stand: Stand, backlog: Backlog) -> Spent:
         options = (*REPLICA, f"--slave-parallel-threads={threads if threads > 1 else 0}")
@@ -97,7 +99,7 @@ def native(threads: int) -> Contest:
 
 @contextlib.contextmanager
 def _fetched(stand: Stand, backlog: Backlog, replica: MariaDb) -> Iterator[None]:
-    """Have the whole backlog in the replica's relay log before its applying is timed."""
+    """Put the whole backlog into the replica's relay log before the measurement."""
     at = backlog.begins
     replica.run(
         f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {stand.source.port}, MASTER_USER ="
@@ -105,8 +107,12 @@ def _fetched(stand: Stand, backlog: Backlog, replica: MariaDb) -> Iterator[None]
         f" MASTER_LOG_FILE = '{at.file}', MASTER_LOG_POS = {at.position}",
         "START SLAVE IO_THREAD",
     )
-    await_true(lambda: _read_to(replica) >= (backlog.ends.file, backlog.ends.position), PATIENCE_SECONDS,
-               [replica.program], "the replica has fetched the backlog")  # fmt: skip
+    await_true(
+        lambda: _read_to(replica) >= (backlog.ends.file, backlog.ends.position),
+        PATIENCE_SECONDS,
+        [replica.program],
+        "the replica has fetched the backlog",
+    )
     replica.run("STOP SLAVE IO_THREAD")
     yield
     replica.run("STOP SLAVE")
@@ -118,14 +124,20 @@ def _read_to(replica: MariaDb) -> tuple[str, int]:
 
 
 def by_pipe(stand: Stand, backlog: Backlog) -> Spent:
-    """The text way: row events as BINLOG statements through the client."""
+    """Send row events as BINLOG statements through the client."""
     folder, begins, ends = stand.source.folder / "data", backlog.begins, backlog.ends
     if begins.file != ends.file:
         raise SystemExit("the backlog is in more than one binlog file")
-    reading = ["mariadb-binlog", "--no-defaults", f"--start-position={begins.position}",
-               f"--stop-position={ends.position}", str(folder / begins.file)]  # fmt: skip
+    reading = [
+        "mariadb-binlog",
+        "--no-defaults",
+        f"--start-position={begins.position}",
+        f"--stop-position={ends.position}",
+        str(folder / begins.file),
+    ]
     with stand.server(backlog) as target:
-        spent = measure(lambda: pipe(reading, ["mariadb", *login(target), SCHEMA], stand.source, target),
-                        {"server": target.program})  # fmt: skip
+        spent = measure(
+            lambda: pipe(reading, ["mariadb", *login(target), SCHEMA], stand.source, target), {"server": target.program}
+        )
         stand.check(backlog, target)
     return spent

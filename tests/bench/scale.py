@@ -1,7 +1,7 @@
-"""Part k: what a window of three rows costs in a task of 10 tables and in one of thousands.
+"""Part k: the cost of a window of three rows in a task of 10 tables and in one of thousands.
 
-Every shard has a target table of its own, all in one schema: there cannot be more to read. Measured is all of the
-window, in this process and without Spark, whose part knows of no table beside the window's own.
+Every shard has its own target table, all in one schema, so the window reads as many tables as possible. The whole
+window is measured, in this process and without Spark, whose work does not depend on other tables.
 """
 
 import tempfile
@@ -12,7 +12,7 @@ from tests.bench.figures import Figure
 from tests.bench.stand import Stand
 from tests.livetask import LiveTask, living
 from unshard.core.model import Shard, TableId
-from unshard.core.window import StructureChange
+from unshard.core.window.plan import StructureChange
 from unshard_demo import servers
 
 FEW, MANY = 10, 5000
@@ -23,7 +23,7 @@ COLUMNS = "id BIGINT PRIMARY KEY, v INT NOT NULL, note VARCHAR(40)"
 
 
 def measure(stand: Stand, rounds: int, rows: int) -> list[Figure]:
-    """Return the seconds of a window with few and with many tables, and what the many add."""
+    """Return the seconds of a window with few and with many tables, and the difference."""
     sizes = FEW, min(MANY, rows // 10)
     found = {size: _windows(stand, size, max(rounds, REPEATS)) for size in sizes}
     few, many = (Figure("k", f"window of {TOUCHED} rows, {size:,} tables", "s", found[size]) for size in sizes)
@@ -38,14 +38,14 @@ def _windows(stand: Stand, tables: int, repeats: int) -> tuple[float, ...]:
         made = {"columns": {"t": COLUMNS}, "numbers": {("s1", "t"): (1,)}}
         with living(NAME, folder, (stand.source, target), ("t",), **made) as task:
             _add_tables(task, tables)
-            _seconds(task, 0)  # the first one pays for imports
+            _seconds(task, 0)  # the first one includes imports
             found = tuple(_seconds(task, number) for number in range(1, repeats + 1))
             _compare(task)
             return found
 
 
 def _add_tables(task: LiveTask, tables: int) -> None:
-    """Add tables that no route takes, so that each keeps its name, as if a snapshot had found them."""
+    """Add tables that no route matches, so that each keeps its name, as if a snapshot had found them."""
     create = [f"CREATE TABLE {NAME}.x{number} ({COLUMNS})" for number in range(tables)]
     task.sources["s1"].run(*create)
     task.target.run(f"CREATE DATABASE {NAME}", *create)

@@ -1,8 +1,8 @@
-"""What all parts stand on: a source with its binlog, a target that begins each run as a copy, a warm Spark session.
+"""The servers of all parts: a source with its binlog, a target that starts each run as a copy, a warm Spark session.
 
-A `Backlog` is the changes of one workload as they lie in the source's binlog, with the data folder of a server
-that has what was there before them. Every run gets a fresh copy of that folder, so that each contestant
-finds the same rows, the same empty caches and the same free space.
+A `Backlog` is the changes of one workload in the source's binlog, with the data folder of a server that has the rows
+before these changes. Every run gets a fresh copy of that folder, so that each contestant finds the same rows, the same
+empty caches and the same free space.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ from typing import Any
 import yaml
 
 from tests.bench.workloads import SCHEMA, Workload
-from tests.fulltask import endpoint, write_sources
 from tests.localspark import LocalSpark
+from tests.taskfile import endpoint, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.spark import map_items, open_session
 from unshard.adapters.structures import read_schemas
 from unshard.config import load_task
 from unshard.core.model import Location, Shard, TableId
-from unshard.units import relay
-from unshard.units.execute import create_target
+from unshard.units.ddl.execute import create_target
+from unshard.units.relay import pull as relay
 from unshard.units.work import Work, open_work
 from unshard_demo import servers, spark
 from unshard_demo.processes import Program
@@ -40,18 +40,18 @@ ROOMY = ("--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M", "--inn
 
 @dataclass(frozen=True)
 class Backlog:
-    """Changes of a workload between two places of the source's binlog."""
+    """Changes of a workload between two locations of the source's binlog."""
 
     workload: Workload
     begins: Location
     gtid: str
     ends: Location
     base: Path
-    """Data folder of a server that has the rows of before."""
+    """Data folder of a server that has the rows before the changes."""
     relay: Path
     """Relay folder with the pulled changes."""
     checksum: int
-    """Of the source's table after them."""
+    """Checksum of the source's table after the changes."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Stand:
     stack: contextlib.ExitStack
     backlogs: dict[Workload, Backlog]
     with_spark: bool = True
-    """Without it windows run in this process, which tries the bench out but compares nothing."""
+    """Without it windows run in this process, to try out the bench without a comparison."""
     copies: int = 0
 
     @cached_property
@@ -73,7 +73,7 @@ class Stand:
 
     @property
     def programs(self) -> Mapping[str, Program]:
-        """What windows take CPU seconds of, besides the target."""
+        """The programs other than the target whose CPU seconds windows use."""
         return {"spark": self._connect[0].program} if self.with_spark else {}
 
     @property
@@ -81,12 +81,12 @@ class Stand:
         return self._connect[1] if self.with_spark else LocalSpark()
 
     def warm(self) -> None:
-        """Let Spark's Python workers be there with their imports: idle ones go after a minute."""
+        """Start Spark's Python workers and their imports; idle workers end after a minute."""
         if self.with_spark:
             list(map_items(self.session, _import_all, ["1", "2"], 2))
 
     def backlog(self, workload: Workload) -> Backlog:
-        """Return the changes of a workload, which are written once."""
+        """Return the changes of a workload; the first call writes them."""
         if workload not in self.backlogs:
             self.backlogs[workload] = self._write(workload)
         return self.backlogs[workload]
@@ -113,7 +113,7 @@ class Stand:
 
     @contextlib.contextmanager
     def server(self, backlog: Backlog, *options: str) -> Iterator[MariaDb]:
-        """Run a server that has the rows of before, read once; it is gone after the block."""
+        """Run a server for the block that has the rows before the changes, read once; it is deleted afterwards."""
         self.copies += 1
         folder = self.folder / f"copy-{self.copies}"
         shutil.copytree(backlog.base, folder / "data")
@@ -125,8 +125,9 @@ class Stand:
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextlib.contextmanager
-    def work(self, backlog: Backlog, target: MariaDb, session: Callable[[], Any] | None = None,
-             **options: object) -> Iterator[Work]:  # fmt: skip
+    def work(
+        self, backlog: Backlog, target: MariaDb, session: Callable[[], Any] | None = None, **options: object
+    ) -> Iterator[Work]:
         """Open a task whose next window begins with the backlog; `options` are the task file's."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folder = Path(name)
@@ -146,7 +147,7 @@ class Stand:
 
 
 @contextlib.contextmanager
-def standing(with_spark: bool = True) -> Iterator[Stand]:
+def running(with_spark: bool = True) -> Iterator[Stand]:
     """Start the source; Spark starts with the first part that needs it."""
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -155,24 +156,38 @@ def standing(with_spark: bool = True) -> Iterator[Stand]:
         yield Stand(folder, source, stack, {}, with_spark)
 
 
-def write_task(folder: Path, workload: Workload, source: MariaDb, target: MariaDb,
-               options: Mapping[str, object]) -> Path:  # fmt: skip
-    """Write the files of a task that carries the workload's table over under its own name."""
+def write_task(
+    folder: Path, workload: Workload, source: MariaDb, target: MariaDb, options: Mapping[str, object]
+) -> Path:
+    """Write the files of a task that replicates the workload's table under its own name."""
     write_sources(folder, {SOURCE: source})
     path = folder / "bench.yaml"
-    path.write_text(yaml.safe_dump({
-        "name": "bench", "task-mode": "incremental", "shard-mode": "pessimistic", "target-database": endpoint(target),
-        "mysql-instances": [{"source-id": SOURCE, "route-rules": ["all"], "block-allow-list": "ours"}],
-        "routes": {"all": {"schema-pattern": SCHEMA, "table-pattern": workload.name, "target-schema": SCHEMA,
-                           "target-table": workload.name}},
-        "block-allow-list": {"ours": {"do-tables": [{"db-name": SCHEMA, "tbl-name": workload.name}]}},
-        "unshard": dict(options),
-    }))  # fmt: skip
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "bench",
+                "task-mode": "incremental",
+                "shard-mode": "pessimistic",
+                "target-database": endpoint(target),
+                "mysql-instances": [{"source-id": SOURCE, "route-rules": ["all"], "block-allow-list": "ours"}],
+                "routes": {
+                    "all": {
+                        "schema-pattern": SCHEMA,
+                        "table-pattern": workload.name,
+                        "target-schema": SCHEMA,
+                        "target-table": workload.name,
+                    }
+                },
+                "block-allow-list": {"ours": {"do-tables": [{"db-name": SCHEMA, "tbl-name": workload.name}]}},
+                "unshard": dict(options),
+            }
+        )
+    )
     return path
 
 
 def _hand_over(work: Work, backlog: Backlog) -> None:
-    """Do what full load and handover have done when the windows begin."""
+    """Create the state that full load and handover leave when the windows begin."""
     table = TableId(SCHEMA, backlog.workload.name)
     with contextlib.closing(mysql.connect(work.sources[SOURCE])) as connection:
         about = upstream.inspect(connection, SOURCE)
@@ -186,24 +201,28 @@ def _hand_over(work: Work, backlog: Backlog) -> None:
 
 
 def _import_all(_: str) -> tuple[str, ...]:
-    import unshard.units.windowtasks
+    import unshard.units.window.tasks
 
-    return (unshard.units.windowtasks.__name__,)
+    return (unshard.units.window.tasks.__name__,)
 
 
 def copy_table(source: MariaDb, target: MariaDb, workload: Workload) -> None:
     """Copy a table with its rows by `mariadb-dump | mariadb`."""
-    pipe(["mariadb-dump", *login(source), "--single-transaction", SCHEMA, workload.name],
-         ["mariadb", *login(target), SCHEMA], source, target)  # fmt: skip
+    pipe(
+        ["mariadb-dump", *login(source), "--single-transaction", SCHEMA, workload.name],
+        ["mariadb", *login(target), SCHEMA],
+        source,
+        target,
+    )
 
 
 def pipe(writer: list[str], reader: list[str], source: MariaDb, target: MariaDb) -> None:
-    """Run two clients, the output of the first being the input of the second."""
+    """Run two clients, with the output of the first as the input of the second."""
     with (
         subprocess.Popen(writer, stdout=subprocess.PIPE, env=password(source)) as writing,
         subprocess.Popen(reader, stdin=writing.stdout, env=password(target)) as reading,
     ):
-        writing.stdout.close()  # ours: the writer must hear of it when its reader has ended
+        writing.stdout.close()  # close our end, so that the writer notices when its reader has ended
     if writing.returncode or reading.returncode:
         raise SystemExit(f"{writer[0]} | {reader[0]} failed")
 

@@ -19,13 +19,13 @@ import yaml
 from tests.bench.cpu import measure as spent_by
 from tests.bench.figures import Figure
 from tests.bench.stand import SOURCE, Stand
-from tests.fulltask import endpoint, write_sources
 from tests.slowlink import SlowLink, linked
+from tests.taskfile import endpoint, write_sources
 from unshard.adapters.spark import map_items
 from unshard.config import load_task
-from unshard.units.pulling import pull_source
-from unshard.units.run import Until, run
-from unshard.units.sync import run_window
+from unshard.units.relay.tasksource import pull_source
+from unshard.units.task.run import Until, run
+from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work
 from unshard_demo import tidb
 from unshard_demo.servers import MariaDb
@@ -34,8 +34,10 @@ SCHEMA, MERGED = "tidb_l", "tidb_l_to.orders"
 SHARDS = 4
 REPEATS = 5
 DELAY = 0.005
-COLUMNS = ("id BIGINT PRIMARY KEY, customer INT NOT NULL, amount DECIMAL(12,2) NOT NULL, note VARCHAR(80) NOT NULL,"
-           " made DATETIME NOT NULL, KEY by_customer (customer)")  # fmt: skip
+COLUMNS = (
+    "id BIGINT PRIMARY KEY, customer INT NOT NULL, amount DECIMAL(12,2) NOT NULL, note VARCHAR(80) NOT NULL,"
+    " made DATETIME NOT NULL, KEY by_customer (customer)"
+)
 ROW = "{id}, {id} MOD 997, ({id} MOD 100003) / 7, CONCAT('order ', MD5({id})), '2026-01-01' + INTERVAL {id} SECOND"
 FILL = "INSERT INTO {schema}.orders_{shard} SELECT {row} FROM {schema}.seq_{first}_to_{last}"
 WRITE = """CREATE PROCEDURE {schema}.write_{shard}(n INT, first BIGINT, stored BIGINT) BEGIN DECLARE i INT DEFAULT 0;
@@ -49,12 +51,12 @@ WRITE = """CREATE PROCEDURE {schema}.write_{shard}(n INT, first BIGINT, stored B
   SET i = i + 1;
  END WHILE; END"""
 APART = 1_000_000_000
-"""Between the first ids of two shards."""
+"""Distance between the first ids of two shards."""
 
 
 @dataclass
 class Seen:
-    """What was measured so far, by name."""
+    """The measurements so far, by name."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     trips: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -62,36 +64,38 @@ class Seen:
 
 
 def measure(stand: Stand, rounds: int, rows: int) -> list[Figure]:
-    """Return seconds and round trips; nothing where TiDB is not built."""
+    """Return seconds and round trips; empty if TiDB is not built."""
     if not tidb.is_built():
         print("l   skipped: TiDB is not built (sh .ci/tidb/build, which needs Go 1.23 or later)", flush=True)
         return []
     seen, changes = Seen(), rows * 2 // 5
     load, backlog = f"full load of {rows:,} rows", f"backlog of {changes:,} one-row transactions"
     for _ in range(rounds):
-        with _standing(stand, rows) as (target, folder):
+        with _new_target(stand, rows) as (target, folder):
             _bulk(stand, target, folder, (load, backlog, changes), seen)
             _small(stand, target, folder, "", seen)
             with linked(target, DELAY) as (through, link):
                 _small(stand, through, folder, ", each round trip 5 ms longer", seen, link)
             _compare(stand, target)
-    with _standing(stand, rows) as (target, folder), linked(target) as (through, link):
+    with _new_target(stand, rows) as (target, folder), linked(target) as (through, link):
         _bulk(stand, through, folder, (load, backlog, changes), seen, link)
     stand.source.run(f"DROP DATABASE {SCHEMA}")
     return [*_figures(seen)]
 
 
 @contextmanager
-def _standing(stand: Stand, rows: int) -> Iterator[tuple[MariaDb, Path]]:
-    """Make shards with rows and a new TiDB."""
+def _new_target(stand: Stand, rows: int) -> Iterator[tuple[MariaDb, Path]]:
+    """Create shards with rows and a new TiDB."""
     each = rows // SHARDS
     made = [f"DROP DATABASE IF EXISTS {SCHEMA}", f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}"]
     for shard in range(SHARDS):
         first = shard * APART + 1
         row, new = ROW.format(id="seq"), ROW.format(id="(first + stored + i)")
-        made += [f"CREATE TABLE orders_{shard} ({COLUMNS})",
-                 FILL.format(schema=SCHEMA, shard=shard, row=row, first=first, last=first + each - 1),
-                 WRITE.format(schema=SCHEMA, shard=shard, row=new)]  # fmt: skip
+        made += [
+            f"CREATE TABLE orders_{shard} ({COLUMNS})",
+            FILL.format(schema=SCHEMA, shard=shard, row=row, first=first, last=first + each - 1),
+            WRITE.format(schema=SCHEMA, shard=shard, row=new),
+        ]
     stand.source.run(*made)
     with tempfile.TemporaryDirectory(dir=stand.folder) as name, tidb.running(Path(name) / "tidb") as target:
         yield target, Path(name)
@@ -101,21 +105,35 @@ def _standing(stand: Stand, rows: int) -> Iterator[tuple[MariaDb, Path]]:
 def _work(stand: Stand, target: MariaDb, folder: Path) -> Iterator[Work]:
     write_sources(folder, {SOURCE: stand.source})
     path = folder / "tidb.yaml"
-    path.write_text(yaml.safe_dump({
-        "name": "tidb", "task-mode": "all", "shard-mode": "pessimistic", "target-database": endpoint(target),
-        "mysql-instances": [{"source-id": SOURCE, "route-rules": ["orders"], "block-allow-list": "ours"}],
-        "routes": {"orders": {"schema-pattern": SCHEMA, "table-pattern": "orders_*", "target-schema": f"{SCHEMA}_to",
-                              "target-table": "orders"}},
-        "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
-        "unshard": {"storage-path": str(folder / "storage")},
-    }))  # fmt: skip
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "tidb",
+                "task-mode": "all",
+                "shard-mode": "pessimistic",
+                "target-database": endpoint(target),
+                "mysql-instances": [{"source-id": SOURCE, "route-rules": ["orders"], "block-allow-list": "ours"}],
+                "routes": {
+                    "orders": {
+                        "schema-pattern": SCHEMA,
+                        "table-pattern": "orders_*",
+                        "target-schema": f"{SCHEMA}_to",
+                        "target-table": "orders",
+                    }
+                },
+                "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
+                "unshard": {"storage-path": str(folder / "storage")},
+            }
+        )
+    )
     with open_work(load_task(path)) as opened:
         yield replace(opened, spark=lambda: stand.session, bulk_spark=lambda: stand.session)
 
 
-def _bulk(stand: Stand, target: MariaDb, folder: Path, names: tuple[str, str, int], seen: Seen,
-          link: SlowLink | None = None) -> None:  # fmt: skip
-    """Load the shards, then write and apply the backlog; with a link round trips are counted instead of time."""
+def _bulk(
+    stand: Stand, target: MariaDb, folder: Path, names: tuple[str, str, int], seen: Seen, link: SlowLink | None = None
+) -> None:
+    """Load the shards, then write and apply the backlog; with a link, round trips are counted instead of time."""
     load, backlog, changes = names
     with _work(stand, target, folder) as work:
         if stand.with_spark:
@@ -154,7 +172,7 @@ def _small(stand: Stand, target: MariaDb, folder: Path, how: str, seen: Seen, li
 
     with _work(stand, target, folder) as work:
         _change(stand)
-        _step(work)  # the first one pays for imports, connections and structures
+        _step(work)  # the first one includes imports, connections and structures
         for _ in range(REPEATS):
             timed("pull and window, nothing new", lambda: _step(work))
             _change(stand)
@@ -205,8 +223,12 @@ def _figures(seen: Seen) -> Iterator[Figure]:
 
 
 def _import_all(_: str) -> tuple[str, ...]:
-    import unshard.units.dumping
-    import unshard.units.loading
-    import unshard.units.windowtasks
+    import unshard.units.full.dumpchunks
+    import unshard.units.full.loadchunks
+    import unshard.units.window.tasks
 
-    return (unshard.units.dumping.__name__, unshard.units.loading.__name__, unshard.units.windowtasks.__name__)
+    return (
+        unshard.units.full.dumpchunks.__name__,
+        unshard.units.full.loadchunks.__name__,
+        unshard.units.window.tasks.__name__,
+    )

@@ -1,4 +1,4 @@
-"""Parts h and i: what a window costs by itself, and how old a change is when it can be seen downstream.
+"""Parts h and i: the fixed cost of a window, and the age of a change when it becomes visible in the target.
 
 Each runs relay and window as `unshard run` does, one after the other, in this process with a warm Spark session.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from tests.bench.figures import Figure
 from tests.bench.stand import SOURCE, Backlog, Stand, checksum
 from tests.bench.workloads import Workload
-from unshard.units import relay
-from unshard.units.sync import run_window
+from unshard.units.relay import pull
+from unshard.units.window.sync import run_window
 from unshard.units.work import Work
 from unshard_demo.servers import MariaDb
 
@@ -33,18 +33,20 @@ def measure_overhead(stand: Stand, rounds: int, rows: int) -> list[Figure]:
     with stand.server(backlog) as target, stand.work(backlog, target) as work:
         stand.warm()
         _change(stand, workload, 1)
-        _step(work)  # the first one pays for imports and structures
+        _step(work)  # the first one includes imports and structures
         for number in range(2, 2 + max(rounds, REPEATS)):
             idle.append(_timed(lambda: _step(work)))
             _change(stand, workload, number)
             small.append(_timed(lambda: _step(work)))
         _compare(stand, workload, target)
-    return [Figure("h", "pull and window, nothing new", "s", tuple(idle)),
-            Figure("h", "pull and window, one changed row", "s", tuple(small))]  # fmt: skip
+    return [
+        Figure("h", "pull and window, nothing new", "s", tuple(idle)),
+        Figure("h", "pull and window, one changed row", "s", tuple(small)),
+    ]
 
 
 def measure_freshness(stand: Stand, rounds: int, rows: int) -> list[Figure]:
-    """Return how long after its commit a row is seen in the target, while rows are written all the time."""
+    """Return the time from a row's commit until it is visible in the target, under a steady write load."""
     found = []
     for _ in range(rounds):
         workload = Workload("inserts", min(rows, SMALL), 0)
@@ -52,21 +54,26 @@ def measure_freshness(stand: Stand, rounds: int, rows: int) -> list[Figure]:
         found.append(_ages(stand, stand.backlog(workload), LOAD_SECONDS * min(1.0, rows / 20_000)))
     name = f"commit upstream to visible downstream at {PER_SECOND} transactions/s"
     late = tuple(sorted(ages)[len(ages) * 95 // 100] for ages in found)
-    return [Figure("i", f"{name}, median", "s", tuple(statistics.median(ages) for ages in found)),
-            Figure("i", f"{name}, 95 of 100", "s", late)]  # fmt: skip
+    return [
+        Figure("i", f"{name}, median", "s", tuple(statistics.median(ages) for ages in found)),
+        Figure("i", f"{name}, 95 of 100", "s", late),
+    ]
 
 
 def _ages(stand: Stand, backlog: Backlog, seconds: float) -> list[float]:
-    """Write rows at a steady rate, move them, and watch the target for each."""
+    """Write rows at a steady rate, apply them, and watch the target for each."""
     workload, commits, ages = backlog.workload, dict[int, float](), list[float]()
     written, seen = threading.Event(), threading.Event()
     last = workload.rows + max(10, int(PER_SECOND * seconds))
     with stand.server(backlog) as target, stand.work(backlog, target) as work:
         stand.warm()
-        threads = [threading.Thread(target=run, args=given, daemon=True) for run, given in (
-            (_write, (stand.source, workload, last, commits, written)),
-            (_watch, (target, workload, last, commits, ages, seen)),
-        )]  # fmt: skip
+        threads = [
+            threading.Thread(target=run, args=given, daemon=True)
+            for run, given in (
+                (_write, (stand.source, workload, last, commits, written)),
+                (_watch, (target, workload, last, commits, ages, seen)),
+            )
+        ]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + seconds + PATIENCE_SECONDS
@@ -91,8 +98,9 @@ def _write(source: MariaDb, workload: Workload, last: int, commits: dict[int, fl
     done.set()
 
 
-def _watch(target: MariaDb, workload: Workload, last: int, commits: dict[int, float], ages: list[float],
-           done: threading.Event) -> None:  # fmt: skip
+def _watch(
+    target: MariaDb, workload: Workload, last: int, commits: dict[int, float], ages: list[float], done: threading.Event
+) -> None:
     known = workload.rows
     with target.connect() as connection, connection.cursor() as cursor:
         while known < last and not done.wait(POLL_SECONDS):
@@ -107,7 +115,7 @@ def _step(work: Work) -> None:
     checkpoint = work.meta.checkpoints.get(SOURCE)
     if checkpoint is None:
         raise SystemExit("the task has no checkpoint")
-    relay.pull(SOURCE, work.sources[SOURCE], work.store, checkpoint.location)
+    pull.pull(SOURCE, work.sources[SOURCE], work.store, checkpoint.location)
     for _ in itertools.takewhile(lambda _: run_window(work, SOURCE).more, itertools.count()):
         pass
 
@@ -123,7 +131,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _compare(stand: Stand, workload: Workload, target: MariaDb) -> None:
-    """The source has moved on since the backlog was made."""
+    """Compare target and source again, because the source has more changes than the backlog."""
     found, wanted = checksum(target, workload), checksum(stand.source, workload)
     if found != wanted:
         raise SystemExit(f"{workload.table}: checksum {found}, the source has {wanted}")

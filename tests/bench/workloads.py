@@ -1,6 +1,7 @@
-"""What is written on the source: tables, their first rows and the changes, made by procedures inside the server.
+"""The data written on the source: tables, their first rows and the changes, by procedures inside the server.
 
-One row a statement is what OLTP writes (`mixed`, `skewed`, `wide`); `inserts` come a thousand a transaction.
+`mixed`, `skewed` and `wide` write one row per statement, as OLTP does; `inserts` writes a thousand rows per
+transaction.
 """
 
 from collections.abc import Sequence
@@ -18,17 +19,19 @@ WIDE = """CREATE TABLE bench.wide (
  name VARCHAR(60) NOT NULL, street VARCHAR(120), city VARCHAR(60) NOT NULL, code CHAR(10) NOT NULL, note TEXT,
  score SMALLINT, points BIGINT NOT NULL DEFAULT 0, flags INT UNSIGNED NOT NULL DEFAULT 0, token BINARY(16) NOT NULL,
  KEY by_customer (customer))"""
-WIDE_ROW = ("{id}, {id} MOD 997, {id} MOD 5, 1 + {id} MOD 4, ({id} MOD 100003) / 7, IF({id} MOD 3, {id} / 11, NULL),"
-            " {id} / 3, DATE('2026-01-01') + INTERVAL {id} MOD 9999 DAY, '2026-01-01' + INTERVAL {id} SECOND,"
-            " IF({id} MOD 4, '2026-01-01 00:00:00.125' + INTERVAL {id} MINUTE, NULL), '2026-02-02 03:04:05',"
-            " CONCAT('customer ', {id}), CONCAT({id}, ' long street'), 'Anytown', LEFT({id}, 10),"
-            " IF({id} MOD 5, NULL, REPEAT('x', {id} MOD 60)), {id} MOD 3001, {id} * 17, {id},"
-            " UNHEX(MD5({id}))")  # fmt: skip
+WIDE_ROW = (
+    "{id}, {id} MOD 997, {id} MOD 5, 1 + {id} MOD 4, ({id} MOD 100003) / 7, IF({id} MOD 3, {id} / 11, NULL),"
+    " {id} / 3, DATE('2026-01-01') + INTERVAL {id} MOD 9999 DAY, '2026-01-01' + INTERVAL {id} SECOND,"
+    " IF({id} MOD 4, '2026-01-01 00:00:00.125' + INTERVAL {id} MINUTE, NULL), '2026-02-02 03:04:05',"
+    " CONCAT('customer ', {id}), CONCAT({id}, ' long street'), 'Anytown', LEFT({id}, 10),"
+    " IF({id} MOD 5, NULL, REPEAT('x', {id} MOD 60)), {id} MOD 3001, {id} * 17, {id},"
+    " UNHEX(MD5({id}))"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A table with rows, and changes to it that make about `changes` row events' worth."""
+    """A table with rows, and changes to it that cause about `changes` row events."""
 
     name: str
     rows: int
@@ -39,7 +42,7 @@ class Workload:
         return f"{SCHEMA}.{self.name}"
 
     def prepare(self) -> Sequence[str]:
-        """Return the statements that make the table and its first rows."""
+        """Return the statements that create the table and its first rows."""
         make = WIDE if self.name == "wide" else NARROW.format(name=self.name)
         procedure = () if self.name == "inserts" else (f"DROP PROCEDURE IF EXISTS {self.table}_run", self._procedure())
         return (f"DROP TABLE IF EXISTS {self.table}", make, *procedure, *self._fill(1, self.rows))
@@ -48,8 +51,11 @@ class Workload:
         """Return the statements that make the changes."""
         if self.name == "inserts":
             step = 1000
-            return tuple(s for first in range(1 + self.rows, 1 + self.rows + self.changes, step)
-                         for s in self._fill(first, first + step - 1))  # fmt: skip
+            return tuple(
+                s
+                for first in range(1 + self.rows, 1 + self.rows + self.changes, step)
+                for s in self._fill(first, first + step - 1)
+            )
         return "SET rand_seed1 = 4711, rand_seed2 = 815", f"CALL {self.table}_run({self.changes // 4})"
 
     def _fill(self, first: int, last: int) -> tuple[str, ...]:
@@ -59,11 +65,17 @@ class Workload:
             return (f"INSERT INTO {self.table} SELECT {WIDE_ROW.format(id='seq')} FROM {SCHEMA}.seq_{first}_to_{last}",)
         texts = f"{TEXT.format(size=119)}, {TEXT.format(size=59)}"
         seed = f"SET rand_seed1 = {first}, rand_seed2 = 1"
-        return (seed, f"INSERT INTO {self.table} SELECT seq, FLOOR(RAND() * {max(self.rows, 1)}), {texts}"
-                      f" FROM {SCHEMA}.seq_{first}_to_{last}")  # fmt: skip
+        return (
+            seed,
+            f"INSERT INTO {self.table} SELECT seq, FLOOR(RAND() * {max(self.rows, 1)}), {texts}"
+            f" FROM {SCHEMA}.seq_{first}_to_{last}",
+        )
 
     def _procedure(self) -> str:
-        """Four changes a transaction: two updates, a delete, an insert, as sysbench's oltp_write_only."""
+        """Return a procedure with four changes per transaction, as in sysbench's oltp_write_only:
+
+        two updates, a delete, an insert.
+        """
         draw = "POW(RAND(), 7.2)" if self.name == "skewed" else "RAND()"
         pick = f"SET d = 1 + FLOOR({self.rows} * {draw});"
         if self.name == "wide":
@@ -75,9 +87,11 @@ class Workload:
         else:
             first, second = "k = k + 1", f"c = {TEXT.format(size=119)}"
             row = f"d, FLOOR(RAND() * {self.rows}), {TEXT.format(size=119)}, {TEXT.format(size=59)}"
-        return (f"CREATE PROCEDURE {self.table}_run(n INT) BEGIN DECLARE i INT DEFAULT 0; DECLARE d INT;"
-                f" WHILE i < n DO START TRANSACTION;"
-                f" {pick} UPDATE {self.table} SET {first} WHERE id = d;"
-                f" {pick} UPDATE {self.table} SET {second} WHERE id = d;"
-                f" {pick} DELETE FROM {self.table} WHERE id = d; INSERT INTO {self.table} VALUES ({row});"
-                f" COMMIT; SET i = i + 1; END WHILE; END")  # fmt: skip
+        return (
+            f"CREATE PROCEDURE {self.table}_run(n INT) BEGIN DECLARE i INT DEFAULT 0; DECLARE d INT;"
+            f" WHILE i < n DO START TRANSACTION;"
+            f" {pick} UPDATE {self.table} SET {first} WHERE id = d;"
+            f" {pick} UPDATE {self.table} SET {second} WHERE id = d;"
+            f" {pick} DELETE FROM {self.table} WHERE id = d; INSERT INTO {self.table} VALUES ({row});"
+            f" COMMIT; SET i = i + 1; END WHILE; END"
+        )

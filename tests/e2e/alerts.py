@@ -1,4 +1,4 @@
-"""A notifier as a user would write one: it puts every alert into a file that the environment names."""
+"""A notifier as a user would write one: it appends every alert to a file named in the environment."""
 
 import os
 from pathlib import Path

@@ -1,192 +1,123 @@
-"""Chromium without a window, driven over its own protocol: no driver program, nothing to download.
+"""The installed Chromium without a window, driven by Playwright; Playwright downloads no browser.
 
-Every step waits for a condition in the page and tries again until it holds; nothing waits for a time. The
-pages of Airflow are redrawn under our hands, so an element is looked up and used in the same evaluation.
+Every step is tried again until it works: Airflow redraws its pages while a test acts on them. Selectors also look into
+iframes, because Airflow shows the pages of plugins in one.
 """
 
-import base64
 import contextlib
-import json
+import re
 import shutil
-import tempfile
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from playwright.sync_api import Error, Locator, Page, sync_playwright
 
 from unshard_demo import processes
-from unshard_demo.processes import Program
 
 SECONDS = 600.0
-PORT_FILE = "DevToolsActivePort"
+STEP_MILLISECONDS = 5000
 OPTIONS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
-    "--disable-renderer-backgrounding", "--disable-background-timer-throttling", "--password-store=basic",
-    # Whatever a page asks of another host fails at once.
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    # A request to any other host fails at once.
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-    # Port 0: Chromium takes a free one and writes it into a file.
-    "--remote-debugging-port=0", "--window-size=1400,1000",
-)  # fmt: skip
-HELPERS = """
-globalThis.pages_ = () => [document, ...[...document.querySelectorAll('iframe')].map(f => f.contentDocument)]
-  .filter(Boolean);
-globalThis.all_ = selector => pages_().flatMap(page => [...page.querySelectorAll(selector)])
-  .filter(element => element.getClientRects().length);
-globalThis.find_ = (selector, text) => all_(selector).find(e => !text || e.innerText.trim() === text);
-globalThis.click_ = (selector, text) => {
-  const element = find_(selector, text);
-  if (!element || element.disabled || element.ariaDisabled === 'true') return false;
-  element.click();
-  return true;
-};
-globalThis.fill_ = (selector, value) => {
-  const element = find_(selector);
-  if (!element) return false;
-  element.focus();
-  // React keeps what it has set itself; the prototype's setter goes past that.
-  Object.getOwnPropertyDescriptor(Object.getPrototypeOf(element), 'value').set.call(element, value);
-  for (const kind of ['input', 'change']) element.dispatchEvent(new Event(kind, {bubbles: true}));
-  return element.value === value;
-};
-"""
+)
+POST = "([path, body, type]) => fetch(path, {method: 'POST', body, headers: {'Content-Type': type}})"
 
 
 class Browser:
-    """One page of a private browser; selectors look into iframes of the same site, too."""
+    """One page of a private browser."""
 
-    def __init__(self, program: Program, socket: ClientConnection) -> None:
-        self.program = program
-        self._socket = socket
-        self._number = 0
+    def __init__(self, page: Page) -> None:
+        self.page = page
         self.requested: list[str] = []
+        page.on("request", lambda request: self.requested.append(request.url))
 
     def go(self, url: str) -> None:
         """Open an address and wait until the page has been read."""
-        self.call("Page.navigate", url=url)
-        self.until("document.readyState === 'complete' && location.href !== 'about:blank'", url)
-
-    def js(self, expression: str) -> Any:
-        """Evaluate in the page; an exception there is an error here."""
-        told = self.call(
-            "Runtime.evaluate", expression=f"{HELPERS};{expression}", returnByValue=True, awaitPromise=True
-        )
-        if "exceptionDetails" in told:
-            raise RuntimeError(f"{expression}: {told['exceptionDetails']}")
-        return told["result"].get("value")
-
-    def until(self, expression: str, what: str) -> None:
-        """Wait until the expression is true; a page that is being replaced is looked at again."""
-
-        def holds() -> bool:
-            with contextlib.suppress(RuntimeError):
-                return bool(self.js(expression))
-            return False
-
-        try:
-            processes.await_true(holds, SECONDS, [self.program], what)
-        except TimeoutError as error:
-            text = self.js("pages_().map(d => d.location.href + '\\n' + d.body.innerText).join('\\n---\\n')")
-            raise TimeoutError(f"{what}\n{text[:4000]}") from error
+        self.page.goto(url, timeout=1000 * SECONDS)
 
     def await_element(self, selector: str, text: str = "") -> None:
         """Wait until the element is there and visible."""
-        self.until(f"Boolean(find_({_quoted(selector)}, {_quoted(text)}))", f"{selector} {text}")
+        self._with(selector, text, lambda element: None)
+
+    def await_gone(self, selector: str) -> None:
+        """Wait until no such element is visible."""
+        self._until(lambda: self.count(selector) == 0, f"{selector} is gone")
 
     def click(self, selector: str, text: str = "") -> None:
         """Click an element as soon as it is there and enabled."""
-        self.until(f"click_({_quoted(selector)}, {_quoted(text)})", f"click {selector} {text}")
+        self._with(selector, text, lambda element: element.click(timeout=STEP_MILLISECONDS))
 
     def fill(self, selector: str, value: str) -> None:
-        """Type into a field, or choose an option, so that a page that keeps the value elsewhere notices."""
-        self.until(f"fill_({_quoted(selector)}, {_quoted(value)})", f"fill {selector}")
+        """Type into a field."""
+        self._with(selector, "", lambda element: element.fill(value, timeout=STEP_MILLISECONDS))
 
     def text(self, selector: str) -> str:
-        """Return what an element shows."""
-        self.await_element(selector)
-        return str(self.js(f"find_({_quoted(selector)}).innerText"))
+        """Return the text that an element shows."""
+        found: list[str] = []
+        self._with(selector, "", lambda element: found.append(element.inner_text(timeout=STEP_MILLISECONDS)))
+        return found[-1]
 
     def count(self, selector: str) -> int:
         """Return how many visible elements there are now."""
-        return int(self.js(f"all_({_quoted(selector)}).length"))
+        return sum(element.count() for element in self._found(selector, ""))
 
     def post(self, path: str, fields: dict[str, str]) -> tuple[int, str]:
         """Send a form from the page that is shown, as the user who is logged in; return status and text."""
-        body = f"new URLSearchParams({json.dumps(fields)})"
-        told = self.js(
-            f"fetch({_quoted(path)}, {{method: 'POST', body: {body}}}).then(async a => [a.status, await a.text()])"
-        )
-        return told[0], told[1]
+        script = f"async ([path, fields]) => {{ const answer = await ({POST})([path, new URLSearchParams(fields),"
+        script += " 'application/x-www-form-urlencoded']); return [answer.status, await answer.text()] }"
+        status, text = self.page.evaluate(script, [path, fields])
+        return status, text
 
     def send_json(self, path: str, body: str) -> int:
         """Send a request to Airflow's REST API as the user who is logged in; return the status."""
-        sent = f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: {_quoted(body)}}}"
-        return int(self.js(f"fetch({_quoted(path)}, {sent}).then(answer => answer.status)"))
-
-    def colours(self, scheme: str) -> None:
-        """Let the page believe that the user prefers light or dark."""
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def picture(self, path: Path) -> None:
-        """Take a screenshot."""
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+        script = f"async sent => (await ({POST})(sent)).status"
+        return int(self.page.evaluate(script, [path, body, "application/json"]))
 
     def forget(self) -> None:
         """Log out of everything."""
-        self.call("Network.clearBrowserCookies")
+        self.page.context.clear_cookies()
 
-    def call(self, method: str, **parameters: Any) -> Any:
-        """Send a command of the protocol; return its result."""
-        self._number += 1
-        self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
-        while True:
-            told = json.loads(self._socket.recv(timeout=SECONDS))
-            if told.get("id") == self._number:
-                if "error" in told:
-                    raise RuntimeError(f"{method}: {told['error']}")
-                return told["result"]
-            if told.get("method") == "Network.requestWillBeSent":
-                self.requested.append(told["params"]["request"]["url"])
+    def _found(self, selector: str, text: str) -> list[Locator]:
+        exactly = re.compile(rf"^\s*{re.escape(text)}\s*$") if text else None
+        return [frame.locator(selector, has_text=exactly).filter(visible=True) for frame in self.page.frames]
 
+    def _with(self, selector: str, text: str, use: Callable[[Locator], Any]) -> None:
+        """Use the first such element as soon as that works."""
 
-def _quoted(text: str) -> str:
-    return json.dumps(text)
+        def works() -> bool:
+            for element in self._found(selector, text):
+                if element.count():
+                    use(element.first)
+                    return True
+            return False
+
+        self._until(works, f"{selector} {text}")
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        def holds() -> bool:
+            with contextlib.suppress(Error):
+                return condition()
+            return False
+
+        try:
+            processes.await_true(holds, SECONDS, [], what)
+        except TimeoutError as error:
+            shown = "\n---\n".join(f"{frame.url}\n{frame.inner_text('body')}" for frame in self.page.frames)
+            raise TimeoutError(f"{what}\n{shown[:4000]}") from error
 
 
 @contextlib.contextmanager
 def browsing(folder: Path) -> Iterator[Browser]:
     """Run a browser with a profile of its own for the block; a missing Chromium fails instead of skipping."""
-    if shutil.which("chromium") is None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
         pytest.fail("chromium is not installed: run `make test` once")
-    # A socket in the profile has a longest path, which a test's folder may exceed.
-    with tempfile.TemporaryDirectory(prefix="unshard-", ignore_cleanup_errors=True) as profile:
-        command = ["chromium", *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
-        environment = {"HOME": profile, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-        program = processes.start("chromium", command, environment, folder / "chromium.log")
-        try:
-            # Events pile up while nobody asks anything, and a full queue would leave a ping without its answer.
-            with connect(_address(program, Path(profile)), max_size=None, max_queue=None, ping_interval=None) as socket:
-                browser = Browser(program, socket)
-                for domain in ("Page", "Network", "Runtime"):
-                    browser.call(f"{domain}.enable")
-                yield browser
-        finally:
-            processes.stop(program)
-
-
-def _address(program: Program, profile: Path) -> str:
-    """Return where the first page listens, once it does."""
-    found: list[str] = []
-
-    def listens() -> bool:
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            port = int((profile / PORT_FILE).read_text().splitlines()[0])
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=5) as answer:
-                found[:] = [t["webSocketDebuggerUrl"] for t in json.load(answer) if t["type"] == "page"]
-        return bool(found)
-
-    processes.await_true(listens, SECONDS, [program], "chromium listens")
-    return found[0]
+    environment = {"HOME": str(folder), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=OPTIONS, env=environment)
+        yield Browser(browser.new_page(viewport={"width": 1400, "height": 1000}))
+        browser.close()

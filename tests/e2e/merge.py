@@ -1,4 +1,4 @@
-"""A small merge for the tests through Airflow: two sources with two shards each, one target, one task file."""
+"""A small merge for the tests with Airflow: two sources with two shards each, one target, one task file."""
 
 import contextlib
 import secrets
@@ -15,8 +15,10 @@ from unshard_demo.servers import MariaDb
 ROWS = 300
 ID_SPACE = 1_000_000
 COLUMNS = "(id INT PRIMARY KEY, name VARCHAR(30) NOT NULL, amount DECIMAL(10,2), at TIMESTAMP(3) NOT NULL)"
-FILL = ("INSERT INTO {table} SELECT {first} + seq, CONCAT('row ', seq), seq / 7, '2026-01-01' + INTERVAL seq SECOND"
-        " FROM {schema}.seq_1_to_{rows}")  # fmt: skip
+FILL = (
+    "INSERT INTO {table} SELECT {first} + seq, CONCAT('row ', seq), seq / 7, '2026-01-01' + INTERVAL seq SECOND"
+    " FROM {schema}.seq_1_to_{rows}"
+)
 
 SUBMIT = "spark_bulk"
 """The connection of bulk work by spark-submit."""
@@ -31,7 +33,7 @@ class Merge:
     sources: dict[str, MariaDb]
     target: MariaDb
     password: str
-    """Of the account that the task uses: a text that is found wherever it leaks to."""
+    """Password of the task's account: a distinctive text, so that a leak is found."""
 
     @property
     def servers(self) -> dict[str, MariaDb]:
@@ -51,7 +53,7 @@ class Merge:
 
     @property
     def connections(self) -> dict[str, dict[str, Any]]:
-        """The Airflow connections of the servers, and one whose type asks for spark-submit."""
+        """The Airflow connections of the servers, and one whose type selects spark-submit."""
         login = {"login": f"{self.name}_user", "password": self.password}
         servers = {
             _conn_id(name): {"conn_type": "mysql", "host": "127.0.0.1", "port": server.port, **login}
@@ -60,21 +62,25 @@ class Merge:
         return {**servers, SUBMIT: {"conn_type": "spark", "host": "local[2]"}}
 
     def create(self, rows: int = ROWS) -> None:
-        """Make and fill the shards."""
+        """Create and fill the shards."""
         for server in self.servers.values():
-            server.run(f"CREATE USER '{self.name}_user'@'%' IDENTIFIED BY '{self.password}'",
-                       f"GRANT ALL ON *.* TO '{self.name}_user'@'%'")  # fmt: skip
+            server.run(
+                f"CREATE USER '{self.name}_user'@'%' IDENTIFIED BY '{self.password}'",
+                f"GRANT ALL ON *.* TO '{self.name}_user'@'%'",
+            )
         first = 0
         for source, tables in self.shards.items():
             server = self.sources[source]
             server.run(f"CREATE DATABASE {self.name}_a")
             for table in tables:
-                server.run(f"CREATE TABLE {table} {COLUMNS}",
-                           FILL.format(table=table, first=first, schema=f"{self.name}_a", rows=rows))  # fmt: skip
+                server.run(
+                    f"CREATE TABLE {table} {COLUMNS}",
+                    FILL.format(table=table, first=first, schema=f"{self.name}_a", rows=rows),
+                )
                 first += ID_SPACE
 
     def change(self, number: int) -> None:
-        """Insert, update and delete in every shard; other rows for each number."""
+        """Insert, update and delete in every shard; each number affects other rows."""
         first = 0
         for source, tables in self.shards.items():
             for table in tables:
@@ -92,16 +98,25 @@ class Merge:
         (self.tasks / "sources").mkdir(parents=True, exist_ok=True)
         given = {key.replace("_", "-"): value for key, value in options.items()}
         body = {
-            "name": self.name, "task-mode": "all", "shard-mode": "pessimistic",
-            "meta-schema": f"{self.name}_meta", "target-database": {"conn-id": "target"},
+            "name": self.name,
+            "task-mode": "all",
+            "shard-mode": "pessimistic",
+            "meta-schema": f"{self.name}_meta",
+            "target-database": {"conn-id": "target"},
             "mysql-instances": [
                 {"source-id": source, "route-rules": ["orders"], "block-allow-list": "ours"} for source in self.sources
             ],
-            "routes": {"orders": {"schema-pattern": f"{self.name}_*", "table-pattern": "orders_*",
-                                  "target-schema": self.name, "target-table": "orders"}},
+            "routes": {
+                "orders": {
+                    "schema-pattern": f"{self.name}_*",
+                    "table-pattern": "orders_*",
+                    "target-schema": self.name,
+                    "target-table": "orders",
+                }
+            },
             "block-allow-list": {"ours": {"do-dbs": [f"{self.name}_*"]}},
             "unshard": {"storage-path": str(self.folder / "storage"), **given},
-        }  # fmt: skip
+        }
         (self.tasks / f"{self.name}.yaml").write_text(yaml.safe_dump(body))
         for source in self.sources:
             source_file = {"source-id": source, "from": {"conn-id": _conn_id(source)}}
@@ -118,7 +133,7 @@ class Merge:
 
 @contextlib.contextmanager
 def merging(name: str, folder: Path, sources: dict[str, MariaDb], target: MariaDb) -> Iterator[Merge]:
-    """Make the shards for the block and drop everything afterwards."""
+    """Create the shards for the block and drop everything afterwards."""
     merge = Merge(name, folder, sources, target, secrets.token_hex(16))
     merge.create()
     try:

@@ -1,6 +1,6 @@
-"""What test_kill.py kills: two sources under load, a target, a Spark server, an object store if it is asked for.
+"""The processes that test_kill.py kills: two sources under load, a target, a Spark server, optionally an object store.
 
-docs/development.md lists the variables of the environment that change it.
+CONTRIBUTING.md lists the environment variables that configure it.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ import yaml
 from tests import s3server
 from tests.oracle import assert_union
 from tests.s3server import S3
+from tests.taskfile import endpoint, write_source
 from unshard_demo import processes, servers, tidb
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
@@ -36,17 +37,17 @@ TARGET = os.environ.get("UNSHARD_KILLS_TARGET", "")
 """mariadb or tidb; empty: both, on TiDB with fewer kills."""
 RUN = (sys.executable, "-c", "import sys; from unshard.cli import main; sys.exit(main())")
 CODE_KEY = "" if SEED % 2 else ", UNIQUE KEY (code)"
-"""Several keys take other ways than one: rows are deleted and written, not replaced; steps are cut otherwise."""
+"""With several keys other code paths run: rows are deleted and written, not replaced, and steps are cut differently."""
 ORDERS = f"(id BIGINT NOT NULL PRIMARY KEY, v INT NOT NULL, note VARCHAR(40), code BIGINT{CODE_KEY})"
 EVENTS = "(at INT NOT NULL, what VARCHAR(20))"
 # Windows of several targets are not cut into slices, nor are those of a table without a key.
 TABLES = {"orders": ORDERS} if CUT == "slices" else {"orders": ORDERS, "events": EVENTS}
 BULK = 100
 ROTATED_EVERY = 30 if CUT == "slices" else 100
-"""After how many transactions a source begins another binlog file, which ends a part of a window."""
+"""Number of transactions after which a source begins another binlog file, which ends a part of a window."""
 GONE = pymysql.err.OperationalError, pymysql.err.InterfaceError
 AGAIN = {0, 1053, 1205, 1213, 1927}
-"""Errors of a server that ends, of lock waits and deadlocks; those of a lost connection have numbers above 2000."""
+"""Errors of a server that shuts down, of lock waits and deadlocks; lost connections have numbers above 2000."""
 SCHEMAS = {"kill-1": "kill_01", "kill-2": "kill_02"}
 
 
@@ -66,7 +67,7 @@ class Load:
         self.writing = [self.pool.submit(self._write, source) for source in self.servers]
 
     def finish(self) -> None:
-        """Stop, and raise what has ended it before."""
+        """Stop, and raise the error that ended the load, if any."""
         self.stop.set()
         while self.writing:
             self.writing.pop().result()
@@ -83,7 +84,8 @@ class Load:
                 with contextlib.closing(self.servers[source].connect()) as opened:
                     self._write_until_lost(opened, source, dice)
             except GONE as error:
-                # Whether a dead server has the last transaction is its own business. Other errors are this test's.
+                # Errors of a killed server are expected, and the last transaction may be committed or not. Others fail
+                # the test.
                 if not isinstance(error.args[0], int) or not (error.args[0] >= 2000 or error.args[0] in AGAIN):
                     raise
 
@@ -102,17 +104,20 @@ class Load:
         newest = self.next_id.get(table, base)
         orders, events = table.format("orders"), table.format("events")
         match dice.randint(0, 50):
-            case 47:  # The tables stay small, for they are compared after each kill.
+            case 47:  # The tables stay small, because they are compared after each kill.
                 return f"DELETE FROM {orders} WHERE id < %s", (newest - 5 * BULK,)
             case 48 if "events" in TABLES:
                 return f"DELETE FROM {events} LIMIT %s", (2 * BULK,)
             case 49:
                 self.next_id[table] = newest + BULK
-                return (f"INSERT INTO {orders} (id, v, note) SELECT {newest} + seq, seq, 'many' FROM"
-                        f" {SCHEMAS[source]}.seq_1_to_{BULK}"), ()  # fmt: skip
+                return (
+                    f"INSERT INTO {orders} (id, v, note) SELECT {newest} + seq, seq, 'many' FROM"
+                    f" {SCHEMAS[source]}.seq_1_to_{BULK}"
+                ), ()
             case 50 if "events" in TABLES:
-                return (f"INSERT INTO {events} (at, what) SELECT seq %% 10, 'many'"
-                        f" FROM {SCHEMAS[source]}.seq_1_to_{BULK}"), ()  # fmt: skip
+                return (
+                    f"INSERT INTO {events} (at, what) SELECT seq %% 10, 'many' FROM {SCHEMAS[source]}.seq_1_to_{BULK}"
+                ), ()
             case number:
                 return self._small_change(number % (10 if "events" in TABLES else 7), dice, table, (base, newest))
 
@@ -127,16 +132,18 @@ class Load:
             newest = self.next_id[table] = newest + 1
         insert = f"INSERT INTO {orders} (id, v, note, code) VALUES (%s, %s, 'new', %s)", (newest, at, newest)
         changes: tuple[tuple[str, tuple[object, ...]], ...] = (
-            insert, insert, insert,
+            insert,
+            insert,
+            insert,
             (f"UPDATE {orders} SET id = %s WHERE id = %s", (newest, old)),
             (f"UPDATE {orders} SET v = v + 1 WHERE id = %s", (old,)),
             (f"DELETE FROM {orders} WHERE id = %s", (old,)),
-            # The code of a row that is gone or has another one by now; else nothing happens.
+            # The row may be deleted or have another code by now; then the statement changes nothing.
             (f"UPDATE IGNORE {orders} SET code = %s WHERE id = %s", (dice.choice([other, None]), old)),
             (f"INSERT INTO {events} (at, what) VALUES (%s, 'e'), (%s, 'e')", (at, then)),
             (f"UPDATE {events} SET at = %s WHERE at = %s LIMIT 1", (at, then)),
             (f"DELETE FROM {events} WHERE at = %s LIMIT 1", (at,)),
-        )  # fmt: skip
+        )
         return changes[kind]
 
 
@@ -156,34 +163,42 @@ class Plant:
 
     def spawn(self) -> subprocess.Popen[str]:
         env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        return subprocess.Popen([*RUN, "run", str(self.task), "--json"], env=env, text=True, start_new_session=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        return subprocess.Popen(
+            [*RUN, "run", str(self.task), "--json"],
+            env=env,
+            text=True,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def revive(self, name: str) -> None:
-        """Start a killed server again, on its own data and port."""
+        """Restart a killed server with its data and port."""
         old = self.target if name == "target" else self.sources[name]
         new = start_server(old.folder, old.port, name == "target" and self.is_tidb)
         if name == "target":
             self.target = new
         else:
-            self.sources[name] = new  # the load has the same dictionary
+            self.sources[name] = new  # the load uses the same dictionary
 
     def end_commits(self) -> None:
-        """Wait until TiDB commits nothing more, while its clients rest.
+        """Wait until TiDB has no commit in progress, while its clients are idle.
 
-        TiDB's embedded store keeps the locks of a transaction in memory. Killed while it commits a transaction of
-        several batches, it has a part of it when it is started again. TiKV keeps them on disk. Reading ends the commit
-        of what is locked still.
+        TiDB's embedded store keeps the locks of a transaction in memory. If it is killed while it commits a transaction
+        of several batches, it contains a part of the transaction after the restart. TiKV keeps the locks on disk.
+        Reading completes the commit of rows that are still locked.
         """
         busy = "SELECT COUNT(*) FROM information_schema.processlist WHERE command <> 'Sleep' AND id <> CONNECTION_ID()"
         processes.await_true(lambda: self.target.run(busy) == [(0,)], 60, [], "TiDB to be idle")
-        tables = ("SELECT CONCAT(table_schema, '.`', table_name, '`') FROM information_schema.tables"
-                  " WHERE table_schema IN ('killed', 'unshard_meta')")  # fmt: skip
+        tables = (
+            "SELECT CONCAT(table_schema, '.`', table_name, '`') FROM information_schema.tables"
+            " WHERE table_schema IN ('killed', 'unshard_meta')"
+        )
         for (name,) in self.target.run(tables):
             self.target.run(f"ADMIN CHECK TABLE {name}")
 
     def settle(self, *exits: int) -> None:
-        """Bring Spark up again if it is dead, then run until everything is caught up."""
+        """Restart Spark if it is dead, then run until all sources have caught up."""
         if not self.spark.program.is_running or not processes.listens(self.spark.port):
             self.spark.stop()
             self.spark = start_session(self.folder)
@@ -200,7 +215,7 @@ class Plant:
             "name": "kill",
             "task-mode": "all",
             "shard-mode": "pessimistic",
-            "target-database": _endpoint(self.target),
+            "target-database": endpoint(self.target),
             "mysql-instances": [
                 {"source-id": source, "route-rules": list(TABLES), "block-allow-list": "ours"} for source in SCHEMAS
             ],
@@ -229,7 +244,7 @@ class Plant:
             self.sources[source].run(f"ALTER TABLE {SCHEMAS[source]}.{shard} {change}")
 
     def standing(self) -> Mapping[str, int]:
-        """Count windows that have begun and not ended, locks that are open or being executed, and held rows."""
+        """Count unfinished windows, locks that are open or being executed, and held rows."""
         locks = "SELECT COUNT(*) FROM unshard_meta.ddl_lock WHERE resolved_at IS NULL"
         asked = {
             "windows": "SELECT COUNT(*) FROM unshard_meta.`window` WHERE state = 'planned'",
@@ -239,36 +254,36 @@ class Plant:
         }
         try:
             (found,) = self.target.run(f"SELECT {', '.join(f'({sql})' for sql in asked.values())}")
-        except pymysql.err.ProgrammingError:  # the meta schema is made by the first run
+        except pymysql.err.ProgrammingError:  # the first run creates the meta schema
             return dict.fromkeys(asked, 0)
         return {name: int(str(count)) for name, count in zip(asked, found, strict=True)}
 
     def relayed(self) -> set[str]:
-        """Return the names of all files of the relay, those that are being written too."""
+        """Return the names of all files of the relay, including those being written."""
         if self.store:
             return {name for name in list(self.store.objects) if "/relay/" in name}
         return {str(path) for path in (self.folder / "storage/kill/relay").glob("*/*")}
 
     def cut_lines(self) -> list[str]:
-        """Return what cutwindows/sitecustomize.py has written down."""
+        """Return the lines that cutwindows/sitecustomize.py has written."""
         log = self.folder / "cuts"
         return log.read_text().splitlines() if log.exists() else []
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """What windows were cut into, as cutwindows/sitecustomize.py has written it down."""
+    """How windows were cut, according to cutwindows/sitecustomize.py."""
 
     several: Mapping[tuple[str, int], int]
     """Windows that were written in several slices or steps, with their number."""
     broken: int
-    """How many attempts at a window ended with their process between the first slice or step and the last."""
+    """Number of attempts whose process died between the first and the last slice or step of a window."""
     left: int
-    """How many attempts in slices were given up, so that the window was applied as a whole."""
+    """Number of attempts in slices that were given up, so that the window was applied as a whole."""
 
 
 def cuts_in(lines: Sequence[str]) -> Cuts:
-    """Read what was written down."""
+    """Parse these lines."""
     attempts: dict[tuple[str, int, int], list[tuple[str, int]]] = defaultdict(list)
     for line in lines:
         source, window, epoch, number, what = line.split()
@@ -287,7 +302,7 @@ def cuts_in(lines: Sequence[str]) -> Cuts:
 
 
 def start_server(folder: Path, port: int | None = None, is_tidb: bool = False) -> MariaDb:
-    """Start a server, or start it again, by the name of its folder."""
+    """Start or restart a server by the name of its folder."""
     if is_tidb:
         return tidb.start(folder, port=port)
     if folder.name not in SCHEMAS:
@@ -297,7 +312,7 @@ def start_server(folder: Path, port: int | None = None, is_tidb: bool = False) -
 
 
 def start_session(folder: Path) -> SparkConnect:
-    """Start a Spark server, whose Python workers cut windows small if that is asked for."""
+    """Start a Spark server; its Python workers cut windows small if the environment says so."""
     with pytest.MonkeyPatch.context() as environment:
         if CUT:
             environment.setenv("UNSHARD_KILLS_LOG", str(folder / "cuts"))
@@ -306,13 +321,9 @@ def start_session(folder: Path) -> SparkConnect:
         return start_spark(folder / "spark")
 
 
-def _endpoint(server: MariaDb) -> dict[str, object]:
-    return {"host": "127.0.0.1", "port": server.port, "user": "admin", "password": server.password}
-
-
 @contextlib.contextmanager
 def running(folder: Path, server_folder: Path, is_tidb: bool) -> Iterator[Plant]:
-    """Servers of its own: those of the other tests must not die."""
+    """Run separate servers, because the servers of other tests must not be killed."""
     with contextlib.ExitStack() as until_end:
         environment = until_end.enter_context(pytest.MonkeyPatch.context())
         store = until_end.enter_context(s3server.running()) if STORE == "s3" else None
@@ -321,14 +332,12 @@ def running(folder: Path, server_folder: Path, is_tidb: bool) -> Iterator[Plant]
         servers_folder = server_folder / f"kill-{'tidb' if is_tidb else 'mariadb'}"
         sources = {name: start_server(servers_folder / name) for name in SCHEMAS}
         target = start_server(servers_folder / "kill-target", is_tidb=is_tidb)
-        (folder / "sources").mkdir()
         for source, schema in SCHEMAS.items():
             server = sources[source]
             server.run(f"CREATE DATABASE {schema}")
             for name, columns in TABLES.items():
                 server.run(f"CREATE TABLE {schema}.{name}_1 {columns}", f"CREATE TABLE {schema}.{name}_2 {columns}")
-            body = {"source-id": source, "from": _endpoint(server)}
-            (folder / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body))
+            write_source(folder, source, endpoint(server))
         load = Load(sources, seed=20261120 + SEED)
         plant = Plant(sources, target, folder / "task.yaml", folder, store, start_session(folder), load, is_tidb)
         plant.write_task()

@@ -1,4 +1,4 @@
-"""What the tests of a running scheduler do with it: wait for runs, for locks, for the target to be right."""
+"""Helpers for tests with a running scheduler: wait for runs, for locks, and until the target is correct."""
 
 import contextlib
 import threading
@@ -14,7 +14,7 @@ SECONDS = 900.0
 
 
 def succeed(airflow: Airflow, dag: str, run: str) -> dict[str, Any]:
-    """Wait for a run to end well; return the states of its tasks."""
+    """Wait for a run to succeed; return the states of its tasks."""
     state = airflow.await_run(dag, run, SECONDS)
     states = airflow.states(dag, run)
     assert state == "success", states
@@ -30,7 +30,7 @@ def is_equal(merge: Merge) -> bool:
 
 
 def await_equal(airflow: Airflow, merge: Merge) -> None:
-    """Wait until the windows have brought the target to the union; the last look says what differs."""
+    """Wait until the windows have made the target equal to the union; a timeout reports the differences."""
     airflow.trigger(f"unshard_sync__{merge.name}")
     try:
         airflow.await_true(lambda: is_equal(merge), SECONDS, "target equals union")
@@ -40,7 +40,7 @@ def await_equal(airflow: Airflow, merge: Merge) -> None:
 
 @contextlib.contextmanager
 def steady_load(merge: Merge) -> Iterator[None]:
-    """Write into all sources, ten times a second, for the length of the block."""
+    """Write into all sources ten times per second for the duration of the block."""
     stop = threading.Event()
 
     def write() -> None:
@@ -60,7 +60,7 @@ def steady_load(merge: Merge) -> Iterator[None]:
 
 
 def open_lock(airflow: Airflow, merge: Merge, number: int) -> str:
-    """Wait for the run of the lock that is opened as number `number`; return its id."""
+    """Wait for the run of lock number `number`; return its id."""
     dag = f"unshard_ddl__{merge.name}"
     airflow.trigger(f"unshard_sync__{merge.name}")
     airflow.await_true(lambda: len(locks_run(airflow, dag)) >= number, SECONDS, "a run for the lock")
@@ -78,7 +78,7 @@ def await_wait(airflow: Airflow, dag: str, lock: str, state: str) -> None:
 
 
 def links_to_locks(airflow: Airflow, merge: Merge) -> set[str | None]:
-    """Return where the windows' tasks `start_lock` lead."""
+    """Return the link targets of the windows' tasks `start_lock`."""
     sync = f"unshard_sync__{merge.name}"
     runs = [run["dag_run_id"] for run in airflow.runs(sync)]
     started = [
@@ -105,9 +105,10 @@ def log_in(browser: Browser, airflow: Airflow, user: str) -> None:
     browser.await_element("a[href='/plugin/unshard']")
 
 
-def answer(airflow: Airflow, asked: tuple[str, str, str], choice: str, fields: dict[str, str],
-           done: Callable[[], bool]) -> None:  # fmt: skip
-    """Answer the question of a task (DAG, run, task) whenever it asks, until the answer has had its effect."""
+def answer(
+    airflow: Airflow, asked: tuple[str, str, str], choice: str, fields: dict[str, str], done: Callable[[], bool]
+) -> None:
+    """Answer the question of a task (DAG, run, task) each time it asks, until the answer takes effect."""
     dag, run, task = asked
     at = f"dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
 
@@ -116,7 +117,7 @@ def answer(airflow: Airflow, asked: tuple[str, str, str], choice: str, fields: d
 
     def is_done() -> bool:
         if not done() and is_asking():
-            # No person is faster than the scheduler hears of the end of the process that has asked.
+            # A person answers only after the scheduler has noticed the end of the asking process. Wait for that, too.
             await_rounds(airflow)
             with contextlib.suppress(RuntimeError):  # the question was withdrawn
                 airflow.api("PATCH", at, {"chosen_options": [choice], "params_input": fields})
@@ -127,7 +128,7 @@ def answer(airflow: Airflow, asked: tuple[str, str, str], choice: str, fields: d
 
 
 def await_rounds(airflow: Airflow) -> None:
-    """Wait until the scheduler has gone all its ways since now."""
+    """Wait until the scheduler has completed a full round from now on."""
     beats: set[str] = set()
 
     def has_beaten() -> bool:

@@ -40,7 +40,7 @@ def merge(
 
 
 def run_dag(merge: Merge, kind: str, state: str = "success", **conf: str) -> dict[str, Any]:
-    """Run one DAG by `dag.test()` until it has that state; return it and those of its tasks."""
+    """Run one DAG by `dag.test()` and require a state; return the states of the run and its tasks."""
     env = airflow.prepare(merge.folder / "airflow", merge.tasks, merge.connections)
     told, log = merge.folder / f"{kind}.json", merge.folder / f"{kind}.log"
     dags = str(airflow.PROJECT / "dags")
@@ -63,7 +63,7 @@ def test_a_start_time_that_means_nothing_is_refused_before_anything_begins(merge
     tasks = run_dag(merge, "full", "failed", start_time="2026-01-31T23:59:59")["tasks"]
     assert tasks["precheck"] == "failed"
     told = (merge.folder / "full.log").read_text()
-    assert "[US-7305]" in told and "its task-mode is all, so the dump decides where windows begin" in told
+    assert "[US-7305]" in told and "its task-mode is all, so windows begin where the dump ends" in told
 
 
 def test_full_load_then_windows(merge: Merge) -> None:

@@ -1,6 +1,6 @@
-"""The DAGs under a running scheduler: full load, windows that wake each other, a DDL lock that is forced by a clear.
+"""The DAGs under a running scheduler: full load, windows that start each other, a DDL lock forced by a clear.
 
-Bulk work and windows share one Spark Connect server here; `test_airflow_dag.py` has the other ways.
+Bulk work and windows share one Spark Connect server here; `test_airflow_dag.py` tests the other ways.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ def merge(
 
 @pytest.fixture(scope="module")
 def hasty(merge: Merge) -> Iterator[Merge]:
-    """A second task over the same servers whose locks wait for a moment only."""
+    """Create a second task over the same servers whose locks time out quickly."""
     with merging("impatient", merge.folder, merge.sources, merge.target) as other:
         other.write_task(spark_connection="live", bulk_connection="live", schedule="* * * * *", lock_timeout="3s")
         yield other
@@ -74,7 +74,7 @@ def airflow(merge: Merge, hasty: Merge) -> Iterator[Airflow]:
 
 @pytest.fixture(scope="module")
 def impatient(airflow: Airflow, hasty: Merge) -> Merge:
-    """The second task, loaded."""
+    """Return the second task after its full load."""
     full = f"unshard_full__{hasty.name}"
     succeed(airflow, full, airflow.trigger(full))
     return hasty
@@ -94,7 +94,7 @@ def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, 
     def is_woken() -> bool:
         return any(run["run_type"] == "asset_triggered" for run in airflow.runs(sync))
 
-    # Before anything has changed: a run of the clock would move it too, and wake the next one.
+    # Before any change: a scheduled run would also apply it, and start the next one.
     airflow.await_true(is_woken, SECONDS, "the hand-over wakes the windows")
     merge.change(1)
     await_equal(airflow, merge)
@@ -137,7 +137,7 @@ def test_clearing_unlock_forces_the_lock(airflow: Airflow, merge: Merge) -> None
     succeed(airflow, dag, lock)
     assert orders_to(merge, lock) == [("unlock", "", "clear")], "it is resolved, so this was no order"
 
-    for source, table in others:  # they owe the skip: no other lock is opened for it
+    for source, table in others:  # they have a pending skip, so no other lock is opened for it
         merge.sources[source].run(ADD.format(table))
     merge.change(2)
     await_equal(airflow, merge)
@@ -175,7 +175,7 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
 
 
 def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
-    """SIGKILL hits the process of `apply`, wherever it is then; Airflow tries again and the plan is the same."""
+    """SIGKILL hits the process of `apply` at any point; Airflow retries, and the plan is the same."""
     sync = f"unshard_sync__{merge.name}"
     killed: dict[str, Any] = {}
     number = 10
@@ -202,7 +202,10 @@ def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
         return task
 
     def is_hit() -> bool:
-        """A process that had told its end already dies without a trace: the next window is tried then."""
+        """Whether the kill was in time:
+
+        a process that has reported its end leaves no trace, so the next window is tried.
+        """
         airflow.await_true(hit, SECONDS, "a window to kill")
         succeed(airflow, sync, killed["dag_run_id"])
         return again()["try_number"] > 1
@@ -243,7 +246,7 @@ def test_lock_that_waits_too_long_is_red_and_executed_when_the_others_come_after
     for told in (f"unshard unlock {impatient.tasks}/impatient.yaml {lock}", "clear the task unlock", "south-1"):
         assert told in log
 
-    impatient.change(1)  # the other shards go on all the time
+    impatient.change(1)  # the other shards continue all the time
     airflow.trigger(f"unshard_sync__{impatient.name}")
     brought = f"SELECT COUNT(*) FROM {impatient.table} WHERE name = 'new 1'"
     airflow.await_true(lambda: impatient.target.run(brought) == [(3,)], SECONDS, "rows of the other shards")
@@ -260,7 +263,7 @@ def test_lock_that_waits_too_long_is_red_and_executed_when_the_others_come_after
 
 
 def red_lock(airflow: Airflow, merge: Merge, ddl: str) -> str:
-    """Let one shard run a DDL that the others do not run, and wait until its lock is red."""
+    """Run a DDL on one shard only, and wait until its lock is red."""
     number = len(locks_run(airflow, f"unshard_ddl__{merge.name}")) + 1
     source, tables = next(iter(merge.shards.items()))
     merge.sources[source].run(ddl.format(tables[0]))
@@ -270,7 +273,7 @@ def red_lock(airflow: Airflow, merge: Merge, ddl: str) -> str:
 
 
 def let_the_others_come(airflow: Airflow, merge: Merge, ddl: str, number: int) -> None:
-    """Let the late shards run the DDL, too, write into all, and wait until the target is the union."""
+    """Run the DDL on the late shards too, write into all, and wait until the target is the union."""
     for source, table in [(source, table) for source, tables in merge.shards.items() for table in tables][1:]:
         merge.sources[source].run(ddl.format(table))
     merge.change(number)
@@ -278,7 +281,7 @@ def let_the_others_come(airflow: Airflow, merge: Merge, ddl: str, number: int) -
 
 
 def open_on_page(browser: Browser, merge: Merge, lock: str) -> None:
-    """Go to a lock on the page as a person does, from Airflow's navigation."""
+    """Open a lock on the page from Airflow's navigation, as a user does."""
     browser.click("a[href='/plugin/unshard']")
     browser.click("#tasks a", merge.name)
     browser.click("#locks a", lock)
@@ -308,7 +311,7 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
     browser.go(f"{airflow.url}/dags/{dag}/runs/{lock}/tasks/unlock")
     browser.click("button[aria-label='Press shift+c to clear']")
     browser.click("[role=dialog] button", "Confirm")
-    browser.until("!find_('[role=dialog]')", "the clear is done")
+    browser.await_gone("[role=dialog]")
     succeed(airflow, dag, lock)
     browser.go(f"{airflow.url}/unshard/task/{impatient.name}/lock/{lock}")
     assert "\toperator\tclear\t" in browser.text("#orders")
@@ -359,7 +362,7 @@ def test_page_shows_a_lock_to_viewers_and_lets_operators_unlock_it(
     browser.fill("#unlock [name=reason]", "nobody else will come")
     browser.click("#unlock button")
     effects = browser.text("#effects")
-    assert "executes on impatient.orders" in effects and "is skipped when it comes from" in effects
+    assert "executes on impatient.orders" in effects and "the same DDL is skipped when" in effects
     assert orders_to(impatient, lock) == [], "a dry run does nothing"
     browser.click("#confirm button")
     assert "its wait was cleared" in browser.text("#told")

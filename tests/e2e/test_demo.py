@@ -1,4 +1,4 @@
-"""`make demo` as a user types it, with fewer rows: exit code 0, the proof on the terminal, nothing left running."""
+"""`make demo` as a user runs it, with fewer rows: exit code 0, the comparison in the output, no process left."""
 
 import os
 import re
@@ -18,12 +18,19 @@ SECONDS = 2400
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("include", "plugins", ""))}
-    return subprocess.run([sys.executable, "-m", "unshard_demo", *arguments], env=env, cwd=ROOT, text=True,
-                          capture_output=True, timeout=SECONDS, check=False)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "unshard_demo", *arguments],
+        env=env,
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Return the command lines of all processes that speak of the demo's folder."""
+    """Return the command lines of all processes that mention the demo's folder."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

@@ -1,11 +1,12 @@
-"""Kill -9 of whatever takes part, at random moments under load: the union stays right.
+"""Kill -9 of any participant at random moments under load: the target remains the union of the shards.
 
-Every round draws its victim and its moment from a seed: any moment of a run, one in which a window is under way, or one
-in which the target is at a DDL.
-Rows are written all the time, into tables with and without a key, and in many rounds a shard DDL is under way: just
-queued, waiting with rows held behind it, or about to be released. After each round the rest is caught up and the target
-must hold exactly the union of the shards: nothing lost, nothing twice. docs/development.md lists the variables of the
-environment that change it.
+A seed determines the victim and the moment of each round: any moment of a run, a moment in which a window is in
+progress, or one in which the target executes a DDL.
+
+Rows are written all the time, into tables with and without a key. In many rounds a shard DDL is in progress: just
+queued, waiting with held rows, or about to be released. After each round everything catches up, and the target must
+contain exactly the union of the shards: nothing lost, nothing twice. CONTRIBUTING.md lists the environment
+variables that configure it.
 """
 
 import contextlib
@@ -32,22 +33,22 @@ MOMENTS = ("any", "window", "window", "execution")
 AWAITED_SECONDS = 120
 MISSES = 20
 BRIEF = ("task process", "spark workers", "target", "everything")
-"""Who dies on TiDB where nothing else is asked for."""
+"""Default victims on TiDB."""
 TARGETS = [pytest.param("mariadb", id="mariadb"), pytest.param("tidb", id="tidb", marks=pytest.mark.tidb)]
 
 
 @dataclass(frozen=True)
 class Round:
-    """What the dice have said."""
+    """The random choices of a round."""
 
     number: int
     victim: str
     source: str
-    """The one that dies where a source does."""
+    """The source that is killed, if a source is."""
     moment: str
     seconds: float
     early: bool
-    """Whether a server comes back while the run still goes on."""
+    """Whether a server restarts while the run still continues."""
     ddl: str
     table: str
     ahead: int
@@ -61,14 +62,14 @@ class Round:
 
     @property
     def shards(self) -> list[tuple[str, str]]:
-        """All shards of the table, in an order of this round's own."""
+        """All shards of the table, in an order that differs by round."""
         found = [(source, f"{self.table}_{number}") for source in SCHEMAS for number in (1, 2)]
         random.Random(self.number).shuffle(found)
         return found
 
 
 def rounds(seed: int, first: Sequence[str], count: int) -> Iterator[Round]:
-    """Yield the rounds, in which first of all those victims die, one after another."""
+    """Yield the rounds; the victims in `first` are killed first, one per round."""
     dice = random.Random(seed)
     for number in range(count):
         yield Round(
@@ -85,8 +86,9 @@ def rounds(seed: int, first: Sequence[str], count: int) -> Iterator[Round]:
 
 
 @pytest.fixture(scope="module", params=[one for one in TARGETS if TARGET in ("", one.id)])
-def plant(request: pytest.FixtureRequest, server_folder: Path,
-          tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plant]:  # fmt: skip
+def plant(
+    request: pytest.FixtureRequest, server_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Plant]:
     if request.param == "tidb" and not tidb.is_built():
         pytest.skip("TiDB is not built: sh .ci/tidb/build (needs Go 1.23 or later)")
     with running(tmp_path_factory.mktemp("kill"), server_folder, request.param == "tidb") as plant:
@@ -95,7 +97,8 @@ def plant(request: pytest.FixtureRequest, server_folder: Path,
 
 def test_union_survives_kills_at_random_moments(plant: Plant) -> None:
     if IMAGE != "FULL":
-        plant.settle()  # The values of a row whose key changes while it is dumped would not be in the binlog: US-6043.
+        # Otherwise the binlog would lack the values of a row whose key changes while it is dumped: US-6043.
+        plant.settle()
     plant.load.start()
     is_brief = plant.is_tidb and not TARGET
     first, count = (BRIEF, min(ROUNDS, len(BRIEF))) if is_brief else (VICTIMS, ROUNDS)
@@ -103,7 +106,7 @@ def test_union_survives_kills_at_random_moments(plant: Plant) -> None:
         began = time.monotonic()
         late = begin_ddl(plant, each)
         process, standing, revive = kill(plant, each)
-        if each.early:  # the run that goes on meets a server that has just come back
+        if each.early:  # the continuing run connects to a server that has just restarted
             revive()
         out, err = process.communicate(timeout=900)
         assert process.returncode in (0, 3, -signal.SIGKILL) or codes(out), err
@@ -114,19 +117,25 @@ def test_union_survives_kills_at_random_moments(plant: Plant) -> None:
         plant.settle()
         plant.assert_equal()
         state = " ".join(f"{name}={count}" for name, count in standing.items())
-        print(f"{each.number}: {each.victim} at {each.moment} + {each.seconds:.2f} s, ddl {each.ddl}, {state}; "
-              f"exit {process.returncode}, {codes(out)}; {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+        print(
+            f"{each.number}: {each.victim} at {each.moment} + {each.seconds:.2f} s, ddl {each.ddl}, {state}; "
+            f"exit {process.returncode}, {codes(out)}; {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
         plant.load.start()
     plant.load.finish()
     if CUT:
         cuts = cuts_in(plant.cut_lines())
-        print(f"{len(cuts.several)} windows in several {CUT}, {sum(cuts.several.values())} in all;"
-              f" {cuts.broken} attempts died in between, {cuts.left} were left for the whole", flush=True)  # fmt: skip
+        print(
+            f"{len(cuts.several)} windows in several {CUT}, {sum(cuts.several.values())} in all;"
+            f" {cuts.broken} attempts died in between, {cuts.left} were left for the whole",
+            flush=True,
+        )
         assert cuts.several
 
 
 def begin_ddl(plant: Plant, each: Round) -> list[tuple[str, str]]:
-    """Let some shards run a DDL before the kill, and return those that are to run it after."""
+    """Run a DDL on some shards before the kill, and return the shards that run it afterwards."""
     if each.ddl == "none":
         return []
     first, late = each.shards[: each.ahead], each.shards[each.ahead :]
@@ -141,13 +150,13 @@ def begin_ddl(plant: Plant, each: Round) -> list[tuple[str, str]]:
 
 
 def codes(out: str) -> list[str]:
-    """Return the codes of what a run has complained of."""
+    """Return the error codes in the output of a run."""
     said = json.loads(out) if out.strip() else {}
     return [error["code"] for error in (*said.get("errors", ()), *filter(None, [said.get("error")]))]
 
 
 def kill(plant: Plant, each: Round) -> tuple[subprocess.Popen[str], Mapping[str, int], Callable[[], None]]:
-    """Kill in the middle of a run; return the run, what there was at that moment, and what brings servers back."""
+    """Kill in the middle of a run; return the run, the state at that moment, and a function that restarts servers."""
     for missed in range(MISSES):
         run = Run(plant)
         await_moment(plant, run, each, missed)
@@ -163,7 +172,7 @@ def kill(plant: Plant, each: Round) -> tuple[subprocess.Popen[str], Mapping[str,
 
 
 class Run:
-    """A run of the task, and what there was before it."""
+    """A run of the task, and the state before it."""
 
     def __init__(self, plant: Plant) -> None:
         self.plant = plant
@@ -175,7 +184,7 @@ class Run:
         self.process = self.plant.spawn()
 
     def finish(self) -> None:
-        """Take it to its end, if nothing has disturbed it."""
+        """Let the run end, if it was not disturbed."""
         out, err = self.process.communicate(timeout=900)
         assert self.process.returncode in (0, 3), f"{out}\n{err}"
 
@@ -186,14 +195,14 @@ class Run:
 
     @property
     def is_between(self) -> bool:
-        """Whether the last that it has done is a slice or a step, and not the last one of a window."""
+        """Whether its last completed work is a slice or a step, but not the last one of a window."""
         return any(line.endswith(("made", "step")) for line in self.plant.cut_lines()[self.cuts :][-1:])
 
 
 def await_moment(plant: Plant, run: Run, each: Round, missed: int) -> None:
-    """Wait, with another run when one is through, until the moment has come, which is what this test varies.
+    """Wait until the moment of the kill, with a new run whenever one has ended; this test varies the moment.
 
-    After a run that was over before its moment the next one waits half as long: there are runs of one second.
+    After a run that ended before its moment the next one waits half as long, because some runs take one second.
     """
     time.sleep(each.seconds * 4 / 2**missed if each.moment == "any" else 0)
     began = time.monotonic()
@@ -222,7 +231,7 @@ def has_come(plant: Plant, run: Run, each: Round, waited: float) -> bool:
 
 
 def strike(plant: Plant, process: subprocess.Popen[str], each: Round) -> Callable[[], None]:
-    """Kill and wait for the end; return what brings servers back."""
+    """Kill the victim and wait for its end; return a function that restarts servers."""
     match each.victim:
         case "target" if plant.is_tidb:
             with frozen(process.pid, plant.spark.program.members()):
@@ -253,7 +262,7 @@ def strike(plant: Plant, process: subprocess.Popen[str], each: Round) -> Callabl
 
 @contextlib.contextmanager
 def frozen(run: int, pids: Sequence[int]) -> Iterator[None]:
-    """Let the run, a group of processes, and others do nothing in the block."""
+    """Stop the run, a group of processes, and other processes for the block."""
     _signal(run, pids, signal.SIGSTOP)
     try:
         yield
@@ -275,7 +284,7 @@ def kill_run(process: subprocess.Popen[str]) -> None:
 
 
 def kill_spark(plant: Plant, workers_only: bool) -> None:
-    """Kill the driver with its workers or the workers alone; a driver that dies slowly must not be taken for alive."""
+    """Kill the driver with its workers or the workers alone; then wait, because a driver may die slowly."""
     pids = workers(plant) if workers_only else plant.spark.program.members()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

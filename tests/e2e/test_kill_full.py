@@ -1,4 +1,4 @@
-"""Kill -9 of `unshard run` during dump and load, alone or with its Spark: it goes on where it was."""
+"""Kill -9 of `unshard run` during dump and load, alone or with its Spark: the next run continues where it was."""
 
 import os
 import random
@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 import unshard
-from tests.fulltask import Settings, write_task
 from tests.oracle import assert_union
+from tests.taskfile import Settings, write_task
 from unshard.adapters.meta import Meta
-from unshard.core.progress import ChunkState
+from unshard.core.task.state import ChunkState
 from unshard.errors import UnshardError
 from unshard_demo.servers import MariaDb
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration, pytest.mark.slow,
-              pytest.mark.on_tidb]  # fmt: skip
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration, pytest.mark.slow, pytest.mark.on_tidb]
 ROUNDS = 4
 SECONDS = 600.0
 RUN = (sys.executable, "-c", "import sys; from unshard.cli import main; sys.exit(main())", "run")
@@ -30,8 +29,14 @@ KEYED = "id INT PRIMARY KEY, k INT, c CHAR(120)"
 def start(task: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(Path(unshard.__file__).parents[1])}
     with (task.parent / "output").open("ab") as output:
-        return subprocess.Popen([*RUN, str(task)], env=environment, start_new_session=True, stdin=subprocess.DEVNULL,
-                                stdout=output, stderr=output)  # fmt: skip
+        return subprocess.Popen(
+            [*RUN, str(task)],
+            env=environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
 
 
 def progress(meta: Meta) -> int:
@@ -43,11 +48,14 @@ def progress(meta: Meta) -> int:
 
 def test_a_killed_full_load_ends_in_the_union(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> None:
     rows = 80_000 if "TiDB" in target.run("SELECT VERSION()")[0][0] else 200_000
-    source_1.run(f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t_1 ({KEYED})",
-                 f"CREATE TABLE {unique}.log_1 (v INT)",
-                 f"INSERT INTO {unique}.t_1 SELECT seq, seq % 7, REPEAT(MD5(seq), 3) FROM mysql.seq_1_to_{rows}",
-                 f"INSERT INTO {unique}.log_1 SELECT seq % 100 FROM mysql.seq_1_to_50000")  # fmt: skip
-    # As many chunks on both targets, so that the load is never over before the last kill.
+    source_1.run(
+        f"CREATE DATABASE {unique}",
+        f"CREATE TABLE {unique}.t_1 ({KEYED})",
+        f"CREATE TABLE {unique}.log_1 (v INT)",
+        f"INSERT INTO {unique}.t_1 SELECT seq, seq % 7, REPEAT(MD5(seq), 3) FROM mysql.seq_1_to_{rows}",
+        f"INSERT INTO {unique}.log_1 SELECT seq % 100 FROM mysql.seq_1_to_50000",
+    )
+    # As many chunks on both targets, so that the load never ends before the last kill.
     settings = Settings(chunk_rows=rows // 40)
     task = write_task(tmp_path, unique, {"s1": source_1}, target, {"t": "t_*", "log": "log_*"}, settings)
     meta, chance, before = Meta(target.server, f"{unique}_meta", "full"), random.Random(5), 0
@@ -56,7 +64,7 @@ def test_a_killed_full_load_ends_in_the_union(source_1: MariaDb, target: MariaDb
         goal, deadline = before + chance.randint(1, 12), time.monotonic() + SECONDS
         while process.poll() is None and progress(meta) < goal and time.monotonic() < deadline:
             time.sleep(0.02)
-        # Alone, its JVM finds out and ends; with its group, everything dies at once.
+        # If only the process is killed, its JVM notices and ends; with its group, everything ends at once.
         (os.killpg if number % 2 else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
         assert progress(meta) >= max(before, goal), "progress never falls back"

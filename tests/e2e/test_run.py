@@ -1,4 +1,4 @@
-"""`unshard run` as a user types it: full load, windows, DDL locks, exit codes, on real servers and Spark."""
+"""`unshard run` as a user runs it: full load, windows, DDL locks, exit codes, on real servers and Spark."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.oracle import assert_union
 from tests.s3server import BUCKET, S3
 from unshard.cli import main
 from unshard.config import load_task
-from unshard.units.validate import Settings, validate
+from unshard.units.validate.validate import Settings, validate
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect, running_spark
@@ -75,9 +75,11 @@ class World:
         (self.folder / f"sources/{source}.yaml").write_text(SOURCE.format(name=source, port=port))
 
     def write(self, source: str, *statements: str) -> None:
-        """Run statements; `orders_1` and its like mean the shards of this world."""
-        changed = (s.replace(" orders_", f" {self.schema}_1.orders_").replace(" events_", f" {self.schema}_1.events_")
-                   for s in statements)  # fmt: skip
+        """Run statements; names such as `orders_1` refer to the shards of this world."""
+        changed = (
+            s.replace(" orders_", f" {self.schema}_1.orders_").replace(" events_", f" {self.schema}_1.events_")
+            for s in statements
+        )
         self.sources[source].run(*changed)
 
     def assert_union(self) -> None:
@@ -120,7 +122,7 @@ def command(world: World, capsys):
 
 
 def test_a_task_in_an_object_store(world: World, spark: SparkConnect, s3: S3, command, monkeypatch) -> None:
-    """Dump, load, windows, rows that wait behind a DDL and their release, with all files in a bucket."""
+    """Dump, load, windows, rows that wait for a DDL and their release, with all files in a bucket."""
     monkeypatch.setenv("AIRFLOW_CONN_STORE", s3.connection)
     world.write_task(spark, f"s3://{BUCKET}/some/where\n  storage-conn-id: store")
     assert command("run", "--until", "full")[0] == 0
@@ -188,7 +190,7 @@ def test_run_waits_at_a_lock_with_3_and_goes_on_when_the_last_shard_has_come(wor
     assert (code, found["locks"]) == (0, []), found
     assert sum(s["rows_released"] for s in found["sources"]) >= 1
     world.assert_union()
-    assert command("locks") == (0, {"task": world.schema, "locks": [], "orders": [], "warnings": []})
+    assert command("locks") == (0, {"task": world.schema, "locks": [], "commands": [], "warnings": []})
     assert command("locks", "--all")[1]["locks"][0]["state"] == "resolved"
 
 
@@ -214,10 +216,10 @@ def test_unlock_goes_on_without_the_missing_shards(world: World, command, capsys
     world.write("s2", ADD.format("orders_2"), "INSERT INTO orders_2 VALUES (6, 'late', 6, 'shop')")
     assert command("run")[0] == 0
     world.assert_union()
-    (order,) = command("locks", "--all")[1]["orders"]
-    assert (order["lock"], order["order"], order["via"]) == (lock, "unlock", "command line")
+    (order,) = command("locks", "--all")[1]["commands"]
+    assert (order["lock"], order["command"], order["via"]) == (lock, "unlock", "command line")
     assert main(["locks", str(world.path), "--all"]) == 0
-    assert f"ordered  unlock by {order['by']} (command line)" in capsys.readouterr().out
+    assert f"command  unlock by {order['by']} (command line)" in capsys.readouterr().out
     assert order["reason"] == "the shard is retired"
 
 
@@ -266,8 +268,10 @@ def test_a_collision_stops_its_target_until_it_is_mended(world: World, command) 
 
 def test_validation_on_spark_judges_as_on_threads(world: World, command, spark: SparkConnect) -> None:
     assert command("run")[0] == 0
-    world.target.run(f"DELETE FROM {world.schema}.orders WHERE id IN (10007, 120001)",
-                     f"INSERT INTO {world.schema}.events VALUES ('more')")  # fmt: skip
+    world.target.run(
+        f"DELETE FROM {world.schema}.orders WHERE id IN (10007, 120001)",
+        f"INSERT INTO {world.schema}.events VALUES ('more')",
+    )
     with open_work(load_task(world.path)) as work:
         settings = Settings(chunk_rows=300, rows_per_shard=1)
         on_threads = validate(work, settings=settings)
@@ -304,15 +308,21 @@ def test_a_ddl_that_the_target_refuses_is_shown_and_tried_once_a_run(world: Worl
 def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(world: World, command) -> None:
     world.write("s1", f"INSERT INTO orders_1 SELECT 500000 + seq, 'many', 1 FROM {world.schema}_1.seq_1_to_100000")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    # Tests that a shell runs in the background inherit that SIGINT is ignored; a user's terminal does not.
-    process = subprocess.Popen([*COMMAND, "run", str(world.path)], env=environment, text=True, start_new_session=True,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    # Processes that a shell starts in the background ignore SIGINT; those of a user's terminal do not.
+    process = subprocess.Popen(
+        [*COMMAND, "run", str(world.path)],
+        env=environment,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert any("dump begins" in line for line in iter(process.stdout.readline, ""))
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 130, said
-    assert "the next run goes on from here" in said and "Traceback" not in said
+    assert "the next run continues from here" in said and "Traceback" not in said
     assert command("run")[0] == 0
     world.assert_union()

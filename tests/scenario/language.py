@@ -1,36 +1,36 @@
-"""The scenario language: one step a line, readable by anyone who knows the field.
+"""The scenario language: one step per line.
 
     # One source, two shards: rows of a migrated shard are held, then released.
     route  shard_*.t_* -> shard.t
     table  s1 shard_1.t_1, s1 shard_1.t_2 : id int, v int
 
-    s1 shard_1.t_1 + 1, 10                    a row comes (the first column is the key)
-    s1 shard_1.t_1 ~ 1, 11                    … changes
-    s1 shard_1.t_1 - 1                        … goes
+    s1 shard_1.t_1 + 1, 10                    a row is inserted (the first column is the key)
+    s1 shard_1.t_1 ~ 1, 11                    … updated
+    s1 shard_1.t_1 - 1                        … deleted
     s1 shard_1.t_1 ddl add column c int       a shard runs a DDL
-    s1 shard_1.t_1 odd add column c int       … a DDL of which nobody but an operator can tell what it means
+    s1 shard_1.t_1 odd add column c int       … a DDL of unknown effect, which an operator must decide
     s1 shard_1.t_3 create id int, v int       a table is created; `drop`, `truncate` likewise
     s1 shard_1.t_1 rename x.a, x.b to x.c     tables are renamed, several in one statement
     s1 shard_1.t_1 ddl drop column c, rename to shard_1.t_2
     s1 shard_1 drop schema                    all tables of a schema are dropped
-    refuse, accept                            from here on the target refuses DDL, or takes it again
+    refuse, accept                            from here on the target refuses DDL, or accepts it again
     unlock shard.t                            an operator forces the open lock
     skip shard.t                              … skips its DDL, `skip shard.t s1 shard_1.t_1` that of one shard
     replace shard.t : add column c int | drop column v
     replace shard.t s1 shard_1.t_1 : add column c int
-    drop shard.t s1 shard_1.t_1               … takes a shard out of the group
-    restart                                   everything that runs is killed at every point in turn
+    drop shard.t s1 shard_1.t_1               … removes a shard from the group
+    restart                                   all processes are killed, at every point in turn
 
     => lock shard.t waiting s1 shard_1.t_2    state of the open lock and its missing (or conflicting) shards
     => nolock shard.t
-    => held 1                                 rows held in all
+    => held 1                                 total number of held rows
     => ddl add column c int                   DDLs executed since the last such line, `|` between
     => rows shard.t 1,NULL | 2,20             in any order
-    => error US-5003                          a source stops with that code
+    => error US-5003                          a source stops with this code
     => union                                  every target equals the union of its shards
 
-Before each `=>` line everything runs until nothing moves. A scenario ends with an implied `=> union` unless
-its last line is another claim about rows or an error.
+Before each `=>` line everything runs until nothing changes any more. A scenario ends with an implicit `=> union`
+unless its last line is another claim about rows or an error.
 """
 
 import re
@@ -41,13 +41,12 @@ CHANGE = re.compile(
     r"(?P<source>\w+) (?P<table>\w+\.\w+) (?P<op>[+~-]|ddl|odd|create|drop|truncate|rename)(?: (?P<body>.*))?"
 )
 DROP_SCHEMA = re.compile(r"(?P<source>\w+) (?P<schema>\w+) drop schema")
-HEADS = ("route", "table")
 ORDERS = ("unlock", "skip", "replace", "drop", "refuse", "accept")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happens upstream."""
+    """A change on a source."""
 
     source: str
     table: str
@@ -56,8 +55,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Something that an operator or the target does."""
+class LockCommand:
+    """An action of an operator or of the target."""
 
     what: str
     body: str
@@ -65,7 +64,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What must hold when nothing moves any more."""
+    """A condition that must be true when nothing changes any more."""
 
     what: str
     body: str
@@ -73,15 +72,15 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Everything that runs is killed."""
+    """All processes are killed."""
 
 
-Step = Change | Order | Expect | Restart
+Step = Change | LockCommand | Expect | Restart
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A case: what exists at the start and what happens."""
+    """A case: the tables at the start, and the steps."""
 
     title: str
     routes: tuple[tuple[str, str], ...]
@@ -91,7 +90,7 @@ class Scenario:
 
 
 def parse(path: Path) -> Scenario:
-    """Read a scenario file; SyntaxError names the line that is no step."""
+    """Read a scenario file; raises SyntaxError, which names the line that is not a step."""
     return parse_text(path.read_text(), path.name)
 
 
@@ -123,7 +122,7 @@ def _step(word: str, rest: str, line: str, place: str) -> Step:
     if word == "restart":
         return Restart()
     if word in ORDERS:
-        return Order(word, rest)
+        return LockCommand(word, rest)
     if match := CHANGE.fullmatch(line):
         return Change(match["source"], match["table"], match["op"], match["body"] or "")
     if match := DROP_SCHEMA.fullmatch(line):

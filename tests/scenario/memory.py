@@ -1,6 +1,6 @@
-"""A meta store in memory: the same steps as adapters.meta, atomic each, and a place to die before and after each.
+"""A meta store in memory: the same atomic steps as adapters.meta, and a point of death before and after each.
 
-It is checked against the real one: tests/integration/test_scenarios_on_meta.py runs every case on both.
+tests/integration/ddl/test_scenarios_on_meta.py compares it with the real one: it runs every case on both.
 """
 
 import contextlib
@@ -8,19 +8,20 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tests.scenario.memory_commands import MemoryCommands
 from tests.scenario.memory_locks import NOW, MemoryLocks
-from tests.scenario.memory_orders import MemoryOrders
-from unshard.adapters.meta.locks import Execution
+from unshard.adapters.meta.locks.locks import Execution
 from unshard.core import codec
-from unshard.core.ddllock import DdlLock
+from unshard.core.ddl.lock import DdlLock
+from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.reconcile import Finding, Record, ShardWithUnknowns, structures_of
+from unshard.core.ddl.shardgroup import releasable
 from unshard.core.model import Location, Shard, TableId, TableSchema
-from unshard.core.orders import Given
-from unshard.core.progress import BegunWindow, Checkpoint, Phase, SourceState
-from unshard.core.settling import Finding, Record, Unsettled, structures_of
-from unshard.core.shardgroup import releasable
-from unshard.core.stops import Stop
-from unshard.core.window import EntryState, HeldFile, Plan, QueueEntry, ShardState, StructureChange, Verdict
-from unshard.errors.meta import FencedOut, WindowMismatch
+from unshard.core.task.state import BegunWindow, Checkpoint, Phase, SourceState
+from unshard.core.window.plan import Plan, StructureChange
+from unshard.core.window.suspension import SuspendedTarget
+from unshard.errors.window import FencedOut, WindowMismatch
 
 
 @dataclass
@@ -29,7 +30,7 @@ class ShardRow:
     digest: str
     last_seq: int = 0
     has_left: bool = False
-    born: str = ""
+    shard_uid: str = ""
     dropped: bool = False
 
 
@@ -53,12 +54,12 @@ class Rows:
     fences: dict[tuple[str, TableId], tuple[int, int]] = field(default_factory=dict)
     locks: dict[str, DdlLock] = field(default_factory=dict)
     members: dict[tuple[str, Shard], str] = field(default_factory=dict)
-    orders: list[tuple[str, Given]] = field(default_factory=list)
+    orders: list[tuple[str, IssuedCommand]] = field(default_factory=list)
     history: list[Execution] = field(default_factory=list)
 
-    def is_same(self, shard: Shard, born: str) -> bool:
-        """Whether the shard still has that name: another may have got it since."""
-        return shard in self.shards and self.shards[shard].born == born
+    def is_same(self, shard: Shard, shard_uid: str) -> bool:
+        """Whether the shard still has the name: another shard may have got it since."""
+        return shard in self.shards and self.shards[shard].shard_uid == shard_uid
 
 
 def number_of(file: HeldFile) -> tuple[Shard, int, int, int]:
@@ -66,7 +67,7 @@ def number_of(file: HeldFile) -> tuple[Shard, int, int, int]:
 
 
 class MemoryMeta:
-    """Fits `units.lockstore.Store`, and what a window needs."""
+    """Implements `units.ddl.lockstore.Store`, and the parts that a window needs."""
 
     def __init__(self, tick: Callable[[str], None], task: str = "sim") -> None:
         self.rows, self.task = Rows(), task
@@ -76,8 +77,8 @@ class MemoryMeta:
         self.structures = _Structures(self)
         self.windows = _Windows(self)
         self.locks = MemoryLocks(self)
-        self.orders = MemoryOrders(self)
-        self.stops = _Stops()
+        self.lock_commands = MemoryCommands(self)
+        self.suspended_targets = _Stops()
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -98,7 +99,7 @@ class MemoryMeta:
 
 
 class _Stops:
-    def all(self) -> tuple[Stop, ...]:
+    def all(self) -> tuple[SuspendedTarget, ...]:
         return ()
 
 
@@ -125,11 +126,14 @@ class _Structures:
         return {digest: self._rows.schemas[digest] for digest in wanted}
 
     def record(self, shard: Shard, target: TableId, location: Location, digest: str) -> None:
-        self._rows.shards[shard] = ShardRow(target, digest, born=f"{shard.table} {location}")
+        self._rows.shards[shard] = ShardRow(target, digest, shard_uid=f"{shard.table} {location}")
 
     def shards(self, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
-        rows = sorted((shard, row) for shard, row in self._rows.shards.items()
-                      if target in (None, row.target) and source in (None, shard.source))  # fmt: skip
+        rows = sorted(
+            (shard, row)
+            for shard, row in self._rows.shards.items()
+            if target in (None, row.target) and source in (None, shard.source)
+        )
         queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
         for (shard, _), entry in sorted(self._rows.entries.items()):
             if entry.lock is None:
@@ -140,32 +144,38 @@ class _Structures:
     def is_pending(self) -> bool:
         return any(row.lock is None for row in self._rows.entries.values())
 
-    def nearby(self, source: str, named: Collection[TableId] | None) -> tuple[ShardState, ...]:
+    def planned_shards(self, source: str, named: Collection[TableId] | None) -> tuple[ShardState, ...]:
         return tuple(
-            state for state in self.shards()
+            state
+            for state in self.shards()
             if named is None or state.shard.table in named or releasable(state) or state.is_dropped
             if named is None or state.shard.source == source
-        )  # fmt: skip
+        )
 
-    def unsettled(self, source: str) -> tuple[Unsettled, ...]:
+    def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
         found = [
             self._unsettled(shard, row)
             for shard, row in sorted(self._rows.shards.items())
             if shard.source == source and not row.dropped
         ]
-        unknown = [one for one in found if one.held or not self._rows.shards[one.shard].digest
-                   or any(not record.entry.after for record in one.records)]  # fmt: skip
+        unknown = [
+            one
+            for one in found
+            if one.held
+            or not self._rows.shards[one.shard].digest
+            or any(not record.entry.after for record in one.records)
+        ]
         return tuple(one for one in unknown if one.records)
 
-    def _unsettled(self, shard: Shard, row: ShardRow) -> Unsettled:
+    def _unsettled(self, shard: Shard, row: ShardRow) -> ShardWithUnknowns:
         own = [(seq, row) for (s, seq), row in self._rows.entries.items() if s == shard]
         records = tuple(self._record(row) for _, row in sorted(own, key=lambda item: item[0]))
         held = tuple(file for file in self._rows.held if file.shard == shard and not file.structure)
-        return Unsettled(shard, row.target, records, held, row.born)
+        return ShardWithUnknowns(shard, row.target, records, held, row.shard_uid)
 
     def _record(self, row: EntryRow) -> Record:
         lock = self._rows.locks.get(row.lock or "")
-        if row.entry.verdict is not Verdict.NONE or lock is None:
+        if row.entry.verdict is not OperatorDecision.NONE or lock is None:
             return Record(self._present(row), row.entry.verdict, row.entry.replacement)
         return Record(self._present(row), lock.verdict, lock.replacement)
 
@@ -173,9 +183,9 @@ class _Structures:
     def _present(row: EntryRow) -> QueueEntry:
         return replace(row.entry, state=EntryState.RESOLVED if row.lock else EntryState.PENDING)
 
-    def settle(self, shard: Unsettled, findings: Sequence[Finding]) -> None:
+    def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
         with self._step("settle structures"):
-            if not self._rows.is_same(shard.shard, shard.born):
+            if not self._rows.is_same(shard.shard, shard.shard_uid):
                 return
             for finding in findings:
                 row = self._rows.entries[shard.shard, finding.seq]
@@ -183,22 +193,36 @@ class _Structures:
                     before = finding.before or finding.after
                     row.entry = replace(row.entry, before=before, after=finding.after)
                     if finding.reason:
-                        row.entry = replace(row.entry, reason=finding.reason, verdict=Verdict.NONE, replacement=())
+                        row.entry = replace(
+                            row.entry, reason=finding.reason, verdict=OperatorDecision.NONE, replacement=()
+                        )
                         self._rows.members.pop((row.lock or "", shard.shard), None)
                         row.lock = None
             known = structures_of(findings, shard.records)
             self._rows.held[:] = [
                 replace(file, structure=known.get(file.seq, ""))
-                if file.shard == shard.shard and not file.structure else file for file in self._rows.held
-            ]  # fmt: skip
+                if file.shard == shard.shard and not file.structure
+                else file
+                for file in self._rows.held
+            ]
             state, last = self._rows.shards[shard.shard], max(record.entry.seq for record in shard.records)
             if not state.digest and state.last_seq == last:
                 state.digest = known.get(last, "")
 
     def _state(self, shard: Shard, row: ShardRow, queue: Sequence[QueueEntry]) -> ShardState:
         held = sorted((f for f in self._rows.held if f.shard == shard), key=lambda f: (f.seq, f.window, f.part))
-        return ShardState(shard, row.target, row.digest, None, tuple(queue), row.last_seq, tuple(held), row.has_left,
-                          row.born, row.dropped)  # fmt: skip
+        return ShardState(
+            shard,
+            row.target,
+            row.digest,
+            None,
+            tuple(queue),
+            row.last_seq,
+            tuple(held),
+            row.has_left,
+            row.shard_uid,
+            row.dropped,
+        )
 
 
 class _Windows:
@@ -253,7 +277,7 @@ class _Windows:
     def _change(self, change: StructureChange) -> None:
         row = self._rows.shards.setdefault(change.shard, ShardRow(change.target, ""))
         if change.joins:
-            row.last_seq, row.dropped, row.born = 0, False, f"{change.shard.table} {change.location}"
+            row.last_seq, row.dropped, row.shard_uid = 0, False, f"{change.shard.table} {change.location}"
             for key in [key for key in self._rows.entries if key[0] == change.shard]:
                 del self._rows.entries[key]
         row.has_left = change.structure is None
@@ -267,18 +291,18 @@ class _Windows:
             del members[key]
         if peer is None:
             return
-        born = {row.born: shard for shard, row in self._rows.shards.items() if shard.source == peer.source}
-        peer = born.get(change.peer_born, peer)
+        shard_uid = {row.shard_uid: shard for shard, row in self._rows.shards.items() if shard.source == peer.source}
+        peer = shard_uid.get(change.peer_uid, peer)
         resolved = [self._rows.entries[peer, seq].lock for seq in change.expects]
         inherited = [
-            lock for (lock, shard), state in members.items() if shard == peer and state in ("owed", "forgiven")
+            lock for (lock, shard), state in members.items() if shard == peer and state in ("pending", "waived")
         ]
         for lock in (*resolved, *inherited):
             if lock in self._rows.locks:
-                members.setdefault((lock, change.shard), "owed")
+                members.setdefault((lock, change.shard), "pending")
 
     def _rename(self, names: Mapping[Shard, Shard]) -> None:
-        """Everything at once: what stood under a new name before belongs to a shard that has left or moves too."""
+        """Rename all at once; the state under a new name belongs to a shard that has left or is renamed, too."""
         rows, gone = self._rows, set(names.values()) - names.keys()
 
         def called(shard: Shard) -> Shard:

@@ -1,4 +1,4 @@
-"""DDL locks of the meta store in memory: the same steps as adapters.meta.locks."""
+"""DDL locks of the meta store in memory: the same steps as adapters.meta.locks.locks."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,18 +6,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from unshard.adapters.meta.locks import Execution
-from unshard.core.ddllock import DdlLock, LockState, Outcome, Owed, Settlement, lock_id, resolution, void
+from unshard.adapters.meta.locks.locks import Execution
+from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkip, SkipResolution, lock_id, resolution, void
+from unshard.core.ddl.newshards import Admission
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.model import Shard, TableId
-from unshard.core.newcomers import Admission
-from unshard.core.window import QueueEntry, Verdict
-from unshard.errors.shardddl import LockBusy, UnknownLock
+from unshard.errors.locks import LockBusy, UnknownLock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class MemoryLocks:
-    """Fits `units.lockstore.Locks`; what a step finds is looked up inside it, as a transaction does."""
+    """Implements `units.ddl.lockstore.Locks`; each step reads its own state, as a transaction does."""
 
     def __init__(self, meta: Any) -> None:
         self._meta, self._rows, self._step = meta, meta.rows, meta.step
@@ -33,18 +33,28 @@ class MemoryLocks:
         if lock not in self._rows.locks:
             raise UnknownLock(self._meta.task, lock)
         found = self._rows.locks[lock]
-        excused = {shard for (one, shard) in self._rows.members if one == lock}
-        return found if found.state is LockState.RESOLVED else replace(found, excused=frozenset(excused))
+        exempted = {shard for (one, shard) in self._rows.members if one == lock}
+        return found if found.state is LockState.RESOLVED else replace(found, exempted=frozenset(exempted))
 
-    def owed(self) -> dict[Shard, tuple[Owed, ...]]:
-        found: dict[Shard, list[Owed]] = {}
+    def pending_skips(self) -> dict[Shard, tuple[PendingSkip, ...]]:
+        found: dict[Shard, list[PendingSkip]] = {}
         for (lock, shard), state in self._rows.members.items():
-            if state == "owed":
+            if state == "pending":
                 record = self._rows.locks[lock]
-                found.setdefault(shard, []).append(Owed(shard, lock, record.number, record.agreement,
-                                                            record.state is not LockState.RESOLVED,
-                                                            record.outcome is not Outcome.SKIPPED))  # fmt: skip
-        return {shard: tuple(sorted(debts, key=lambda debt: debt.number)) for shard, debts in found.items()}
+                found.setdefault(shard, []).append(
+                    PendingSkip(
+                        shard,
+                        lock,
+                        record.number,
+                        record.fingerprint,
+                        record.state is not LockState.RESOLVED,
+                        record.outcome is not Outcome.SKIPPED,
+                    )
+                )
+        return {
+            shard: tuple(sorted(skips_of_shard, key=lambda pending_skip: pending_skip.number))
+            for shard, skips_of_shard in found.items()
+        }
 
     def create(self, target: TableId, entry: QueueEntry) -> None:
         with self._step("create lock"):
@@ -62,37 +72,39 @@ class MemoryLocks:
         if self._rows.locks[lock.id].owner == lock.owner:
             self.update(lock.id, state=state, owner=owner)
 
-    def settle(self, settlement: Settlement) -> None:
+    def settle(self, skip_resolution: SkipResolution) -> None:
         with self._step("settle"):
-            key = settlement.lock, settlement.shard
-            if not self._is_still(settlement.shard, settlement.born):
+            key = skip_resolution.lock, skip_resolution.shard
+            if not self._is_still(skip_resolution.shard, skip_resolution.shard_uid):
                 return
-            if self._rows.members.get(key) == "owed":
+            if self._rows.members.get(key) == "pending":
                 self._rows.members[key] = "settled"
-                self._rows.entries[settlement.shard, settlement.seq].lock = settlement.lock
+                self._rows.entries[skip_resolution.shard, skip_resolution.seq].lock = skip_resolution.lock
 
-    def _is_still(self, shard: Shard, born: str) -> bool:
+    def _is_still(self, shard: Shard, shard_uid: str) -> bool:
         row = self._rows.shards.get(shard)
-        return row is not None and row.born == born
+        return row is not None and row.shard_uid == shard_uid
 
     def admit(self, admission: Admission) -> None:
         with self._step("admit"):
-            if not (self._is_still(admission.shard, admission.born)
-                    and self._is_still(admission.peer, admission.peer_born)):  # fmt: skip
+            if not (
+                self._is_still(admission.shard, admission.shard_uid)
+                and self._is_still(admission.peer, admission.peer_uid)
+            ):
                 return
             row = self._rows.entries[admission.shard, admission.seq]
             if row.lock is None:
                 row.lock = "admitted"
-                for lock, shard in [key for key, state in self._rows.members.items() if state == "owed"]:
+                for lock, shard in [key for key, state in self._rows.members.items() if state == "pending"]:
                     if shard == admission.peer:
-                        self._rows.members.setdefault((lock, admission.shard), "owed")
+                        self._rows.members.setdefault((lock, admission.shard), "pending")
 
     def withdraw(self, lock: DdlLock) -> None:
         with self._step("withdraw"):
             found = self._rows.locks[lock.id]
-            if found.started_at is None and found.verdict is not Verdict.SKIP:
+            if found.started_at is None and found.verdict is not OperatorDecision.SKIP:
                 self.update(lock.id, state=LockState.RESOLVED, resolved_at=NOW, outcome=Outcome.WITHDRAWN)
-                for shard in void(self._meta.structures.shards(target=lock.target), lock, self.owed()):
+                for shard in void(self._meta.structures.shards(target=lock.target), lock, self.pending_skips()):
                     del self._rows.members[lock.id, shard]
 
     @contextlib.contextmanager
@@ -141,12 +153,12 @@ class MemoryLocks:
             if self._rows.locks[lock.id].state is LockState.RESOLVED:
                 return
             members = self._meta.structures.shards(target=lock.target)
-            what = resolution(members, self.get(lock.id), self.owed())
+            what = resolution(members, self.get(lock.id), self.pending_skips())
             for shard, seq in what.resolved:
                 self._rows.entries[shard, seq].lock = lock.id
                 self._rows.members[lock.id, shard] = "resolved"
-            for shard in what.owing:
-                self._rows.members[lock.id, shard] = "owed"
+            for shard in what.skipping:
+                self._rows.members[lock.id, shard] = "pending"
             self.finish(lock.id, outcome)
             self.update(lock.id, state=LockState.RESOLVED, resolved_at=NOW, error=None, outcome=outcome)
 

@@ -1,4 +1,4 @@
-"""Every case file, run as it is, with a death at every point, and on small and large windows."""
+"""Runs every case file with small and large windows, and with a death at every point."""
 
 import contextlib
 from collections.abc import Callable
@@ -7,15 +7,15 @@ from typing import TypeVar
 
 import pytest
 
-from tests.scenario.language import Change, Expect, Order, Restart, Scenario, Step, parse
+from tests.scenario.language import Change, Expect, LockCommand, Restart, Scenario, Step, parse
 from tests.scenario.world import EVENT_BYTES, Killed, World
-from unshard.core import orders
+from unshard.core.ddl import lockcommands
+from unshard.core.ddl.lockcommands import DropShard, Force, Replace, Skip
 from unshard.core.model import Shard, TableId
-from unshard.core.orders import DropShard, Force, Replace, Skip
 from unshard.errors import UnshardError
-from unshard.errors.orders import LockResolved
-from unshard.units import coordinate
-from unshard.units import orders as giving
+from unshard.errors.locks import LockResolved
+from unshard.units.ddl import coordinate
+from unshard.units.ddl import lockcommands as giving
 
 T = TypeVar("T")
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
@@ -27,10 +27,15 @@ def table(name: str) -> TableId:
 
 
 class Player:
-    """Plays a scenario in a world; `fatal` numbers of ticks are deaths."""
+    """Runs a scenario in a world; the process dies at the ticks in `fatal`."""
 
-    def __init__(self, scenario: Scenario, window_bytes: int, fatal: frozenset[int] = frozenset(),
-                 make: Callable[[Callable[[str], None]], World] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        scenario: Scenario,
+        window_bytes: int,
+        fatal: frozenset[int] = frozenset(),
+        make: Callable[[Callable[[str], None]], World] | None = None,
+    ) -> None:
         self.ticks, self.fatal, self.told = 0, fatal, 0
         self.world = make(self.tick) if make else World(scenario.routes, self.tick, window_bytes=window_bytes)
         self.scenario = scenario
@@ -47,7 +52,7 @@ class Player:
 
     @staticmethod
     def again(action: Callable[[], T]) -> T:
-        """Do it until nobody dies of it, as people and Airflow do."""
+        """Repeat the action until the process does not die in it, as people and Airflow do."""
         while True:
             try:
                 return action()
@@ -66,12 +71,12 @@ class Player:
         match step:
             case Change(source, name, op, body):
                 self.world.change(source, table(name), op, body)
-            case Order("unlock", name):
+            case LockCommand("unlock", name):
                 self.run()
-                self.order(Force(self.lock(name)))
-            case Order("skip" | "replace" | "drop" as what, body):
-                self.order(self.ordered(what, body))
-            case Order("refuse" | "accept" as what, _):
+                self.issue(Force(self.lock(name)))
+            case LockCommand("skip" | "replace" | "drop" as what, body):
+                self.issue(self.command(what, body))
+            case LockCommand("refuse" | "accept" as what, _):
                 self.run()
                 self.world.refuses = what == "refuse"
             case Restart():
@@ -81,8 +86,8 @@ class Player:
             case _:
                 raise AssertionError(step)
 
-    def ordered(self, what: str, body: str) -> orders.Order:
-        """Read `shard.t`, `shard.t s1 shard_1.t_1`, each with statements behind a colon."""
+    def command(self, what: str, body: str) -> lockcommands.LockCommand:
+        """Read `shard.t` or `shard.t s1 shard_1.t_1`, each optionally with statements after a colon."""
         names, _, ddl = body.partition(" : ")
         target, *names = names.split()
         lock, shard = self.lock(target), Shard(names[0], table(names[1])) if names else None
@@ -99,11 +104,11 @@ class Player:
         self.run()
         return self.world.lock(table(target)).id
 
-    def order(self, order: orders.Order) -> None:
-        """Give an order until nobody dies of it; the second time it may be carried out already."""
-        order = giving.pinned(self.world.meta, order)
+    def issue(self, command: lockcommands.LockCommand) -> None:
+        """Issue a command until the process does not die in it; the second time it may be executed already."""
+        command = giving.pinned(self.world.meta, command)
         with contextlib.suppress(LockResolved):
-            self.again(lambda: self.world.order(order))
+            self.again(lambda: self.world.order(command))
 
     def check(self, what: str, body: str, errors: dict[str, UnshardError]) -> None:
         if what == "error":
@@ -158,7 +163,7 @@ def test_case_with_a_death_at_every_point(path: Path) -> None:
         assert player.world.executed == whole.world.executed, tick
 
 
-def test_a_line_that_is_no_step_is_named() -> None:
+def test_a_line_that_is_not_a_step_is_named_in_the_error() -> None:
     from tests.scenario.language import parse_text
 
     with pytest.raises(SyntaxError, match="text:3"):

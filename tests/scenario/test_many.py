@@ -1,4 +1,4 @@
-"""The random games of test_random.py and test_random_operator.py by the hundred, the same ones in every run."""
+"""Hundreds of the random games of test_random.py and test_random_operator.py, the same ones in every run."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,7 +1,8 @@
-"""Random play with an operator: shards run what they like in any order, some of it nobody can read, the target refuses
-some of it, and an operator gives orders of every kind. Nothing waits for ever, and no row is lost or made up.
+"""Random games with an operator: shards run any DDL in any order, some of them unreadable, the target refuses some, and
+the operator issues commands of every kind. In the end nothing waits, and no row is lost or invented.
 
-What the targets' other columns hold depends on what was executed; the key and a column that no DDL touches do not.
+The test compares only the key and a column that no DDL changes, because the other columns of the targets depend on the
+commands.
 """
 
 import contextlib
@@ -11,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scenario.test_random import SETTINGS, Game
-from unshard.core.ddllock import LockState
+from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Skip
 from unshard.core.model import Shard, TableId
-from unshard.core.orders import DropShard, Force, Order, Replace, Skip
-from unshard.errors.orders import OrderError
-from unshard.units import coordinate
-from unshard.units.coordinate import LockView
+from unshard.errors.locks import CommandError
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.coordinate import LockView
 
 DDLS = ("add column c1 int", "add column c2 int default 7", "add column c3 int", "comment x")
 ROUNDS, CALM = 300, 10
 
 
 class OrderedGame(Game):
-    """Shards that agree on nothing, and an operator who answers for it."""
+    """A game with shards that need not agree, and an operator who resolves the conflicts."""
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, forces=True)
@@ -56,14 +57,14 @@ class OrderedGame(Game):
         self.world.refused = frozenset(self.random.sample(DDLS, self.random.randrange(3)))
 
     def give(self) -> None:
-        """Give a random order to a random lock; one that cannot be carried out is refused with a code."""
+        """Issue a random command for a random lock; a command that is not possible fails with an error code."""
         views = coordinate.views(self.world.meta)
         if views:
-            with contextlib.suppress(OrderError):
+            with contextlib.suppress(CommandError):
                 self.world.order(self.order(self.random.choice(views)))
 
-    def order(self, view: LockView) -> Order:
-        """What nobody can read is answered by what it really did: whoever looks at the shard sees that."""
+    def order(self, view: LockView) -> LockCommand:
+        """Return a random command. An unreadable DDL is replaced by its real effect, which an operator can look up."""
         shards = (*view.ready, *view.missing, *view.conflicts)
         if shards and self.random.random() < 0.06:
             shard = self.random.choice(shards)
@@ -76,11 +77,11 @@ class OrderedGame(Game):
             return Skip(view.id) if ddl.startswith("comment") else Replace(view.id, (self.statement(view, ddl),))
         return self.random.choice(self.orders(view, [shard for shard in shards if not self.is_odd(shard)]))
 
-    def orders(self, view: LockView, shards: list[Shard]) -> list[Order]:
+    def orders(self, view: LockView, shards: list[Shard]) -> list[LockCommand]:
         self.replaced += 1
         other = self.statement(view, f"add column r{self.replaced} int")
         some = (other, self.statement(view, "comment y"))[: self.random.randrange(1, 3)]
-        orders: list[Order] = [Force(view.id), Force(view.id), Skip(view.id), Replace(view.id, some)]
+        orders: list[LockCommand] = [Force(view.id), Force(view.id), Skip(view.id), Replace(view.id, some)]
         if shards:
             orders.append(Skip(view.id, self.random.choice(shards)))
         if view.conflicts and view.conflicts[0] in shards:

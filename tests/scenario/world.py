@@ -1,8 +1,7 @@
-"""A whole task in memory: sources with a binlog, a target, windows and locks, made of the real decisions.
+"""A whole task in memory: sources with a binlog, a target, windows and locks, driven by the real decisions of core.
 
-What survives a death: the sources, the target, the meta store, the stored files. Everything else is made anew
-by each call of `run`. `tick` is called between any two changes of what survives; raising `Killed` there is
-a death.
+The sources, the target, the meta store and the stored files survive a death. Each call of `run` creates everything else
+again. `tick` is called between any two changes of the surviving state; if it raises `Killed`, the process dies there.
 """
 
 import re
@@ -14,28 +13,29 @@ from functools import cache
 from typing import Any
 
 from tests.scenario.memory import MemoryMeta
-from unshard.core.ddl import agreement
-from unshard.core.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
+from unshard.core.ddl.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided
+from unshard.core.ddl.lockcommands import LockCommand
+from unshard.core.ddl.online import named_by
+from unshard.core.ddl.queue import HeldFile, QueueEntry
+from unshard.core.ddl.reconcile import Record
+from unshard.core.ddl.renaming import net_renames
+from unshard.core.ddl.statement import fingerprint
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
-from unshard.core.online import named_by
-from unshard.core.orders import Order
-from unshard.core.planning import PlanRules, plan_window, within_window
-from unshard.core.renaming import net_renames
-from unshard.core.segment import ByteRange, Segment, Statement
-from unshard.core.settling import Record
-from unshard.core.window import HeldFile, Plan, QueueEntry
+from unshard.core.relay.segment import ByteRange, Segment, Statement
+from unshard.core.window.plan import Plan
+from unshard.core.window.planning import PlanRules, plan_window, within_window
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, StructureUnknown
-from unshard.units import coordinate, orders
-from unshard.units.settle import settle
-from unshard.units.windowjob import dropped_since
+from unshard.units.ddl import coordinate, lockcommands
+from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.rows.windowjob import dropped_since
 
 FILE = "mysql-bin.000001"
 EVENT_BYTES = 10
 NOWHERE = Server("localhost", 1, "nobody", "")
 Row = tuple[str, ...]
 Rows = list[tuple["RowChange", str]]
-"""Row changes with the digest of the structure that each has."""
+"""Row changes, each with the digest of its structure."""
 
 
 class Killed(Exception):
@@ -63,7 +63,7 @@ def structure(columns: str) -> TableSchema:
 
 
 def altered(schema: TableSchema, ddl: str) -> TableSchema:
-    """Return the structure behind `add column c int default 5`, `drop column c` or another statement."""
+    """Return the structure after `add column c int default 5`, `drop column c` or another statement."""
     parts = [part.strip() for part in schema.create_sql.split(",")]
     if match := re.fullmatch(r"add column (.+)", ddl):
         return structure(", ".join([*parts, match[1]]))
@@ -86,11 +86,11 @@ def default_of(column: Column) -> str:
 
 
 def changes_in(routed: str) -> str:
-    """Return what stands behind the table's name."""
+    """Return the text after the table's name."""
     return routed.split(" ", 3)[3]
 
 
-meaning = cache(agreement)
+meaning = cache(fingerprint)
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Upstream:
     moment: int = 0
 
     def change(self, table: TableId, op: str, body: str) -> None:
-        """Do one thing and log it, as a server does."""
+        """Execute one change and log it, as a server does."""
         values = tuple(part.strip() for part in body.split(","))
         match op:
             case "+" | "~":
@@ -165,7 +165,7 @@ class Upstream:
         self.log.append(Statement(text, "", 0, "utf8mb4", 1_700_000_000 + self.moment, "SYSTEM"))
 
     def segments(self, source: str, checkpoint: Location) -> Iterator[Segment]:
-        """Yield one segment an event, from the checkpoint on."""
+        """Yield one segment per event, from the checkpoint on."""
         for number, event in enumerate(self.log):
             start, end = 4 + number * EVENT_BYTES, 4 + (number + 1) * EVENT_BYTES
             if start >= checkpoint.position:
@@ -177,10 +177,15 @@ class Upstream:
 
 
 class World:
-    """Everything that a scenario is about."""
+    """The sources, the target and the meta store of a scenario."""
 
-    def __init__(self, routes: Sequence[tuple[str, str]], tick: Callable[[str], None] = lambda _: None,
-                 meta: Any = None, window_bytes: int = 3 * EVENT_BYTES) -> None:  # fmt: skip
+    def __init__(
+        self,
+        routes: Sequence[tuple[str, str]],
+        tick: Callable[[str], None] = lambda _: None,
+        meta: Any = None,
+        window_bytes: int = 3 * EVENT_BYTES,
+    ) -> None:
         self.routes, self.tick, self.window_bytes = tuple(routes), tick, window_bytes
         self.meta: Any = meta or MemoryMeta(tick)
         self.sources: dict[str, Upstream] = defaultdict(Upstream)
@@ -189,7 +194,7 @@ class World:
         self.executed: list[tuple[TableId, str]] = []
         self.refuses = False
         self.refused: frozenset[str] = frozenset()
-        """DDLs that the target does not take."""
+        """DDLs that the target refuses."""
         self.lossy = False
         self.left_rows: dict[TableId, dict[str, dict[str, str]]] = defaultdict(dict)
 
@@ -209,7 +214,7 @@ class World:
         self.meta.structures.record(Shard(source, table), target, origin, schema.digest)
 
     def change(self, source: str, table: TableId, op: str, body: str) -> None:
-        """Let something happen upstream; the rows of a dropped table stay in the target."""
+        """Change a source; the rows of a dropped table stay in the target."""
         own = self.sources[source].tables
         before = {id(found): (self.target_of(one), found) for one, found in own.items()}
         self.sources[source].change(table, op, body)
@@ -227,7 +232,7 @@ class World:
     # --- windows
 
     def window(self, source: str) -> bool:
-        """Run one window; False when there is nothing to do."""
+        """Run one window; return False if there is nothing to do."""
         plan = self.meta.windows.open(source) or self._plan(source)
         if plan.is_empty:
             return False
@@ -244,17 +249,17 @@ class World:
         return True
 
     def _plan(self, source: str) -> Plan:
-        settle(self.meta.structures, source, self)
+        reconcile_structures(self.meta.structures, source, self)
         checkpoint = self.meta.checkpoints.get(source)
         assert checkpoint is not None
         segments = tuple(self.sources[source].segments(source, checkpoint.location))
         rules = PlanRules(self.target_of, self._effects, self.window_bytes)
         segments = within_window(segments, rules)
-        near = self.meta.structures.nearby(source, named_by(segments))
+        near = self.meta.structures.planned_shards(source, named_by(segments))
         plan = plan_window(source, checkpoint.window + 1, checkpoint.location, segments, near, rules)
         shards = self.meta.structures.shards()
         assert plan == plan_window(source, plan.number, plan.begins, segments, shards, rules), (
-            "what was left out counts"
+            "the plan depends on shards outside of its tables"
         )
         return plan
 
@@ -273,7 +278,7 @@ class World:
 
     def _altered(self, verb: str, table: TableId, ddl: str, present: Mapping[TableId, str]) -> tuple[Effect, ...]:
         if verb == "odd":
-            return (Undecided(table, "nobody can tell", f"odd {self.target_of(table)} {ddl}", f"odd {ddl}"),)
+            return (Undecided(table, "its effect is unknown", f"odd {self.target_of(table)} {ddl}", f"odd {ddl}"),)
         ddl, _, new = ddl.partition(", rename to ")
         after, target = "", self.target_of(table)
         if target is None:
@@ -291,9 +296,9 @@ class World:
         leaving = [Leaves(old) for old, new in moved.items() if self.target_of(new) is None]
         return *leaving, *(Renamed(old, new) for old, new in moved.items() if self.target_of(new) is not None)
 
-    # --- fits units.settle.Trial
+    # --- implements units.ddl.reconcile.Trial
 
-    def behind(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
+    def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
         if before is None:
             raise StructureUnknown(str(record.entry.shard), text)
         return altered(before, changes_in(text) if text.startswith("alter table") else text)
@@ -312,7 +317,7 @@ class World:
         return found
 
     def _sort(self, plan: Plan) -> tuple[dict[TableId, Rows], dict[tuple[Shard, int], Rows]]:
-        """Read what the plan says: rows to apply per target, in order, and rows to hold per shard."""
+        """Return the rows of a plan: rows to apply per target, in order, and rows to hold per shard."""
         applied: dict[TableId, Rows] = defaultdict(list)
         held: dict[tuple[Shard, int], Rows] = defaultdict(list)
         dropped = dropped_since({s.shard for s in self.meta.structures.shards() if s.is_dropped}, plan)
@@ -337,8 +342,7 @@ class World:
         self.tick("before file")
         self.files[path] = rows
         size = len(rows) * EVENT_BYTES
-        return HeldFile(shard, seq, plan.number, part, path, len(rows), size, rows[0][1],
-                        is_raw=not rows[0][1])  # fmt: skip
+        return HeldFile(shard, seq, plan.number, part, path, len(rows), size, rows[0][1], is_raw=not rows[0][1])
 
     def _write(self, target: TableId, change: RowChange, digest: str) -> None:
         if target not in self.target:
@@ -351,7 +355,7 @@ class World:
     # --- DDL
 
     def intended(self, lock: str, entry: QueueEntry) -> QueueEntry:
-        """Return the entry with the target's structures, as units.execute does: those of an intent that is open."""
+        """Return the entry with the target's structures: those of an open intent, as units.ddl.execute does."""
         for execution in self.meta.locks.executions(lock):
             if execution.done_at is None:
                 return replace(entry, before=execution.before, after=execution.wanted)
@@ -362,7 +366,7 @@ class World:
         return replace(entry, before=self.meta.structures.put(before), after=self.meta.structures.put(wanted))
 
     def execute(self, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
-        """Execute on the target as units.execute does: not if the wanted structure is there."""
+        """Execute a DDL on the target as units.ddl.execute does: not if the target has the wanted structure already."""
         ddl, table = changes_in(entry.routed), self.target[target]
         if before.digest != wanted.digest and table.schema.digest == wanted.digest:
             return False
@@ -378,7 +382,7 @@ class World:
     # --- running
 
     def step(self, source: str | None) -> bool:
-        """Run one window of a source, or the coordinator for None; whether anything moved."""
+        """Run one window of a source, or the coordinator for None; return whether anything changed."""
         if source is not None:
             return self.window(source)
         moved = False
@@ -389,7 +393,7 @@ class World:
         return moved
 
     def run(self) -> dict[str, UnshardError]:
-        """Run everything until nothing moves; return the errors that stopped sources."""
+        """Run everything until nothing changes any more; return the errors that stopped sources."""
         errors: dict[str, UnshardError] = {}
         self.step(None)
         moved = True
@@ -409,16 +413,16 @@ class World:
         (lock,) = [view for view in coordinate.views(self.meta) if view.target == target]
         return lock
 
-    def order(self, order: Order) -> coordinate.LockView:
-        """Give an order, after its dry run, which must change nothing."""
+    def order(self, order: LockCommand) -> coordinate.LockView:
+        """Issue a command, after its dry run, which must change nothing."""
         before = coordinate.views(self.meta, resolved=True)
-        assert orders.preview(self.meta, order) and coordinate.views(self.meta, resolved=True) == before
-        return orders.give(self.meta, order, "operator", "test", "because")
+        assert lockcommands.preview(self.meta, order) and coordinate.views(self.meta, resolved=True) == before
+        return lockcommands.give(self.meta, order, "operator", "test", "because")
 
     # --- oracle
 
     def union(self, target: TableId) -> tuple[Row, ...]:
-        """Return what the target must hold: the rows of its shards, and of those that were dropped."""
+        """Return the rows that the target must have: those of its shards, and those of dropped shards."""
         tables = (item for source in self.sources.values() for item in source.tables.items())
         shards = [rows for table, rows in tables if self.target_of(table) == target]
         union = Table(self.target[target].schema)

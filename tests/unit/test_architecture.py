@@ -1,38 +1,88 @@
-"""The rooms of the house: who may import whom, and how large things may grow (docs/architecture.md)."""
+"""The layers and folders: which may import which, and how large files and functions may be (docs/architecture.md)."""
 
 import ast
+import re
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from pymysql.connections import Connection as DriverConnection
 
 ROOT = Path(__file__).parents[2]
 STDLIB = set(sys.stdlib_module_names)
-IMPURE = {"os", "io", "time", "random", "logging", "socket", "subprocess", "threading", "pathlib", "shutil", "tempfile",
-          "secrets", "uuid", "asyncio", "concurrent", "urllib", "http", "ssl", "select", "signal"}  # fmt: skip
+IMPURE = {
+    "os",
+    "io",
+    "time",
+    "random",
+    "logging",
+    "socket",
+    "subprocess",
+    "threading",
+    "pathlib",
+    "shutil",
+    "tempfile",
+    "secrets",
+    "uuid",
+    "asyncio",
+    "concurrent",
+    "urllib",
+    "http",
+    "ssl",
+    "select",
+    "signal",
+}
 PURE = STDLIB - IMPURE
-MAX_FILE, MAX_FUNCTION = 500, 60
+MAX_FILE, MAX_FUNCTION, MAX_FOLDER = 600, 60, 25
 
 ROOMS: dict[str, set[str]] = {
     "include/unshard/errors": PURE | {"unshard.errors"},
     "include/unshard/core": PURE | {"unshard.errors", "unshard.core"},
-    "include/unshard/binlog": PURE | {
-        "numpy", "pyarrow", "zlib", "socket", "unshard.errors", "unshard.core", "unshard.binlog",
+    "include/unshard/binlog": PURE
+    | {
+        "numpy",
+        "pyarrow",
+        "zlib",
+        "socket",
+        "unshard.errors",
+        "unshard.core",
+        "unshard.binlog",
     },
     "include/unshard/config": STDLIB | {"yaml", "unshard.errors", "unshard.core", "unshard.config"},
-    "include/unshard/adapters": STDLIB | {
-        "pymysql", "pymysqlreplication", "pyarrow", "numpy", "sqlalchemy", "pyspark", "fsspec", "requests",
-        "unshard.errors", "unshard.core", "unshard.binlog", "unshard.adapters",
+    "include/unshard/adapters": STDLIB
+    | {
+        "pymysql",
+        "pymysqlreplication",
+        "pyarrow",
+        "numpy",
+        "sqlalchemy",
+        "pyspark",
+        "fsspec",
+        "requests",
+        "unshard.errors",
+        "unshard.core",
+        "unshard.binlog",
+        "unshard.adapters",
     },
-    "include/unshard/units": STDLIB | {
-        "pyarrow", "numpy", "pymysql",
-        "unshard.errors", "unshard.core", "unshard.binlog", "unshard.config", "unshard.adapters", "unshard.units",
+    "include/unshard/units": STDLIB
+    | {
+        "pyarrow",
+        "numpy",
+        "pymysql",
+        "unshard.errors",
+        "unshard.core",
+        "unshard.binlog",
+        "unshard.config",
+        "unshard.adapters",
+        "unshard.units",
     },
     "spark_jobs": STDLIB | {"pyspark", "unshard"},
     "dags": STDLIB | {"airflow", "unshard_airflow", "unshard.config"},
-}  # fmt: skip
+}
 ONLY_THERE = {
-    "sqlglot": {"include/unshard/core/ddl"},
+    "sqlglot": {"include/unshard/core/sql/tokens"},
     "pyspark": {
         "include/unshard/adapters/spark",
         "spark_jobs/",
@@ -41,6 +91,7 @@ ONLY_THERE = {
     },
     "airflow": {"dags/", "plugins/", "include/unshard_demo/"},
     "sqlalchemy": {"include/unshard/adapters/meta/"},
+    "pymysql.protocol": {"include/unshard/adapters/pymysqlprivate"},
 }
 SOURCES = sorted(path for room in ("include", "plugins", "dags", "spark_jobs") for path in (ROOT / room).rglob("*.py"))
 
@@ -71,14 +122,15 @@ def test_room_imports_only_what_it_may(room: str) -> None:
     paths = list((ROOT / room).rglob("*.py"))
     assert paths
     for path in paths:
-        allowed = ROOMS[room] | ({"sqlglot"} if relative(path).startswith("include/unshard/core/ddl") else set())
+        allowed = ROOMS[room] | ({"sqlglot"} if relative(path).startswith("include/unshard/core/sql") else set())
         bad = {name for name in imports(path) if not within(name, allowed)}
         assert not bad, f"{relative(path)} imports {sorted(bad)}"
 
 
 def test_an_adapter_does_not_import_another() -> None:
-    """All that adapters share: connections (mysql.py, kept.py), structures, a source's place, object stores."""
-    shared = {f"unshard.adapters.{name}" for name in ("mysql", "kept", "structures", "upstream", "objectstore", "hdfs")}
+    """Adapters share connections (mysql.py, connectionpool.py), named locks, structures, positions, object stores."""
+    names = "mysql connectionpool namedlocks pymysqlprivate structures upstream objectstore hdfs"
+    shared = {f"unshard.adapters.{name}" for name in names.split()}
     for path in (ROOT / "include/unshard/adapters").rglob("*.py"):
         own = "unshard.adapters." + path.relative_to(ROOT / "include/unshard/adapters").parts[0].removesuffix(".py")
         others = {n for n in imports(path) if n.startswith("unshard.adapters.")}
@@ -102,9 +154,9 @@ def test_plugins_import_nothing_heavy_at_module_level() -> None:
         "fastapi",
         "yaml",
         "unshard.core.model",
-        "unshard.core.orders",
+        "unshard.core.ddl.lockcommands",
     }
-    page = {"__init__.py", "mount.py"}  # all else of the page is imported at the first request
+    page = {"__init__.py", "mount.py"}  # all other modules of the page are imported at the first request
     for path in [*(ROOT / "plugins").rglob("*.py"), *(ROOT / "dags").rglob("*.py")]:
         if path.parent.name == "page" and path.name not in page:
             continue
@@ -124,8 +176,158 @@ def test_sizes(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_no_swallowed_exception(path: Path) -> None:
-    """`except Exception: pass` hides what the user must know."""
+    """`except Exception: pass` hides errors that the user must see."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ExceptHandler) and [type(s) for s in node.body] == [ast.Pass]:
             name = ast.unparse(node.type) if node.type else "everything"
             assert name not in ("Exception", "BaseException", "everything"), f"line {node.lineno}"
+
+
+def test_private_parts_of_pymysql_are_used_in_one_module() -> None:
+    private = {name for name in {*dir(DriverConnection), *vars(DriverConnection(defer_connect=True))} if name[0] == "_"}
+    private |= {"_rfile", "_next_seq_id", "write_packet"}
+    private = {name for name in private if not name.startswith("__")}
+    for path in (ROOT / "include/unshard").rglob("*.py"):
+        if path.name == "pymysqlprivate.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in private:
+                assert ast.unparse(node.value) in ("self", "cls"), f"{relative(path)}:{node.lineno} {node.attr}"
+
+
+STATEMENTS = (
+    r"SELECT\b.*\bFROM\b",
+    r"SELECT (?:[\d@'(%*]|[A-Z_]+\()",
+    r"SHOW (?:GLOBAL|SESSION|FULL|CREATE|MASTER|BINARY|BINLOG|WARNINGS|GRANTS|PROCESSLIST|VARIABLES|TABLES)\b",
+    r"(?:INSERT|REPLACE)\b.* INTO\b",
+    r"UPDATE \S+ SET\b",
+    r"DELETE FROM\b",
+    r"SET (?:SESSION|GLOBAL|NAMES|TRANSACTION|@)",
+    r"(?:CREATE|DROP|ALTER|TRUNCATE|RENAME) (?:TABLE|DATABASE|SCHEMA|INDEX)\s+\S",
+    r"LOCK TABLES?\s+\S",
+    r"(?:UNLOCK|FLUSH) TABLES",
+    r"START TRANSACTION",
+    r"(?:SAVEPOINT|KILL) \S",
+    r"LOAD DATA (?:LOCAL )?INFILE",
+    r"(?:BEGIN|COMMIT|ROLLBACK)$",
+)
+CLAUSES = r"\s(?:FROM|WHERE|ORDER BY|GROUP BY|UNION ALL|LIMIT)\s|information_schema\.|_LOCK\("
+SQL = re.compile(rf"^\s*(?:{'|'.join(STATEMENTS)})|{CLAUSES}", re.DOTALL)
+"""A text that begins like a statement or has clauses of one; names of privileges and prose are not matched."""
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the string constants that are not docstrings; an f-string is one text, with {} for its values."""
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            skipped |= {id(each) for each in node.values}
+            parts = (each.value if isinstance(each, ast.Constant) else "{}" for each in node.values)
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1 FROM {} WHERE {} LIMIT 1",
+        "SELECT @@max_allowed_packet",
+        "SELECT GET_LOCK(%s, %s)",
+        "SHOW WARNINGS",
+        "SET SESSION sql_mode = ''",
+        "DROP TABLE {}",
+        "COMMIT",
+        " AND TABLE_SCHEMA = %s ORDER BY 1, 2",
+        "UPDATE {} SET state = %s",
+        "FLUSH TABLES WITH READ LOCK",
+    ],
+)
+def test_sql_is_recognised(text: str) -> None:
+    assert SQL.search(text)
+
+
+@pytest.mark.parametrize("text", ["SELECT", "SELECT on {} shards", "LOCK TABLES", "CREATE TEMPORARY TABLES", "DROP"])
+def test_names_of_privileges_are_no_sql(text: str) -> None:
+    assert not SQL.search(text)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "include/unshard/units").rglob("*.py")), ids=relative)
+def test_units_have_no_sql(path: Path) -> None:
+    """SQL is in `adapters`; pure rendering of SQL is in `core`."""
+    assert not [f"{line}: {text}" for line, text in texts(ast.parse(path.read_text())) if SQL.search(text)]
+
+
+FOLDERS: dict[str, set[str]] = {
+    "core/sql": set(),
+    "core/relay": set(),
+    "core/structures": {"core/sql"},
+    "core/rules": {"core/sql"},
+    "core/ddl": {"core/sql", "core/structures", "core/rules", "core/relay"},
+    "core/rows": {"core/sql", "core/ddl"},
+    "core/window": {"core/relay", "core/rules", "core/ddl"},
+    "core/full": {"core/sql", "core/structures", "core/rules"},
+    "core/task": {"core/window"},
+    "core/validate": {"core/sql", "core/rows", "core/window"},
+    "core/checks": {"core/sql", "core/ddl"},
+    "units/ddl": set(),
+    "units/relay": set(),
+    "units/rows": set(),
+    "units/full": {"units/ddl", "units/relay", "units/rows"},
+    "units/window": {"units/ddl", "units/relay", "units/rows", "units/full"},
+    "units/validate": {"units/full"},
+    "units/checks": {"units/ddl", "units/relay", "units/rows", "units/full", "units/window"},
+    "units/task": {"units/checks", "units/ddl", "units/relay", "units/full", "units/window"},
+    "adapters/meta/tasks": set(),
+    "adapters/meta/shards": {"adapters/meta/tasks"},
+    "adapters/meta/locks": {"adapters/meta/tasks", "adapters/meta/shards"},
+    "adapters/meta/load": {"adapters/meta/tasks"},
+    "adapters/meta/windows": {
+        "adapters/meta/tasks",
+        "adapters/meta/shards",
+        "adapters/meta/locks",
+        "adapters/meta/load",
+    },
+}
+"""The folders of its own layer that a folder may import. Modules that lie directly in the layer are open to all."""
+
+
+def folder_of(module: str) -> str:
+    """Return the folder of a module, such as `core/ddl`; "" if it is not in one of FOLDERS."""
+    path = module.removeprefix("unshard.").replace(".", "/")
+    return next((folder for folder in FOLDERS if path == folder or path.startswith(folder + "/")), "")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_imports_only_what_it_may(folder: str) -> None:
+    paths = list((ROOT / "include/unshard" / folder).rglob("*.py"))
+    assert paths
+    layer = folder.rsplit("/", 1)[0]
+    for path in paths:
+        found = {folder_of(name) for name in imports(path)} - {"", folder}
+        bad = {each for each in found if each.rsplit("/", 1)[0] == layer} - FOLDERS[folder]
+        assert not bad, f"{relative(path)} imports {sorted(bad)}"
+
+
+def test_no_folder_is_missing_in_the_table() -> None:
+    below = [
+        path for layer in ("core", "units", "adapters/meta") for path in (ROOT / "include/unshard" / layer).iterdir()
+    ]
+    assert {
+        str(path.relative_to(ROOT / "include/unshard")) for path in below if (path / "__init__.py").exists()
+    } == set(FOLDERS)
+
+
+def test_folders_do_not_import_each_other_in_a_circle() -> None:
+    TopologicalSorter(FOLDERS).prepare()
+
+
+@pytest.mark.parametrize("room", ["include", "plugins", "dags", "spark_jobs", "tests"])
+def test_folder_sizes(room: str) -> None:
+    folders = {path.parent for path in (ROOT / room).rglob("*.py")}
+    assert folders
+    for folder in folders:
+        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(modules) <= MAX_FOLDER, f"{relative(folder)} has {len(modules)} modules"

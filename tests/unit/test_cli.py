@@ -1,4 +1,4 @@
-"""The command line: parsing, exit codes, what goes to stdout and what to stderr."""
+"""The command line: parsing, exit codes, output to stdout and stderr."""
 
 import io
 import json
@@ -14,11 +14,11 @@ import unshard
 from unshard.cli import app, main, progress
 from unshard.cli.commands import COMMANDS, COMMON, Command
 from unshard.cli.console import Answer, Console, table
-from unshard.core.fullload import Progress
+from unshard.core.full.progress import Progress
 from unshard.core.model import Location
 from unshard.core.numbers import amount, size
 from unshard.errors.config import UsageWrong
-from unshard.units.status import lag_bytes
+from unshard.units.task.status import lag_bytes
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
 
@@ -104,10 +104,10 @@ def test_interruption_ends_with_130_and_says_what_comes_next(monkeypatch, capsys
         raise KeyboardInterrupt
 
     replaced(monkeypatch, interrupted)
-    # With threads of earlier tests beside it, Spark's for one, the process would end here.
+    # With threads of earlier tests, such as Spark's, the process would end here.
     monkeypatch.setattr(threading, "active_count", lambda: 1)
     assert main(["check", "t.yaml"]) == 130
-    assert "next run goes on from here" in capsys.readouterr().err
+    assert "next run continues from here" in capsys.readouterr().err
 
 
 def test_json_is_the_only_thing_on_stdout(monkeypatch, capsys) -> None:
@@ -125,7 +125,7 @@ def test_json_is_the_only_thing_on_stdout(monkeypatch, capsys) -> None:
 
 
 def test_a_line_is_written_in_one_piece() -> None:
-    """Sources print side by side: a line and its end must not come apart."""
+    """Sources print side by side: a line and its newline must not be separated."""
     written: list[str] = []
 
     class Out(io.StringIO):
@@ -165,16 +165,14 @@ def test_failure_names_code_and_remedy() -> None:
 
 
 class Terminal(io.StringIO):
-    """A terminal as far as the display asks."""
+    """A terminal, as far as the display checks."""
 
     def isatty(self) -> bool:
         return True
 
 
-def shown(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Let a full load of two sources go on under a display; one of them was loaded long ago."""
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.02)
-    monkeypatch.setattr(progress, "POLL_SECONDS", 0.02)
+def shown(out: io.StringIO) -> str:
+    """Run a full load of two sources with a display; one of them was loaded long ago."""
     reads = []
 
     def read() -> progress.Figures:
@@ -187,7 +185,7 @@ def shown(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
         ]
         return {"s1": (dump, load), "old": (Progress(5, 5), Progress(5, 5))}
 
-    with progress.Display(Console(given_out=out)) as display:
+    with progress.Display(Console(given_out=out), 0.02, 0.02) as display:
         display.follow(read)
         display.tell("window 7")
         while len(reads) < 4:
@@ -196,8 +194,8 @@ def shown(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     return out.getvalue()
 
 
-def test_progress_is_lines_where_no_terminal_is(monkeypatch) -> None:
-    said = shown(io.StringIO(), monkeypatch)
+def test_progress_is_lines_where_no_terminal_is() -> None:
+    said = shown(io.StringIO())
     assert "s1: dumped 1/2 chunks, 50 %, 1,000 rows, 2.0 KiB, 200 rows/s, 1.0 KiB/s, 5 s left\n" in said
     assert "s1: loaded 1/2 chunks, 50 %" in said and "window 8\n" in said and "old" not in said
     assert "\x1b" not in said
@@ -205,7 +203,7 @@ def test_progress_is_lines_where_no_terminal_is(monkeypatch) -> None:
 
 def test_progress_is_bars_on_a_terminal(monkeypatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    said = shown(Terminal(), monkeypatch)
+    said = shown(Terminal())
     assert "\x1b" in said and "s1 dump" in said and "200 rows/s" in said and "window 8" in said and "old" not in said
 
 

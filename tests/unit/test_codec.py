@@ -1,4 +1,4 @@
-"""What is persisted comes back equal, or not at all."""
+"""Persisted values are read back equal, or reading raises an error."""
 
 import dataclasses
 from enum import StrEnum
@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unshard.core import codec
-from unshard.core.window import Plan, QueueEntry
+from unshard.core.ddl.queue import QueueEntry
+from unshard.core.window.plan import Plan
 
 PLANS = st.builds(Plan)
 

@@ -1,4 +1,4 @@
-"""The documentation is in step with the code."""
+"""The documentation matches the code."""
 
 import re
 from pathlib import Path
@@ -6,37 +6,61 @@ from pathlib import Path
 import pytest
 
 import unshard
+from unshard.adapters.meta import reference as meta_tables
+from unshard.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+MOST_FILES = 15
+"""How many files a maintainer has to open to follow one thing through the code."""
+WAYS = {
+    "The files of a dumped row, in order": "docs/life-of-a-row.md",
+    "The files of a binlog change, in order": "docs/life-of-a-row.md",
+    "The files of a DDL, in order": "docs/life-of-a-shard-ddl.md",
+}
+"""Headings of the lists of files, with their pages."""
+LISTED = re.compile(r"^(\d+)\. `([^`]+\.py)` – .+$", re.MULTILINE)
+MENTIONED = re.compile(r"`((?:(?:adapters|binlog|cli|config|core|errors|units)/)[\w/]+\.py)`")
 
 
 def test_changelog_has_this_version() -> None:
     assert f"## {unshard.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_two_commands_stand_in_the_first_screen_of_the_readme() -> None:
+def test_the_two_commands_are_in_the_first_screen_of_the_readme() -> None:
     first = "\n".join((ROOT / "README.md").read_text().splitlines()[:30])
     assert "make demo" in first and "make test" in first
 
 
 def test_every_make_target_is_documented() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    page = (ROOT / "docs/development.md").read_text()
+    page = (ROOT / "CONTRIBUTING.md").read_text()
     assert targets and not [target for target in targets if f"make {target}" not in page]
+
+
+def test_page_of_the_meta_tables_is_in_step() -> None:
+    assert (ROOT / "docs/meta-tables.md").read_text() == meta_tables.page(), "generate it again: make docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):
         if "://" not in link:
-            assert (page.parent / link).exists(), link
+            target = page.parent / link if link else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors_of(target), f"{link}#{anchor}"
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_glossary_words_are_used() -> None:
-    """A word that nobody uses is a word to forget."""
+    """Every word of the glossary occurs in the documentation."""
     words = re.findall(r"^\| \*\*([^*]+)\*\*", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
-    text = "".join(page.read_text().lower() for page in PAGES if page.name != "glossary.md")
+    text = "".join(page.read_text().lower() for page in PAGES if page.name not in ("glossary.md", "CHANGELOG.md"))
     assert len(words) > 20
     assert not [word for word in words if word.lower() not in text]
 
@@ -44,3 +68,30 @@ def test_glossary_words_are_used() -> None:
 def test_adrs_are_numbered_without_a_gap() -> None:
     numbers = sorted(int(path.name[:4]) for path in (ROOT / "docs/adr").glob("0*.md"))
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("heading", WAYS)
+def test_the_files_to_follow_one_thing_are_listed_in_order(heading: str) -> None:
+    page = (ROOT / WAYS[heading]).read_text()
+    section = re.split(r"^#", page.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    listed = LISTED.findall(section)
+    assert [int(number) for number, _ in listed] == list(range(1, len(listed) + 1))
+    assert 5 < len(listed) <= MOST_FILES
+    assert not [path for _, path in listed if not (ROOT / path).is_file()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_mentioned_modules_exist(page: Path) -> None:
+    if page.name != "CHANGELOG.md":
+        package = ROOT / "include/unshard"
+        assert not [path for path in MENTIONED.findall(page.read_text()) if not (package / path).is_file()]
+
+
+def test_the_commands_of_the_tutorial_can_be_parsed() -> None:
+    page = (ROOT / "docs/tutorial.md").read_text()
+    lines = re.findall(
+        r"^unshard (?!--version)([^;\n]+)", "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)), re.M
+    )
+    assert {line.split()[0] for line in lines} >= {"check", "run", "locks", "status", "validate", "stop"}
+    for line in lines:
+        app.parser().parse_args(line.split())

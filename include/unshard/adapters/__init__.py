@@ -1,1 +1,1 @@
-"""One outside thing a module: servers, the relay's segments, an object store, meta tables, Spark, the target."""
+"""Adapters, one per external system: servers, relay segments, object store, meta tables, Spark, target."""

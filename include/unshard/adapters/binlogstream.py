@@ -1,8 +1,8 @@
 """The binlog dump protocol on top of the driver's connection: the raw bytes of each event.
 
-The driver authenticates and sets the session up; the packets of the dump are read here, because event
-bytes must be stored untouched and mysql-replication drops event types that it does not know. On MariaDB
-the session asks for every event (GTIDs, ANNOTATE_ROWS): events that the server leaves out would be gaps.
+The driver authenticates and sets up the session. The packets of the dump are read here, because event bytes must be
+stored unchanged, and mysql-replication drops event types that it does not know. On MariaDB the session requests every
+event (GTIDs, ANNOTATE_ROWS), because a missing event would be a gap.
 """
 
 import select
@@ -10,18 +10,18 @@ import ssl
 import struct
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pymysql
 from pymysql.connections import Connection
 
 from unshard.adapters.mysql import query
+from unshard.adapters.pymysqlprivate import read_answer, send_command, socket_of
 from unshard.binlog.events import CHECKSUM, is_whole
 from unshard.binlog.packets import EOF, ERROR, Packets
 from unshard.binlog.runs import Run
-from unshard.core.gtidset import read_set
 from unshard.core.model import Location
-from unshard.core.relaychain import FIRST_POSITION
+from unshard.core.relay.chain import FIRST_POSITION
+from unshard.core.relay.gtidset import read_set
 from unshard.errors.relay import DumpBroken, DumpRefused
 
 REGISTER_REPLICA = 0x15
@@ -40,9 +40,9 @@ SETUP = (
 
 
 def dump(connection: Connection, source: str, location: Location, replica_id: int) -> Iterator[Run]:
-    """Yield all events from `location` to the end of the binlog, also those that stand in no file, as they come.
+    """Yield all events from `location` to the end of the binlog as received, including events that are not in the file.
 
-    The position goes in four bytes. The connection serves for nothing else afterwards and must be closed by the caller.
+    The position is sent in four bytes. The connection cannot be used afterwards and must be closed by the caller.
     """
     request = struct.pack("<BIHI", BINLOG_DUMP, location.position, NON_BLOCK | SEND_ANNOTATE_ROWS, replica_id)
     yield from _dumped(connection, source, location, request + location.server_file.encode(), replica_id)
@@ -62,7 +62,7 @@ def dump_behind(connection: Connection, source: str, history: str, replica_id: i
 
 
 def encoded_set(history: str) -> bytes:
-    """Return MySQL's GTID set as COM_BINLOG_DUMP_GTID takes it; tags give it another form."""
+    """Return MySQL's GTID set as COM_BINLOG_DUMP_GTID expects it; tags change its form."""
     sets = read_set(history)
     tagged = any(":" in name for name in sets)
     parts = [struct.pack("<Q", len(sets) << 8 | 1 << 56 | 1 if tagged else len(sets))]
@@ -75,18 +75,17 @@ def encoded_set(history: str) -> bytes:
 
 
 def checksum_of(event: bytes) -> int:
-    """Return how many bytes the checksum at the end of an event takes, if it has one: only its CRC tells."""
+    """Return the size of the checksum at the end of an event, 0 without one; only its CRC tells."""
     return CHECKSUM if is_whole(event) else 0
 
 
-def _dumped(connection: Connection, source: str, location: Location, request: bytes,
-            replica_id: int) -> Iterator[Run]:  # fmt: skip
+def _dumped(connection: Connection, source: str, location: Location, request: bytes, replica_id: int) -> Iterator[Run]:
     for statement in SETUP:
         query(connection, statement)
     try:
-        _command(connection, _registration(replica_id))
-        connection._read_packet()
-        _command(connection, request)
+        send_command(connection, _registration(replica_id))
+        read_answer(connection)
+        send_command(connection, request)
         packets = _packets(connection)
         yield from packets.runs()
     except pymysql.err.Error as error:
@@ -101,14 +100,9 @@ def _registration(replica_id: int) -> bytes:
     return struct.pack("<BIB", REGISTER_REPLICA, replica_id, len(host)) + host + b"\0\0" + struct.pack("<HII", 0, 0, 0)
 
 
-def _command(connection: Connection, payload: bytes) -> None:
-    connection._write_bytes(struct.pack("<I", len(payload)) + payload)
-    connection._next_seq_id = 1
-
-
-def _packets(connection: Any) -> Packets:
-    """Read beside the driver's buffer, which is empty: nothing comes before it is asked for."""
-    sock = connection._sock
+def _packets(connection: Connection) -> Packets:
+    """Read from the socket, not through the driver's buffer."""
+    sock = socket_of(connection)
 
     def has_more() -> bool:
         is_open_record = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0

@@ -1,7 +1,7 @@
-"""The condition of a dump (`where`) as servers evaluate it: alike in the check, the dump and where tables are compared.
+"""Evaluate the condition of a dump (`where`) the same way in the precheck, the dump and the validation.
 
-So its session is the same everywhere. Its time zone is the one in which a dump reads TIMESTAMP, because a session has
-one only; its literals are text, which a session of `mysql.connect_raw` would take for bytes, blind to collations.
+All three use the same session settings. A session has only one time zone, so it is the one in which a dump reads
+TIMESTAMP. Literals are text; a session of `mysql.connect_raw` would treat them as bytes and ignore collations.
 """
 
 from pymysql.connections import Connection
@@ -17,16 +17,16 @@ SESSION = (
 
 
 def prepare(connection: Connection) -> None:
-    """Set what a condition depends on; how values are printed stays as it is."""
+    """Set the variables that a condition depends on; the format of printed values does not change."""
     mysql.query(connection, SESSION)
 
 
 def refusal(connection: Connection, table: TableId, condition: str) -> str:
-    """Return the server's words if it cannot evaluate the condition over the columns of a table, else nothing."""
-    # By another name: a condition that names one table does not fit the others.
+    """Return the server's message if it cannot evaluate the condition over a table's columns, else an empty string."""
+    # Under an alias, so that a condition that names one table is refused for the others.
     sql = f"SELECT 1 FROM {mysql.table_name(table)} AS shard WHERE ({condition}) LIMIT 0"  # noqa: S608
     try:
         mysql.query(connection, sql)
     except StatementRefused as error:
-        return error.words
+        return error.server_message
     return ""

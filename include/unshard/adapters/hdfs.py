@@ -1,28 +1,40 @@
 """HDFS by its REST interface, WebHDFS: needs no Hadoop on the machine, and reaches what Spark reads as hdfs://.
 
-fsspec has the client. It takes whatever a data node answers for the bytes of a file, every error of the name node for
-a file that is not there, waits for ever, and does not notice that a file was not renamed because its name was taken.
-Here every answer is looked at, only what is missing is missing, and a rename replaces, at once.
+fsspec has the client. It takes any answer of a data node for the bytes of a file and every error of the name node for a
+missing file, it has no time limit, and it does not notice a rename that failed because the name was taken. A session
+that checks each answer, and overridden public methods, correct that. Nothing private of fsspec is used.
 """
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from fsspec.implementations.webhdfs import WebHDFS
 from pyarrow import fs
-from requests import JSONDecodeError, Response
+from requests import JSONDecodeError, Response, Session
 
 TIMEOUTS = (5.0, 60.0)
 """Seconds to connect, and between two pieces of an answer."""
 ERROR = 400
 
 
-class _Hdfs(WebHDFS):  # type: ignore[misc]
-    """The client with the answers checked."""
+class _Session(Session):
+    """Checks every answer and limits every wait; a rename replaces a file that has the name, in one step."""
 
-    def mv(self, path1: str, path2: str, **_: Any) -> None:
-        """Rename a file, in one step over a file that has the name."""
-        self._call("RENAME", method="put", path=path1, destination=path2, renameoptions="OVERWRITE")
+    def request(self, method: str, url: str | bytes, params: Any = None, *given: Any, **more: Any) -> Response:
+        """Send a request; OSError for an answer that is an error."""
+        if params and params.get("op") == "RENAME":
+            params = {**params, "renameoptions": "OVERWRITE"}
+        answer = super().request(method, url, params, *given, **{"timeout": TIMEOUTS, **more})
+        _refuse(answer)
+        return answer
+
+
+class _Hdfs(WebHDFS):  # type: ignore[misc]
+    """The client, which reports errors other than a missing file, and the time at which a file was written."""
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Return what is known of a file or folder."""
+        return _with_time(super().info(path))
 
     def exists(self, path: str, **_: Any) -> bool:
         """Whether there is a file or folder."""
@@ -49,7 +61,7 @@ class _Hdfs(WebHDFS):  # type: ignore[misc]
 
     def _inside(self, folder: str) -> list[dict[str, Any]]:
         try:
-            return list(self.ls(folder, detail=True))
+            return [_with_time(info) for info in self.ls(folder, detail=True)]
         except FileNotFoundError:
             return []
 
@@ -59,16 +71,9 @@ class _Hdfs(WebHDFS):  # type: ignore[misc]
         except FileNotFoundError:
             return ""
 
-    def _connect(self) -> None:
-        super()._connect()
-        self.session.request = partial(self.session.request, timeout=TIMEOUTS)
-        self.session.hooks["response"].append(_refuse)
 
-    @staticmethod
-    def _process_info(info: dict[str, Any]) -> dict[str, Any]:
-        WebHDFS._process_info(info)
-        info["mtime"] = info["modificationTime"] / 1000
-        return info
+def _with_time(info: dict[str, Any]) -> dict[str, Any]:
+    return {**info, "mtime": info["modificationTime"] / 1000}
 
 
 @lru_cache(16)
@@ -76,10 +81,12 @@ def hdfs(address: str) -> fs.PyFileSystem:
     """Return the client of this process for `user@host:port`, or `host:port` for the user that the server takes."""
     user, _, place = address.rpartition("@")
     host, _, port = place.partition(":")
-    return fs.PyFileSystem(fs.FSSpecHandler(_Hdfs(host, int(port), user=user or None)))
+    client = _Hdfs(host, int(port), user=user or None)
+    client.session = _Session()
+    return fs.PyFileSystem(fs.FSSpecHandler(client))
 
 
-def _refuse(answer: Response, *_: Any, **__: Any) -> None:
+def _refuse(answer: Response) -> None:
     """Raise what an answer says that is an error."""
     if answer.status_code < ERROR:
         return
@@ -89,5 +96,5 @@ def _refuse(answer: Response, *_: Any, **__: Any) -> None:
         found = {"exception": answer.reason, "message": answer.text[:200]}
     if found["exception"] == "FileNotFoundException":
         raise FileNotFoundError(found["message"])
-    words = found["message"].partition("\n")[0]  # behind it comes a trace of Java
+    words = found["message"].partition("\n")[0]  # a Java stack trace follows
     raise OSError(f"{answer.status_code} {found['exception']}: {words}")

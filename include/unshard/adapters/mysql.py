@@ -1,8 +1,8 @@
-"""Connections to MySQL-compatible servers, and the one place where their errors become coded ones.
+"""Connections to MySQL-compatible servers, and the conversion of their errors to coded errors.
 
-Every connection of unshard is made here, so that all of them agree on what a value looks like: utf8mb4,
-autocommit, time zone +00:00. `where` names the server's role in messages (`source s1`, `target`); the
-password is in no message, because neither the driver's words nor ours contain it.
+All connections of unshard are created here, with the same settings for values: utf8mb4, autocommit, time zone +00:00.
+`where` names the server's role in messages (`source s1`, `target`). No message contains the password, because neither
+the driver's messages nor ours do.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -21,17 +20,18 @@ from pymysql.converters import conversions
 from pymysql.cursors import Cursor, SSCursor
 
 from unshard.adapters import tls
+from unshard.adapters.pymysqlprivate import TlsSharingConnection
 from unshard.core.model import Server, TableId
-from unshard.core.quoting import identifier, qualified
-from unshard.core.segment import Statement
-from unshard.core.sqlmode import mode_names
+from unshard.core.relay.segment import Statement
+from unshard.core.sql.mode import mode_names
+from unshard.core.sql.quoting import identifier, qualified
 from unshard.errors import UnshardError
+from unshard.errors.base import ServerError
 from unshard.errors.source import (
     AccessDenied,
     ConnectionLost,
     MissingPrivilege,
     ServerBusy,
-    ServerError,
     ServerFull,
     ServerUnreachable,
     SessionVariableRefused,
@@ -41,8 +41,22 @@ from unshard.errors.source import (
     UnknownDatabase,
 )
 
-__all__ = ["assume_session", "coded", "coded_errors", "connect", "connect_raw", "create_as_shown", "identifier",
-           "plain_mode", "prepare", "query", "stream", "table_name"]  # fmt: skip
+__all__ = [
+    "assume_session",
+    "coded",
+    "coded_errors",
+    "commit",
+    "connect",
+    "connect_raw",
+    "create_as_shown",
+    "identifier",
+    "plain_mode",
+    "prepare",
+    "query",
+    "rollback",
+    "stream",
+    "table_name",
+]
 
 C = TypeVar("C", bound="ServerConnection")
 Row = tuple[Any, ...]
@@ -51,7 +65,7 @@ _QUOTED = re.compile("`[^`]*`")
 
 
 class Spelled(str):
-    """A statement in which `%` is doubled wherever it is no place of an argument."""
+    """A statement in which every `%` is doubled that is not a placeholder."""
 
     __slots__ = ()
 
@@ -62,17 +76,20 @@ SAME_EVERYWHERE = (
     "SET NAMES utf8mb4, time_zone = '+00:00', sql_select_limit = 18446744073709551615, sql_quote_show_create = 1,"
     " lc_messages = 'en_US', completion_type = 'NO_CHAIN'"
 )
-"""What our statements and answers to them mean must not depend on how a server, or a task's session, is set."""
+"""Settings that make statements and results independent of the configuration of a server or of a task's session."""
 OWN_SESSION = f"{SAME_EVERYWHERE}, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 SET_MODES = "SET SESSION sql_mode = %s"
+UNKNOWN_MODES: dict[str, frozenset[str]] = {}
+"""Modes that a server has refused, by its version; each process asks once."""
 COLLATIONS = ("collation_connection", "collation_server")
+COLLATION_NAMES = "information_schema.COLLATIONS"
 TIMESTAMP_DEFAULTS = "explicit_defaults_for_timestamp"
 TIMESTAMP = re.compile(r"\btimestamp\b", re.IGNORECASE)
-"""Statements without this word mean the same whatever TIMESTAMP_DEFAULTS is. TiDB does not let it be set."""
+"""Statements without this word do not depend on TIMESTAMP_DEFAULTS. TiDB does not allow setting it."""
 SHOWN_STATEMENT = 200
 CONNECT = "connect"
 SCHEMA_DENIED = 1044
-"""Says neither which privilege is lacking nor for what."""
+"""This error does not tell which privilege is missing, or for which object."""
 CAUSES: Mapping[int, type[ServerError]] = {
     **dict.fromkeys((1045, 1698, 1251, 1524, 1862, 3118, 4151), AccessDenied),
     **dict.fromkeys((1044, 1129, 1130, 1142, 1143, 1227, 1370, 1410, 8121), MissingPrivilege),
@@ -83,18 +100,19 @@ CAUSES: Mapping[int, type[ServerError]] = {
     **dict.fromkeys((2026, 3159), TlsFailed),
     **dict.fromkeys((1040, 1203, 1226, 1041, 1135), ServerFull),
     **dict.fromkeys((1205, 1213), ServerBusy),
-    # TiDB: write conflicts, a schema that has changed meanwhile, its own servers that do not answer in time.
+    # TiDB: write conflicts, a schema changed by another session, its own servers that do not answer in time.
     **dict.fromkeys((8002, 8005, 8022, 8028, 9001, 9002, 9003, 9004, 9005, 9006, 9007), ServerBusy),
-    # TiDB: it is unknown whether the COMMIT was carried out.
+    # TiDB: it is unknown whether the COMMIT succeeded.
     8501: ConnectionLost,
 }
+UNKNOWN_ERROR = 1105
+"""TiDB's number for errors without their own number."""
+ABORTED = "tikv aborts txn"
+"""TiDB: a lock of the transaction was lost, so none of it is committed."""
 
 
-class ServerConnection(Connection):  # type: ignore[misc]
-    """A connection that knows what its server is to the task and shares the preparations for TLS.
-
-    The driver reads all certificates of the system anew for every connection, which takes 25 ms.
-    """
+class ServerConnection(TlsSharingConnection):
+    """A connection that knows the role of its server in the task."""
 
     where = "server"
 
@@ -102,20 +120,12 @@ class ServerConnection(Connection):  # type: ignore[misc]
         """Send nothing: `prepare` sets the character set together with other variables of the session."""
         self.charset, self.collation = charset, collation
 
-    def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
-        return super()._create_ssl_ctx(sslp) if sslp else _unasked()
-
-
-@cache
-def _unasked() -> Any:
-    return Connection(defer_connect=True).ctx
-
 
 def driver_connection(server: Server, kind: type[C] = ServerConnection, **options: Any) -> C:
     """Connect without setting the session; raises the driver's errors."""
     if server.tls is not None:
         options["ssl"] = tls.context(server.tls)
-    # The driver would encode the password as latin1, and fail at what does not fit.
+    # The driver would encode the password as latin1, and fail for other characters.
     return kind(
         host=server.host,
         port=server.port,
@@ -127,16 +137,24 @@ def driver_connection(server: Server, kind: type[C] = ServerConnection, **option
     )
 
 
-def connect(server: Server, where: str = "server", *, database: str | None = None, local_infile: bool = False,
-            read_timeout: float | None = None, own: Sequence[str] = (OWN_SESSION,)) -> Connection:  # fmt: skip
-    """Connect with utf8mb4, autocommit, the task's session variables and, set by `own`, ours."""
+def connect(
+    server: Server,
+    where: str = "server",
+    *,
+    database: str | None = None,
+    local_infile: bool = False,
+    read_timeout: float | None = None,
+    own: Sequence[str] = (OWN_SESSION,),
+) -> Connection:
+    """Connect with utf8mb4, autocommit, the task's session variables, and then the variables in `own`."""
     options = {"database": database, "local_infile": local_infile, "read_timeout": read_timeout}
     return prepare(_open(server, where, options), server, own)
 
 
-def connect_raw(server: Server, where: str = "server", *, database: str | None = None,
-                read_timeout: float | None = None) -> Connection:  # fmt: skip
-    """Connect like `connect`, but every value comes as the bytes that the server stores (SET NAMES binary).
+def connect_raw(
+    server: Server, where: str = "server", *, database: str | None = None, read_timeout: float | None = None
+) -> Connection:
+    """Connect like `connect`, but return every value as the bytes that the server stores (SET NAMES binary).
 
     Statements are still sent as UTF-8, so identifiers outside ASCII work; string literals are binary.
     """
@@ -159,6 +177,16 @@ def change(connection: Connection, sql: str, args: Arguments) -> int:
         return int(cursor.execute(_spelled(sql, args), args))
 
 
+def commit(connection: Connection) -> None:
+    """Commit the transaction."""
+    query(connection, "COMMIT")
+
+
+def rollback(connection: Connection) -> None:
+    """Roll the transaction back."""
+    query(connection, "ROLLBACK")
+
+
 def stream(connection: Connection, sql: str, args: Arguments = None, size: int = 1000) -> Iterator[list[Row]]:
     """Run one statement and yield its rows in lists of `size` without holding all of them; raises coded errors."""
     with coded_errors(connection, sql), contextlib.closing(connection.cursor(SSCursor)) as cursor:
@@ -168,7 +196,7 @@ def stream(connection: Connection, sql: str, args: Arguments = None, size: int =
 
 
 def _spelled(sql: str, args: Arguments) -> str:
-    """Return the statement as the driver takes it, which looks for its arguments in quoted names, too."""
+    """Return the statement in the driver's form: it also looks for placeholders in quoted names."""
     return (
         sql if args is None or isinstance(sql, Spelled) else _QUOTED.sub(lambda name: name[0].replace("%", "%%"), sql)
     )
@@ -176,7 +204,7 @@ def _spelled(sql: str, args: Arguments) -> str:
 
 @contextlib.contextmanager
 def coded_errors(connection: Connection, statement: str) -> Iterator[None]:
-    """Turn the driver's errors inside the block into coded ones."""
+    """Convert the driver's errors inside the block to coded errors."""
     try:
         yield
     except pymysql.err.Error as error:
@@ -184,7 +212,7 @@ def coded_errors(connection: Connection, statement: str) -> Iterator[None]:
 
 
 def coded(error: pymysql.err.Error, connection: Connection, statement: str) -> UnshardError:
-    """Return the coded error for what the driver raised on this connection."""
+    """Return the coded error for a driver error on this connection."""
     return _translate(error, getattr(connection, "where", "server"), _address(connection), statement)
 
 
@@ -194,18 +222,20 @@ def _translate(error: pymysql.err.Error, where: str, server: str, statement: str
         return TlsFailed(where, server, words)
     if errno == SCHEMA_DENIED and statement != CONNECT:
         words = f"{words}: it may not {' '.join(statement.split()[:2])}"
+    if errno == UNKNOWN_ERROR and words.startswith(ABORTED):
+        return ServerBusy(where, server, words)
     if cause := CAUSES.get(errno):
         return cause(where, server, words)
     return StatementRefused(where, server, words, errno, statement[:SHOWN_STATEMENT])
 
 
 def is_lost(error: pymysql.err.Error) -> bool:
-    """Return whether the connection is lost, so that nothing can run on it any more."""
+    """Whether the connection is lost, so that it cannot be used any more."""
     return CAUSES.get(_parts(error)[0]) is ConnectionLost
 
 
 def _parts(error: pymysql.err.Error) -> tuple[int, str]:
-    """Split into number and words; the driver's own errors (lost packets, closed connection) have number 0."""
+    """Return number and message; the driver's own errors (lost packets, closed connection) have number 0."""
     if len(error.args) >= 2 and isinstance(error.args[0], int):
         return error.args[0], str(error.args[1])
     return 0, str(error) or type(error).__name__
@@ -222,14 +252,14 @@ def _open(server: Server, where: str, options: Mapping[str, Any]) -> ServerConne
     except pymysql.err.Error as error:
         raise _translate(error, where, str(server), CONNECT) from error
     except (OSError, RuntimeError) as error:
-        # RuntimeError: the driver lacks what the account's authentication plugin needs.
+        # RuntimeError: a library that the account's authentication plugin needs is not installed.
         raise ServerUnreachable(where, str(server), str(error)) from error
     connection.where = where
     return connection
 
 
 def prepare(connection: Connection, server: Server, own: Sequence[str] = (OWN_SESSION,)) -> Connection:
-    """Set the session, ours last; a connection that cannot be set up is closed, never handed out half-made."""
+    """Set the session variables, those in `own` last; if that fails, close the connection."""
     try:
         for name, value in server.session:
             _set_variable(connection, name, value)
@@ -247,45 +277,97 @@ def _set_variable(connection: Connection, name: str, value: str) -> None:
     try:
         query(connection, f"SET SESSION {name} = %s", (_typed(value),))
     except StatementRefused as error:
-        raise SessionVariableRefused(error.where, error.server, error.words, name) from error
+        raise SessionVariableRefused(error.where, error.server, error.server_message, name) from error
 
 
 def _typed(value: str) -> int | float | str:
-    """Numbers must be sent as numbers: the server takes no '10' for an integer variable."""
+    """Return a number as a number, because the server refuses '10' for an integer variable."""
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?\d+\.\d+", value) else value
 
 
 def plain_mode(connection: Connection) -> None:
-    """Leave strictness out of the session: a DDL may have to make again what a lenient source has let its shards have.
+    """Remove strictness from the session, because a DDL may recreate a structure that a lenient source allowed.
 
-    Under ours the target refuses an engine that it lacks, an ENUM that names a value twice and a default like
-    '2020-02-31', the latter two also when an index is dropped or added.
+    Under our sql_mode the target refuses an unknown engine, an ENUM with a duplicate value, and a default such as
+    '2020-02-31'. It refuses the latter two also when an index is dropped or added.
     """
     query(connection, "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'")
 
 
 def create_as_shown(connection: Connection, text: str) -> None:
-    """Run a text that SHOW CREATE TABLE has printed, with timestamps as they are written; the session stays so."""
+    """Run the output of SHOW CREATE TABLE, with timestamps as they are written; the session keeps this setting."""
     plain_mode(connection)
-    with contextlib.suppress(StatementRefused, MissingPrivilege):  # fixed before MariaDB 10.8, on for all in MySQL 8
+    with contextlib.suppress(StatementRefused, MissingPrivilege):  # fixed before MariaDB 10.8, always on in MySQL 8
         query(connection, "SET SESSION explicit_defaults_for_timestamp = 1")
     query(connection, text)
 
 
 def assume_session(connection: Connection, statement: Statement) -> None:
-    """Set all that the meaning of a statement depends on to what it was when the source ran it.
+    """Set every variable that affects the statement to its value when the source ran the statement.
 
-    The text goes over in UTF-8 whatever charset it came in; only literals are taken in that charset. A variable
-    that this server does not have, or not with that value, is an error unless it means the same here. A collation
-    that this server does not have is left out: its character set is set, or nothing relies on it.
+    The text is sent in UTF-8 whatever its original charset was; only literals are read in that charset. A variable that
+    this server does not have, or whose value it does not accept, is an error unless the meaning is the same here. A
+    collation that this server does not have is left out: its character set is set, or nothing depends on it.
+
+    If the server accepts all values, one SET is enough. Otherwise collations are set by name (TiDB), then each variable
+    separately.
     """
-    modes = mode_names(statement.sql_mode, mariadb="MariaDB" in connection.get_server_info())
-    _set_modes(connection, modes)
+    values = _assumed(connection, statement)
+    if _set_at_once(connection, values):
+        return
+    if not values.keys().isdisjoint(COLLATIONS) and _set_at_once(connection, _with_names(connection, values)):
+        return
+    _assume_each(connection, statement)
+
+
+def _assumed(connection: Connection, statement: Statement) -> dict[str, object]:
+    """Return the session variables of a statement, in the order in which they must be set."""
+    values: dict[str, object] = {
+        "sql_mode": _modes(connection, statement),
+        "foreign_key_checks": 0,
+    }
+    if re.fullmatch(r"\w+", statement.charset):
+        values["character_set_connection"] = statement.charset
+    names = (name for name, _ in statement.session)
+    needed = {name for name in names if name != TIMESTAMP_DEFAULTS or TIMESTAMP.search(statement.text)}
+    values |= {name: value for name, value in statement.session if name in needed}
+    if statement.timestamp:
+        values["timestamp"] = _moment(statement)
+    return {**values, "time_zone": statement.time_zone}
+
+
+def _set_at_once(connection: Connection, values: Mapping[str, object]) -> bool:
+    """Set all variables with one statement; return False if the server refuses one of them."""
+    assignments = ", ".join(f"{name} = %s" for name in values)
+    try:
+        query(connection, f"SET SESSION {assignments}", list(values.values()))
+    except (StatementRefused, MissingPrivilege):
+        return False
+    return True
+
+
+def _with_names(connection: Connection, values: Mapping[str, object]) -> dict[str, object]:
+    """Return the variables with collations by name, without those that this server does not have."""
+    numbers = [value for name, value in values.items() if name in COLLATIONS]
+    marks = ", ".join(["%s"] * len(numbers))
+    found = query(connection, f"SELECT ID, COLLATION_NAME FROM {COLLATION_NAMES} WHERE ID IN ({marks})", numbers)  # noqa: S608
+    known: dict[object, str] = dict(found)
+    named = {name: known.get(value) if name in COLLATIONS else value for name, value in values.items()}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _moment(statement: Statement) -> Decimal:
+    return Decimal(statement.timestamp) + Decimal(statement.microseconds).scaleb(-6)
+
+
+def _assume_each(connection: Connection, statement: Statement) -> None:
+    """Set the variables of a statement one by one; some are set differently or not at all."""
+    _set_modes(connection, _modes(connection, statement))
     query(connection, "SET SESSION foreign_key_checks = 0")
     if re.fullmatch(r"\w+", statement.charset):
-        with contextlib.suppress(StatementRefused):  # a charset that this server does not know
+        with contextlib.suppress(StatementRefused):  # a charset that this server does not have
             query(connection, f"SET SESSION character_set_connection = {statement.charset}")
     for name, value in statement.session:
         if name in COLLATIONS:
@@ -293,8 +375,7 @@ def assume_session(connection: Connection, statement: Statement) -> None:
         elif name != TIMESTAMP_DEFAULTS or TIMESTAMP.search(statement.text):
             _assume(connection, name, value)
     if statement.timestamp:
-        moment = Decimal(statement.timestamp) + Decimal(statement.microseconds).scaleb(-6)
-        query(connection, "SET SESSION timestamp = %s", (moment,))
+        query(connection, "SET SESSION timestamp = %s", (_moment(statement),))
     try:
         query(connection, "SET SESSION time_zone = %s", (statement.time_zone,))
     except StatementRefused:
@@ -305,12 +386,25 @@ def assume_session(connection: Connection, statement: Statement) -> None:
 
 
 def _set_modes(connection: Connection, modes: str) -> None:
-    """Set sql_mode, without the modes that this server does not know."""
+    """Set sql_mode, without the modes that this server does not have; these are remembered."""
     try:
         query(connection, SET_MODES, (modes,))
     except StatementRefused:
-        known = [mode for mode in modes.split(",") if _knows_mode(connection, mode)]
-        query(connection, SET_MODES, (",".join(known),))
+        unknown = frozenset(mode for mode in modes.split(",") if not _knows_mode(connection, mode))
+        version = connection.get_server_info()
+        UNKNOWN_MODES[version] = UNKNOWN_MODES.get(version, frozenset()) | unknown
+        query(connection, SET_MODES, (_without(modes, unknown),))
+
+
+def _modes(connection: Connection, statement: Statement) -> str:
+    """Return the modes of a statement without those that servers of this version are known to refuse."""
+    version = connection.get_server_info()
+    modes = mode_names(statement.sql_mode, mariadb="MariaDB" in version)
+    return _without(modes, UNKNOWN_MODES.get(version, frozenset()))
+
+
+def _without(modes: str, unknown: frozenset[str]) -> str:
+    return ",".join(mode for mode in modes.split(",") if mode not in unknown)
 
 
 def _knows_mode(connection: Connection, mode: str) -> bool:
@@ -324,12 +418,12 @@ def _knows_mode(connection: Connection, mode: str) -> bool:
 def set_collation(connection: Connection, name: str, number: int) -> bool:
     """Set a collation variable by the collation's number; return False if this server does not have that collation.
 
-    TiDB takes names only. Collations have the same numbers on all servers that have them.
+    TiDB accepts only names. A collation has the same number on all servers that have it.
     """
     with contextlib.suppress(StatementRefused):
         query(connection, f"SET SESSION {name} = %s", (number,))
         return True
-    found = query(connection, "SELECT COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID = %s", (number,))
+    found = query(connection, f"SELECT COLLATION_NAME FROM {COLLATION_NAMES} WHERE ID = %s", (number,))  # noqa: S608
     if not found:
         return False
     query(connection, f"SET SESSION {name} = %s", found[0])
@@ -340,14 +434,14 @@ def _assume(connection: Connection, name: str, value: int) -> None:
     """Set one variable of the source's session; the names come from binlog.session."""
     try:
         query(connection, f"SET SESSION {name} = %s", (value,))
-    except (StatementRefused, MissingPrivilege):  # MySQL 8 lets few accounts set explicit_defaults_for_timestamp
+    except (StatementRefused, MissingPrivilege):  # MySQL 8 requires a privilege for explicit_defaults_for_timestamp
         ((present,),) = query(connection, f"SELECT @@{name}")
         if present != value:
             raise
 
 
 def _offset(statement: Statement) -> str:
-    """Return the zone's offset at the time of the statement, for servers without tables of time zones."""
+    """Return the zone's offset at the time of the statement, for servers without time zone tables."""
     try:
         moment = datetime.fromtimestamp(statement.timestamp, ZoneInfo(statement.time_zone))
     except (ZoneInfoNotFoundError, ValueError):
@@ -356,5 +450,5 @@ def _offset(statement: Statement) -> str:
 
 
 def table_name(table: TableId) -> str:
-    """Return the table's name quoted and qualified, as it stands in a statement."""
+    """Return the quoted and qualified name of the table, for a statement."""
     return qualified(table.schema, table.name)

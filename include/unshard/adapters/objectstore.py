@@ -1,12 +1,16 @@
-"""Stores that are no folder, S3 and HDFS: what the storage and the relay have in common there.
+"""Object stores (S3) and HDFS: what the row storage and the relay share.
 
-In S3 an object exists as a whole from the moment its PUT, or the last request of its upload, has been answered. So
-nothing is written under another name and moved, which would be a copy. Arrow ends the upload of a stream that is given
-up in the middle, and half a file would get the name: everything is written to a scratch file first and sent when it is
-whole. Whoever dies while it is sent leaves parts without a name, which a rule of the bucket may remove. After an error
-an object may be there all the same, its answer was lost or Arrow has tried once more: then it is whole, so whoever
-tries again must give another name or the same bytes. HDFS shows a file from its first byte: there it gets its name
-when it is whole. Whoever dies before that leaves a `.tmp-` file.
+An S3 object exists, whole, from the moment its PUT or the last request of its upload succeeds. So files are not written
+under another name and moved, because a move would be a copy. If a stream is abandoned in the middle, Arrow completes
+the upload, and half a file would get the name. So every file is first written to a local scratch file and sent when it
+is complete.
+
+If the process dies while it sends, unnamed parts remain; a lifecycle rule of the bucket may delete them. After an error
+the object may still exist: its answer was lost, or Arrow retried. Then it is whole, so a retry must use another name or
+the same bytes.
+
+HDFS shows a file from its first byte, so the file gets its name when it is complete. If the process dies before that, a
+`.tmp-` file remains.
 """
 
 import mmap
@@ -30,15 +34,15 @@ ATTEMPTS = 3
 
 
 def is_object_store(path: str) -> bool:
-    """Tell a bucket or HDFS from a folder."""
+    """Whether a path is in a bucket or HDFS, not in a folder."""
     return path.startswith((BUCKET, HDFS))
 
 
 def opened(uri: str, access: ObjectAccess) -> tuple[fs.FileSystem, str]:
-    """Return the client for a URI, and the path that it has there."""
+    """Return the client for a URI, and the path within it."""
     if uri.startswith(BUCKET):
         return object_store(access), uri.removeprefix(BUCKET).rstrip("/")
-    # Imported here: its libraries take longer to import than most commands run, and need not be on every worker.
+    # Imported here because its libraries take longer to import than most commands run, and not every worker has them.
     from unshard.adapters.hdfs import hdfs
 
     address, _, path = uri.removeprefix(HDFS).partition("/")
@@ -47,7 +51,7 @@ def opened(uri: str, access: ObjectAccess) -> tuple[fs.FileSystem, str]:
 
 @lru_cache(16)
 def object_store(access: ObjectAccess) -> fs.S3FileSystem:
-    """Return the client of this process, with its open connections; what `access` leaves open, the SDK looks for."""
+    """Return the client of this process, with its open connections; the SDK looks up what `access` does not set."""
     return fs.S3FileSystem(
         access_key=access.key or None,
         secret_key=access.secret or None,
@@ -59,23 +63,23 @@ def object_store(access: ObjectAccess) -> fs.S3FileSystem:
         request_timeout=REQUEST_SECONDS,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
         allow_delayed_open=True,
-        background_writes=False,  # in the background all parts of a file are copied into memory at once
+        background_writes=False,  # background uploads would copy all parts of a file into memory at once
     )
 
 
 def scratch() -> BinaryIO:
-    """Open a file of this machine that has no name, for what is not whole yet."""
+    """Open an unnamed local file for incomplete data."""
     return tempfile.TemporaryFile(buffering=BUFFER)  # type: ignore[return-value]
 
 
 def put(filesystem: fs.FileSystem, path: str, file: BinaryIO) -> int:
-    """Store all of a scratch file under a name, and return its size."""
+    """Store the content of a scratch file under a name, and return its size."""
     file.flush()
     size = os.fstat(file.fileno()).st_size
     whole = pa.py_buffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
     if isinstance(filesystem, fs.S3FileSystem):
         stream = filesystem.open_output_stream(path)
-        # In one call, which nothing interrupts: all of it is sent or, after an error, nothing that gets the name.
+        # A single call: after an error in it, Arrow does not complete the upload with partial content.
         stream.write(whole)
         stream.close()
     else:

@@ -1,11 +1,14 @@
-"""Files of rows below the storage path: Parquet, written whole or not at all.
+"""Parquet files of rows below the storage path; a file appears only when it is complete.
 
-The storage is a folder, a prefix of a bucket (`s3://`) or a folder of HDFS (`webhdfs://`), reached under the same name
-by the driver and by every executor. A file appears under its name only when it is complete. In a folder it is written
-beside its place under a name that starts with `.tmp-`, flushed to the disk, then renamed; whoever dies before that
-leaves a `.tmp-` file, which `list` does not show and `delete_folder` removes. Elsewhere it is written to a scratch file
-of the machine and sent.
-Every page has a checksum that is compared when it is read: rows wait here for weeks, and nothing else tells of a bit.
+The storage is a folder, a prefix of a bucket (`s3://`) or a folder of HDFS (`webhdfs://`). The driver and every
+executor reach it under the same name.
+
+In a folder, a file is written next to its final place under a name that starts with `.tmp-`, flushed to disk, then
+renamed. If the process dies before that, a `.tmp-` file remains; `list` does not show it, and `delete_folder` removes
+it. In a bucket or HDFS, a file is written to a local scratch file and then sent.
+
+Every page has a checksum that is verified on reading. Rows are stored for weeks, and no other check would detect a
+flipped bit.
 """
 
 import contextlib
@@ -24,17 +27,17 @@ from pyarrow import fs
 from unshard.adapters.objectstore import TEMPORARY, is_object_store, opened, put, scratch
 from unshard.core.model import ObjectAccess
 from unshard.errors import UnshardError
-from unshard.errors.meta import StorageFailed, StoredFileDamaged, StoredFileMissing
+from unshard.errors.storage import StorageFailed, StoredFileDamaged, StoredFileMissing
 
 COMPRESSION = "zstd"
 READ_ROWS = 20_000
 _DAMAGE = re.compile(r"CRC checksum|thrift|[Cc]orrupt|ZSTD|flatbuffer|Unexpected end of stream|Unknown encoding")
-"""What Arrow says of bytes that are not those that it has written, among all that it calls an I/O error."""
+"""Arrow reports damaged content as an I/O error; these parts of its messages identify it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a finished file holds."""
+    """Size of a finished file."""
 
     rows: int
     bytes: int
@@ -42,23 +45,24 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The files of one task; a value without open handles, so it travels to executors."""
+    """The files of one task; has no open handles, so it can be sent to executors."""
 
     path: str
     """Absolute folder or URI."""
     access: ObjectAccess = field(default=ObjectAccess(), repr=False)
 
     def write_batches(self, relative: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Write the file `relative` in one go, replacing an older one; one row group per batch."""
+        """Write the file `relative`, replacing an older one; one row group per batch."""
         filesystem, base = self._open()
-        given = _Given(batches)
-        with _coded("write", self._shown(relative), given):
+        caller = _CallerBatches(batches)
+        with _coded("write", self._shown(relative), caller):
             write = _write_and_send if is_object_store(self.path) else _write_and_rename
-            return write(filesystem, f"{base}/{relative}", schema, given)
+            return write(filesystem, f"{base}/{relative}", schema, caller)
 
-    def read_batches(self, relative: str, rows: int = READ_ROWS,
-                     columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Yield the file's rows, or some columns of them, in the order of writing, at most `rows` at a time."""
+    def read_batches(
+        self, relative: str, rows: int = READ_ROWS, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the file's rows, or some of its columns, in the order of writing, at most `rows` at a time."""
         filesystem, base = self._open()
         with (
             _coded("read", self._shown(relative)),
@@ -83,7 +87,7 @@ class Storage:
             return file.schema_arrow
 
     def exists(self, relative: str) -> bool:
-        """Whether the finished file is there."""
+        """Whether the finished file exists."""
         filesystem, base = self._open()
         with _coded("look for", self._shown(relative)):
             return bool(filesystem.get_file_info(f"{base}/{relative}").type == fs.FileType.File)
@@ -98,13 +102,13 @@ class Storage:
         return tuple(sorted(name[len(base) + 1 :] for name in names if not _is_temporary(name)))
 
     def delete(self, relative: str) -> None:
-        """Remove a file; one that is gone already is fine, so that a repeated step goes on."""
+        """Delete a file; a missing file is not an error, so the step can be repeated."""
         filesystem, base = self._open()
         with _coded("delete", self._shown(relative)), contextlib.suppress(FileNotFoundError):
             filesystem.delete_file(f"{base}/{relative}")
 
     def delete_folder(self, relative: str) -> None:
-        """Remove a folder with all that is in it, unfinished files too; a missing one is fine."""
+        """Delete a folder with its content, unfinished files included; a missing folder is not an error."""
         filesystem, base = self._open()
         with _coded("delete", self._shown(relative)), contextlib.suppress(FileNotFoundError):
             filesystem.delete_dir(f"{base}/{relative}")
@@ -122,8 +126,8 @@ class Storage:
             return fs.LocalFileSystem(), str(Path(self.path).absolute())
 
 
-class _Given:
-    """The batches of the caller; remembers their own error, which is none of the storage."""
+class _CallerBatches:
+    """The caller's batches; remembers an error that they raise, because it is not an error of the storage."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self.error: BaseException | None = None
@@ -137,7 +141,7 @@ class _Given:
             raise
 
 
-def _write_and_rename(filesystem: fs.FileSystem, final: str, schema: pa.Schema, batches: _Given) -> Written:
+def _write_and_rename(filesystem: fs.FileSystem, final: str, schema: pa.Schema, batches: _CallerBatches) -> Written:
     folder, _, name = final.rpartition("/")
     temporary = f"{folder}/{TEMPORARY}{uuid.uuid4().hex[:12]}-{name}"
     filesystem.create_dir(folder, recursive=True)
@@ -151,12 +155,12 @@ def _write_and_rename(filesystem: fs.FileSystem, final: str, schema: pa.Schema, 
         with contextlib.suppress(OSError):
             filesystem.delete_file(temporary)
         raise
-    # A rename survives a power failure only when the folder that holds the name is flushed too.
+    # A rename survives a power failure only if the folder is flushed too.
     _flush(folder, os.O_RDONLY | os.O_DIRECTORY)
     return Written(rows, size)
 
 
-def _write_and_send(filesystem: fs.FileSystem, final: str, schema: pa.Schema, batches: _Given) -> Written:
+def _write_and_send(filesystem: fs.FileSystem, final: str, schema: pa.Schema, batches: _CallerBatches) -> Written:
     with scratch() as file:
         rows = _write(file, schema, batches)
         return Written(rows, put(filesystem, final, file))
@@ -186,11 +190,11 @@ def _is_temporary(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def _coded(action: str, path: str, given: _Given | None = None) -> Iterator[None]:
+def _coded(action: str, path: str, caller: _CallerBatches | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if given is not None and given.error is not None:
+        if caller is not None and caller.error is not None:
             raise
         coded = _error(action, path, error)
         if coded is None:

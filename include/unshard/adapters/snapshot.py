@@ -1,9 +1,9 @@
-"""A view of a source at one moment, and the exact location in its binlog that belongs to it.
+"""A consistent snapshot of a source, and the exact binlog location that belongs to it.
 
-`SHOW MASTER STATUS` is not exact: a transaction may stand in the binlog while InnoDB does not show its
-rows yet, so a reader that begins there would miss them for ever. MariaDB tells the location of a consistent
-snapshot itself; elsewhere commits are held up for a moment by FLUSH TABLES WITH READ LOCK. Who asks for locks
-(`consistency: lock`) gets one per table, which also holds for engines that have no snapshots.
+`SHOW MASTER STATUS` is not exact: the binlog may contain a transaction whose rows InnoDB does not show yet. A reader
+that begins there would miss them for ever. MariaDB itself reports the location of a consistent snapshot. On other
+servers FLUSH TABLES WITH READ LOCK blocks commits for a moment. With `consistency: lock`, each table is locked, which
+also works for engines without snapshots.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """All transactions before `location` are in the snapshot, and no other."""
+    """The snapshot contains exactly the transactions before `location`."""
 
     location: Location
     gtid: str
 
 
 def begin_snapshot(connection: Connection, source: str) -> Moment:
-    """Open a consistent snapshot on the connection, which lasts until its transaction ends."""
+    """Open a consistent snapshot on the connection; it lasts until the transaction ends."""
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     query(connection, BEGIN)
     shown = query(connection, "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")
@@ -52,10 +52,10 @@ def _under_lock(connection: Connection, source: str) -> Moment:
 
 
 def lock_table(connection: Connection, source: str, table: TableId) -> Moment:
-    """Keep writers of a table out until the connection ends; the moment is exact for this table, whatever its engine.
+    """Block writers of a table until the connection ends; the moment is exact for this table, with any engine.
 
-    The lock is granted when every transaction that has written to the table has ended, in the binlog too. A writer
-    who comes while we wait for it waits with us, so we give up after a while; that may be tried again.
+    The server grants the lock when every transaction that has written to the table has ended and is in the binlog. New
+    writers wait while unshard waits for the lock, so it gives up after a timeout; that error may be retried.
     """
     query(connection, "SET SESSION lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
     query(connection, f"LOCK TABLES {table_name(table)} READ")

@@ -1,15 +1,15 @@
-"""Spark: a session by the kind of its connection, and one way to run our functions on executors.
+"""Spark sessions by kind of connection, and running functions on executors.
 
 A `local[n]`, `spark://`, `yarn` or `k8s://` master gets a classic session that belongs to this process.
-`sc://host:port` is a Spark Connect server that outlives us: every process of a task joins the same
-session there (a fixed id), because a new session costs a new Python worker with all its imports. The id
-also names the content of our package, so that a session never holds two versions of the code. A server
-refuses for ever an id whose session has been closed, by its idle timeout too; then the next number is
-joined, and since all processes count alike they still meet.
+`sc://host:port` is a Spark Connect server that outlives the process. All processes of a task join the same session
+there by a fixed id, because a new session costs a new Python worker with all its imports. The id contains a hash of our
+package, so a session never has two versions of the code. A server permanently refuses the id of a session that was
+closed, for example by its idle timeout. Then the next number is used; all processes count the same way, so they join
+the same session again.
 
-What runs on executors is a function over short strings (`map_items`). An error that it raises travels
-as a result and is raised again here as itself, not as the stack trace of two languages; the rest of
-the failed worker's items are left, those of other workers are finished.
+Executors run functions over short strings (`map_items`). If a function raises, its error is returned as a result and
+raised again in the driver as the same error, without the Java stack trace. The failed worker skips its remaining items;
+other workers finish theirs.
 """
 
 import atexit
@@ -36,7 +36,7 @@ from typing import Any
 import pyarrow as pa
 
 from unshard.errors import UnshardError
-from unshard.errors.meta import SparkJobFailed, SparkTaskCrashed, SparkUnavailable, UnknownSparkConnection
+from unshard.errors.storage import SparkJobFailed, SparkTaskCrashed, SparkUnavailable, UnknownSparkConnection
 
 Connections = Callable[[str], Mapping[str, Any]]
 
@@ -49,7 +49,7 @@ CONNECT_SECONDS = 5.0
 STOP_SECONDS = 20.0
 DEFAULT_PORT = 15002
 RETRIES: Mapping[str, Any] = {"max_retries": 8, "initial_backoff": 50, "backoff_multiplier": 2.0, "max_backoff": 1000}
-"""Milliseconds: five seconds in all, enough for a short break of the network."""
+"""Pauses in milliseconds: five seconds in all, enough for a short network failure."""
 RESULT = "failed boolean, result string"
 REMEMBERED: Mapping[str, str] = {
     "spark.ui.retainedJobs": "20",
@@ -59,9 +59,9 @@ REMEMBERED: Mapping[str, str] = {
     "spark.connect.ui.retainedStatements": "10",
     "spark.connect.ui.retainedSessions": "5",
 }
-"""What Spark keeps of jobs that have ended, with its page or without: by default a thousand of each."""
+"""How many finished jobs Spark remembers, with or without its page; the default is a thousand of each kind."""
 ARENAS = "MALLOC_ARENA_MAX", "2"
-"""Else the C library keeps freed memory apart for every thread of the JVM."""
+"""Otherwise the C library keeps freed memory separately for every thread of the JVM."""
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder} -Djava.io.tmpdir={folder}"
 QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -77,7 +77,7 @@ appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 def session(connection: str, connections: Connections | None = None, name: str = "unshard") -> Iterator[Any]:
     """Open a session for the block; `connection` is a master, an `sc://` address or a connection's id.
 
-    A process has one classic session at most: an inner block shares it and leaves it to the outer one.
+    A process has at most one classic session: an inner block shares it and does not close it.
     """
     shared = _active() is not None
     spark = open_session(address(connection, connections), name)
@@ -89,7 +89,7 @@ def session(connection: str, connections: Connections | None = None, name: str =
 
 
 def address(connection: str, connections: Connections | None = None) -> str:
-    """Return the master or `sc://` address that `connection` says or, being an id, leads to."""
+    """Return the master or `sc://` address that `connection` is, or to which its connection id points."""
     if _kind(connection) is not None:
         return connection
     if connections is None:
@@ -116,7 +116,7 @@ def open_session(connection: str, name: str = "unshard") -> Any:
 
 
 def submitted_session(name: str = "unshard") -> Any:
-    """Return the session of the application that spark-submit started around us."""
+    """Return the session of the application that spark-submit started for this process."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName(name).getOrCreate()
@@ -125,24 +125,25 @@ def submitted_session(name: str = "unshard") -> Any:
 
 
 def close_session(spark: Any) -> None:
-    """Stop a session of our own; one at a Connect server stays for the next process."""
+    """Stop a classic session; a session at a Connect server stays for the next process."""
     if _is_connect(spark):
-        spark.client.close()  # our channel only
+        spark.client.close()  # closes only this client's channel
     else:
         spark.stop()
         _end_jvm()
 
 
-def map_items(spark: Any, function: Callable[[str], Iterable[str]], items: Sequence[str],
-              parallelism: int) -> Iterator[str]:  # fmt: skip
+def map_items(
+    spark: Any, function: Callable[[str], Iterable[str]], items: Sequence[str], parallelism: int
+) -> Iterator[str]:
     """Run `function` on every item, `parallelism` at a time; yield all results in any order.
 
-    The function may run again for an item when Spark repeats a task, so it must be repeatable.
+    Spark may repeat a task and run the function again for an item, so the function must be idempotent.
     """
     if not items:
         return
     workers = max(1, min(parallelism, len(items)))
-    run = _OnExecutor(function, tuple(items), workers)
+    run = _StripeRunner(function, tuple(items), workers)
     table = collect(lambda: spark.range(0, workers, 1, workers).mapInArrow(run, RESULT))
     failures = [row["result"] for row in table.filter(table.column("failed")).to_pylist()]
     if failures:
@@ -151,9 +152,9 @@ def map_items(spark: Any, function: Callable[[str], Iterable[str]], items: Seque
 
 
 def collect(frame: Callable[[], Any]) -> pa.Table:
-    """Make a DataFrame, run its job and return its rows; raises SparkJobFailed.
+    """Create a DataFrame, run its job and return its rows; raises SparkJobFailed.
 
-    Making it asks a Connect server, too, which may be gone by then.
+    Creating the frame already contacts a Connect server, which may be gone.
     """
     try:
         return frame().toArrow()
@@ -162,23 +163,24 @@ def collect(frame: Callable[[], Any]) -> pa.Table:
 
 
 @cache
-def settle() -> None:
-    """Exempt what a Python worker has imported from its garbage collection, for as long as it lives.
+def freeze_imports() -> None:
+    """Exempt imported modules from garbage collection for the life of a Python worker (in executors).
 
-    Spark's worker collects after every task; over the modules of Spark, Arrow and ours that takes 60 ms of CPU or more.
+    Spark's worker collects garbage after every task. Over the modules of Spark, Arrow and unshard that takes 60 ms of
+    CPU or more.
     """
     if "pyspark.worker" in sys.modules:
         gc.freeze()
 
 
-class _OnExecutor:
-    """What one Spark task does: the items of its stripe, one after the other."""
+class _StripeRunner:
+    """The function of one Spark task: runs the items of its stripe one after the other."""
 
     def __init__(self, function: Callable[[str], Iterable[str]], items: tuple[str, ...], workers: int) -> None:
         self._function, self._items, self._workers = function, items, workers
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         for batch in batches:
             for stripe in batch.column(0).to_pylist():
                 yield from self._run(self._items[stripe :: self._workers])
@@ -212,12 +214,12 @@ def _decode(text: str) -> UnshardError:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of Spark's words that says most: the end of a Python traceback, gRPC's details, the first."""
+    """Return the most informative line of Spark's message: the end of a traceback, gRPC's details, or the first."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("at ", "An error occurred while calling"))]
-    raised = [line for line in told if _RAISED.match(line)]
-    details = [line for line in told if line.startswith("details = ")]
-    return f"{type(error).__name__}: {(raised[-1:] or details or told or [''])[0][:500]}"
+    relevant = [line for line in lines if line and not line.startswith(("at ", "An error occurred while calling"))]
+    raised = [line for line in relevant if _RAISED.match(line)]
+    details = [line for line in relevant if line.startswith("details = ")]
+    return f"{type(error).__name__}: {(raised[-1:] or details or relevant or [''])[0][:500]}"
 
 
 # --- classic sessions ---------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ def _classic(master: str, name: str) -> Any:
 
 
 def _end_jvm() -> None:
-    """End the JVM that we started, and wait for it: a session that is opened later starts another."""
+    """End the JVM that this process started, and wait for it; a later session starts another."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -259,7 +261,7 @@ def _end_jvm() -> None:
         return
     SparkContext._gateway = SparkContext._jvm = None
     gateway.shutdown()
-    process.stdin.close()  # the JVM ends when nobody can speak to it any more
+    process.stdin.close()  # the JVM ends when its standard input is closed
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -324,7 +326,7 @@ def _connect(server: str, name: str) -> Any:
             spark = SparkSession.builder.remote(url).create()
             # By default a client waits more than ten minutes for a server that is gone.
             spark.client.set_retry_policies([DefaultPolicy(**RETRIES)])
-            # Its hook for the end of the process calls the server from a dying interpreter and can wait for ever.
+            # Its hook for the end of the process calls the server while the interpreter shuts down, and can hang.
             atexit.unregister(spark.client._on_exit)
             _ship(spark)
         except Exception as error:
@@ -336,10 +338,10 @@ def _connect(server: str, name: str) -> Any:
 
 
 def _require_listener(server: str) -> None:
-    """Raise SparkUnavailable at once when nothing listens there."""
+    """Raise SparkUnavailable immediately if no server listens there."""
     try:
-        place = urllib.parse.urlsplit(server)
-        socket.create_connection((place.hostname or "", place.port or DEFAULT_PORT), CONNECT_SECONDS).close()
+        address = urllib.parse.urlsplit(server)
+        socket.create_connection((address.hostname or "", address.port or DEFAULT_PORT), CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         raise SparkUnavailable(server, str(error)) from error
 
@@ -349,7 +351,7 @@ def session_id(name: str, number: int = 0) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"unshard:{name}:{package_hash()}:{number}"))
 
 
-# --- our package on the executors: a zip named by its content, so processes may race to build it -----------
+# --- our package on the executors: a zip named by its content, so several processes may build it at once ------
 
 _SHIPPED: set[str] = set()
 """Sessions of this process that have the package."""
@@ -367,7 +369,7 @@ def _ship(spark: Any) -> None:
 
 
 def _add_artifact(spark: Any) -> None:
-    """Send the zip; another process of the same session may do so at this moment, and its name tells its content."""
+    """Send the zip; another process may send it to the same session at this moment, under the same name and content."""
     try:
         spark.addArtifacts(str(package_zip()), pyfile=True)
     except Exception as error:
@@ -376,13 +378,13 @@ def _add_artifact(spark: Any) -> None:
 
 
 def package_folder() -> Path:
-    """Return the folder of our package, whose parent is what Python's path must hold."""
+    """Return the folder of our package; its parent must be on Python's path."""
     return Path(__file__).parents[1]
 
 
 @cache
 def package_hash() -> str:
-    """Return 12 hexadecimal digits that name the content of the package."""
+    """Return 12 hexadecimal digits that identify the content of the package."""
     digest = hashlib.sha256()
     for name, data in _modules():
         digest.update(name.encode() + b"\0" + data + b"\0")
@@ -391,7 +393,7 @@ def package_hash() -> str:
 
 @cache
 def package_zip() -> Path:
-    """Return the zip, building it when this machine has none of this content."""
+    """Return the zip, building it if this machine has no zip of this content."""
     folder = Path(tempfile.gettempdir()) / f"unshard-package-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"unshard-{package_hash()}.zip"

@@ -1,8 +1,8 @@
-"""The structures of tables as their server describes them.
+"""Read the structures of tables from their server.
 
-Everything is asked of information_schema and SHOW CREATE TABLE; nothing is parsed out of types but what the
-server prints. The session must be as `mysql.connect` sets it, because ANSI_QUOTES and its like change how the
-server prints the text. It is read as bytes, because a default value may be no UTF-8.
+All information comes from information_schema and SHOW CREATE TABLE; types are parsed only in the form that the server
+prints. The session must be set up by `mysql.connect`, because sql_mode flags such as ANSI_QUOTES change the printed
+text. The text is read as bytes, because a default value may not be valid UTF-8.
 """
 
 import contextlib
@@ -16,21 +16,23 @@ from pymysql.connections import Connection
 
 from unshard.adapters.mysql import identifier, query, table_name
 from unshard.binlog.values import float_text
-from unshard.core.charsets import canonical
-from unshard.core.ddlcreate import normal_create
-from unshard.core.ddltokens import Dialect
 from unshard.core.model import Column, Index, TableId, TableSchema
-from unshard.core.normalcolumns import normal_column
-from unshard.core.segment import SchemaDefault
-from unshard.core.versioning import without_period
+from unshard.core.relay.segment import SchemaDefault
+from unshard.core.sql.charsets import canonical
+from unshard.core.sql.tokens import Dialect
+from unshard.core.structures.createtext import normal_create
+from unshard.core.structures.normalcolumns import normal_column
+from unshard.core.structures.versioning import without_period
 from unshard.errors.source import TableMissing, TableUnsupported
 
 COLUMNS = """SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME,
 COLUMN_DEFAULT, EXTRA FROM information_schema.COLUMNS WHERE {where} ORDER BY TABLE_NAME, ORDINAL_POSITION"""
 INDEXES = """SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, SUB_PART
 FROM information_schema.STATISTICS WHERE {where} ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"""
+SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema", "metrics_schema")
 FEW = 50
-"""How many tables are looked up one by one: a window's targets, in a schema that may have thousands."""
+"""Up to this number, tables are looked up one by one: a window's targets, in a schema with perhaps thousands of tables.
+"""
 TABLES = "SELECT TABLE_NAME, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES WHERE {where}"
 
 
@@ -51,20 +53,20 @@ class Reader(NamedTuple):
     ignores_case: bool
 
     def name(self, name: str) -> str:
-        """Return what the server compares names of tables by."""
+        """Return the form in which the server compares table names."""
         return name.lower() if self.ignores_case else name
 
     def rows(self, sql: str, schema: str, names: tuple[str, ...]) -> Iterator[tuple[str | None, ...]]:
-        """Query information_schema: a few tables one by one, else all of the schema, however many it has.
+        """Query information_schema: a few tables one by one, otherwise the whole schema.
 
-        Only an equality is looked up quickly there.
+        information_schema answers quickly only to equality conditions.
         """
         if len(names) > FEW:
             yield from self._found(sql.format(where="TABLE_SCHEMA = %s"), schema)
             return
         for asked in {self.name(name): name for name in names}.values():
             for row in self._found(sql.format(where="TABLE_SCHEMA = %s AND TABLE_NAME = %s"), schema, asked):
-                # information_schema may compare names in any case although the server tells them apart.
+                # information_schema may ignore case although the server's table names are case-sensitive.
                 if self.name(str(row[0])) == self.name(asked):
                     yield row
 
@@ -86,17 +88,28 @@ def read_collations(connection: Connection, *, defaults: bool) -> frozenset[str]
     return frozenset(canonical(_name(name)) for (name,) in rows if name)
 
 
+def collations_by_charset(connection: Connection, numbers: Iterable[int]) -> dict[str, str]:
+    """Read the names of collations from their numbers, by character set (MariaDB)."""
+    sql = (
+        "SELECT CHARACTER_SET_NAME, FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
+        " WHERE ID IN %s"
+    )
+    return {_name(charset): _name(name) for charset, name in query(connection, sql, (tuple(numbers),))}
+
+
 def read_sequences(connection: Connection) -> frozenset[TableId]:
-    """Read which of the tables that the account may see are sequences; MySQL has none."""
+    """Read which of the tables that the account may see are sequences; MySQL has no sequences."""
     sql = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'SEQUENCE'"
     return frozenset(TableId(_name(schema), _name(name)) for schema, name in query(connection, sql))
 
 
 def read_triggers(connection: Connection, schemas: Iterable[str]) -> dict[TableId, list[str]]:
-    """Read what the triggers of each table do, where the account has the privilege TRIGGER."""
+    """Read the triggers of each table, if the account has the privilege TRIGGER."""
     found: dict[TableId, list[str]] = defaultdict(list)
-    sql = ("SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_STATEMENT FROM information_schema.TRIGGERS"
-           " WHERE EVENT_OBJECT_SCHEMA = %s")  # fmt: skip
+    sql = (
+        "SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_STATEMENT FROM information_schema.TRIGGERS"
+        " WHERE EVENT_OBJECT_SCHEMA = %s"
+    )
     for each in schemas:
         for schema, table, body in query(connection, sql, (each,)):
             found[TableId(_name(schema), _name(table))].append(_name(body))
@@ -105,8 +118,10 @@ def read_triggers(connection: Connection, schemas: Iterable[str]) -> dict[TableI
 
 def column_names(connection: Connection, table: TableId) -> tuple[str, ...]:
     """Read the names of a table's columns, in order."""
-    sql = ("SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-           " ORDER BY ORDINAL_POSITION")  # fmt: skip
+    sql = (
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        " ORDER BY ORDINAL_POSITION"
+    )
     return tuple(_name(name) for (name,) in query(connection, sql, (table.schema, table.name)))
 
 
@@ -120,7 +135,7 @@ def read_schema(connection: Connection, table: TableId) -> TableSchema:
 
 
 def read_schemas(connection: Connection, tables: Iterable[TableId]) -> dict[TableId, TableSchema]:
-    """Read structures with three queries per schema or few tables, and one per table; what is no table is left out."""
+    """Read structures with three queries per schema or small group, and one per table; missing tables are left out."""
     by_schema = defaultdict(list)
     for table in tables:
         by_schema[table.schema].append(table.name)
@@ -135,20 +150,55 @@ def read_schemas(connection: Connection, tables: Iterable[TableId]) -> dict[Tabl
 
 
 def shown_create(connection: Connection, table: TableId) -> str:
-    """Return what SHOW CREATE TABLE prints, which depends on the session's sql_mode."""
+    """Return the output of SHOW CREATE TABLE, which depends on the session's sql_mode."""
     with _as_bytes(connection):
         return str(query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1], "utf-8", "surrogateescape")
 
 
+def read_engines(connection: Connection) -> dict[TableId, str]:
+    """Read the storage engine of each table that the account may see, except those of the server itself."""
+    rows = query(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COALESCE(ENGINE, '') FROM information_schema.TABLES"  # noqa: S608
+        " WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+        f" AND TABLE_SCHEMA NOT IN ({', '.join(['%s'] * len(SYSTEM_SCHEMAS))}) ORDER BY 1, 2",
+        SYSTEM_SCHEMAS,
+    )
+    return {TableId(schema, name): engine for schema, name, engine in rows}
+
+
+def read_referring(connection: Connection) -> list[TableId]:
+    """Read which tables that the account may see have foreign keys."""
+    sql = "SELECT DISTINCT CONSTRAINT_SCHEMA, TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS ORDER BY 1, 2"
+    return [TableId(schema, name) for schema, name in query(connection, sql)]
+
+
+def has_table(connection: Connection, table: TableId) -> bool:
+    """Whether the account sees a table of that name."""
+    sql = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    return bool(query(connection, sql, (table.schema, table.name)))
+
+
+def has_schema(connection: Connection, schema: str) -> bool:
+    """Whether the account sees a schema of that name, in upper or lower case."""
+    sql = "SELECT 1 FROM information_schema.SCHEMATA WHERE LOWER(SCHEMA_NAME) = LOWER(%s)"
+    return bool(query(connection, sql, (schema,)))
+
+
 def has_rows(connection: Connection, table: TableId) -> bool:
-    """Whether there is a row in the table."""
+    """Whether the table has a row."""
     return bool(query(connection, f"SELECT 1 FROM {table_name(table)} LIMIT 1"))  # noqa: S608
+
+
+def keeps_pages(connection: Connection) -> bool:
+    """Whether the server stores tables in InnoDB pages; TiDB's engine is also called InnoDB but has no pages."""
+    return bool(query(connection, "SHOW GLOBAL STATUS LIKE 'Innodb\\_page\\_size'"))
 
 
 def server_dialect(connection: Connection) -> Dialect:
     """Return which executable comments this server runs."""
     text = connection.get_server_info()
-    # MariaDB may say 5.5.5-10.11.6-MariaDB, for the sake of old replicas.
+    # MariaDB may report 5.5.5-10.11.6-MariaDB, for compatibility with old replicas.
     numbers = re.findall(r"(\d+)\.(\d+)\.(\d+)", text)[-1]
     major, minor, patch = map(int, numbers)
     return Dialect("MariaDB" in text, major * 10000 + minor * 100 + patch)
@@ -156,7 +206,7 @@ def server_dialect(connection: Connection) -> Dialect:
 
 @contextlib.contextmanager
 def _reading(connection: Connection) -> Iterator[Reader]:
-    """Set up the session for reading and leave it as it was."""
+    """Set up the session for reading, and restore it afterwards."""
     ((ignores_case,),) = query(connection, "SELECT @@lower_case_table_names")
     with _as_bytes(connection):
         yield Reader(connection, server_dialect(connection), bool(int(ignores_case)))
@@ -193,7 +243,7 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
 
 
 def _is_foreign(reader: Reader) -> bool:
-    """Whether the server describes columns otherwise than MariaDB does."""
+    """Whether the server describes columns differently from MariaDB."""
     return not reader.dialect.mariadb
 
 
@@ -219,21 +269,23 @@ def _refuse_transactions(table: str, columns: tuple[Column, ...]) -> None:
         raise TableUnsupported(table, "its history is kept by transactions, and its changes are logged as statements")
 
 
-def _column(name: str | None, data_type: str | None, column_type: str | None, nullable: str | None,
-            *rest: str | None) -> Column:  # fmt: skip
+def _column(
+    name: str | None, data_type: str | None, column_type: str | None, nullable: str | None, *rest: str | None
+) -> Column:
     charset, collation, default, extra = rest
-    # MySQL says DEFAULT_GENERATED of a default that is an expression; such a column is not generated.
-    words = str(extra).lower().replace("default_generated", "")
-    # A column that MariaDB keeps no history of.
-    words = words.replace("without system versioning", "").strip(" ,")
-    # ALTER … SET DEFAULT of a generated column shows there and nowhere else, and means nothing.
-    shown = None if "generated" in words else default
-    return Column(str(name), str(data_type).lower(), str(column_type), nullable == "YES", charset, collation,
-                  shown, words)  # fmt: skip
+    # MySQL prints DEFAULT_GENERATED for a default that is an expression; such a column is not generated.
+    extras = str(extra).lower().replace("default_generated", "")
+    # A column that is not part of the history of a system-versioned table in MariaDB.
+    extras = extras.replace("without system versioning", "").strip(" ,")
+    # After ALTER … SET DEFAULT on a generated column, this text is the only trace, and it has no effect.
+    shown = None if "generated" in extras else default
+    return Column(
+        str(name), str(data_type).lower(), str(column_type), nullable == "YES", charset, collation, shown, extras
+    )
 
 
 def _indexes(parts: list[IndexPart]) -> tuple[Index, ...]:
-    """Group the parts; the order of indexes means nothing, so they come by name, the primary key first."""
+    """Group the parts of each index. The order of indexes has no meaning, so the primary key is first, then by name."""
     grouped: dict[str, list[IndexPart]] = {}
     for part in parts:
         grouped.setdefault(part.key, []).append(part)
@@ -252,18 +304,20 @@ def _name(value: str | bytes) -> str:
 
 
 def _text(value: object) -> str | None:
-    """Show bytes that are no UTF-8 by their numbers: the value is only compared."""
+    """Decode text; bytes that are not UTF-8 become escapes, because the value is only compared."""
     if value is None:
         return None
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def table_sizes(connection: Connection, tables: Collection[TableId]) -> dict[TableId, int]:
-    """Return about how many bytes the rows of each table take on the server; what it does not know is 0."""
+    """Return the approximate size of each table's rows in bytes; 0 if the server does not know it."""
     found = {}
     for schema in {table.schema for table in tables}:
-        rows = query(connection, (
-            "SELECT TABLE_NAME, COALESCE(DATA_LENGTH, 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
-        ), (schema,))  # fmt: skip
+        rows = query(
+            connection,
+            ("SELECT TABLE_NAME, COALESCE(DATA_LENGTH, 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"),
+            (schema,),
+        )
         found.update({TableId(schema, name): int(size) for name, size in rows})
     return {table: found.get(table, 0) for table in tables}

@@ -10,33 +10,31 @@ The connection must come from `mysql.connect_raw` (SET NAMES binary, +00:00); `p
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pymysql.connections import Connection
 from pymysql.constants import CR
-from pymysql.err import OperationalError, raise_mysql_exception
+from pymysql.err import OperationalError
 
-from unshard.adapters import mysql
+from unshard.adapters import mysql, pymysqlprivate
 from unshard.core.model import Column
 
-COM_QUERY = 3
 HEADER = 4
 HEADER_START = Struct("<I")
 LONGEST = 0xFFFFFF
-"""A packet of this length goes on in the next one."""
+"""A packet of this length continues in the next one."""
 END, ERROR, NULL, TWO, THREE, EIGHT = 0xFE, 0xFF, 0xFB, 0xFC, 0xFD, 0xFE
 BUFFER_BYTES = 4 << 20
 RECEIVED = 1 << 16
 SPARE = 16
 BATCH_ROWS = 20_000
 SESSION = "SET SESSION sql_mode = '', time_zone = '+00:00', net_write_timeout = 3600, net_read_timeout = 3600"
-"""Whatever a source file sets: no PAD_CHAR_TO_FULL_LENGTH, UTC; and a reader with a slow disk is not thrown out."""
+"""Independent of the source file: no PAD_CHAR_TO_FULL_LENGTH, UTC, and long timeouts for a reader with a slow disk."""
 
 
 def prepare(connection: Connection) -> None:
-    """Set what the values of `read_rows` depend on."""
+    """Set the variables that the values of `read_rows` depend on."""
     mysql.query(connection, SESSION)
 
 
@@ -45,12 +43,14 @@ def schema_of(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([pa.field(column.name, pa.binary()) for column in columns])
 
 
-def read_rows(connection: Connection, columns: Sequence[Column], statement: str,
-              rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:  # fmt: skip
+def read_rows(
+    connection: Connection, columns: Sequence[Column], statement: str, rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
     """Run a SELECT of `literals.expression`s and yield its rows, at most `rows` and a few megabytes at a time."""
     schema = schema_of(columns)
     with mysql.coded_errors(connection, statement):
-        _begin(connection, statement, len(columns))
+        found = pymysqlprivate.begin_rows(connection, statement)
+        assert found == len(columns), f"{found} columns for {len(columns)}"
         buffer = _Buffer(connection)
         finished = False
         while not finished:
@@ -61,30 +61,19 @@ def read_rows(connection: Connection, columns: Sequence[Column], statement: str,
             buffer.drop_walked()
 
 
-def _begin(connection: Connection, statement: str, count: int) -> None:
-    connection._execute_command(COM_QUERY, statement)
-    first = connection._read_packet()
-    found = first.read_length_encoded_integer()
-    assert found == count, f"{found} columns for {count}"
-    for _ in range(count):
-        connection._read_packet()
-    assert connection._read_packet().is_eof_packet()
-
-
 class _Buffer:
     """Received bytes: rows that have been walked, then bytes that have not, then room."""
 
     def __init__(self, connection: Connection) -> None:
-        reader: Any = connection._rfile
         self._bytes = bytearray(BUFFER_BYTES)
-        # What the driver has received already; from here on its buffer is only a copy too many.
-        self._filled = len(reader.peek())
-        self._bytes[: self._filled] = reader.read(self._filled)
-        self._socket = reader.raw
+        # The driver's buffer would be one more copy.
+        received, self._socket = pymysqlprivate.take_over_receiving(connection)
+        self._filled = len(received)
+        self._bytes[: self._filled] = received
         self._walked = 0
 
     def walk(self, rows: int) -> tuple[list[int], bool]:
-        """Find where rows begin, until there are enough or the result has ended; True: it has."""
+        """Find where rows begin, until there are enough; returns True if the result has ended."""
         starts: list[int] = []
         while True:
             stopped = self._walk_received(starts, rows)
@@ -101,7 +90,7 @@ class _Buffer:
             position = start + length
 
     def drop_walked(self) -> None:
-        """Move what follows the walked rows to the front."""
+        """Move the bytes after the walked rows to the front."""
         rest = self._filled - self._walked
         self._bytes[:rest] = self._bytes[self._walked : self._filled]
         self._filled, self._walked = rest, 0
@@ -129,7 +118,7 @@ class _Buffer:
         return False
 
     def _joined(self, length: int) -> int | None:
-        """Take the headers out of the middle of a split row; its length, None while it is not all here."""
+        """Remove the packet headers from the middle of a split row; return its length, None while it is incomplete."""
         ends, end = [], self._walked + HEADER + length
         while length == LONGEST:
             if self._filled < end + HEADER:
@@ -160,7 +149,7 @@ class _Buffer:
 def _is_no_row(data: bytearray, start: int, end: int) -> bool:
     """Whether a packet that begins like a large row is the end; raises the server's error."""
     if data[start] == ERROR:
-        raise_mysql_exception(bytes(data[start:end]))
+        pymysqlprivate.raise_error(bytes(data[start:end]))
     return end - start < 9
 
 
@@ -180,7 +169,7 @@ def _located(data: np.ndarray, position: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _gathered(values: pa.Buffer, null: np.ndarray, start: np.ndarray, length: np.ndarray) -> pa.Array:
-    """Copy the values out: they are every second one of an array of values and what lies between them."""
+    """Copy the values: they are every second entry of an array that also has the bytes between them as entries."""
     rows = len(start)
     offsets = np.empty(2 * rows, np.int32)
     offsets[0::2], offsets[1::2] = start, start + length

@@ -1,8 +1,8 @@
-"""TLS of connections: who is on the other side is decided before a word of the login goes over.
+"""TLS of connections: the peer is verified before the login is sent.
 
-Contexts are made once per process and kept, because reading certificates costs more than a login. The
-certificates travel as text with the rest of a `Server`; OpenSSL takes the own one from files only, so it is
-handed over in memory that looks like a file and is on no disk.
+Contexts are created once per process, because reading certificates costs more than a login. Certificates are part of a
+`Server` as text. OpenSSL reads the client certificate only from files, so it gets the path of a file in memory that is
+on no disk.
 """
 
 import contextlib
@@ -17,40 +17,40 @@ from unshard.errors.config import CertificateInvalid
 
 
 class CheckedContext(ssl.SSLContext):
-    """A context that asks for the common name of the certificate, too."""
+    """A context that also checks the common name of the certificate."""
 
     allowed: tuple[str, ...] = ()
 
     def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
-        """Shake hands, then look at the name; raises SSLCertVerificationError."""
+        """Complete the handshake, then check the name; raises SSLCertVerificationError."""
         wrapped = super().wrap_socket(*args, **options)
         names = common_names(wrapped.getpeercert() or {})
         if self.allowed and not set(names) & set(self.allowed):
             wrapped.close()
             shown = ", ".join(names) or "none"
-            raise ssl.SSLCertVerificationError(f"common name {shown} is none of {', '.join(self.allowed)}")
+            raise ssl.SSLCertVerificationError(f"common name {shown} is not one of {', '.join(self.allowed)}")
         return wrapped
 
 
 @cache
 def context(tls: Tls) -> ssl.SSLContext:
-    """Return the context for connections that are secured like this."""
-    made = CheckedContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.allowed = tls.allowed
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.check_hostname = tls.verify is Verify.FULL
-    made.verify_mode = ssl.CERT_NONE if tls.verify is Verify.NONE else ssl.CERT_REQUIRED
+    """Return the context for connections with these TLS settings."""
+    secured = CheckedContext(ssl.PROTOCOL_TLS_CLIENT)
+    secured.allowed = tls.allowed
+    secured.minimum_version = ssl.TLSVersion.TLSv1_2
+    secured.check_hostname = tls.verify is Verify.FULL
+    secured.verify_mode = ssl.CERT_NONE if tls.verify is Verify.NONE else ssl.CERT_REQUIRED
     try:
         if tls.ca:
-            made.load_verify_locations(cadata=tls.ca)
+            secured.load_verify_locations(cadata=tls.ca)
         else:
-            made.load_default_certs()
+            secured.load_default_certs()
         if tls.certificate:
-            _show(made, tls)
+            _load_client_certificate(secured, tls)
     except (ssl.SSLError, ValueError) as error:
-        # The words name the kind of fault, never what stands in the file.
-        raise CertificateInvalid(str(getattr(error, "reason", None) or "it is no PEM")) from None
-    return made
+        # The message names the kind of fault, never the content of the file.
+        raise CertificateInvalid(str(getattr(error, "reason", None) or "it is not in PEM format")) from None
+    return secured
 
 
 def common_names(certificate: Any) -> tuple[str, ...]:
@@ -58,15 +58,15 @@ def common_names(certificate: Any) -> tuple[str, ...]:
     return tuple(value for part in certificate.get("subject", ()) for name, value in part if name == "commonName")
 
 
-def _show(made: ssl.SSLContext, tls: Tls) -> None:
-    with _memory(tls.certificate) as certificate, _memory(tls.key) as key:
-        # Without a function OpenSSL would ask for the password of the key on the terminal.
-        made.load_cert_chain(certificate, key, password=lambda: "")
+def _load_client_certificate(secured: ssl.SSLContext, tls: Tls) -> None:
+    with _memory_file(tls.certificate) as certificate, _memory_file(tls.key) as key:
+        # Without this function OpenSSL would prompt for the key's password on the terminal.
+        secured.load_cert_chain(certificate, key, password=lambda: "")
 
 
 @contextlib.contextmanager
-def _memory(text: str) -> Iterator[str]:
-    """Give the path of a file that is in memory only and gone behind the block."""
+def _memory_file(text: str) -> Iterator[str]:
+    """Return the path of a file that exists only in memory, until the block ends."""
     descriptor = os.memfd_create("unshard")
     try:
         os.write(descriptor, text.encode())

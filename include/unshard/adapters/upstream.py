@@ -1,9 +1,8 @@
-"""What a source says of itself: where its binlog ends, who it is, and how it writes its binlog.
+"""The state that a source reports: the end of its binlog, its identity, and its binlog settings.
 
-Identity: MySQL has `server_uuid`. MariaDB has nothing that stays (its `server_uid` changes with the
-port, host names change with every container), so `server_id` and the data directory stand for it. A
-server that is replaced under the same identity is still found out, because each binlog file is known
-by the time at which it was created (see units/relay.py).
+Identity: MySQL has `server_uuid`. MariaDB has no persistent id (its `server_uid` changes with the port, host names
+change with every container), so `server_id` and the data directory are used. A server that is replaced under the same
+identity is still detected, because each binlog file is identified by its creation time (see units/relay/pull.py).
 """
 
 import hashlib
@@ -19,20 +18,29 @@ from unshard.errors.relay import BinlogOff
 from unshard.errors.source import MissingPrivilege, StatementRefused
 
 WRONG_OFFSET = 1220
-BETWEEN = ("Format_desc", "Start_encryption", "Gtid", "Anonymous_Gtid", "Previous_gtids", "Binlog_checkpoint",
-           "View_change", "Rotate", "Stop")  # fmt: skip
-"""How SHOW BINLOG EVENTS calls events that stand between transactions or begin one; the names of some go on."""
+BETWEEN = (
+    "Format_desc",
+    "Start_encryption",
+    "Gtid",
+    "Anonymous_Gtid",
+    "Previous_gtids",
+    "Binlog_checkpoint",
+    "View_change",
+    "Rotate",
+    "Stop",
+)
+"""Prefixes of the names that SHOW BINLOG EVENTS prints for events between transactions or at the start of one."""
 WITHIN = re.compile(r"(use .*; )?(COMMIT|ROLLBACK|SAVEPOINT|XA END)\b")
-"""Statements in a Query event that go on with a transaction; others begin one, or are one (MySQL 5.6 has no more)."""
+"""Query events that continue a transaction. All others begin one or are one; on MySQL 5.6 nothing precedes them."""
 VARIABLES = ("version", "log_bin", "binlog_format", "binlog_row_image", "server_id", "datadir", "server_uuid")
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A source at one moment."""
+    """State of a source at one moment."""
 
     end: Location
-    """Behind the last complete event of its binlog."""
+    """Location after the last complete event of its binlog."""
     gtid: str
     """GTIDs that its binlog has reached (MariaDB: gtid_binlog_pos), empty if unknown."""
     identity: str
@@ -44,24 +52,31 @@ class Upstream:
 
 
 def inspect(connection: Connection, source: str) -> Upstream:
-    """Read everything that the relay needs to know before it pulls; BinlogOff if there is no binlog."""
+    """Read all settings that the relay needs before it pulls; BinlogOff if there is no binlog."""
     variables = _variables(connection)
     if variables.get("log_bin") not in ("ON", "1"):
         raise BinlogOff(source)
     version = variables.get("version", "")
     flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
     end, gtid = reached(connection, source)
-    return Upstream(end, gtid, _identity(variables, flavor), flavor, version, variables.get("binlog_format", ""),
-                    variables.get("binlog_row_image", ""))  # fmt: skip
+    return Upstream(
+        end,
+        gtid,
+        _identity(variables, flavor),
+        flavor,
+        version,
+        variables.get("binlog_format", ""),
+        variables.get("binlog_row_image", ""),
+    )
 
 
 def location(connection: Connection, source: str = "") -> Location:
-    """Return where the binlog ends now."""
+    """Return the current end of the binlog."""
     return reached(connection, source)[0]
 
 
 def reached(connection: Connection, source: str) -> tuple[Location, str]:
-    """Return where the binlog ends now and the GTIDs that it has reached; BinlogOff if there is none."""
+    """Return the current end of the binlog and the GTIDs that it has reached; BinlogOff if there is no binlog."""
     rows = show_status(connection)
     if not rows:
         raise BinlogOff(source)
@@ -73,18 +88,18 @@ def reached(connection: Connection, source: str) -> tuple[Location, str]:
 
 
 def text(value: object) -> str:
-    """Return a text that a connection has read, which may give bytes; NULL is empty."""
+    """Return a text value of a connection, which may return bytes; NULL is empty."""
     if value is None:
         return ""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def show_status(connection: Connection) -> list[Row]:
-    """Ask a server of any version for the row that says where its binlog ends; none if it has no binlog."""
+    """Return the row with the end of the binlog, from a server of any version; empty if it has no binlog."""
     try:
         return query(connection, "SHOW MASTER STATUS")
     except StatementRefused as refused:
-        # MySQL 8.4 knows only the new word.
+        # MySQL 8.4 supports only the new statement.
         try:
             return query(connection, "SHOW BINARY LOG STATUS")
         except UnshardError:
@@ -92,17 +107,17 @@ def show_status(connection: Connection) -> list[Row]:
 
 
 def identity(connection: Connection) -> str:
-    """Return what tells this server from others; equal after a restart."""
+    """Return a string that identifies this server, also after a restart."""
     variables = _variables(connection)
     return _identity(variables, "mariadb" if "mariadb" in variables.get("version", "").lower() else "mysql")
 
 
 def prepared(connection: Connection) -> int:
-    """Return how many XA transactions are prepared, 0 if the account may not know (MySQL: XA_RECOVER_ADMIN)."""
+    """Return the number of prepared XA transactions, 0 if the account lacks the privilege (MySQL: XA_RECOVER_ADMIN)."""
     try:
         return len(query(connection, "XA RECOVER"))
     except (StatementRefused, MissingPrivilege):
-        # The relay refuses the COMMIT of one that it has not seen, whoever may look here.
+        # The relay refuses the COMMIT of an unknown XA transaction, so nothing is lost without this number.
         return 0
 
 
@@ -111,8 +126,14 @@ def binlog_files(connection: Connection) -> dict[str, int]:
     return {str(row[0]): int(row[1]) for row in query(connection, "SHOW BINARY LOGS")}
 
 
+def gtid_at(connection: Connection, place: Location) -> str:
+    """Return the GTIDs that the binlog has reached at a location (MariaDB)."""
+    rows = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.position))
+    return text(rows[0][0])
+
+
 def is_border(connection: Connection, start: Location) -> bool:
-    """Return whether no transaction is under way there; a server refuses to show what does not begin an event."""
+    """Whether no transaction is in progress at this location; false if no event begins there."""
     try:
         events = query(connection, "SHOW BINLOG EVENTS IN %s FROM %s LIMIT 1", (start.file, start.position))
     except StatementRefused as error:

@@ -1,1 +1,1 @@
-"""Bytes of the MySQL/MariaDB binlog to values; no I/O beyond the buffer that is given."""
+"""Convert bytes of the MySQL or MariaDB binlog to values; does no I/O of its own (used by relay and executors)."""

@@ -1,19 +1,19 @@
-"""Binds a TABLE_MAP event to the tracked structure of its shard: all that both say must agree.
+"""Bind a TABLE_MAP event to the tracked structure of its shard; everything that both contain must agree.
 
-A DDL that was not seen then ends in an error and never in rows that are read with the wrong structure. The
-more metadata the server sends, the more is compared; physical types and their sizes always are.
+So an unseen DDL ends in an error, and rows are never read with the wrong structure. The more metadata the server sends,
+the more is compared. Physical types and their sizes are always compared.
 """
 
 from collections.abc import Sequence
 
-from unshard.binlog.labels import encoded_labels, read_labels
 from unshard.binlog.metadata import Collations
 from unshard.binlog.rowcode import RowReader, compile_reader
 from unshard.binlog.tablemap import NUMERIC, TableMap, agrees, numbers_of
 from unshard.binlog.tablemap import FieldType as F
-from unshard.core.charsets import charset_of
 from unshard.core.model import Column, TableSchema
-from unshard.errors.relay import ColumnCountDiffers, ColumnTypeDiffers, UnsupportedColumn
+from unshard.core.sql.charsets import charset_of
+from unshard.core.structures.labels import encoded_labels, read_labels
+from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers, UnsupportedColumn
 
 _CHARACTERS = frozenset((F.STRING, F.VAR_STRING, F.VARCHAR, F.BLOB, F.VARCHAR_COMPRESSED, F.BLOB_COMPRESSED, F.VECTOR))
 _LABELLED = frozenset((F.ENUM, F.SET))
@@ -21,7 +21,7 @@ _ALIASES = {"utf8": "utf8mb3", None: "binary"}
 
 
 def bind_structure(table_map: TableMap, schema: TableSchema, shard: str, place: str) -> RowReader:
-    """Return the reader of a table's rows; ValueError if the metadata contradict the columns beside them."""
+    """Return the reader of a table's rows; ValueError if the metadata contradict the columns of the same event."""
     if len(table_map.fields) != len(schema.columns):
         raise ColumnCountDiffers(shard, place, len(table_map.fields), len(schema.columns))
     for physical, column in zip(table_map.fields, schema.columns, strict=True):
@@ -63,7 +63,7 @@ class _Comparison:
                     raise self._differs(column, f"called {name}", f"called {column.name}")
 
     def _signs(self) -> None:
-        # The last byte is filled up; a server that says nothing has no signs at all.
+        # The last byte is padded; a server without metadata sends no signs.
         for unsigned, column in zip(self._metadata.unsigned, self._of(NUMERIC), strict=False):
             if unsigned != column.is_unsigned and column.data_type != "year":
                 raise self._differs(column, "unsigned" if unsigned else "signed", column.column_type)
@@ -84,13 +84,13 @@ class _Comparison:
                 raise self._differs(column, f"{kind.name} of {shown}", column.column_type)
 
     def _character_columns(self) -> list[Column]:
-        """MariaDB lists GEOMETRY among the columns with a character set, MySQL does not."""
+        """Return the columns with a character set; MariaDB includes GEOMETRY, MySQL does not."""
         found, wider = self._of(_CHARACTERS), self._of(_CHARACTERS | {F.GEOMETRY})
         charsets = self._metadata.charsets
         if charsets is None or len(found) == len(wider):
             return found
         if charsets.default:
-            # Nothing tells which of the two the numbers count.
+            # It is unknown which of the two lists the numbers refer to.
             return []
         return wider if len(charsets.ids) == len(wider) else found
 
@@ -105,7 +105,7 @@ class _Comparison:
 
 
 def _charset(collation: int) -> str:
-    """Return the character set of a collation, empty for one of a server newer than our table of them."""
+    """Return the character set of a collation, empty for an unknown collation of a newer server."""
     try:
         return charset_of(collation)
     except KeyError:

@@ -1,7 +1,7 @@
-"""Columns of values as text, all rows at once: the same text as values.py gives value by value.
+"""Print columns of values as text, all rows at once, with the same text as values.py returns value by value.
 
-Each function takes bytes and the places of values that are not NULL. What is odd raises ValueError or IndexError:
-values.py is the authority, and the reader that uses it then says what is wrong, or reads what can be read.
+Each function takes bytes and the offsets of values that are not NULL. An unusual value raises ValueError or IndexError.
+values.py is authoritative: the reader that uses it then reports the error, or reads the value.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def date_column(data: Octets, starts: Numbers) -> pa.Array:
 
 
 def datetime_column(digits: int) -> Column:
-    """Return what prints DATETIME(digits)."""
+    """Return the printer of DATETIME(digits)."""
 
     def show(data: Octets, starts: Numbers) -> pa.Array:
         value = _big(data, starts, 5) - 0x8000000000
@@ -43,7 +43,7 @@ def datetime_column(digits: int) -> Column:
 
 
 def timestamp_column(digits: int) -> Column:
-    """Return what prints TIMESTAMP(digits) in UTC."""
+    """Return the printer of TIMESTAMP(digits) in UTC."""
 
     def show(data: Octets, starts: Numbers) -> pa.Array:
         value = _big(data, starts, 4)
@@ -64,7 +64,7 @@ def year_column(data: Octets, starts: Numbers) -> pa.Array:
 
 
 def enum_column(labels: Sequence[bytes], width: int) -> Column:
-    """Return what prints ENUM."""
+    """Return the printer of ENUM."""
     members = pa.array([b"", *labels], pa.binary())
 
     def show(data: Octets, starts: Numbers) -> pa.Array:
@@ -76,7 +76,7 @@ def enum_column(labels: Sequence[bytes], width: int) -> Column:
 
 
 def int24_column(unsigned: bool) -> Column:
-    """Return what prints MEDIUMINT."""
+    """Return the printer of MEDIUMINT."""
 
     def show(data: Octets, starts: Numbers) -> pa.Array:
         value = _little(data, starts, 3)
@@ -94,14 +94,14 @@ def double_column(data: Octets, starts: Numbers) -> pa.Array:
 
 
 def padded_column(data: Octets, starts: Numbers, sizes: Numbers, width: int) -> pa.Array:
-    """Return values of BINARY with the zero bytes behind them that are not stored."""
+    """Return values of BINARY with their trailing zero bytes, which are not stored."""
     _demand(sizes <= width)
     places = starts[:, None] + np.arange(width)
     return _fixed(data.take(places, mode="clip") * (np.arange(width) < sizes[:, None]).astype(np.uint8))
 
 
 def decimal_column(precision: int, scale: int) -> Column | None:
-    """Return what prints DECIMAL; None for those with more digits than a number of 64 bits holds."""
+    """Return the printer of DECIMAL; None if it has more digits than a 64-bit number."""
     if precision > 18 or scale > 6:
         return None
     width = decimal_bytes(precision, scale)
@@ -158,13 +158,13 @@ def _big(data: Octets, starts: Numbers, width: int) -> Numbers:
 
 @cache
 def _numbers(digits: int) -> Octets:
-    """Return the digits of all numbers of so many digits."""
+    """Return the digits of all numbers with this many digits."""
     return np.frombuffer(b"".join(b"%0*d" % (digits, n) for n in range(10**digits)), np.uint8).reshape(-1, digits)
 
 
 @cache
 def _days() -> Octets:
-    """Return the dates of all days that a TIMESTAMP can be on."""
+    """Return all dates that a TIMESTAMP can have."""
     days = np.datetime_as_string(np.arange((1 << 32) // 86400 + 1).astype("M8[D]"))
     return days.astype("S10").view(np.uint8).reshape(-1, 10)
 
@@ -183,7 +183,7 @@ def _clock(text: Octets, hour: Numbers, minute: Numbers, second: Numbers) -> Non
 
 
 def _fraction(text: Octets, data: Octets, starts: Numbers, digits: int) -> Octets:
-    """Add the fraction of a second, two digits a byte pair as they are stored."""
+    """Append the fraction of a second, which is stored as two digits per byte."""
     if not digits:
         return text
     value = _big(data, starts, fraction_bytes(digits))
@@ -198,7 +198,7 @@ def _fraction(text: Octets, data: Octets, starts: Numbers, digits: int) -> Octet
 
 
 def _fixed(text: Octets) -> pa.Array:
-    """Make a column of texts of one length."""
+    """Create a column of texts of one length."""
     rows, width = text.shape
     offsets = np.arange(0, width * (rows + 1), width, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)])

@@ -1,16 +1,16 @@
-"""Cuts a stream of binlog events into segments; bytes in, calls to a sink out, no I/O of its own.
+"""Cut a stream of binlog events into segments; takes bytes, calls a sink, does no I/O of its own.
 
-A segment ends at a size limit, at a rotation, and before and after every statement that is not
-transaction control; only at transaction borders, but for a statement inside a transaction (CREATE TABLE
-… SELECT), which is cut out at event borders. Control events between transactions belong to the segment
-being written, so that positions have no gaps.
+A segment ends at a size limit, at a rotation, and before and after every statement that is not transaction control. It
+ends only at transaction borders. The exception is a statement inside a transaction (CREATE TABLE … SELECT), which is
+cut out at event borders. Control events between transactions belong to the segment being written, so that positions
+have no gaps.
 
-| the stream ends …                              | what happens                                            |
+| the stream ends …                              | result                                                  |
 |------------------------------------------------|---------------------------------------------------------|
 | at a transaction border                        | the segment ends there                                  |
 | inside a transaction                           | the segment ends at the last border, the rest is dropped |
-| and the server goes on in another file, after  | as above, and `next_file` is set: a crashed server rolls |
-| a crash inside a transaction                   | such a transaction back                                 |
+| inside a transaction because of a crash, and   | as above, and `next_file` is set: a crashed server      |
+| the server continues in another file           | rolls such a transaction back                           |
 """
 
 from collections import Counter
@@ -41,19 +41,14 @@ from unshard.binlog.events import (
 )
 from unshard.binlog.gtids import GTIDS, HISTORIES, Gtid, read_gtid, read_history
 from unshard.binlog.payload import Whole, rows_of
-from unshard.binlog.prepared import Ledger, named
+from unshard.binlog.prepared import PreparedTransactions, named
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
-from unshard.binlog.transactions import Kind, classify, read_prepare
-from unshard.core.gtidset import History
+from unshard.binlog.transactions import QueryKind, classify, read_prepare
 from unshard.core.model import Location, TableId
-from unshard.core.segment import ByteRange, Commit, Prepared, Segment, Statement
-from unshard.errors.relay import (
-    DamagedEvent,
-    PositionGap,
-    RowsWithoutTable,
-    StatementDml,
-    UnsupportedEvent,
-)
+from unshard.core.relay.gtidset import History
+from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
+from unshard.errors.relay import DamagedEvent, PositionGap, StatementDml, UnsupportedEvent
+from unshard.errors.rows import RowsWithoutTable
 
 E = EventType
 RANGE_BYTES = 4 << 20
@@ -61,19 +56,19 @@ SHOWN_STATEMENT = 200
 
 
 class Sink(Protocol):
-    """Takes the bytes of one segment at a time."""
+    """Stores the bytes of one segment at a time."""
 
     def begin(self, prefix: bytes) -> None:
         """Start a segment file with these bytes."""
 
     def write(self, events: bytes | memoryview) -> None:
-        """Append an event, or several."""
+        """Append one or more events."""
 
     def finish(self, segment: Segment, length: int) -> None:
         """Cut the file to `length` bytes and store it as this segment."""
 
     def abandon(self) -> None:
-        """Forget the segment that was begun."""
+        """Discard the segment that was begun."""
 
 
 class Draft:
@@ -85,20 +80,20 @@ class Draft:
         self.prefix = prefix
         self.tables: Counter[TableId] = Counter()
         self.group: Counter[TableId] = Counter()
-        """Row events of the transaction that is not complete yet."""
+        """Row events of the incomplete transaction."""
         self.ranges: list[ByteRange] = []
         self.commits: list[Commit] = []
         self.times = self.border_times = (0, 0)
         self.statement: Statement | None = None
 
     def add(self, size: int, first: int, last: int) -> None:
-        """Note events of so many bytes, and their first and last time stamp."""
+        """Count the bytes of events, and record their first and last time stamp."""
         self.offset += size
         if last:
             self.times = (self.times[0] or first, last)
 
     def close_group(self) -> None:
-        """Note that everything so far belongs to the segment."""
+        """Record that everything so far belongs to the segment."""
         self.border, self.border_times = self.offset, self.times
         self.tables += self.group
         self.group = Counter()
@@ -106,19 +101,19 @@ class Draft:
             self.close_range()
 
     def prepare(self, xid: str) -> Prepared:
-        """Take the present group out of the rows that count; the segment has no name yet."""
+        """Remove the current group from the counted rows and return it; the segment has no name yet."""
         group, self.group = self.group, Counter()
         return Prepared(xid, "", self.file, self.border, self.offset, tuple(sorted(group.items())))
 
     def commit(self, prepared: Prepared, position: int) -> None:
-        """Let its rows count: with those of the range that holds both its parts, or from where they are."""
+        """Count the rows of a prepared transaction: in the range that contains both its parts, or by reference."""
         if not prepared.segment and prepared.start >= self.range_start:
             self.tables += Counter(dict(prepared.tables))
         else:
             self.commits.append(Commit(prepared, position))
 
     def close_range(self) -> None:
-        """End the byte range; one without rows is left out."""
+        """End the byte range; a range without rows is left out."""
         if self.tables:
             counts = tuple(sorted(self.tables.items()))
             self.ranges.append(ByteRange(self.range_start, self.border, counts))
@@ -131,42 +126,43 @@ class Draft:
 
 
 class Cutter:
-    """Reads events in order, from `location` on; `location` then is the last border that was reached.
+    """Reads events in order from `location`, and moves `location` to the last border that it reached.
 
-    `before` is a stored segment that ends there, if there is one.
+    `before` is a stored segment that ends at the start, if there is one.
     """
 
-    def __init__(self, source: str, location: Location, sink: Sink, segment_bytes: int,
-                 before: Segment | None = None) -> None:  # fmt: skip
+    def __init__(
+        self, source: str, location: Location, sink: Sink, segment_bytes: int, before: Segment | None = None
+    ) -> None:
         self.source, self.sink, self.segment_bytes = source, sink, segment_bytes
         self.location = location
         self.format: Format | None = None
         self._description = b""
         self._position = location.position
         self._draft: Draft | None = None
-        self._waiting: list[tuple[Frame, bytes]] = []
+        self._held_back: list[tuple[Frame, bytes]] = []
         """Events of a transaction that may still turn out to be a statement."""
         self._open = False
-        """Whether a transaction has begun and does hold rows."""
+        """Whether a transaction with rows has begun."""
         self._tables: dict[int, TableId] = {}
         self.history = History(before.gtid if before else "")
         """All transactions up to `location`."""
         self._gtid: str | None = None
-        """That of the transaction, until it is part of the history."""
+        """GTID of the current transaction, until it is part of the history."""
         self._standalone = True
-        self._ledger = Ledger(before)
+        self._prepared_xa = PreparedTransactions(before)
         self._prepares = False
         """Whether the transaction is the first part of an XA transaction."""
         self._is_void = False
 
     def feed(self, event: bytes) -> None:
-        """Take the next event of the dump."""
+        """Process the next event of the dump."""
         if len(event) < HEADER:
-            raise DamagedEvent(f"{self.source} {self.location.file}:{self._position}", "its frame is cut off")
+            raise DamagedEvent(f"{self.source} {self.location.file}:{self._position}", "its header is cut off")
         frame = read_frame(event)
         place = f"{self.source} {self.location.file}:{self._position + frame.size}"
         if frame.size != len(event):
-            raise DamagedEvent(place, f"{len(event)} bytes came, its frame says {frame.size}")
+            raise DamagedEvent(place, f"received {len(event)} bytes, but its header says {frame.size}")
         if frame.type in (E.HEARTBEAT, E.HEARTBEAT_V2):
             return
         if frame.type == E.FORMAT_DESCRIPTION:
@@ -185,7 +181,7 @@ class Cutter:
         self._position = position
 
     def end(self) -> None:
-        """Store what has been read up to the last border."""
+        """Store the events up to the last border."""
         self._finish("")
 
     def _describe(self, event: bytes, place: str) -> None:
@@ -193,10 +189,10 @@ class Cutter:
         self._description = event
 
     def _artificial(self, frame: Frame, event: bytes) -> None:
-        """Events that stand in no file; a ROTATE among them says where the server goes on reading."""
+        """Process an event that is not in the file; a ROTATE names the file from which the server continues."""
         if frame.type != E.ROTATE:
             return
-        # Whether such an event has a checksum depends on the server; only its CRC tells.
+        # Whether such an event has a checksum depends on the server, so its CRC is tested.
         has_checksum = crc32(event[:-CHECKSUM]) == int.from_bytes(event[-CHECKSUM:], "little")
         file = self._file_of(event[HEADER : len(event) - (CHECKSUM if has_checksum else 0)])
         if file != self.location.file:
@@ -204,7 +200,7 @@ class Cutter:
 
     def _check(self, frame: Frame, event: bytes, place: str) -> None:
         if self.format is None:
-            raise DamagedEvent(place, "no FORMAT_DESCRIPTION event stands before it")
+            raise DamagedEvent(place, "no FORMAT_DESCRIPTION event precedes it")
         if frame.end and frame.end != (self._position + frame.size) & 0xFFFFFFFF:
             raise PositionGap(self.source, f"{self.location.file}:{self._position}", frame.end)
         if self.format.checksum:
@@ -240,7 +236,7 @@ class Cutter:
                 raise UnsupportedEvent(place, kind.name)
 
     def _between(self, kind: EventType, frame: Frame, event: bytes, place: str) -> None:
-        if self._open or self._waiting:
+        if self._open or self._held_back:
             raise DamagedEvent(place, f"{kind.name} inside a transaction")
         self._put(frame, event)
         body = event[HEADER : len(event) - self._tail]
@@ -251,47 +247,47 @@ class Cutter:
             self._go_on_in(self._file_of(body))
 
     def _file_of(self, body: bytes) -> str:
-        """Return the name that a ROTATE event names, in the present generation."""
+        """Return the file name of a ROTATE event, in the current generation."""
         return Location(read_rotate(body)[0], 0).in_generation(self.location.generation).file
 
     def _begin(self, gtid: Gtid, frame: Frame, event: bytes, place: str) -> None:
-        if self._open or self._waiting:
+        if self._open or self._held_back:
             raise DamagedEvent(place, "a transaction begins inside another one")
         self._gtid, self._standalone = gtid.text, gtid.standalone
         self._prepares, self._is_void = gtid.prepares, gtid.is_void
-        self._waiting.append((frame, event))
+        self._held_back.append((frame, event))
 
     def _query(self, query: Query, frame: Frame, event: bytes, place: str) -> None:
         kind, name = classify(query.text)
         match kind:
-            case Kind.COMMIT | Kind.ROLLBACK:
+            case QueryKind.COMMIT | QueryKind.ROLLBACK:
                 self._close(frame, event)
-            case Kind.BEGIN | Kind.XA_BEGIN | Kind.XA_END:
-                self._prepares |= kind is Kind.XA_BEGIN
+            case QueryKind.BEGIN | QueryKind.XA_BEGIN | QueryKind.XA_END:
+                self._prepares |= kind is QueryKind.XA_BEGIN
                 self._hold(frame, event)
-            case Kind.XA_COMMIT | Kind.XA_ROLLBACK:
-                self._complete(name, kind is Kind.XA_COMMIT, frame, event)
-            case Kind.SAVEPOINT | Kind.ROLLBACK_TO:
+            case QueryKind.XA_COMMIT | QueryKind.XA_ROLLBACK:
+                self._complete(name, kind is QueryKind.XA_COMMIT, frame, event)
+            case QueryKind.SAVEPOINT | QueryKind.ROLLBACK_TO:
                 self._release()
                 self._put(frame, event)
-            case Kind.XA | Kind.XA_PREPARE:
+            case QueryKind.XA | QueryKind.XA_PREPARE:
                 raise UnsupportedEvent(place, "an XA statement of unknown form")
-            case Kind.DML:
+            case QueryKind.DML:
                 raise StatementDml(place, query.text[:SHOWN_STATEMENT].decode("utf-8", "replace"))
-            case Kind.STATEMENT if self._is_void:
+            case QueryKind.STATEMENT if self._is_void:
                 self._close(frame, event)
-            case Kind.STATEMENT:
+            case QueryKind.STATEMENT:
                 if self._prepares:
                     raise UnsupportedEvent(place, "a statement inside an XA transaction")
                 version = self.format.server_version if self.format else ""
                 self._statement(query.statement(place, version), frame, event)
 
     def _statement(self, statement: Statement, frame: Frame, event: bytes) -> None:
-        """Give a statement a segment of its own."""
+        """Write a statement into its own segment."""
         inside = self._open
         if inside and self._draft:
             self._draft.close_group()
-        self._advance_to(self._position - frame.size - sum(held.size for held, _ in self._waiting))
+        self._advance_to(self._position - frame.size - sum(held.size for held, _ in self._held_back))
         self._finish("")
         self._release()
         self._put(frame, event)
@@ -306,13 +302,13 @@ class Cutter:
         if self._open:
             self._put(frame, event)
         else:
-            self._waiting.append((frame, event))
+            self._held_back.append((frame, event))
 
     def _release(self) -> None:
-        """The transaction holds rows, or ends: what was held back belongs to the present segment."""
-        waiting, self._waiting = self._waiting, []
+        """Write the events that were held back: the transaction has rows, or ends."""
+        held_back, self._held_back = self._held_back, []
         self._open = True
-        for frame, event in waiting:
+        for frame, event in held_back:
             self._put(frame, event)
 
     def _count(self, body: bytes, place: str) -> None:
@@ -323,28 +319,28 @@ class Cutter:
             self._draft.group[self._tables[number]] += 1
 
     def _whole(self, whole: Whole, frame: Frame, event: bytes, place: str) -> None:
-        """Store an event that is a transaction as it came; only its rows are counted."""
+        """Store an event that is a whole transaction unchanged; only its rows are counted."""
         if self._open:
             raise DamagedEvent(place, "a whole transaction inside another one")
         self._release()
         self._put(frame, event).group += whole.rows
-        self._end_part(Kind.XA_PREPARE if whole.prepared else Kind.COMMIT, whole.prepared)
+        self._end_part(QueryKind.XA_PREPARE if whole.prepared else QueryKind.COMMIT, whole.prepared)
 
     def _close(self, frame: Frame, event: bytes) -> None:
         self._release()
         self._put(frame, event)
         self._end_group()
 
-    def _end_part(self, kind: Kind, xid: str) -> None:
-        """End a transaction that is committed, or that is prepared and may be committed later."""
-        if kind is Kind.XA_PREPARE and self._draft:
-            self._ledger.open[xid] = self._draft.prepare(xid)
+    def _end_part(self, kind: QueryKind, xid: str) -> None:
+        """End a transaction that is committed, or prepared for a later commit."""
+        if kind is QueryKind.XA_PREPARE and self._draft:
+            self._prepared_xa.open[xid] = self._draft.prepare(xid)
         self._end_group()
 
     def _complete(self, xid: str, commits: bool, frame: Frame, event: bytes) -> None:
-        """End what was prepared before."""
+        """End a transaction that was prepared before."""
         place = f"{self.location.file}:{self._position}"
-        prepared = self._ledger.finish(xid, commits, self.source, place)
+        prepared = self._prepared_xa.finish(xid, commits, self.source, place)
         self._release()
         draft = self._put(frame, event)
         if prepared:
@@ -371,7 +367,7 @@ class Cutter:
 
     @property
     def _prefix(self) -> bytes:
-        """What stands in a segment before its own events: at 4 the description is the first of them."""
+        """Return the bytes before the segment's own events; at position 4 the description is one of its own."""
         return MAGIC if self.location.position == len(MAGIC) else MAGIC + self._description
 
     def _border(self) -> None:
@@ -392,15 +388,18 @@ class Cutter:
         self.location = Location(self.location.file, position)
 
     def _go_on_in(self, file: str) -> None:
-        """The file ends at the last border; a transaction that was not completed in it never happened."""
+        """Continue in another file. The old file ends at the last border;
+
+        an incomplete transaction in it was rolled back.
+        """
         following = Location(file, len(MAGIC))
         if following < self.location:
-            raise DamagedEvent(str(self.location), f"the server goes back to {file}")
+            raise DamagedEvent(str(self.location), f"the server returned to {file}")
         if not self._draft:
             self._start()
         self._finish(file)
         self.location, self._position = following, following.position
-        self._waiting, self._open, self._tables, self._prepares, self._gtid = [], False, {}, False, None
+        self._held_back, self._open, self._tables, self._prepares, self._gtid = [], False, {}, False, None
 
     def _finish(self, next_file: str) -> None:
         draft, self._draft = self._draft, None
@@ -415,11 +414,24 @@ class Cutter:
     def _segment(self, draft: Draft, next_file: str) -> Segment:
         first, last = draft.border_times
         name = f"{draft.file}.{draft.start}-{draft.end}.seg"
-        self._ledger.settle(name)
+        self._prepared_xa.name_segment(name)
         commits = tuple(replace(commit, prepared=named(commit.prepared, name)) for commit in draft.commits)
-        return Segment(self.source, draft.file, draft.start, draft.end, name, self.history.text, first, last,
-                       tuple(draft.ranges), draft.statement, next_file, commits, tuple(self._ledger.open.values()),
-                       finished=self._ledger.finished)  # fmt: skip
+        return Segment(
+            self.source,
+            draft.file,
+            draft.start,
+            draft.end,
+            name,
+            self.history.text,
+            first,
+            last,
+            tuple(draft.ranges),
+            draft.statement,
+            next_file,
+            commits,
+            tuple(self._prepared_xa.open.values()),
+            finished=self._prepared_xa.finished,
+        )
 
     @property
     def _tail(self) -> int:

@@ -1,14 +1,14 @@
-"""From a byte range of a segment to Arrow batches of canonical values, one table structure each.
+"""Decode a byte range of a segment to Arrow batches of canonical values, one table structure each (in executors).
 
-A range holds whole transactions and needs nothing that stands before it. Its tables are bound to the
-tracked structures of the shards when their TABLE_MAP is met, and nothing that contradicts them passes.
+A range contains whole transactions and does not depend on earlier bytes. When its TABLE_MAP is read, each table is
+bound to the tracked structure of its shard; a contradiction is an error.
 
-A batch: `_op` (0 INSERT, 1 DELETE, 2 BEFORE, 3 AFTER of an UPDATE), `_seq` (grows in the order of the rows
-in the whole range, across tables; an AFTER directly follows its BEFORE), then one binary column for each
-column of the structure that is written (no generated ones), in its order.
+A batch has the columns `_op` (0 INSERT, 1 DELETE, 2 BEFORE, 3 AFTER of an UPDATE) and `_seq`, then one binary column
+for each written column of the structure (no generated ones), in its order. `_seq` grows in the order of the rows in the
+whole range, across tables; an AFTER directly follows its BEFORE.
 
-Two readers give the same rows: many small events are read in lockstep (lockstep.py), everything else, and what is
-odd there, one event after the other by a generated function (rowcode.py).
+Two readers return the same rows. Many small events are read in lockstep (lockstep.py). All other events, and unusual
+ones, are read one after the other by a generated function (rowcode.py).
 """
 
 import struct
@@ -47,14 +47,9 @@ from unshard.binlog.tablemap import NO_TABLE, Field, read_table, read_table_map,
 from unshard.binlog.transactions import survey
 from unshard.binlog.versions import present_rows
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.versioning import as_in_rows
-from unshard.errors.relay import (
-    ColumnCountDiffers,
-    DamagedEvent,
-    DamagedRow,
-    PartialRowImage,
-    RowsWithoutTable,
-)
+from unshard.core.structures.versioning import as_in_rows
+from unshard.errors.relay import DamagedEvent
+from unshard.errors.rows import ColumnCountDiffers, DamagedRow, PartialRowImage, RowsWithoutTable
 
 INSERT, DELETE, BEFORE, AFTER = range(4)
 BATCH_ROWS = 20_000
@@ -66,12 +61,12 @@ _NO_TABLES: Mapping[TableId, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where bytes come from: for messages, and for positions in the binlog file."""
+    """The source of the bytes, for messages and for positions in the binlog file."""
 
     source: str = ""
     file: str = ""
     position: int = 0
-    """Of the first byte, in the binlog file; 0: events tell it themselves (up to 4 GiB)."""
+    """Position of the first byte in the binlog file; 0: events contain their own positions (up to 4 GiB)."""
     committed: bool = False
     """The bytes are an XA transaction that was prepared there and has been committed since."""
 
@@ -88,7 +83,7 @@ class _Images(NamedTuple):
     end: int
     number: int
     present: Bits = ()
-    """Which columns they have; empty: all."""
+    """The columns that they have; empty: all."""
 
 
 _Read = tuple[list[pa.Array], Numbers]
@@ -97,7 +92,7 @@ _Read = tuple[list[pa.Array], Numbers]
 
 @dataclass(slots=True)
 class _Bound:
-    """A table of the range, bound to its structure, with the rows that no batch holds yet."""
+    """A table of the range, bound to its structure, with the rows that are not in a batch yet."""
 
     table: TableId
     fields: tuple[Field, ...]
@@ -108,15 +103,15 @@ class _Bound:
     shard: str
     file: str
     period_end: int | None = None
-    """Number of the read column that says whether a row of a versioned table is a present one."""
+    """Index of the column that shows whether a row of a versioned table is current."""
     events: list[_Images] = field(default_factory=list)
     bytes: int = 0
 
     def batches(self) -> Iterator[tuple[TableId, pa.RecordBatch]]:
-        """Yield the waiting rows and forget them."""
+        """Yield the pending rows as batches and clear them."""
         events, self.events, self.bytes = self.events, [], 0
-        for is_sparse, some in groupby(events, key=lambda event: bool(event.present)):
-            yield from (self._sparse if is_sparse else self._full)(list(some))
+        for is_sparse, batch in groupby(events, key=lambda event: bool(event.present)):
+            yield from (self._sparse if is_sparse else self._full)(list(batch))
 
     def _full(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         kinds = np.fromiter((event.kind for event in events), np.int64, len(events))
@@ -124,9 +119,9 @@ class _Bound:
         yield from self._sliced(kinds, numbers, self._together(events) or self._one_by_one(events))
 
     def _sparse(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
-        """Read images that leave columns out; a batch does not end inside an UPDATE."""
+        """Read images that omit columns; a batch does not end inside an UPDATE."""
         if self.period_end is not None:
-            why = "and the table is system-versioned, so a row may be an old one"
+            why = "and the table is system-versioned, so a row may belong to its history"
             raise PartialRowImage(self.shard, f"{self.file}:{events[0].end}", why)
         reader, cells, counts = Sparse(self.fields, self.structure, self.shard), None, []
         for event in events:
@@ -143,8 +138,11 @@ class _Bound:
         sized = np.array(counts, np.int64)
         inside, columns = _numbered(sized), cells.arrays(self.reader.finish)
         ops = _operations(kinds, sized, inside)
-        schema = self.schema if len(columns) == len(self.reader.finish) else self.schema.append(
-            pa.field(PRESENT, mask_type(len(self.reader.finish))))  # fmt: skip
+        schema = (
+            self.schema
+            if len(columns) == len(self.reader.finish)
+            else self.schema.append(pa.field(PRESENT, mask_type(len(self.reader.finish))))
+        )
         seq = pa.array(np.repeat(numbers << ROW_BITS, sized) + inside)
         whole = pa.RecordBatch.from_arrays([ops, seq, *columns], schema=schema)
         for part in whole_pairs(ops.to_pylist(), BATCH_ROWS, AFTER):
@@ -161,29 +159,39 @@ class _Bound:
             yield self.table, whole.slice(start, BATCH_ROWS)
 
     def skimmed(self, data: Buffer, rows: RowEvents) -> Iterator[tuple[TableId, pa.RecordBatch]] | None:
-        """Return the batches of rows whose events were found by the skim; None if anything about those is odd."""
+        """Return the batches of rows that the skim found; None if these events are unusual."""
         begins = image_begins(data, rows, len(self.columns))
         return None if begins is None else self._pieces(data, rows, begins)
 
     def _pieces(self, data: Buffer, rows: RowEvents, begins: Numbers) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         for piece in pieces(rows.stop - begins, BATCH_BYTES):
-            some, starts = rows.only(piece), begins[piece]
-            read = partial(Lockstep.read_at, places=gathered(data, starts, some.stop))
-            found = self._lockstep(read, some.stop - starts, some.kind)
+            batch, starts = rows.only(piece), begins[piece]
+            read = partial(Lockstep.read_at, events=gathered(data, starts, batch.stop))
+            found = self._lockstep(read, batch.stop - starts, batch.kind)
             if found is None:
-                yield from self._waiting(data, some, starts)
+                yield from self._skimmed_one_by_one(data, batch, starts)
                 continue
-            yield from self._sliced(some.kind, some.number, found)
+            yield from self._sliced(batch.kind, batch.number, found)
 
-    def _waiting(self, data: Buffer, rows: RowEvents, begins: Numbers) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+    def _skimmed_one_by_one(
+        self, data: Buffer, rows: RowEvents, begins: Numbers
+    ) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         """Read such rows one event after the other."""
-        places = zip(rows.kind.tolist(), begins.tolist(), rows.stop.tolist(), rows.end.tolist(), rows.number.tolist(),
-                     strict=True)  # fmt: skip
-        self.events = [_Images(kind, bytes(data[begin:stop]), end, number) for kind, begin, stop, end, number in places]
+        locations = zip(
+            rows.kind.tolist(),
+            begins.tolist(),
+            rows.stop.tolist(),
+            rows.end.tolist(),
+            rows.number.tolist(),
+            strict=True,
+        )
+        self.events = [
+            _Images(kind, bytes(data[begin:stop]), end, number) for kind, begin, stop, end, number in locations
+        ]
         return self.batches()
 
     def _together(self, events: Sequence[_Images]) -> _Read | None:
-        """Read all events in lockstep; None if they are few or anything about them is odd."""
+        """Read all events in lockstep; None if there are few or one of them is unusual."""
         if any(event.kind == EventType.PARTIAL_UPDATE_ROWS for event in events):
             return None
         kinds = np.fromiter((event.kind for event in events), np.int64, len(events))
@@ -222,8 +230,9 @@ class _Bound:
         return self.reader.read
 
 
-_OPERATIONS = np.array([BEFORE if kind in UPDATES else DELETE if kind in DELETES else INSERT for kind in range(256)],
-                       np.int8)  # fmt: skip
+_OPERATIONS = np.array(
+    [BEFORE if kind in UPDATES else DELETE if kind in DELETES else INSERT for kind in range(256)], np.int8
+)
 """The operation of the first image of an event, by the event's type."""
 
 
@@ -239,13 +248,17 @@ def _numbered(counts: Numbers) -> Numbers:
     return total - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def decode_range(data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema],
-                 starts: Mapping[TableId, int] = _NO_TABLES,
-                 origin: Origin = Origin()) -> Iterator[tuple[TableId, pa.RecordBatch]]:  # fmt: skip
+def decode_range(
+    data: Buffer,
+    checksum: bool,
+    wanted: Mapping[TableId, TableSchema],
+    starts: Mapping[TableId, int] = _NO_TABLES,
+    origin: Origin = Origin(),
+) -> Iterator[tuple[TableId, pa.RecordBatch]]:
     """Yield the batches of the wanted tables in the order of their rows.
 
-    Rows of a table in `starts` are passed over if their transaction ends at or before that position of
-    the binlog file. Memory is bounded by a batch and the largest event.
+    Rows of a table in `starts` are skipped if their transaction ends at or before that position of the binlog file.
+    Memory is bounded by a batch and the largest event.
     """
     decoder = _Decoder(data, checksum, wanted, origin)
     found = skim(data, checksum, decoder.where, origin.position)
@@ -257,7 +270,7 @@ def decode_range(data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSch
 
 
 def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: Origin) -> Iterator[Opened]:
-    """Yield all events of a range without their checksums, those of payloads in place of these."""
+    """Yield all events of a range without their checksums; a payload is replaced by the events inside it."""
     for offset, frame in events:
         body = data[offset + HEADER : offset + frame.size - tail]
         end = origin.position + offset + frame.size if origin.position else frame.end
@@ -268,7 +281,7 @@ def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin:
 
 
 class _Decoder:
-    """The state of one range: which tables its ids mean, and the next row's number."""
+    """The state of one range: the tables of its table ids, and the bound structures."""
 
     def __init__(self, data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema], origin: Origin) -> None:
         self.data, self.wanted, self.origin = data, wanted, origin
@@ -278,9 +291,10 @@ class _Decoder:
         self.bound: dict[tuple[TableId, bytes], _Bound] = {}
         self.annotated = Annotated()
 
-    def skimmed(self, found: Skimmed,
-                starts: Mapping[TableId, int]) -> list[Iterator[tuple[TableId, pa.RecordBatch]]] | None:  # fmt: skip
-        """Return the batches of each table of a skimmed range; None if one is odd."""
+    def skimmed(
+        self, found: Skimmed, starts: Mapping[TableId, int]
+    ) -> list[Iterator[tuple[TableId, pa.RecordBatch]]] | None:
+        """Return the batches of each table of a skimmed range; None if a table is unusual."""
         bounds = [self._readable(body, end) for body, end in found.maps]
         parts = []
         for bound in self.bound.values():
@@ -308,7 +322,8 @@ class _Decoder:
                     continue
                 before = latest.get(bound.table, bound)
                 if before is not bound:
-                    # The same structure described otherwise: rows of a table come in their order.
+                    # The same structure with another TABLE_MAP: first yield the earlier rows, to keep the table's
+                    # order.
                     yield from before.batches()
                 latest[bound.table] = bound
                 if bound.bytes >= BATCH_BYTES:
@@ -321,7 +336,7 @@ class _Decoder:
         return f"{self.origin.file}:{end}"
 
     def bind(self, body: bytes, end: int) -> None:
-        """Note what a table id means from here on."""
+        """Set the table of a table id from here on."""
         known = self.ids.get(table_id_of(body))
         if known is None or known[0] != body[8:]:
             self.ids[table_id_of(body)] = (body[8:], self._readable(body, end))
@@ -343,15 +358,24 @@ class _Decoder:
             whole, period_end = as_in_rows(schema, len(table_map.fields))
             reader = bind_structure(table_map, whole, shard, self.place(end))
             self.bound[table, body[8:]] = _Bound(
-                table, table_map.fields, whole.columns, reader, whole, batch_schema(schema.written), shard,
-                self.origin.file, period_end)  # fmt: skip
+                table,
+                table_map.fields,
+                whole.columns,
+                reader,
+                whole,
+                batch_schema(schema.written),
+                shard,
+                self.origin.file,
+                period_end,
+            )
         return self.bound[table, body[8:]]
 
-    def read(self, number: int, frame: Frame, body: Buffer, ends: tuple[int, int],
-             starts: Mapping[TableId, int]) -> _Bound | None:  # fmt: skip
-        """Add the images of an event to its table's waiting ones; None if they are not wanted.
+    def read(
+        self, number: int, frame: Frame, body: Buffer, ends: tuple[int, int], starts: Mapping[TableId, int]
+    ) -> _Bound | None:
+        """Add the images of an event to its table's pending ones; None if they are not wanted.
 
-        `number` is the event's; `ends`: the positions behind the event and behind its transaction.
+        `number` is the event's number; `ends` are the positions after the event and after its transaction.
         """
         table_id = table_id_of(bytes(body[:6]))
         if table_id == NO_TABLE:
@@ -371,7 +395,7 @@ class _Decoder:
         return bound
 
     def _images(self, bound: _Bound, frame: Frame, body: bytes, end: int) -> tuple[bytes, Bits]:
-        """Return the row images of an event, without what stands before them, and which columns they have."""
+        """Return the row images of an event without the bytes before them, and the columns that they have."""
         count, offset, present = images_at(frame, body)
         if count != len(bound.columns):
             raise ColumnCountDiffers(bound.shard, self.place(end), count, len(bound.columns))

@@ -1,8 +1,8 @@
-"""What an INSERT gives the columns that its row image leaves out: the default of the tracked structure.
+"""The defaults that an INSERT gives to columns missing from its row image, from the tracked structure.
 
-Servers log a column that the statement names, AUTO_INCREMENT, and every default that is computed; what is left out is a
-constant, NULL, or the zero of its type where a column without default got none (permissive sql_mode). A default whose
-canonical value is not certain is none at all: the caller refuses the row.
+Servers log columns that the statement names, AUTO_INCREMENT, and all computed defaults. A missing column therefore has
+a constant default or NULL. Under a permissive sql_mode, a column without default has the zero of its type. If the
+canonical value of a default is not certain, there is no result, and the caller refuses the row.
 """
 
 import re
@@ -12,25 +12,30 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from unshard.binlog.values import float_text
-from unshard.core.charsets import encode
-from unshard.core.literals import INTEGERS, TEXTS
-from unshard.core.missing import implicit_value
 from unshard.core.model import Column, TableSchema
+from unshard.core.rows.missingcolumns import implicit_value
+from unshard.core.sql.charsets import encode
+from unshard.core.sql.literals import INTEGERS, TEXTS
 
 _QUOTED = re.compile(r"'(?:[^'\\]|''|\\[\\0nr])*'")
 _ESCAPED = re.compile(r"''|\\.")
 _MEANT = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
-"""What SHOW CREATE TABLE writes for them."""
+"""Escapes that SHOW CREATE TABLE prints, and their characters."""
 _BITS = re.compile(r"b'([01]+)'")
 _NEVER = "0000-00-00 00:00:00"
-_FORMS = {"date": r"\d{4}-\d\d-\d\d", "datetime": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "time": r"-?\d{2,3}:\d\d:\d\d",
-          "timestamp": _NEVER, "year": r"\d{4}"}  # fmt: skip
+_FORMS = {
+    "date": r"\d{4}-\d\d-\d\d",
+    "datetime": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d",
+    "time": r"-?\d{2,3}:\d\d:\d\d",
+    "timestamp": _NEVER,
+    "year": r"\d{4}",
+}
 _BLOBS = frozenset(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
 
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """What a left-out column gets."""
+    """The value of an omitted column."""
 
     value: bytes | None
 
@@ -60,7 +65,7 @@ def _zero(column: Column) -> Default | None:
 
 
 def _shown(column: Column, text: str, structure: TableSchema) -> str:
-    """Return the default as SHOW CREATE TABLE has it: MySQL's information_schema has texts without their quotes."""
+    """Return the default as SHOW CREATE TABLE prints it; MySQL's information_schema has texts without their quotes."""
     name = column.name.replace("`", "``")
     line = next((line for line in structure.create_sql.splitlines() if line.startswith(f"  `{name}` ")), "")
     quoted = "'" + text.replace("'", "''") + "'"
@@ -90,7 +95,7 @@ def _float(code: str) -> Callable[[Column, str], bytes | None]:
 
 
 def _temporal(column: Column, text: str) -> bytes | None:
-    """Of a TIMESTAMP only zero is certain: all others are shown in the time zone of whoever asks."""
+    """Return the default of a TIMESTAMP only if it is zero; others are printed in the session's time zone."""
     whole, _, fraction = _inside(text).partition(".")
     digits = 0 if column.data_type in ("date", "year") else (*_numbers(column), 0)[0]
     if not re.fullmatch(_FORMS[column.data_type], whole) or len(fraction) > digits:
@@ -122,7 +127,7 @@ def _text(text: str) -> str | None:
 
 
 def _inside(text: str) -> str:
-    """Numbers and times stand in quotes or not, by server and version."""
+    """Remove the quotes around numbers and times, which some servers and versions print."""
     return text[1:-1] if _QUOTED.fullmatch(text) else text
 
 
@@ -132,6 +137,12 @@ def _numbers(column: Column) -> tuple[int, ...]:
 
 
 _READERS: dict[str, Callable[[Column, str], bytes | None]] = {
-    **dict.fromkeys(INTEGERS, _integer), "decimal": _decimal, "float": _float("<f"), "double": _float("<d"),
-    **dict.fromkeys(_FORMS, _temporal), "binary": _binary, **dict.fromkeys(_BLOBS, _binary), "bit": _bit,
-}  # fmt: skip
+    **dict.fromkeys(INTEGERS, _integer),
+    "decimal": _decimal,
+    "float": _float("<f"),
+    "double": _float("<d"),
+    **dict.fromkeys(_FORMS, _temporal),
+    "binary": _binary,
+    **dict.fromkeys(_BLOBS, _binary),
+    "bit": _bit,
+}

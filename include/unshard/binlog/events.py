@@ -1,7 +1,7 @@
-"""Binlog events: the frame that all have, their types, and the bodies that say where transactions end.
+"""Binlog events: their common frame, their types, and the bodies that define where transactions end.
 
-Every type that a supported server writes is listed, and nothing else is let through: a type that is
-passed over in silence is how rows get lost (compressed events, transaction payloads).
+Every type that a supported server writes is listed, and all others are refused. Silently skipping a type would lose
+rows (compressed events, transaction payloads).
 """
 
 import struct
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from unshard.binlog.session import fraction_of, is_mariadb, session_of
-from unshard.core.charsets import charset_of, decode
-from unshard.core.segment import Statement
-from unshard.core.sqlmode import from_mysql
+from unshard.binlog.session import collations_of, fraction_of, is_mariadb, session_of
+from unshard.core.relay.segment import Statement
+from unshard.core.sql.charsets import charset_of, decode
+from unshard.core.sql.mode import from_mysql
 from unshard.errors.relay import DamagedEvent, UnknownEvent, UnsupportedEvent
 
 MAGIC = b"\xfebin"
@@ -28,7 +28,7 @@ MARIADB_COMMENT = "/*M!"
 
 
 class EventType(IntEnum):
-    """The numbers in the frame; compressed types are MariaDB's log_bin_compress."""
+    """Type numbers in the frame; compressed types belong to MariaDB's log_bin_compress."""
 
     START_V3 = 1
     QUERY = 2
@@ -79,45 +79,65 @@ class EventType(IntEnum):
 E = EventType
 QUERIES = frozenset((E.QUERY, E.QUERY_COMPRESSED))
 INSERTS = frozenset((E.WRITE_ROWS_V1, E.WRITE_ROWS_V2, E.WRITE_ROWS_COMPRESSED_V1, E.WRITE_ROWS_COMPRESSED))
-UPDATES = frozenset((E.UPDATE_ROWS_V1, E.UPDATE_ROWS_V2, E.UPDATE_ROWS_COMPRESSED_V1, E.UPDATE_ROWS_COMPRESSED,
-                     E.PARTIAL_UPDATE_ROWS))  # fmt: skip
+UPDATES = frozenset(
+    (E.UPDATE_ROWS_V1, E.UPDATE_ROWS_V2, E.UPDATE_ROWS_COMPRESSED_V1, E.UPDATE_ROWS_COMPRESSED, E.PARTIAL_UPDATE_ROWS)
+)
 DELETES = frozenset((E.DELETE_ROWS_V1, E.DELETE_ROWS_V2, E.DELETE_ROWS_COMPRESSED_V1, E.DELETE_ROWS_COMPRESSED))
 ROWS = INSERTS | UPDATES | DELETES
 COMPRESSED_ROWS = frozenset(range(E.WRITE_ROWS_COMPRESSED_V1, E.DELETE_ROWS_COMPRESSED + 1))
-EXTRA_ROWS = frozenset((E.WRITE_ROWS_V2, E.UPDATE_ROWS_V2, E.DELETE_ROWS_V2, E.WRITE_ROWS_COMPRESSED,
-                        E.UPDATE_ROWS_COMPRESSED, E.DELETE_ROWS_COMPRESSED, E.PARTIAL_UPDATE_ROWS))  # fmt: skip
-"""Row events of version 2: their post header carries a block of extra bytes."""
+EXTRA_ROWS = frozenset(
+    (
+        E.WRITE_ROWS_V2,
+        E.UPDATE_ROWS_V2,
+        E.DELETE_ROWS_V2,
+        E.WRITE_ROWS_COMPRESSED,
+        E.UPDATE_ROWS_COMPRESSED,
+        E.DELETE_ROWS_COMPRESSED,
+        E.PARTIAL_UPDATE_ROWS,
+    )
+)
+"""Row events of version 2: their post header contains a block of extra bytes."""
 STATEMENT_CONTEXT = frozenset((E.INTVAR, E.RAND, E.USER_VAR))
 COMMENTS = frozenset((E.ANNOTATE_ROWS, E.ROWS_QUERY, E.VIEW_CHANGE))
-"""Events inside transactions that say nothing about rows: the text of a statement, a new member of a group."""
-BETWEEN = frozenset((E.FORMAT_DESCRIPTION, E.GTID_LIST, E.PREVIOUS_GTIDS_MYSQL, E.BINLOG_CHECKPOINT, E.STOP,
-                     E.ROTATE))  # fmt: skip
-"""Control events that stand between transactions."""
+"""Events inside transactions without information about rows: the text of a statement, a new member of a group."""
+BETWEEN = frozenset((E.FORMAT_DESCRIPTION, E.GTID_LIST, E.PREVIOUS_GTIDS_MYSQL, E.BINLOG_CHECKPOINT, E.STOP, E.ROTATE))
+"""Control events between transactions."""
 REFUSED = {
-    E.START_V3: "a binlog of MySQL before 5.0", E.APPEND_BLOCK: "LOAD DATA as a statement",
-    E.DELETE_FILE: "LOAD DATA as a statement", E.BEGIN_LOAD_QUERY: "LOAD DATA as a statement",
-    E.EXECUTE_LOAD_QUERY: "LOAD DATA as a statement", E.INCIDENT: "an incident (the source lost events)",
+    E.START_V3: "a binlog of MySQL before 5.0",
+    E.APPEND_BLOCK: "LOAD DATA as a statement",
+    E.DELETE_FILE: "LOAD DATA as a statement",
+    E.BEGIN_LOAD_QUERY: "LOAD DATA as a statement",
+    E.EXECUTE_LOAD_QUERY: "LOAD DATA as a statement",
+    E.INCIDENT: "an incident (the source lost events)",
     E.START_ENCRYPTION: "encrypted events",
-}  # fmt: skip
-"""Known types that cannot be followed yet, and what they are in a user's words."""
+}
+"""Known types that unshard cannot follow, with their names for messages."""
 
-# Post-header lengths that this package relies on; a server that announces others is refused.
-# MySQL 8.4 announces none for the rows of version 1, which it does not write any more.
-POST_HEADERS = {E.QUERY: (13,), E.TABLE_MAP: (8,), E.WRITE_ROWS_V1: (0, 8), E.UPDATE_ROWS_V1: (0, 8),
-                E.DELETE_ROWS_V1: (0, 8), E.WRITE_ROWS_V2: (0, 10), E.UPDATE_ROWS_V2: (0, 10),
-                E.DELETE_ROWS_V2: (0, 10), E.PARTIAL_UPDATE_ROWS: (0, 10)}  # fmt: skip
+# Post-header lengths that this package relies on; a server with other lengths is refused. MySQL 8.4 announces length 0
+# for version 1 row events, because it no longer writes them.
+POST_HEADERS = {
+    E.QUERY: (13,),
+    E.TABLE_MAP: (8,),
+    E.WRITE_ROWS_V1: (0, 8),
+    E.UPDATE_ROWS_V1: (0, 8),
+    E.DELETE_ROWS_V1: (0, 8),
+    E.WRITE_ROWS_V2: (0, 10),
+    E.UPDATE_ROWS_V2: (0, 10),
+    E.DELETE_ROWS_V2: (0, 10),
+    E.PARTIAL_UPDATE_ROWS: (0, 10),
+}
 
 
 class Frame(NamedTuple):
-    """The 19 bytes before every event."""
+    """The 19-byte header of every event."""
 
     time: int
     type: int
     server_id: int
     size: int
     end: int
-    """Position in the binlog file behind the event. 0 for events that are in no file, and since MariaDB 11.7 for those
-    inside a transaction (`binlog_legacy_event_pos` is off there): the next one with a position counts for them, too."""
+    """Position in the binlog file after the event. 0 for events that are not in a file, and since MariaDB 11.7 for
+    events inside a transaction (`binlog_legacy_event_pos` is off there); the next event with a position covers them."""
     flags: int
 
 
@@ -125,22 +145,22 @@ ADMITTED = frozenset(set(EventType) - REFUSED.keys())
 """Types of events that unshard can follow."""
 WRONG_CHECKSUM = "its checksum is wrong"
 Opened = tuple[Frame, Buffer, int]
-"""An event as it is decoded: frame, body without checksum, and the position in the binlog file behind it."""
+"""A decoded event: frame, body without checksum, and the position in the binlog file after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a FORMAT_DESCRIPTION event says about its file."""
+    """The content of a FORMAT_DESCRIPTION event about its file."""
 
     server_version: str
     created: int
-    """Time stamp of the event: with the server id it tells two files of one name apart."""
+    """Time stamp of the event; with the server id it distinguishes two files of the same name."""
     server_id: int
     checksum: bool
 
     @property
     def fingerprint(self) -> str:
-        """What tells two binlog files of one name apart."""
+        """Return a text that distinguishes two binlog files of the same name."""
         return f"server_id={self.server_id} created={self.created} version={self.server_version}"
 
 
@@ -158,22 +178,32 @@ class Query:
     """All status variables by code."""
 
     def statement(self, place: str, server_version: str = "") -> Statement:
-        """Return it as what planning and DDL work with."""
+        """Return the statement in the form that planning and DDL use."""
         try:
-            # With SET NAMES binary, as loaders do it, names and comments are taken as UTF-8.
+            # With SET NAMES binary, which loaders use, names and comments are read as UTF-8.
             text = decode(self.text, "utf8mb4" if self.charset in ("", "binary") else self.charset)
         except UnicodeDecodeError as error:
-            raise DamagedEvent(place, f"the statement is no valid {self.charset}: {error}") from error
+            raise DamagedEvent(place, f"the statement is not valid {self.charset}: {error}") from error
         charset, zone = self.charset or "utf8mb4", self.time_zone or "SYSTEM"
         session = session_of(self.variables, server_version)
         is_mysql = server_version != "" and not is_mariadb(server_version)
         mode = from_mysql(self.sql_mode) if is_mysql else self.sql_mode
         if is_mysql and MARIADB_COMMENT in text:
-            # MySQL did not run it. Imported here, because executors read this module and need no tokenizer.
-            from unshard.core.ddltokens import Dialect, expand_comments
+            # MySQL did not run it. Imported here, because executors import this module and need no tokenizer.
+            from unshard.core.sql.tokens import Dialect, expand_comments
 
             text = expand_comments(text, mode, Dialect(mariadb=False))
-        return Statement(text, self.schema, mode, charset, self.time, zone, fraction_of(self.variables), session)
+        return Statement(
+            text,
+            self.schema,
+            mode,
+            charset,
+            self.time,
+            zone,
+            fraction_of(self.variables),
+            session,
+            collations=collations_of(self.variables),
+        )
 
 
 def read_frame(data: Buffer, offset: int = 0) -> Frame:
@@ -182,19 +212,19 @@ def read_frame(data: Buffer, offset: int = 0) -> Frame:
 
 
 def is_artificial(frame: Frame) -> bool:
-    """Whether the server has made the event up for its reader, so that it is in no file."""
+    """Whether the server created the event for its reader, so that it is not in a file."""
     if frame.flags & ARTIFICIAL or (frame.type == E.ROTATE and frame.time == 0):
         return True
     return frame.end == 0 and frame.type in BETWEEN
 
 
 def write_frame(frame: Frame, body: Buffer, end: int) -> bytes:
-    """Return the frame of an event that has no checksum (any more) and ends at that position of its file."""
+    """Return the frame of an event without checksum that ends at this position of its file."""
     return _FRAME.pack(frame.time, frame.type, frame.server_id, HEADER + len(body), end & 0xFFFFFFFF, frame.flags)
 
 
 def walk(data: Buffer, checksum: bool, place: str) -> Iterator[tuple[int, Frame]]:
-    """Yield (offset, frame) of all events of a buffer and check that they fill it exactly and are undamaged."""
+    """Yield (offset, frame) of all events of a buffer; raises if they do not fill it exactly or are damaged."""
     offset, length = 0, len(data)
     shortest = HEADER + (CHECKSUM if checksum else 0)
     while offset < length:
@@ -210,18 +240,18 @@ def walk(data: Buffer, checksum: bool, place: str) -> Iterator[tuple[int, Frame]
 
 
 def is_whole(event: Buffer) -> bool:
-    """Whether the CRC32 at the end of an event is that of its bytes."""
+    """Whether the CRC32 at the end of an event is correct."""
     return zlib.crc32(event[:-CHECKSUM]) == int.from_bytes(event[-CHECKSUM:], "little")
 
 
 def verify(event: Buffer, place: str) -> None:
-    """Compare the CRC32 at the end of an event with its bytes."""
+    """Verify the CRC32 at the end of an event."""
     if not is_whole(event):
         raise DamagedEvent(place, WRONG_CHECKSUM)
 
 
 def admit(frame: Frame, place: str) -> EventType:
-    """Return the type of an event that unshard can follow; raise for all others."""
+    """Return the type of an event that unshard can follow; raises for all others."""
     try:
         kind = EventType(frame.type)
     except ValueError:
@@ -232,7 +262,7 @@ def admit(frame: Frame, place: str) -> EventType:
 
 
 def read_format(event: Buffer, place: str) -> Format:
-    """Read a whole FORMAT_DESCRIPTION event (with frame), which always carries a checksum algorithm byte."""
+    """Read a whole FORMAT_DESCRIPTION event (with frame), which always contains a checksum algorithm byte."""
     frame = read_frame(event)
     body = bytes(event[HEADER:])
     if frame.type != E.FORMAT_DESCRIPTION or len(body) < 57 + E.TABLE_MAP + 5 or body[:2] != b"\x04\x00":
@@ -276,10 +306,28 @@ def _read_query(body: bytes, frame: Frame, place: str) -> Query:
     return Query(text, body[start:end].decode(), charset, mode, zone, frame.time, variables)
 
 
-# Sizes of status variables by code: a number of bytes, or how to find it out.
-_COUNTED = -1  # one byte with the length, then so many bytes
-_VARIABLES = {0: 4, 1: 8, 3: 4, 4: 6, 5: _COUNTED, 6: _COUNTED, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2,
-              19: 1, 20: 1, 128: 3, 129: 8}  # fmt: skip
+# Sizes of status variables by code: a number of bytes, or how to determine it.
+_COUNTED = -1  # one byte with the length, then that many bytes
+_VARIABLES = {
+    0: 4,
+    1: 8,
+    3: 4,
+    4: 6,
+    5: _COUNTED,
+    6: _COUNTED,
+    7: 2,
+    8: 2,
+    9: 8,
+    10: 4,
+    13: 3,
+    16: 1,
+    17: 8,
+    18: 2,
+    19: 1,
+    20: 1,
+    128: 3,
+    129: 8,
+}
 
 
 def _status_variables(data: bytes, place: str) -> dict[int, bytes]:
@@ -296,12 +344,14 @@ def _status_variables(data: bytes, place: str) -> dict[int, bytes]:
 
 def _variable_size(data: bytes, offset: int, code: int, place: str) -> int:
     match code:
+        case 131:  # pairs of numbers, counted
+            return 1 + 4 * data[offset]
         case 2:  # catalog of MySQL 5.0: counted, and a zero byte
             return data[offset] + 2
         case 11:  # invoker: user and host
             user = data[offset]
             return user + data[offset + 1 + user] + 2
-        case 12:  # names of schemas, each ended by a zero byte; 254 means too many to be named
+        case 12:  # names of schemas, each ended by a zero byte; 254 means too many names to list
             end = offset + 1
             for _ in range(data[offset] if data[offset] != 254 else 0):
                 end = data.index(0, end) + 1
@@ -316,7 +366,7 @@ def _variable_size(data: bytes, offset: int, code: int, place: str) -> int:
 
 
 def inflate(data: bytes, place: str) -> bytes:
-    """Open the compressed part of an event of MariaDB's log_bin_compress."""
+    """Decompress the compressed part of an event of MariaDB's log_bin_compress."""
     count = data[0] & 7 if data else 0
     if not data or data[0] & 0x70 or not 1 <= count <= 4:
         raise DamagedEvent(place, "unknown compression")
@@ -325,5 +375,5 @@ def inflate(data: bytes, place: str) -> bytes:
     except zlib.error as error:
         raise DamagedEvent(place, f"cannot be decompressed: {error}") from error
     if len(plain) != int.from_bytes(data[1 : 1 + count], "big"):
-        raise DamagedEvent(place, "decompresses to another length than it says")
+        raise DamagedEvent(place, "its decompressed length differs from its length field")
     return plain

@@ -1,11 +1,11 @@
-"""GTIDs of both makes, from the event that begins a transaction or stands before a single statement."""
+"""Read GTIDs of MariaDB and MySQL from the event before a transaction or a single statement."""
 
 import struct
 from dataclasses import dataclass
 
 from unshard.binlog.events import Buffer, EventType, Frame
 from unshard.binlog.values import uuid_text
-from unshard.core.gtidset import Interval
+from unshard.core.relay.gtidset import Interval
 from unshard.errors.relay import DamagedEvent
 
 E = EventType
@@ -20,20 +20,21 @@ _MYSQL = struct.Struct("<B16sq")
 
 @dataclass(frozen=True, slots=True)
 class Gtid:
-    """A transaction's GTID, with what the event says about the transaction."""
+    """A transaction's GTID, and the flags of its event."""
 
     text: str
     """MariaDB's `domain-server-sequence`, MySQL's `uuid:number` or `uuid:tag:number`; empty: it is anonymous."""
     standalone: bool
-    """Whether a statement that follows is all of it; MySQL does not say, and rows behind one open it again."""
+    """Whether the transaction is a single statement; MySQL does not tell, and rows after a statement reopen the
+    transaction."""
     prepares: bool
-    """Whether it is the first part of an XA transaction; MySQL says so by a statement."""
+    """Whether it is the first part of an XA transaction; in MySQL a statement tells this."""
     is_void: bool
     """Whether the statement that follows changes nothing: the start of an ALTER in two phases, or its rollback."""
 
 
 def read_gtid(body: Buffer, frame: Frame, place: str) -> Gtid:
-    """Read the body of a GTID event, which must come without its checksum."""
+    """Read the body of a GTID event, without its checksum."""
     try:
         match frame.type:
             case E.GTID:
@@ -47,7 +48,7 @@ def read_gtid(body: Buffer, frame: Frame, place: str) -> Gtid:
 
 
 def _mariadb(body: Buffer, frame: Frame) -> Gtid:
-    """More flags follow the numbers of a group commit and of an XA transaction."""
+    """Read MariaDB's GTID; more flags follow the numbers of a group commit and of an XA transaction."""
     sequence, domain, flags = struct.unpack_from("<QIB", body)
     offset = 21 if flags & _COMMIT_ID else 13
     if flags & (_PREPARED | _COMPLETED):
@@ -59,7 +60,7 @@ def _mariadb(body: Buffer, frame: Frame) -> Gtid:
 
 
 def _mysql(body: Buffer, frame: Frame) -> Gtid:
-    """What follows the number (commit order, times, versions) grew from 5.6 to 9 and is not needed."""
+    """Read MySQL's GTID; later fields (commit order, times, versions) vary from 5.6 to 9 and are not needed."""
     _, uuid, number = _MYSQL.unpack_from(body)
     if frame.type == E.ANONYMOUS_GTID_MYSQL:
         return Gtid("", True, False, False)
@@ -69,7 +70,7 @@ def _mysql(body: Buffer, frame: Frame) -> Gtid:
 
 
 def _tagged(body: bytes) -> Gtid:
-    """Read what MySQL calls a serialized message: numbered fields, of which only the first ones are needed."""
+    """Read MySQL's serialized message: numbered fields, of which only the first ones are needed."""
     offset = 0
     for _ in range(3):  # version, size, last field that must be known
         _, offset = _number(body, offset)
@@ -82,7 +83,7 @@ def _tagged(body: bytes) -> Gtid:
     number, offset = _field(body, offset, 2)
     size, offset = _field(body, offset, 3)
     tag = body[offset : offset + size].decode("ascii")
-    # The lowest bit of a number that may be negative is its sign.
+    # The lowest bit of a signed number is its sign.
     if number & 1 or not number or len(tag) != size:
         raise ValueError(f"transaction number {number}, tag {tag!r}")
     return Gtid(f"{uuid_text(bytes(server)).decode()}:{tag}{':' if tag else ''}{number >> 1}", True, False, False)
@@ -91,12 +92,15 @@ def _tagged(body: bytes) -> Gtid:
 def _field(body: bytes, offset: int, wanted: int, value: bool = True) -> tuple[int, int]:
     found, offset = _number(body, offset)
     if found != wanted:
-        raise ValueError(f"field {found} stands where {wanted} is expected")
+        raise ValueError(f"found field {found} instead of {wanted}")
     return _number(body, offset) if value else (0, offset)
 
 
 def _number(body: bytes, offset: int) -> tuple[int, int]:
-    """Read an integer of variable length: as many bytes follow the first one as it has ones at its low end."""
+    """Read an integer of variable length:
+
+    the number of one bits at the low end of the first byte is the number of bytes after it.
+    """
     first = body[offset]
     more = (~first & (first + 1)).bit_length() - 1
     whole = body[offset : offset + 1 + more]
@@ -106,7 +110,7 @@ def _number(body: bytes, offset: int) -> tuple[int, int]:
 
 
 def read_history(body: Buffer, frame: Frame, place: str) -> list[str] | dict[str, list[Interval]]:
-    """Read what the head of a file says of all transactions before it."""
+    """Read the GTIDs of all earlier transactions from the head of a file."""
     try:
         return _list(bytes(body)) if frame.type == E.GTID_LIST else _previous(bytes(body))
     except (struct.error, ValueError, IndexError) as error:
@@ -120,7 +124,7 @@ def _list(body: bytes) -> list[str]:
 
 
 def _previous(body: bytes) -> dict[str, list[Interval]]:
-    """The first number also tells whether there are tags: 1 in its highest byte and in its lowest."""
+    """Read MySQL's set of GTIDs; the highest and lowest byte of the first number are 1 if there are tags."""
     (count,) = struct.unpack_from("<Q", body)
     has_tags, offset = count >> 56 == 1, 8
     found: dict[str, list[Interval]] = {}
@@ -132,6 +136,6 @@ def _previous(body: bytes) -> dict[str, list[Interval]]:
             offset += size
         (intervals,) = struct.unpack_from("<Q", body, offset)
         pairs = (struct.unpack_from("<QQ", body, offset + 8 + 16 * number) for number in range(intervals))
-        found[name] = [(first, behind - 1) for first, behind in pairs]
+        found[name] = [(first, end - 1) for first, end in pairs]
         offset += 8 + 16 * intervals
     return found

@@ -1,8 +1,8 @@
-"""MySQL's binary JSON to the text that the server prints, and the partial updates of it.
+"""Convert MySQL's binary JSON to the text that the server prints, and apply partial updates.
 
-A document is read into dicts, lists, and scalars that are printed already. The server orders the keys of an
-object by length, then by bytes, and allows none twice; a document that is not so is damaged. Everything
-that contradicts itself raises ValueError or IndexError, which the decoder turns into a coded error.
+A document is read into dicts, lists, and scalars that are already printed. The server orders the keys of an object by
+length, then by bytes, and allows no duplicates; a document that violates this is damaged. A contradiction raises
+ValueError or IndexError, which the decoder turns into a coded error.
 """
 
 import itertools
@@ -21,11 +21,18 @@ MAX_DEPTH = 100
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
 _STRING, _OPAQUE = 12, 15
 _LITERALS = (b"null", b"true", b"false")
-_NUMBERS = {5: struct.Struct("<h"), 6: struct.Struct("<H"), 7: struct.Struct("<i"), 8: struct.Struct("<I"),
-            9: struct.Struct("<q"), 10: struct.Struct("<Q"), 11: struct.Struct("<d")}  # fmt: skip
+_NUMBERS = {
+    5: struct.Struct("<h"),
+    6: struct.Struct("<H"),
+    7: struct.Struct("<i"),
+    8: struct.Struct("<I"),
+    9: struct.Struct("<q"),
+    10: struct.Struct("<Q"),
+    11: struct.Struct("<d"),
+}
 _DOUBLE = 11
 _INLINE = {2: frozenset((_LITERAL, 5, 6)), 4: frozenset((_LITERAL, 5, 6, 7, 8))}
-"""Types whose value stands in place of its offset, by the size of offsets."""
+"""Types whose value is stored in place of an offset, by the size of offsets."""
 _DATE, _TIME, _DATETIME, _TIMESTAMP, _DECIMAL, _VAR_STRING = 10, 11, 12, 7, 246, 253
 _LINE = 76
 """Characters of base64 after which the server starts a new line."""
@@ -41,7 +48,7 @@ def json_text(data: bytes) -> bytes:
 
 
 def patched_text(before: bytes, diffs: bytes) -> bytes:
-    """Print a document with the changes of a partial update applied to it, in their order."""
+    """Print a document after applying the changes of a partial update in order."""
     root, offset = read(before), 0
     while offset < len(diffs):
         operation = diffs[offset]
@@ -55,12 +62,12 @@ def patched_text(before: bytes, diffs: bytes) -> bytes:
 
 
 def read(data: bytes) -> Node:
-    """Read a document; one of no bytes is null, as the server has it."""
+    """Read a document; an empty value is null, as in the server."""
     return _value(data[0], data[1:], MAX_DEPTH) if data else _LITERALS[0]
 
 
 def text_of(node: Node) -> bytes:
-    """Print what was read."""
+    """Print a document that was read."""
     match node:
         case bytes():
             return node
@@ -90,7 +97,7 @@ def _value(kind: int, data: bytes, depth: int) -> Node:
 
 
 def _container(kind: int, data: bytes, depth: int) -> Node:
-    """Read an object or array: counts, entries of keys and values, then what the entries point at."""
+    """Read an object or array: counts, entries of keys and values, then the data at their offsets."""
     width = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
     is_object = kind <= _LARGE_OBJECT
     count, size = _integer(data, 0, width), _integer(data, width, width)
@@ -117,10 +124,10 @@ def _keys(data: bytes, count: int, width: int, begins: int) -> list[bytes]:
     for entry in range(2 * width, 2 * width + count * (width + 2), width + 2):
         at, size = _integer(data, entry, width), _integer(data, entry + width, 2)
         if at < begins or at + size > len(data):
-            raise ValueError("a key of JSON is outside it")
+            raise ValueError("a JSON key is outside its document")
         keys.append(data[at : at + size])
     if any(_order(one) >= _order(other) for one, other in itertools.pairwise(keys)):
-        raise ValueError("keys of JSON out of order")
+        raise ValueError("JSON keys are out of order")
     return keys
 
 
@@ -135,7 +142,7 @@ def _integer(data: bytes, offset: int, width: int) -> int:
 
 
 def _sized(data: bytes, offset: int) -> bytes:
-    """Read bytes behind their length, which has seven bits in each byte."""
+    """Read bytes that follow their length, which has seven bits in each byte."""
     size = shift = 0
     while True:
         byte = data[offset]
@@ -160,15 +167,15 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 
 
 def _double(value: float) -> bytes:
-    """A double stays one when it is read again."""
+    """Print a double in a form that is read back as a double."""
     if value - value:
-        raise ValueError("a number in JSON is not finite")
+        raise ValueError("a JSON number is not finite")
     text = number_text(value)
     return text if b"." in text or b"e" in text else text + b".0"
 
 
 def _opaque(kind: int, data: bytes) -> bytes:
-    """Print what JSON itself has no type for; all but decimals and times as base64 with the type's number."""
+    """Print a value that JSON has no type for; all but decimals and times become base64 with the type's number."""
     if kind in _TIMES:
         if len(data) != 8:
             raise ValueError(f"a time of {len(data)} bytes in JSON")
@@ -189,19 +196,26 @@ def _decimal(data: bytes) -> bytes:
     return decimal_text(precision, scale)(data, 2)
 
 
-_TIMES: dict[int, Callable[[int], bytes]] = {_DATE: date_of, _TIME: time_of, _DATETIME: datetime_of,
-                                             _TIMESTAMP: datetime_of}  # fmt: skip
+_TIMES: dict[int, Callable[[int], bytes]] = {
+    _DATE: date_of,
+    _TIME: time_of,
+    _DATETIME: datetime_of,
+    _TIMESTAMP: datetime_of,
+}
 
 
 def _counted(data: bytes, offset: int) -> tuple[bytes, int]:
     size, offset = packed(data, offset)
     if offset + size > len(data):
-        raise IndexError("a change of JSON is cut off")
+        raise IndexError("a JSON change is cut off")
     return data[offset : offset + size], offset + size
 
 
 def _legs(path: str) -> list[Leg]:
-    """Read a path without wildcards: names as bytes, places in arrays as numbers, those from the end negative."""
+    """Parse a path without wildcards:
+
+    keys as bytes, array indexes as numbers, indexes from the end as negative numbers.
+    """
     legs: list[Leg] = []
     offset = 1
     while offset < len(path) and (found := _LEG.match(path, offset)):
@@ -219,7 +233,7 @@ def _legs(path: str) -> list[Leg]:
 
 
 def _apply(root: Node, operation: int, legs: list[Leg], value: Node) -> None:
-    """Make one change; what it is about must be there, or must not when it is inserted."""
+    """Apply one change; its path must exist, or must not exist for an insert."""
     node = root
     for leg in legs[:-1]:
         node = _child(node, leg)
@@ -244,7 +258,7 @@ def _child(node: Node, leg: Leg) -> Node:
         return node[leg]
     if isinstance(node, list) and isinstance(leg, int) and -len(node) <= leg < len(node):
         return node[leg]
-    raise ValueError(f"a change of JSON is about {leg!r}, which is not there")
+    raise ValueError(f"a JSON change refers to {leg!r}, which does not exist")
 
 
 def _insert(node: Node, leg: Leg, value: Node) -> None:

@@ -1,8 +1,8 @@
-"""Row images of many events at once: image k of all events is located together, column by column, with NumPy.
+"""Read row images of many events at once: NumPy locates image k of all events together, column by column.
 
-Events are independent and small (8 kB by default), so few steps walk through many images. What a column's
-bytes mean is the same as for the generated reader (rowcode.py), which is the authority: whatever looks odd here
-raises, and that reader then says what is wrong, or reads what can be read.
+Events are independent and small (8 kB by default), so a few steps process many images. The bytes of a column have the
+same meaning as in the generated reader (rowcode.py), which is authoritative. Unusual data raises an error here; then
+that reader reports the error, or reads the data.
 """
 
 import contextlib
@@ -23,71 +23,75 @@ from unshard.core.model import Column
 
 Numbers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.bool_]
-FEWEST_EVENTS = 24
-"""How many events as large as the largest one there must be: its images are that many steps."""
-BEHIND = bytes(8)
-"""Bytes behind the last image, so that the widest number can be read at every offset."""
+MIN_EVENTS = 24
+"""The total size must be that of this many events of the largest size, because the largest one determines the steps."""
+PADDING = bytes(8)
+"""Padding after the last image, so that the widest number can be read at every offset."""
 
 
-Places = tuple[bytes, Numbers, Numbers]
-"""Bytes that end with `BEHIND`, where events begin in them and where they end."""
+EventBytes = tuple[bytes, Numbers, Numbers]
+"""Bytes that end with the padding, and the offsets where events begin and end in them."""
 
 
 class Cells(NamedTuple):
-    """Where the values of a column are, in the order of the rows."""
+    """Locations of a column's values, in the order of the rows."""
 
     start: Numbers
     size: Numbers | None
-    """None: all are as wide as the column."""
+    """None: all have the width of the column."""
     null: Bits | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """One column, as it is located."""
+class _Layout:
+    """How to locate one column."""
 
     code: Code
     width: int
-    """0: the value has its length before it."""
+    """0: a length precedes the value."""
     nullable: bool
-    kept: bool
+    is_written: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Lockstep:
     """Reads the row images of one structure."""
 
-    places: tuple[_Place, ...]
+    layouts: tuple[_Layout, ...]
 
     def read(self, events: Sequence[bytes]) -> tuple[list[pa.Array], Numbers]:
-        """Return the columns and the number of images in each event; ValueError or IndexError if anything is odd."""
+        """Return the columns and the number of images in each event; ValueError or IndexError for unusual data."""
         sizes = np.fromiter(map(len, events), np.int64, len(events))
         ends = np.cumsum(sizes)
-        return self.read_at((b"".join((*events, BEHIND)), ends - sizes, ends))
+        return self.read_at((b"".join((*events, PADDING)), ends - sizes, ends))
 
-    def read_at(self, places: Places) -> tuple[list[pa.Array], Numbers]:
-        """Do the same for events that lie at some places of one piece of bytes."""
-        data, starts, ends = places
-        walk = _Walk(np.frombuffer(data, np.uint8), self.places)
+    def read_at(self, events: EventBytes) -> tuple[list[pa.Array], Numbers]:
+        """Do the same for events at given offsets of one buffer."""
+        data, starts, ends = events
+        walk = _Walk(np.frombuffer(data, np.uint8), self.layouts)
         counts = walk.run(starts, ends)
         order = walk.order(counts)
-        found = zip(self.places, walk.cells, strict=True)
-        return [_column(place.code, data, _ordered(parts, order)) for place, parts in found if place.kept], counts
+        found = zip(self.layouts, walk.cells, strict=True)
+        columns = [_column(layout.code, data, _ordered(parts, order)) for layout, parts in found if layout.is_written]
+        return columns, counts
 
 
 def is_worth(sizes: Sequence[int] | Numbers) -> bool:
-    """Whether events of these sizes are read faster together than one by one."""
+    """Whether reading events of these sizes together is faster than one by one."""
     found = np.asarray(sizes)
-    return bool(len(found) and found.sum() >= FEWEST_EVENTS * found.max())
+    return bool(len(found) and found.sum() >= MIN_EVENTS * found.max())
 
 
 @lru_cache(1024)
 def compile_lockstep(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> Lockstep:
     """Prepare the reader of a structure whose fields and columns agree."""
     codes = codes_of(fields, columns, shard)
-    return Lockstep(tuple(
-        _Place(code, _width(code), column.nullable, not column.is_generated)
-        for code, column in zip(codes, columns, strict=True)))  # fmt: skip
+    return Lockstep(
+        tuple(
+            _Layout(code, _width(code), column.nullable, not column.is_generated)
+            for code, column in zip(codes, columns, strict=True)
+        )
+    )
 
 
 def _width(code: Code) -> int:
@@ -95,12 +99,12 @@ def _width(code: Code) -> int:
 
 
 class _Walk:
-    """The walk through the images of all events; `cells` has one list of parts for each column."""
+    """Locates the images of all events step by step; `cells` has one list of parts for each column."""
 
-    def __init__(self, data: npt.NDArray[np.uint8], places: Sequence[_Place]) -> None:
-        self._data, self._places = data, places
-        self._bitmap = (len(places) + 7) // 8
-        self.cells: list[list[Cells]] = [[] for _ in places]
+    def __init__(self, data: npt.NDArray[np.uint8], layouts: Sequence[_Layout]) -> None:
+        self._data, self._layouts = data, layouts
+        self._bitmap = (len(layouts) + 7) // 8
+        self.cells: list[list[Cells]] = [[] for _ in layouts]
         self._events: list[Numbers] = []
 
     def run(self, starts: Numbers, ends: Numbers) -> Numbers:
@@ -111,7 +115,7 @@ class _Walk:
             self._events.append(alive)
             at = self._image(at)
             if (at > until).any():
-                raise IndexError("a row goes beyond the end of its event")
+                raise IndexError("a row extends beyond the end of its event")
             more = at < until
             if not more.all():
                 at, until, alive = at[more], until[more], alive[more]
@@ -119,7 +123,7 @@ class _Walk:
         return np.bincount(events, minlength=len(starts))
 
     def order(self, counts: Numbers) -> Numbers:
-        """Return the order of the located images that is that of the events, and of the images inside each."""
+        """Return the indexes that sort the located images by event, and by position inside each event."""
         if not self._events:
             return np.empty(0, np.int64)
         first = np.cumsum(counts) - counts
@@ -133,14 +137,14 @@ class _Walk:
         begins, at = at, at + self._bitmap
         bits = [self._data[begins + byte] for byte in range(self._bitmap)]
         some = [bool(eight.any()) for eight in bits]
-        for number, place in enumerate(self._places):
-            null = _nulls(bits[number >> 3], number, place) if some[number >> 3] else None
+        for number, layout in enumerate(self._layouts):
+            null = _nulls(bits[number >> 3], number, layout) if some[number >> 3] else None
             start, size = at, None
-            if place.width:
-                at = at + (place.width if null is None else np.where(null, 0, place.width))
+            if layout.width:
+                at = at + (layout.width if null is None else np.where(null, 0, layout.width))
             else:
-                size = self._length(at, place.code.prefix, null)
-                start = at + (place.code.prefix if null is None else np.where(null, 0, place.code.prefix))
+                size = self._length(at, layout.code.prefix, null)
+                start = at + (layout.code.prefix if null is None else np.where(null, 0, layout.code.prefix))
                 at = start + size
             self.cells[number].append(Cells(start, size, null))
         return at
@@ -152,17 +156,17 @@ class _Walk:
         return size if null is None else np.where(null, 0, size)
 
 
-def _nulls(bits: npt.NDArray[np.uint8], number: int, place: _Place) -> Bits | None:
+def _nulls(bits: npt.NDArray[np.uint8], number: int, layout: _Layout) -> Bits | None:
     found: Bits = (bits >> (number & 7) & 1).astype(bool)
     if not found.any():
         return None
-    if not place.nullable:
-        raise ValueError("NULL in a column that has none")
+    if not layout.nullable:
+        raise ValueError("NULL in a NOT NULL column")
     return found
 
 
 def _ordered(parts: list[Cells], order: Numbers) -> Cells:
-    """Put the parts of a column together in the order of the rows."""
+    """Concatenate the parts of a column in the order of the rows."""
     start = np.concatenate([part.start for part in parts])[order] if parts else order
     size = np.concatenate([part.size for part in parts if part.size is not None])[order] if _sized(parts) else None
     if all(part.null is None for part in parts):
@@ -196,7 +200,7 @@ def _integers(code: str, data: bytes, cells: Cells) -> pa.Array:
 
 
 def _texts(data: bytes, cells: Cells, sizes: Numbers) -> pa.Array:
-    """Let Arrow see the values and all that is between them as one column, and take every other value of it."""
+    """Create one Arrow column from the values and the bytes between them, and take every other entry."""
     borders = np.empty(2 * len(sizes), np.int32)
     borders[::2], borders[1::2] = cells.start, cells.start + sizes
     if not len(sizes):
@@ -206,7 +210,7 @@ def _texts(data: bytes, cells: Cells, sizes: Numbers) -> pa.Array:
 
 
 def _together(show: Callable[..., pa.Array], data: bytes, cells: Cells) -> pa.Array:
-    """Convert the values that are there, and put a NULL in the place of the others."""
+    """Convert the values that are not NULL, and insert the NULLs."""
     seen = np.frombuffer(data, np.uint8)
     if cells.null is None:
         return show(seen, cells.start)
@@ -215,7 +219,7 @@ def _together(show: Callable[..., pa.Array], data: bytes, cells: Cells) -> pa.Ar
 
 
 def _values(code: Code, data: bytes, cells: Cells) -> list[Any]:
-    """Convert value by value what no column-wise way is known for."""
+    """Convert one value at a time, for types without a column-wise converter."""
     starts = cells.start.tolist()
     read = _reader(code, data, starts, cells.size)
     if cells.null is None:
@@ -231,6 +235,6 @@ def _reader(code: Code, data: bytes, starts: list[int], sizes: Numbers | None) -
         unpack = struct.Struct("<" + code.integer).unpack_from
         return lambda number: unpack(data, starts[number])[0]
     if then is None or sizes is None:
-        raise ValueError("a column without a way to read it")
+        raise ValueError("a column without a reader")
     ends = (np.array(starts, np.int64) + sizes).tolist()
     return lambda number: then(data[starts[number] : ends[number]])

@@ -1,8 +1,8 @@
-"""What a server says of a table's columns behind a TABLE_MAP event, if it is set to say anything.
+"""The optional metadata of a TABLE_MAP event, if the server is configured to send them.
 
-`binlog_row_metadata` NO_LOG (MariaDB's default) says nothing, MINIMAL (MySQL's) tells signs and character
-sets, FULL names and labels too. Fields that are not compared with the tracked structure are passed over:
-the format allows new ones, and none of them changes how rows are read.
+With `binlog_row_metadata` NO_LOG (MariaDB's default) the event has no metadata. MINIMAL (MySQL's default) has signs
+and character sets; FULL also has names and labels. Fields that are not compared with the tracked structure are skipped:
+the format allows new fields, and these do not change how rows are read.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ _DEFAULT_LABEL_CHARSET, _LABEL_CHARSETS, _VECTORS = 10, 11, 13
 
 @dataclass(frozen=True, slots=True)
 class Collations:
-    """Collations of some columns in order: one each, or a default with its exceptions."""
+    """Collations of some columns in order: one per column, or a default with exceptions."""
 
     default: int
-    """0: `ids` has one for each column."""
+    """0: `ids` has one collation per column."""
     ids: tuple[int, ...]
     """With a default: pairs of a column's number and its collation."""
 
     def of(self, count: int) -> tuple[int, ...]:
-        """Return those of `count` columns; ValueError if they are not so many."""
+        """Return the collations of `count` columns; ValueError if their number differs."""
         if not self.default:
             if len(self.ids) != count:
                 raise ValueError(f"{len(self.ids)} character sets for {count} columns")
@@ -42,19 +42,19 @@ class Metadata:
     """The fields that are compared; each is empty if the server does not send it."""
 
     unsigned: tuple[bool, ...] = ()
-    """Of the numeric columns in order."""
+    """For the numeric columns in order."""
     names: tuple[str, ...] = ()
     charsets: Collations | None = None
     label_charsets: Collations | None = None
-    """Of ENUM and SET."""
+    """For ENUM and SET columns."""
     set_labels: tuple[tuple[bytes, ...], ...] = ()
     enum_labels: tuple[tuple[bytes, ...], ...] = ()
     dimensions: tuple[int, ...] = ()
-    """Of the VECTOR columns."""
+    """For VECTOR columns."""
 
 
 def packed(body: bytes, offset: int) -> tuple[int, int]:
-    """Read a length-encoded integer; return it and the offset behind it."""
+    """Read a length-encoded integer; return it and the offset after it."""
     first = body[offset]
     if first < 251:
         return first, offset + 1

@@ -1,8 +1,9 @@
-"""The packets of a binlog dump, as many at once as have come: the events in them, back to back.
+"""Read the packets of a binlog dump, as many at once as have arrived, and return their events back to back.
 
-A packet is the length of its payload in three bytes, a number, and the payload: an event behind a byte 0, or what
-ends the dump. A payload of 16 MiB and more goes on in the next packet. Reads end anywhere, inside a packet too; what
-has come whole is handed on at once, and only what is there already is read on for.
+A packet is the length of its payload in three bytes, a sequence number, and the payload. The payload is a zero byte and
+an event, or the message that ends the dump. A payload of 16 MiB or more continues in the next packet. A read may end
+anywhere, also inside a packet. Complete packets are passed on immediately; another read happens only if more bytes are
+already available.
 """
 
 import struct
@@ -17,13 +18,13 @@ OK, EOF, ERROR = 0x00, 0xFE, 0xFF
 FULL_PACKET = 0xFFFFFF
 HEAD = 4
 BUFFER_BYTES = 1 << 20
-"""Much enough for NumPy, and not too much for the cache of a processor."""
+"""Large enough for NumPy, and small enough for the processor's cache."""
 _LENGTH = struct.Struct("<I")
 Receive = Callable[[memoryview], int]
 
 
 class Packets:
-    """Reads packets: `receive` fills a part of a buffer, `has_more` tells whether it would not have to wait."""
+    """Reads packets: `receive` fills a part of a buffer, `has_more` tells whether a read returns at once."""
 
     def __init__(self, receive: Receive, has_more: Callable[[], bool], buffer_bytes: int = BUFFER_BYTES) -> None:
         self._receive, self._has_more, self._size = receive, has_more, buffer_bytes
@@ -31,28 +32,28 @@ class Packets:
         self._filled = 0
         self._failure: Exception | None = None
         self.last = b""
-        """The packet that has ended the dump."""
+        """The packet that ended the dump."""
 
     def runs(self) -> Iterator[Run]:
-        """Yield the events up to the packet that ends the dump; EOFError if none does."""
+        """Yield the events up to the packet that ends the dump; EOFError if there is no such packet."""
         while not self.last:
             starts, end = self._whole()
             if not end:
                 self._fill()
             if starts:
-                run, behind = _opened(self._buffer, starts, end)
+                run, end_of_dump = _opened(self._buffer, starts, end)
                 if len(run):
                     yield run
-                if behind == b"":
-                    raise EOFError("an empty packet came")
-                self.last = behind or b""
+                if end_of_dump == b"":
+                    raise EOFError("received an empty packet")
+                self.last = end_of_dump or b""
             elif end:
                 yield from self._large(end)
             if end:
                 self._drop(end)
 
     def _fill(self) -> None:
-        """Read what has come, at least something."""
+        """Read the available bytes, at least one."""
         if self._failure:
             raise self._failure
         if self._filled == len(self._buffer):
@@ -62,7 +63,7 @@ class Packets:
             self._read()
 
     def _read(self) -> None:
-        """What breaks a connection counts behind all that has come before it."""
+        """Read once. An error of the connection is raised only after all bytes before it have been processed."""
         try:
             count = self._receive(memoryview(self._buffer)[self._filled :])
             if not count:
@@ -72,7 +73,10 @@ class Packets:
             self._failure = error
 
     def _whole(self) -> tuple[list[int], int]:
-        """Return where the whole packets begin, and where the last one ends; none for one that goes on in others."""
+        """Return the offsets of the complete packets and the end of the last one;
+
+        none for a packet that continues in others.
+        """
         starts, at, filled, buffer = list[int](), 0, self._filled - HEAD, self._buffer
         length_at, add = _LENGTH.unpack_from, starts.append
         while at <= filled:
@@ -84,7 +88,7 @@ class Packets:
         return (starts, at) if starts else (starts, self._end_of_large())
 
     def _end_of_large(self) -> int:
-        """Return the end of a payload in several packets, 0 if it has not come."""
+        """Return the end of a payload that spans several packets, 0 if it is incomplete."""
         at, size = 0, FULL_PACKET
         while size == FULL_PACKET:
             if at + HEAD > self._filled:
@@ -102,7 +106,7 @@ class Packets:
             self.last = payload
 
     def _drop(self, end: int) -> None:
-        """Move what is left to the beginning."""
+        """Move the remaining bytes to the beginning of the buffer."""
         left = self._filled - end
         if len(self._buffer) > self._size > left:
             self._resize(self._size, end)
@@ -116,21 +120,21 @@ class Packets:
 
 
 def _opened(buffer: bytearray, packets: list[int], end: int) -> tuple[Run, bytes | None]:
-    """Return the events of packets up to the first packet that holds none, and that one."""
+    """Return the events up to the first packet without an event, and that packet."""
     starts = np.array([*packets, end], np.int64)
     seen = np.frombuffer(buffer, np.uint8)
     sizes = np.diff(starts) - HEAD
     others = np.flatnonzero((sizes == 0) | (seen[np.minimum(starts[:-1] + HEAD, end - 1)] != OK))
-    behind = None
+    end_of_dump = None
     if len(others):
         first = int(others[0])
-        behind = bytes(buffer[packets[first] + HEAD : int(starts[first + 1])])
+        end_of_dump = bytes(buffer[packets[first] + HEAD : int(starts[first + 1])])
         starts, sizes = starts[: first + 1], sizes[:first]
-    return Run(_without_heads(seen, starts), np.append(0, np.cumsum(sizes - 1))), behind
+    return Run(_without_heads(seen, starts), np.append(0, np.cumsum(sizes - 1))), end_of_dump
 
 
 def _without_heads(seen: npt.NDArray[np.uint8], starts: Numbers) -> memoryview:
-    kept = np.ones(int(starts[-1]), np.bool_)
+    mask = np.ones(int(starts[-1]), np.bool_)
     for byte in range(HEAD + 1):
-        kept[starts[:-1] + byte] = False
-    return seen[: len(kept)][kept].data
+        mask[starts[:-1] + byte] = False
+    return seen[: len(mask)][mask].data

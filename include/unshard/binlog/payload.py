@@ -1,9 +1,9 @@
-"""TRANSACTION_PAYLOAD: a whole transaction of MySQL in one event, its events compressed together.
+"""TRANSACTION_PAYLOAD: a whole MySQL transaction in one event, with its events compressed together.
 
-A segment keeps the event as it came, so that positions stay those of the binlog file; it is opened
-twice: by the cutter, which counts its rows for the index, and by the decoder. It is opened as a stream,
-because it may hold far more than memory should. The events inside have no checksums and no positions of
-their own: the checksum of the event that carries them covers them, and that event's end is theirs.
+A segment stores the event unchanged, so that positions are those of the binlog file. It is opened twice: by the cutter,
+which counts its rows for the index, and by the decoder. It is read as a stream, because its content may be far larger
+than the memory limit. The events inside have no checksums and positions; the checksum and the end position of the outer
+event apply to them.
 """
 
 import struct
@@ -28,9 +28,10 @@ from unshard.binlog.events import (
 )
 from unshard.binlog.metadata import packed
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
-from unshard.binlog.transactions import Kind, classify, read_prepare
+from unshard.binlog.transactions import QueryKind, classify, read_prepare
 from unshard.core.model import TableId
-from unshard.errors.relay import DamagedEvent, RowsWithoutTable, StatementDml, UnsupportedEvent
+from unshard.errors.relay import DamagedEvent, StatementDml, UnsupportedEvent
+from unshard.errors.rows import RowsWithoutTable
 
 E = EventType
 PIECE = 1 << 20
@@ -39,18 +40,18 @@ _END, _SIZE, _COMPRESSION, _PLAIN_SIZE = range(4)
 ZSTD, PLAIN = 0, 255
 CONTROL = QUERIES | {E.XID, E.XA_PREPARE}
 _HEAD_BYTES = 256
-"""More than the fields before the data take."""
+"""More than the fields before the data need."""
 
 
 class _Head(NamedTuple):
     compression: int
     start: int
-    """Where the data begins."""
+    """Offset of the data."""
     plain_size: int
 
 
 def nested(body: Buffer, place: str) -> Iterator[tuple[Frame, bytes]]:
-    """Yield frame and body of each event of a payload; they must fill it exactly."""
+    """Yield frame and body of each event of a payload; raises if they do not fill it exactly."""
     head = _read_head(body, place)
     left = head.plain_size
     try:
@@ -62,27 +63,27 @@ def nested(body: Buffer, place: str) -> Iterator[tuple[Frame, bytes]]:
             left -= frame.size
             yield frame, _exactly(stream, frame.size - HEADER)
         if stream.read(1):
-            raise DamagedEvent(place, "a payload holds more than it says")
+            raise DamagedEvent(place, "a payload is longer than its size field")
     except (OSError, EOFError, struct.error) as error:
-        raise DamagedEvent(place, f"a payload cannot be opened: {error}") from error
+        raise DamagedEvent(place, f"a payload cannot be decompressed: {error}") from error
 
 
 class Whole(NamedTuple):
-    """What a payload holds."""
+    """The content of a payload."""
 
     rows: Counter[TableId]
     prepared: str
-    """The XA transaction that it prepares; empty: it is committed or rolled back at its end."""
+    """The XA transaction that it prepares; empty: it commits or rolls back at its end."""
 
 
 def rows_of(body: Buffer, place: str) -> Whole:
-    """Count the row events by table and make sure that it is one whole transaction that can be followed."""
+    """Count the row events by table; raises if the payload is not one whole transaction that unshard can follow."""
     tables: dict[int, TableId] = {}
     found: Counter[TableId] = Counter()
     ended, prepared = False, ""
     for frame, inner in nested(body, place):
         if ended:
-            raise DamagedEvent(place, "events behind the end of a transaction in its payload")
+            raise DamagedEvent(place, "a payload has events after the end of its transaction")
         kind = admit(frame, place)
         if kind == E.TABLE_MAP:
             tables[table_id_of(inner)] = table_of(inner, place)
@@ -95,26 +96,26 @@ def rows_of(body: Buffer, place: str) -> Whole:
         elif kind not in COMMENTS and kind not in STATEMENT_CONTEXT:
             raise DamagedEvent(place, f"{kind.name} in a payload")
     if not ended:
-        raise UnsupportedEvent(place, "a payload without the end of its transaction")
+        raise UnsupportedEvent(place, "a payload does not contain the end of its transaction")
     return Whole(found, prepared)
 
 
 def _end(kind: EventType, frame: Frame, inner: bytes, place: str) -> tuple[bool, str]:
-    """Return whether an event ends the transaction, and which XA transaction it prepares thereby."""
+    """Return whether an event ends the transaction, and the XA transaction that it prepares."""
     if kind in QUERIES:
         return _ends(read_query(inner, frame, place).text, place), ""
-    end, xid = (Kind.COMMIT, "") if kind == E.XID else read_prepare(inner, place)
-    return True, xid if end is Kind.XA_PREPARE else ""
+    end, xid = (QueryKind.COMMIT, "") if kind == E.XID else read_prepare(inner, place)
+    return True, xid if end is QueryKind.XA_PREPARE else ""
 
 
 def _ends(text: bytes, place: str) -> bool:
     """Whether a query in a payload ends its transaction."""
     match classify(text)[0]:
-        case Kind.COMMIT | Kind.ROLLBACK:
+        case QueryKind.COMMIT | QueryKind.ROLLBACK:
             return True
-        case Kind.BEGIN | Kind.SAVEPOINT | Kind.ROLLBACK_TO | Kind.XA_BEGIN | Kind.XA_END:
+        case QueryKind.BEGIN | QueryKind.SAVEPOINT | QueryKind.ROLLBACK_TO | QueryKind.XA_BEGIN | QueryKind.XA_END:
             return False
-        case Kind.DML:
+        case QueryKind.DML:
             raise StatementDml(place, text[:SHOWN_STATEMENT].decode("utf-8", "replace"))
         case _:
             raise UnsupportedEvent(place, "a statement inside a compressed transaction")
@@ -134,7 +135,7 @@ def _read_head(body: Buffer, place: str) -> _Head:
 
 
 def _fields(data: bytes, length: int, place: str) -> _Head:
-    """Read the numbered fields; one that is unknown might change what the data means."""
+    """Read the numbered fields; an unknown field is an error, because it might change the meaning of the data."""
     found = {_COMPRESSION: -1, _SIZE: -1, _PLAIN_SIZE: -1}
     kind, offset = packed(data, 0)
     while kind != _END:
@@ -148,10 +149,10 @@ def _fields(data: bytes, length: int, place: str) -> _Head:
     if found[_SIZE] != length - offset:
         raise ValueError(f"{length - offset} bytes of data, {found[_SIZE]} are announced")
     if found[_PLAIN_SIZE] < 0:
-        # The uncompressed size is left out where nothing is compressed.
+        # The uncompressed size is omitted if the data is not compressed.
         found[_PLAIN_SIZE] = found[_SIZE] if found[_COMPRESSION] == PLAIN else -1
     if found[_PLAIN_SIZE] <= 0:
-        raise ValueError("it does not say how much it holds")
+        raise ValueError("it has no size field")
     return _Head(found[_COMPRESSION], offset, found[_PLAIN_SIZE])
 
 
@@ -166,7 +167,7 @@ def _stream(data: Buffer, compression: int, place: str) -> Any:
 
 
 def _exactly(stream: Any, size: int) -> bytes:
-    """Read in pieces: a damaged size must not cost its memory before the data ends."""
+    """Read in pieces, so that a damaged size does not allocate memory beyond the data."""
     first: bytes = stream.read(min(size, PIECE))
     parts, left = [first], size - len(first)
     while left and parts[-1]:

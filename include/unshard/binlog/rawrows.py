@@ -1,11 +1,11 @@
-"""The events of one table as they stand in a byte range: rows whose structure nobody knows yet.
+"""Extract the events of one table from a byte range, for rows whose structure is not yet known.
 
-`extract` takes out what `decode_range` would read of the table, settled as far as it can be without a structure:
-transactions that the dump has seen and rows that were rolled back are left out, payloads are opened, checksums
-are verified and dropped; everything else is kept as it is. So for every structure, decoding the extract
-gives the same rows in the same order as decoding the range.
+`extract` takes the events of the table that `decode_range` would read, processed as far as possible without a
+structure. Transactions that the dump has seen and rows that were rolled back are left out. Payloads are opened;
+checksums are verified and removed. Everything else is unchanged. So for every structure, decoding the extract returns
+the same rows in the same order as decoding the range.
 
-An extract comes in pieces that can be decoded alone: each has the TABLE_MAP events that its rows need.
+An extract consists of pieces that can be decoded separately: each contains the TABLE_MAP events that its rows need.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +21,10 @@ from unshard.binlog.sparse import Annotated
 from unshard.binlog.tablemap import NO_TABLE, read_table, read_table_map, table_id_of
 from unshard.binlog.transactions import survey
 from unshard.core.model import TableId, TableSchema
-from unshard.core.versioning import as_in_rows
-from unshard.errors.relay import DamagedEvent, RelayError, RowsWithoutTable
+from unshard.core.structures.versioning import as_in_rows
+from unshard.errors.base import RelayError
+from unshard.errors.relay import DamagedEvent
+from unshard.errors.rows import RowsWithoutTable
 
 PIECE_BYTES = 8 << 20
 BEYOND = 1 << 62
@@ -38,10 +40,16 @@ class Span(NamedTuple):
 
 WHOLE = Span()
 NOWHERE = Origin()
-RAW = pa.schema([
-    ("table_schema", pa.string()), ("table_name", pa.string()), ("file", pa.string()), ("count", pa.int64()),
-    ("maps", pa.binary()), ("events", pa.binary()),
-])  # fmt: skip
+RAW = pa.schema(
+    [
+        ("table_schema", pa.string()),
+        ("table_name", pa.string()),
+        ("file", pa.string()),
+        ("count", pa.int64()),
+        ("maps", pa.binary()),
+        ("events", pa.binary()),
+    ]
+)
 """The columns of a file of pieces; `file` is the binlog file, `count` the number of row events."""
 WITHOUT_EVENTS = tuple(name for name in RAW.names if name != "events")
 _UNREADABLE = (IndexError, ValueError)
@@ -49,21 +57,21 @@ _UNREADABLE = (IndexError, ValueError)
 
 @dataclass(slots=True)
 class _Extract:
-    """What has been gathered since the last piece was given away, and what table ids mean."""
+    """The events since the last piece, and the tables of the table ids."""
 
     table: TableId
     file: str
     ids: dict[int, tuple[bytes, bytes] | None] = field(default_factory=dict)
-    """Body and whole event of the TABLE_MAP that an id stands for; None: another table."""
+    """Body and whole event of the current TABLE_MAP of each id; None: another table."""
     written: set[int] = field(default_factory=set)
-    """Ids whose present TABLE_MAP is among the events."""
+    """Ids whose current TABLE_MAP is among the events."""
     maps: list[bytes] = field(default_factory=list)
     events: list[bytes] = field(default_factory=list)
     count: int = 0
     size: int = 0
 
     def bind(self, frame: Frame, body: bytes, end: int) -> None:
-        """Note what a table id means from here on."""
+        """Set the table of a table id from here on."""
         try:
             number, is_ours = table_id_of(body), read_table(body)[0] == self.table
         except _UNREADABLE as error:
@@ -76,7 +84,7 @@ class _Extract:
             self.written.discard(number)
 
     def add(self, frame: Frame, body: bytes, end: int) -> bool:
-        """Take a row event if it is one of the table's."""
+        """Add a row event if it belongs to the table."""
         number = table_id_of(body)
         if number == NO_TABLE:
             return False
@@ -94,9 +102,15 @@ class _Extract:
         return True
 
     def piece(self) -> pa.RecordBatch:
-        """Return what was gathered and begin anew."""
-        row = {"table_schema": self.table.schema, "table_name": self.table.name, "file": self.file, "count": self.count,
-               "maps": b"".join(self.maps), "events": b"".join(self.events)}  # fmt: skip
+        """Return the collected events as a piece, and start a new one."""
+        row = {
+            "table_schema": self.table.schema,
+            "table_name": self.table.name,
+            "file": self.file,
+            "count": self.count,
+            "maps": b"".join(self.maps),
+            "events": b"".join(self.events),
+        }
         self.written, self.maps, self.events, self.count, self.size = set(), [], [], 0, 0
         return pa.RecordBatch.from_pylist([row], schema=RAW)
 
@@ -105,9 +119,15 @@ class _Extract:
         self.size += len(event)
 
 
-def extract(data: Buffer, checksum: bool, table: TableId, span: Span = WHOLE,
-            origin: Origin = NOWHERE, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Yield the table's row events of a range, one piece a batch, of the transactions that end within `span`.
+def extract(
+    data: Buffer,
+    checksum: bool,
+    table: TableId,
+    span: Span = WHOLE,
+    origin: Origin = NOWHERE,
+    piece_bytes: int = PIECE_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the table's row events of transactions that end within `span`, one piece per batch.
 
     A piece ends with the event that makes it as large as `piece_bytes`.
     """
@@ -140,7 +160,7 @@ def decode(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) 
 
 
 def misfit(batches: Iterable[pa.RecordBatch], schema: TableSchema, source: str) -> str:
-    """Return why rows of an extract cannot have that structure, as far as their TABLE_MAPs tell; empty if they can."""
+    """Return why the rows' TABLE_MAPs contradict that structure; empty if they do not."""
     for piece in _pieces(batches):
         shard = Origin(source).shard(TableId(piece["table_schema"], piece["table_name"]))
         for offset, frame in walk(piece["maps"], False, piece["file"]):
@@ -166,13 +186,18 @@ class Misfit:
 
     table: TableId
     position: int
-    """In the binlog file: rows of transactions that end up to it fit."""
+    """Position in the binlog file: rows of transactions that end at or before it fit."""
     columns: str
     words: str
 
 
-def misfits(data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema], starts: Mapping[TableId, int],
-            origin: Origin = NOWHERE) -> Iterator[Misfit]:  # fmt: skip
+def misfits(
+    data: Buffer,
+    checksum: bool,
+    wanted: Mapping[TableId, TableSchema],
+    starts: Mapping[TableId, int],
+    origin: Origin = NOWHERE,
+) -> Iterator[Misfit]:
     """Yield the first contradiction of each wanted table in a range that `decode_range` has refused."""
     events = tuple(walk(data, checksum, f"{origin.source} {origin.file}".strip()))
     tail = CHECKSUM if checksum else 0
@@ -183,7 +208,7 @@ def misfits(data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema],
     for number, (frame, body, end) in enumerate(opened(data, events, tail, origin)):
         if frame.type == EventType.TABLE_MAP:
             bodies[table_id_of(bytes(body[:6]))] = bytes(body)
-        elif frame.type in ROWS:  # also if they are rolled back: the table had these columns then
+        elif frame.type in ROWS:  # also if they are rolled back, because the table had these columns then
             described = bodies.get(table_id_of(bytes(body[:6])), b"")
             table = read_table(described)[0] if described else None
             if table is None or table not in left or found.ends[number] <= starts.get(table, -1):

@@ -1,9 +1,9 @@
-"""A reader of row images, generated as Python source for one table structure.
+"""Generate the reader of row images as Python source for one table structure.
 
-One function with straight code for each column is what makes a scalar decoder fast enough; runs of
-integers without NULL are unpacked at once. The code reads beyond no event: an index or a struct outside
-the bytes raises, a slice that is cut short moves the offset beyond the end, and each row is checked to
-end inside. Integers leave as numbers and become text as whole columns.
+One function with straight code for each column makes a scalar decoder fast enough; runs of integers without NULL are
+unpacked at once. The code never reads beyond an event: an index or a struct outside the bytes raises an error. A slice
+that is cut short moves the offset beyond the end, and every row must end inside the event. Integers stay numbers here
+and become text as whole columns.
 """
 
 import itertools
@@ -19,13 +19,13 @@ import pyarrow as pa
 from unshard.binlog import columns as wholes
 from unshard.binlog import values
 from unshard.binlog.jsonvalue import json_text, patched_text
-from unshard.binlog.labels import encoded_labels
 from unshard.binlog.metadata import packed
 from unshard.binlog.tablemap import BLOBS, FIXED_BYTES, GEOMETRIES, INTEGERS, Field, numbers_of
 from unshard.binlog.tablemap import FieldType as F
-from unshard.core.charsets import encode
 from unshard.core.model import Column
-from unshard.errors.relay import UnsupportedColumn
+from unshard.core.sql.charsets import encode
+from unshard.core.structures.labels import encoded_labels
+from unshard.errors.rows import UnsupportedColumn
 
 Append = Callable[[tuple[Any, ...]], None]
 Reader = Callable[[bytes, int, int, Append], None]
@@ -34,7 +34,7 @@ DOUBLE_WIDTH = 22
 """Display width of DOUBLE ZEROFILL."""
 NO_JSON = -1
 _SHORT = frozenset((F.VARCHAR, F.STRING, F.VAR_STRING, F.VARCHAR_COMPRESSED))
-"""Types whose metadata is the length that they may have; it decides how many bytes their own length takes."""
+"""Types whose metadata is their maximum length; it determines the size of their length prefix."""
 INTEGER_CODES = {F.TINY: "bB", F.SHORT: "hH", F.LONG: "iI", F.LONGLONG: "qQ"}
 
 
@@ -43,28 +43,28 @@ class Code:
     """How one column is read: exactly one of `integer`, `convert` and `prefix` is set."""
 
     integer: str = ""
-    """Code of struct for one integer."""
+    """Format character of `struct` for one integer."""
     convert: Callable[..., Any] | None = None
     width: int = 0
-    """Bytes that `convert(data, offset)` reads."""
+    """Number of bytes that `convert(data, offset)` reads."""
     prefix: int = 0
-    """Bytes of the length before the value."""
+    """Size of the length prefix."""
     then: Callable[[bytes], bytes] | None = None
-    """What turns the bytes behind a prefix into the value; None: they are the value."""
+    """Converts the bytes after the prefix to the value; None: they are the value."""
     finish: Finish | None = None
     plain: bool = False
-    """Whether `finish` prints integers and does nothing else."""
+    """Whether `finish` only prints integers."""
     json: int = NO_JSON
-    """Number of the column among those of MySQL's JSON type, which partial updates are about."""
+    """Index of the column among those of MySQL's JSON type, which partial updates refer to."""
     together: wholes.Column | None = None
-    """What does for many rows at once what `convert` and `finish` do for each."""
+    """Converts many rows at once, with the same result as `convert` and `finish`."""
     padded: int = 0
-    """Bytes to which `then` fills a value up with zeros, if it does nothing else."""
+    """Size to which `then` pads a value with zeros, if it does nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """`read(data, begin, end, append)` appends one tuple for each row image; `finish` makes columns of them."""
+    """`read(data, begin, end, append)` appends one tuple per row image; `finish` converts them to columns."""
 
     read: Reader
     finish: tuple[Finish, ...]
@@ -72,7 +72,7 @@ class RowReader:
 
 @lru_cache(1024)
 def compile_reader(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> RowReader:
-    """Generate the reader of a structure whose fields and columns agree; generated columns are stepped over."""
+    """Generate the reader of a structure whose fields and columns agree; it skips generated columns."""
     codes = codes_of(fields, columns, shard)
     namespace: dict[str, Any] = {}
     lines = [" while o<e:", *_image(codes, columns, namespace)]
@@ -81,7 +81,7 @@ def compile_reader(fields: tuple[Field, ...], columns: tuple[Column, ...], shard
 
 
 def read_once(codes: Sequence[Code], columns: Sequence[Column], shard: str) -> Callable[..., int]:
-    """Generate the reader of a single image of these columns: it appends a tuple and returns where the image ends."""
+    """Generate the reader of a single image of these columns: it appends a tuple and returns the end of the image."""
     namespace: dict[str, Any] = {"fb": int.from_bytes}
     lines = ["def read(b,o,e,append):", " if True:", *_image(codes, columns, namespace), "  return o"]
     exec(compile("\n".join(lines), f"<part of rows of {shard}>", "exec"), namespace)  # noqa: S102
@@ -91,12 +91,16 @@ def read_once(codes: Sequence[Code], columns: Sequence[Column], shard: str) -> C
 
 @lru_cache(1024)
 def compile_partial(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> Reader:
-    """Generate the reader of PARTIAL_UPDATE_ROWS: an AFTER image may hold changes of JSON in place of its values."""
+    """Generate the reader of PARTIAL_UPDATE_ROWS: an AFTER image may contain changes of JSON instead of its values."""
     codes = codes_of(fields, columns, shard)
     namespace: dict[str, Any] = {"packed": packed, "patched": _patched}
     size = (sum(code.json != NO_JSON for code in codes) + 7) // 8
-    options = ["  v,o=packed(b,o)", "  if v>1: raise ValueError(f'row value options {v}')", "  p=0",
-               f"  if v: p=fb(b[o:o+{size}],'little'); o+={size}"]  # fmt: skip
+    options = [
+        "  v,o=packed(b,o)",
+        "  if v>1: raise ValueError(f'row value options {v}')",
+        "  p=0",
+        f"  if v: p=fb(b[o:o+{size}],'little'); o+={size}",
+    ]
     before = _image(codes, columns, namespace, "before")
     after = _image(codes, columns, namespace, "after")
     return _compiled([" while o<e:", *before, *options, *after], namespace, shard)
@@ -106,8 +110,10 @@ def codes_of(fields: Sequence[Field], columns: Sequence[Column], shard: str) -> 
     """Return how the columns of a structure are read."""
     codes = [_code(field, column, shard) for field, column in zip(fields, columns, strict=True)]
     numbers = itertools.count()
-    return [replace(code, json=next(numbers)) if field.type == F.JSON else code
-            for code, field in zip(codes, fields, strict=True)]  # fmt: skip
+    return [
+        replace(code, json=next(numbers)) if field.type == F.JSON else code
+        for code, field in zip(codes, fields, strict=True)
+    ]
 
 
 def _compiled(lines: Sequence[str], namespace: dict[str, Any], shard: str) -> Reader:
@@ -119,13 +125,13 @@ def _compiled(lines: Sequence[str], namespace: dict[str, Any], shard: str) -> Re
 
 
 def _image(codes: Sequence[Code], columns: Sequence[Column], namespace: dict[str, Any], part: str = "") -> list[str]:
-    """Return the code of one row image; `part` is that of a partial update."""
+    """Return the source lines for one row image; `part` belongs to a partial update."""
     bitmap = (len(codes) + 7) // 8
     filled = sum(1 << number for number, column in enumerate(columns) if not column.nullable)
     lines = [f"  n=fb(b[o:o+{bitmap}],'little')", f"  o+={bitmap}"]
     if filled:
-        # A NULL here means that the tracked structure is not the one of the rows.
-        lines.append(f"  if n&{filled}: raise ValueError('NULL in a column that has none')")
+        # A NULL here means that the rows do not have the tracked structure.
+        lines.append(f"  if n&{filled}: raise ValueError('NULL in a NOT NULL column')")
     number = 0
     while number < len(codes):
         run = _run(codes, columns, number)
@@ -137,11 +143,11 @@ def _image(codes: Sequence[Code], columns: Sequence[Column], namespace: dict[str
             lines += _column(codes[number], number, columns[number].nullable, namespace)
         number += max(run, 1)
     kept = "".join(f"c{k}," for k, column in enumerate(columns) if not column.is_generated)
-    return [*lines, "  if o>e: raise IndexError('a row goes beyond the end of its event')", f"  append(({kept}))"]
+    return [*lines, "  if o>e: raise IndexError('a row extends beyond the end of its event')", f"  append(({kept}))"]
 
 
 def _json(code: Code, number: int, part: str, namespace: dict[str, Any]) -> list[str]:
-    """Keep the document of a BEFORE image, and use it where the AFTER image has changes only."""
+    """Store the document of a BEFORE image, and use it where the AFTER image has only changes."""
     namespace[f"t{number}"] = code.then
     value = f"   s=fb(b[o:o+{code.prefix}],'little'); o+={code.prefix}; d=b[o:o+s]; o+=s"
     read = f"   c{number}=t{number}(d)"
@@ -158,7 +164,7 @@ def _patched(before: bytes | None, changes: bytes) -> bytes:
 
 
 def _run(codes: Sequence[Code], columns: Sequence[Column], start: int) -> int:
-    """Count the integers without NULL from `start` on."""
+    """Count the consecutive integers without NULL from `start` on."""
     end = start
     while end < len(codes) and codes[end].integer and not columns[end].nullable:
         end += 1
@@ -272,7 +278,7 @@ def _labelled(field: Field, column: Column, shard: str) -> Code:
 
 
 def _padded(field: Field, column: Column) -> Code:
-    """Trailing zero bytes are not stored in the binlog, but are part of the value."""
+    """Restore trailing zero bytes, which are part of the value but not stored in the binlog."""
     width = FIXED_BYTES.get(column.data_type, field.a)
     show = {"uuid": values.uuid_text, "inet4": values.inet4_text, "inet6": values.inet6_text}.get(column.data_type)
 
@@ -317,12 +323,15 @@ def _old_temporal(kind: F, digits: int) -> Code:
     return Code(convert=values.old_timestamp_text, width=4)
 
 
-_OLD_FRACTIONS = {F.TIME_OLD: values.old_time_fraction, F.DATETIME_OLD: values.old_datetime_fraction,
-                  F.TIMESTAMP_OLD: values.old_timestamp_fraction}  # fmt: skip
+_OLD_FRACTIONS = {
+    F.TIME_OLD: values.old_time_fraction,
+    F.DATETIME_OLD: values.old_datetime_fraction,
+    F.TIMESTAMP_OLD: values.old_timestamp_fraction,
+}
 
 
 def _double(column: Column) -> Code:
-    """DOUBLE(m,d) is printed with exactly d digits, ZEROFILL with all the width that it may take."""
+    """Print DOUBLE(m,d) with exactly d digits, and ZEROFILL with the full display width."""
     found = re.match(r"double\((\d+),(\d+)\)", column.column_type)
     width, digits = (int(found[1]), int(found[2])) if found else (DOUBLE_WIDTH, None)
     finish = _padded_texts(width) if "zerofill" in column.column_type else None
@@ -340,7 +349,7 @@ def _integers_text(unsigned: bool) -> Finish:
 
 
 def _padded_integers(column: Column) -> Finish:
-    """ZEROFILL is part of what the server prints."""
+    """Print the leading zeros of ZEROFILL, as the server does."""
     pad = _padded_texts(int(column.column_type.partition("(")[2].partition(")")[0]))
     return lambda cells: pad([None if cell is None else b"%d" % cell for cell in cells])
 

@@ -1,7 +1,7 @@
-"""Cuts a stream of binlog events many at a time: what the cutter does one by one, to the same segments byte for byte.
+"""Cut a stream of binlog events many at a time, to the same segments, byte for byte, as the cutter.
 
-Only what nearly all events are is taken at once: whole transactions of rows, and the rows inside a large one.
-Everything else, and all that is wrong, goes the cutter's own way, which also says what is wrong.
+Only the most common events are processed together: whole transactions of rows, and the rows inside a large transaction.
+The cutter processes everything else one event at a time, and reports errors.
 """
 
 from collections.abc import Iterator
@@ -11,34 +11,35 @@ import numpy as np
 from unshard.binlog.cutter import RANGE_BYTES, Cutter, Draft, Sink
 from unshard.binlog.events import HEADER, read_frame, read_query
 from unshard.binlog.gtids import read_gtid
-from unshard.binlog.runs import Numbers, Run, Stretch, sight
+from unshard.binlog.runs import Numbers, Run, Stretch, inspect
 from unshard.binlog.tablemap import table_of
-from unshard.binlog.transactions import Kind, classify
+from unshard.binlog.transactions import QueryKind, classify
 from unshard.core.model import Location, TableId
-from unshard.core.segment import Segment
+from unshard.core.relay.segment import Segment
 from unshard.errors.relay import DamagedEvent
 
 FEW = 8
-"""Events for which it is not worth while to look at all of them at once."""
+"""For fewer events, processing them together is not faster."""
 REMEMBERED = 1024
 VARYING = 8
-"""Bytes at the beginning of a QUERY's body that differ each time: thread and seconds."""
+"""Bytes at the beginning of a QUERY body that differ each time: thread and seconds."""
 
 
 class RunCutter(Cutter):
     """Reads runs of events in order."""
 
-    def __init__(self, source: str, location: Location, sink: Sink, segment_bytes: int,
-                 before: Segment | None = None) -> None:  # fmt: skip
+    def __init__(
+        self, source: str, location: Location, sink: Sink, segment_bytes: int, before: Segment | None = None
+    ) -> None:
         super().__init__(source, location, sink, segment_bytes, before)
-        self._controls: dict[bytes, Kind | None] = {}
-        """What QUERY events are, by what their bodies have in common: servers send the same few again and again."""
+        self._controls: dict[bytes, QueryKind | None] = {}
+        """Kinds of QUERY events, by the constant part of their bodies; servers send the same few again and again."""
         self._names: dict[bytes, TableId | None] = {}
         """Tables by the bodies of their maps."""
 
     def read(self, run: Run, stop: Location) -> Iterator[int]:
-        """Take the events of a run up to the first border at or behind `stop`; yield the bytes of each step."""
-        seen = sight(run, self._control) if len(run) > FEW else None
+        """Process the events of a run up to the first border at or after `stop`; yield the bytes of each step."""
+        seen = inspect(run, self._control) if len(run) > FEW else None
         number = 0
         while number < len(run) and self.location < stop:
             began = number
@@ -50,7 +51,7 @@ class RunCutter(Cutter):
             yield int(run.offsets[number] - run.offsets[began])
 
     def _take_stretch(self, stretch: Stretch, stop: Location) -> int:
-        """Take as much of it as can be, and return the number of the next event."""
+        """Process as much of a stretch as possible, and return the number of the next event."""
         number = stretch.begin
         if stretch.end - number < FEW:
             return number
@@ -61,7 +62,7 @@ class RunCutter(Cutter):
             began = number
             if self._open:
                 number = self._take_rows(stretch, number)
-            elif not self._waiting:
+            elif not self._held_back:
                 number = self._take_transactions(stretch, number, stop)
             if number == began:
                 self.feed(stretch.run.event(number))
@@ -69,14 +70,14 @@ class RunCutter(Cutter):
         return number
 
     def _take_rows(self, stretch: Stretch, begin: int) -> int:
-        """Take the events inside a transaction that does hold rows."""
+        """Process the events inside a transaction that has rows."""
         end = stretch.rows_until(begin)
         if end > begin:
             self._append(stretch, begin, end)
         return end
 
     def _take_transactions(self, stretch: Stretch, begin: int, stop: Location) -> int:
-        """Take whole transactions, up to the border at which a range or a segment ends or `stop` is reached."""
+        """Process whole transactions, up to the border where a range or a segment ends or `stop` is reached."""
         ends = stretch.transactions(begin) + 1
         if not len(ends):
             return begin
@@ -88,7 +89,7 @@ class RunCutter(Cutter):
         return end
 
     def _room(self, stop: Location) -> int:
-        """Return how many bytes may come until something has to be done at a border."""
+        """Return how many bytes may follow before something must be done at a border."""
         draft = self._draft
         held = draft.offset if draft else len(self._prefix)
         range_end = (draft.range_start if draft else held) + RANGE_BYTES
@@ -105,7 +106,7 @@ class RunCutter(Cutter):
         return draft
 
     def _remember_all(self, stretch: Stretch, begin: int, ends: Numbers) -> int:
-        """Add transactions to the history; return where the last one ends that could be added."""
+        """Add transactions to the history; return the end of the last one that could be added."""
         numbers = stretch.gtids(begin, int(ends[-1]))
         last = stretch.last_of_domains(numbers)
         if last is not None:
@@ -121,8 +122,8 @@ class RunCutter(Cutter):
                 return int(before[-1]) if len(before) else begin
         return int(ends[-1])
 
-    def _control(self, event: bytes) -> Kind | None:
-        """Return what a QUERY event is, None if it cannot be read."""
+    def _control(self, event: bytes) -> QueryKind | None:
+        """Return the kind of a QUERY event, None if it cannot be read."""
         body = event[HEADER : len(event) - self._tail]
         key = body[VARYING:]
         if key not in self._controls:
@@ -135,7 +136,7 @@ class RunCutter(Cutter):
         return self._controls[key]
 
     def _name(self, body: bytes) -> TableId | None:
-        """Return the table that the body of a map names, None if it cannot be read."""
+        """Return the table of a map's body, None if it cannot be read."""
         if body not in self._names:
             if len(self._names) >= REMEMBERED:
                 self._names.clear()

@@ -1,9 +1,9 @@
-"""Runs of events: what must be known of many at once to store them, where they are what nearly all events are.
+"""Runs of events: read the properties of many common events at once, to store them quickly.
 
-OLTP writes a transaction of a few events for a few rows, so what is done in Python for each event is most of what
-relaying costs. A `Run` is events as they came. A `Stretch` is a part of one, of events that are not odd: row events
-and their maps, comments, and what begins and ends transactions. For everything else, and for everything that is
-wrong, there is the cutter's way of one event after the other: a stretch ends before it.
+An OLTP transaction has a few events for a few rows, so the work in Python per event is most of the relay's cost. A
+`Run` is a sequence of events as received. A `Stretch` is a part of a run with common events only: row events and their
+maps, comments, and the events that begin and end transactions. A stretch ends before any other event and before any
+error. The cutter processes those one event after the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,21 +16,22 @@ from unshard.binlog.checksums import are_whole
 from unshard.binlog.events import ARTIFICIAL, CHECKSUM, COMMENTS, HEADER, ROWS, EventType, is_whole
 from unshard.binlog.gtids import GTIDS
 from unshard.binlog.tablemap import NO_TABLE
-from unshard.binlog.transactions import Kind
+from unshard.binlog.transactions import QueryKind
 from unshard.core.model import TableId
 
 E = EventType
 Numbers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.bool_]
-FRAME = np.dtype([("time", "<u4"), ("type", "u1"), ("server", "<u4"), ("size", "<u4"), ("end", "<u4"),
-                  ("flags", "<u2")])  # fmt: skip
+FRAME = np.dtype(
+    [("time", "<u4"), ("type", "u1"), ("server", "<u4"), ("size", "<u4"), ("end", "<u4"), ("flags", "<u2")]
+)
 PLAIN = ROWS | GTIDS | COMMENTS | {E.TABLE_MAP, E.XID, E.QUERY}
-CONTROL: dict[Kind | None, bool] = {Kind.BEGIN: False, Kind.COMMIT: True, Kind.ROLLBACK: True}
-"""Queries that are not odd, and whether they end a transaction."""
+CONTROL: dict[QueryKind | None, bool] = {QueryKind.BEGIN: False, QueryKind.COMMIT: True, QueryKind.ROLLBACK: True}
+"""Queries that a stretch may contain, and whether they end a transaction."""
 SHORTEST_MAP = 8
 _MARIADB = np.dtype([("sequence", "<u8"), ("domain", "<u4"), ("flags", "u1")])
 ODD_GTID = 0x40 | 0x80
-"""Flags of a GTID event that is about an XA transaction."""
+"""Flags of a GTID event of an XA transaction."""
 ID_BITS = (1 << 48) - 1
 
 
@@ -47,7 +48,7 @@ class Run:
 
     data: memoryview
     offsets: Numbers
-    """Where they begin, and the end of the last one."""
+    """Offsets of the events, and the end of the last one."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -57,19 +58,19 @@ class Run:
         return bytes(self.data[int(self.offsets[number]) : int(self.offsets[number + 1])])
 
     def events(self) -> Iterator[bytes]:
-        """Return one after the other."""
+        """Return one event after the other."""
         return map(self.event, range(len(self)))
 
     def parts(self, numbers: Numbers, skip: int, size: int) -> npt.NDArray[np.uint8]:
-        """Return so many bytes of each of these events, behind those that are skipped; all must have them."""
+        """Return `size` bytes of each of these events after `skip` bytes; all events must be that long."""
         places = np.ndarray(len(self.data) - size + 1, f"V{size}", self.data, strides=(1,))
         return places[self.offsets[numbers] + skip].view(np.uint8).reshape(-1, size)
 
 
-class Sight:
-    """The frames of a run, and which of its events are odd; `control` says what a QUERY event is, None if that is."""
+class InspectedRun:
+    """The frames of a run, and which events are unusual; `control` returns the kind of a QUERY, None if unusual."""
 
-    def __init__(self, run: Run, control: Callable[[bytes], Kind | None]) -> None:
+    def __init__(self, run: Run, control: Callable[[bytes], QueryKind | None]) -> None:
         self.run, self._control = run, control
         self.frames = _frames(run)
         self.sizes = np.diff(run.offsets)
@@ -81,7 +82,7 @@ class Sight:
         self._odd = np.append(np.flatnonzero(odd), len(run))
 
     def plain_until(self, begin: int) -> int:
-        """Return the number of the first event from this one on that is odd."""
+        """Return the number of the first unusual event from `begin` on."""
         end = int(self._odd[np.searchsorted(self._odd, begin)])
         first, last = np.searchsorted(self._queries, (begin, end))
         for number in self._queries[first:last].tolist():
@@ -92,9 +93,9 @@ class Sight:
         return end
 
 
-def sight(run: Run, control: Callable[[bytes], Kind | None]) -> Sight | None:
-    """Look at a run; None if there are events in it that have no frame."""
-    return Sight(run, control) if len(run) and int(np.diff(run.offsets).min()) >= HEADER else None
+def inspect(run: Run, control: Callable[[bytes], QueryKind | None]) -> InspectedRun | None:
+    """Inspect a run; None if it contains events without a valid frame."""
+    return InspectedRun(run, control) if len(run) and int(np.diff(run.offsets).min()) >= HEADER else None
 
 
 def _frames(run: Run) -> npt.NDArray[np.void]:
@@ -104,25 +105,25 @@ def _frames(run: Run) -> npt.NDArray[np.void]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The row events of a stretch, but for those that have no table."""
+    """The row events of a stretch, without those that have no table."""
 
     at: Numbers
     table: Numbers
-    """Number of the table of each."""
+    """Number of the table of each event."""
     tables: tuple[TableId, ...]
 
 
 class Stretch:
     """Events [begin, end) of a run that are whole, follow each other, and whose tables are known."""
 
-    def __init__(self, seen: Sight, begin: int, end: int) -> None:
+    def __init__(self, seen: InspectedRun, begin: int, end: int) -> None:
         self.seen, self.run, self.begin, self.end = seen, seen.run, begin, end
         self._maps: dict[int, tuple[int, TableId]] = {}
         self.rows = _Rows(np.array([], np.int64), np.array([], np.int64), ())
 
     @property
     def maps(self) -> dict[int, TableId]:
-        """Tables by their ids, as the maps in it say."""
+        """Tables by their ids, from the maps in the stretch."""
         return {table: name for table, (number, name) in self._maps.items() if number < self.end}
 
     def offset(self, number: int) -> int:
@@ -137,7 +138,10 @@ class Stretch:
         return begin + int(found[0]) if len(found) else self.end
 
     def check(self, position: int, tail: int) -> None:
-        """End before the first event that is not where it says, or is damaged; `tail` is the size of a checksum."""
+        """End before the first event that is damaged or has another position than expected;
+
+        `tail` is the checksum's size.
+        """
         run, begin, end = self.run, self.begin, self.end
         ends = position + run.offsets[begin + 1 : end + 1] - run.offsets[begin]
         told = self.seen.frames["end"][begin:end]
@@ -157,10 +161,10 @@ class Stretch:
         self.end = self.begin + int(found[0]) if len(found) else self.end
 
     def match(self, known: Mapping[int, TableId], read: Callable[[bytes], TableId | None], tail: int) -> None:
-        """Find the tables of all row events; `known` are those of maps before, `read` reads the body of one.
+        """Find the tables of all row events. `known` are the tables of earlier maps; `read` reads the body of a map.
 
-        End before the first row event without a map, and before a map that cannot be read or says something new of
-        an id.
+        End before the first row event without a map, and before a map that cannot be read or changes the table of an
+        id.
         """
         kinds = self.seen.kinds[self.begin : self.end]
         at = self.begin + np.flatnonzero((kinds == E.TABLE_MAP) | _IS_ROWS[kinds])
@@ -171,14 +175,21 @@ class Stretch:
         if not len(at):
             return
         ids, number = _distinct(self.run.parts(at, HEADER, 8).view(np.int64).ravel() & ID_BITS)
-        names = [self._name(int(table), at[number == place] if len(ids) > 1 else at, known, (read, tail))
-                 for place, table in enumerate(ids)]  # fmt: skip
+        names = [
+            self._name(int(table), at[number == place] if len(ids) > 1 else at, known, (read, tail))
+            for place, table in enumerate(ids)
+        ]
         counted = _IS_ROWS[self.seen.kinds[at]] & (ids[number] != NO_TABLE)
         self.rows = _Rows(at[counted], number[counted], tuple(names))
 
-    def _name(self, table: int, at: Numbers, known: Mapping[int, TableId],
-              reading: tuple[Callable[[bytes], TableId | None], int]) -> TableId:  # fmt: skip
-        """Return the table that an id stands for in these events."""
+    def _name(
+        self,
+        table: int,
+        at: Numbers,
+        known: Mapping[int, TableId],
+        reading: tuple[Callable[[bytes], TableId | None], int],
+    ) -> TableId:
+        """Return the table of an id in these events."""
         maps = at[self.seen.kinds[at] == E.TABLE_MAP]
         if not len(maps):
             if table not in known and table != NO_TABLE:
@@ -195,7 +206,7 @@ class Stretch:
         return name
 
     def _first_other(self, maps: Numbers, tail: int) -> int:
-        """Return which of these maps is the first with another body than the first one has."""
+        """Return the index of the first map whose body differs from that of the first one."""
         size = int(self.seen.sizes[maps[0]]) - HEADER - tail
         same = self.seen.sizes[maps] == size + HEADER + tail
         if not same.all():
@@ -207,9 +218,9 @@ class Stretch:
         return int(maps[np.flatnonzero((bodies != bodies[0]).any(1))[0]])
 
     def transactions(self, begin: int) -> Numbers:
-        """Return the last event of each whole transaction from `begin` on, up to the first that is not as it must be.
+        """Return the last event of each whole transaction from `begin` on, up to the first one with an unexpected form.
 
-        It must have a GTID at most at its beginning, and a map before its first rows.
+        A transaction may have a GTID only at its beginning, and must have a map before its first rows.
         """
         kinds = self.seen.kinds[begin : self.end]
         closes = np.flatnonzero(self.seen.is_close[begin : self.end])
@@ -224,13 +235,13 @@ class Stretch:
         return begin + closes
 
     def counts(self, begin: int, end: int) -> Iterator[tuple[TableId, int]]:
-        """Yield the tables of the row events among [begin, end), and how many there are of each."""
+        """Yield the tables of the row events in [begin, end), and the number of events of each."""
         first, last = np.searchsorted(self.rows.at, (begin, end))
         counts = np.bincount(self.rows.table[first:last], minlength=len(self.rows.tables))
         yield from ((self.rows.tables[place], int(counts[place])) for place in np.flatnonzero(counts).tolist())
 
     def times(self, begin: int, end: int) -> tuple[int, int]:
-        """Return the first and the last time stamp among [begin, end), 0 if they have none."""
+        """Return the first and the last time stamp in [begin, end), 0 if they have none."""
         times = self.seen.frames["time"][begin:end]
         if times[0] and times[-1]:
             return int(times[0]), int(times[-1])
@@ -242,7 +253,7 @@ class Stretch:
         return begin + np.flatnonzero(_IS_GTID[self.seen.kinds[begin:end]])
 
     def last_of_domains(self, numbers: Numbers) -> list[str] | None:
-        """Return the last GTID of each of MariaDB's domains; None if one of these events is of another kind."""
+        """Return the last GTID of each MariaDB domain; None if one of these events has another form."""
         frames, least = self.seen.frames[numbers], HEADER + _MARIADB.itemsize + CHECKSUM
         if (frames["type"] != E.GTID).any() or (self.seen.sizes[numbers] < least).any():
             return None
@@ -256,7 +267,7 @@ class Stretch:
 
 
 def _distinct(ids: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the different ids, and which one each is; mostly the same one comes several times in a row."""
+    """Return the distinct ids, and the index of each event's id; usually the same id is repeated in a row."""
     firsts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
     found, number = np.unique(ids[firsts], return_inverse=True)
     return found, np.repeat(number, np.diff(np.append(firsts, len(ids))))

@@ -1,16 +1,16 @@
-"""What a QUERY event says about the session that ran its statement, as far as the meaning of DDL depends on it.
+"""Read the session settings from a QUERY event that the meaning of DDL depends on.
 
-Only what a server's replicas would set too is in the event. The names are those that SET takes; collations and
-the language of dates come as numbers, which SET takes as well.
+The event contains only the settings that the server's replicas would apply. The names are those of the SET statement.
+Collations and the language of dates are numbers, which SET accepts too.
 """
 
 import re
 from collections.abc import Mapping
 
-FLAGS, CHARSETS, LANGUAGE, TIMESTAMPS, FRACTION = 0, 4, 7, 16, 128
+FLAGS, CHARSETS, LANGUAGE, TIMESTAMPS, FRACTION, COLLATIONS = 0, 4, 7, 16, 128, 131
 NO_CHECKS, EXPLICIT, IF_EXISTS = 1 << 15, 1 << 24, 1 << 28
 FLAGGED_SINCE = (10, 8, 4)
-"""MariaDB has explicit_defaults_for_timestamp in the flags since it can be set in a session."""
+"""Since this version a MariaDB session can set explicit_defaults_for_timestamp, and the flags contain it."""
 
 
 def session_of(variables: Mapping[int, bytes], server_version: str) -> tuple[tuple[str, int], ...]:
@@ -34,13 +34,22 @@ def session_of(variables: Mapping[int, bytes], server_version: str) -> tuple[tup
 
 
 def is_mariadb(server_version: str) -> bool:
-    """Whether a server that calls its version so is a MariaDB."""
+    """Whether a server with this version string is a MariaDB."""
     return "mariadb" in server_version.lower()
 
 
 def fraction_of(variables: Mapping[int, bytes]) -> int:
-    """Return the microseconds of the statement's time, 0 where the event tells none."""
+    """Return the microseconds of the statement's time, 0 if the event has none."""
     return int.from_bytes(variables.get(FRACTION, b""), "little")
+
+
+def collations_of(variables: Mapping[int, bytes]) -> tuple[int, ...]:
+    """Return the numbers of the collations in `character_set_collations` of MariaDB 11.3 and later.
+
+    A character set that a statement names without a collation has one of them. The event contains pairs of numbers:
+    the default collation that is compiled into the server, and the collation that the session uses instead.
+    """
+    return _numbers(variables.get(COLLATIONS, b"\0")[1:])[1::2]
 
 
 def _numbers(data: bytes) -> tuple[int, ...]:
@@ -48,6 +57,6 @@ def _numbers(data: bytes) -> tuple[int, ...]:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    # MariaDB may say 5.5.5-10.11.6-MariaDB, for the sake of old replicas.
+    # MariaDB may report 5.5.5-10.11.6-MariaDB, for compatibility with old replicas.
     numbers = re.findall(r"(\d+)\.(\d+)\.(\d+)", text)
     return tuple(map(int, numbers[-1])) if numbers else ()

@@ -1,9 +1,9 @@
-"""All events of a range at once: where they are, which transactions they end with, whose rows they hold.
+"""Read the structure of a range at once: event offsets, the transactions' ends, and the tables of row events.
 
-OLTP writes a transaction of a few events for a few rows, so what is done for each event in Python is most of what
-decoding costs. Here only the chain of sizes is followed event by event; everything else is a vector. It knows the
-events that nearly all ranges consist of: for a range with any other, or with anything odd, there is no answer
-(None), and the readers that take one event after the other say what it is.
+An OLTP transaction has a few events for a few rows, so the work in Python per event is most of the cost of decoding.
+Here only the chain of sizes is followed event by event; the rest uses vectors. The skim supports the event types that
+nearly all ranges consist of. For a range with any other type, or with anything unusual, the result is None, and the
+readers that process one event after the other take over.
 """
 
 import contextlib
@@ -28,42 +28,56 @@ from unshard.binlog.events import (
     walk,
 )
 from unshard.binlog.gtids import GTIDS
-from unshard.binlog.lockstep import BEHIND, Places
+from unshard.binlog.lockstep import PADDING, EventBytes
 from unshard.binlog.tablemap import NO_TABLE
 
 E = EventType
 Numbers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.bool_]
 SINGLE_ROWS = ROWS - COMPRESSED_ROWS - {E.PARTIAL_UPDATE_ROWS}
-KNOWN = SINGLE_ROWS | GTIDS | COMMENTS | {E.TABLE_MAP, E.XID, E.QUERY, E.FORMAT_DESCRIPTION, E.GTID_LIST,
-                                          E.PREVIOUS_GTIDS_MYSQL, E.BINLOG_CHECKPOINT, E.ROTATE, E.STOP}  # fmt: skip
+KNOWN = (
+    SINGLE_ROWS
+    | GTIDS
+    | COMMENTS
+    | {
+        E.TABLE_MAP,
+        E.XID,
+        E.QUERY,
+        E.FORMAT_DESCRIPTION,
+        E.GTID_LIST,
+        E.PREVIOUS_GTIDS_MYSQL,
+        E.BINLOG_CHECKPOINT,
+        E.ROTATE,
+        E.STOP,
+    }
+)
 MOST_MAPS = 256
 MOST_COLUMNS = 250
-"""Their number takes more than one byte beyond."""
+"""A larger number of columns needs more than one byte."""
 POST_HEADER = 8
 SPARSE = 4
-"""How much may lie between parts that are copied in one piece."""
+"""Maximum size of a gap between parts that are copied in one piece."""
 _SIZE_AT, _TYPE_AT, _END_AT = 9, 4, 13
 _QUERY = struct.Struct("<8xB2xH")
 
 
 @dataclass(frozen=True, slots=True)
 class RowEvents:
-    """Row events in their order: vectors of one length."""
+    """Row events in order, as vectors of one length."""
 
     number: Numbers
-    """Of the event in the range."""
+    """Number of the event in the range."""
     kind: Numbers
     begin: Numbers
-    """Where the body begins."""
+    """Offset where the body begins."""
     stop: Numbers
-    """Where it ends, without checksum."""
+    """Offset where the body ends, without checksum."""
     end: Numbers
-    """Position in the binlog file behind the event."""
+    """Position in the binlog file after the event."""
     commit: Numbers
-    """Position behind its transaction."""
+    """Position after its transaction."""
     map: Numbers
-    """Number of the TABLE_MAP body that it belongs to."""
+    """Index of its TABLE_MAP body."""
 
     def only(self, which: Bits | slice) -> "RowEvents":
         """Return some of the events."""
@@ -75,7 +89,7 @@ class RowEvents:
 
 @dataclass(frozen=True, slots=True)
 class Skimmed:
-    """The rows of a range, and the different TABLE_MAP bodies that they need with the position behind each."""
+    """The rows of a range, and the distinct TABLE_MAP bodies that they need, with the position after each."""
 
     rows: RowEvents
     maps: Sequence[tuple[bytes, int]]
@@ -88,9 +102,9 @@ def skim(data: Buffer, checksum: bool, place: str, position: int) -> Skimmed | N
     kinds = seen[offsets + _TYPE_AT].astype(np.int64)
     if not len(offsets) or not _IS_KNOWN[kinds].all():
         return None
-    behind = np.append(offsets[1:], len(data))
-    ends = position + behind if position else _read(seen, offsets + _END_AT, 4)
-    begins, stops = offsets + HEADER, behind - (CHECKSUM if checksum else 0)
+    next_offsets = np.append(offsets[1:], len(data))
+    ends = position + next_offsets if position else _read(seen, offsets + _END_AT, 4)
+    begins, stops = offsets + HEADER, next_offsets - (CHECKSUM if checksum else 0)
     commits = _commits(data, kinds, (begins, stops, ends))
     if commits is None:
         return None
@@ -102,10 +116,10 @@ _IS_ROWS = np.isin(np.arange(256), [int(kind) for kind in SINGLE_ROWS])
 
 
 def _offsets(data: Buffer, checksum: bool, place: str) -> Numbers:
-    """Return where the events begin, all of them being whole; `walk` is the authority and says what is wrong."""
+    """Return the offsets of all events after checking them; for damaged events, `walk` raises the error."""
     found, offset = list[int](), 0
     size_at, add = struct.Struct("<I").unpack_from, found.append
-    with contextlib.suppress(struct.error):  # that is where the bytes end, or the chain is broken
+    with contextlib.suppress(struct.error):  # the end of the bytes, or a broken chain
         for _ in range(len(data) // HEADER):
             add(offset)
             offset += size_at(data, offset + _SIZE_AT)[0]
@@ -124,7 +138,7 @@ def _are_whole(data: Buffer, offsets: Numbers, shortest: int, checksum: bool) ->
 
 
 def _read(seen: npt.NDArray[np.uint8], at: Numbers, size: int) -> Numbers:
-    """Read numbers of some bytes."""
+    """Read numbers of `size` bytes."""
     value = seen[at].astype(np.int64)
     for byte in range(1, size):
         value |= seen[at + byte].astype(np.int64) << 8 * byte
@@ -132,7 +146,7 @@ def _read(seen: npt.NDArray[np.uint8], at: Numbers, size: int) -> Numbers:
 
 
 def _commits(data: Buffer, kinds: Numbers, places: tuple[Numbers, Numbers, Numbers]) -> Numbers | None:
-    """Return the position behind the transaction of each event; None if anything may have been rolled back."""
+    """Return the position after the transaction of each event; None if rows may have been rolled back."""
     begins, stops, ends = places
     closing = kinds == E.XID
     for number in np.flatnonzero(kinds == E.QUERY).tolist():
@@ -158,7 +172,7 @@ def _text(data: Buffer, begin: int, stop: int) -> bytes:
 
 
 def _matched(data: Buffer, seen: npt.NDArray[np.uint8], events: RowEvents) -> Skimmed | None:
-    """Tie the row events to the TABLE_MAP before them that has their table id."""
+    """Assign each row event to the last TABLE_MAP with its table id before it."""
     is_map, is_rows = events.kind == E.TABLE_MAP, _IS_ROWS[events.kind]
     both = events.only(is_map | is_rows)
     if ((both.stop - both.begin) < 8).any():
@@ -170,7 +184,7 @@ def _matched(data: Buffer, seen: npt.NDArray[np.uint8], events: RowEvents) -> Sk
     bodies, numbers = maps
     known = np.full(len(both), -1)
     known[both.kind == E.TABLE_MAP] = numbers
-    # By table id, and in their order inside: the last map that was seen is the greatest place of one so far.
+    # Sort by table id and then by position; the last map before an event is the running maximum of map positions.
     order = np.argsort(table, kind="stable")
     places = np.maximum.accumulate(np.where(known[order] >= 0, np.arange(len(both)), -1))
     same = (places >= 0) & (table[order] == table[order][places])
@@ -184,9 +198,10 @@ def _matched(data: Buffer, seen: npt.NDArray[np.uint8], events: RowEvents) -> Sk
     return Skimmed(rows, bodies)
 
 
-def _different(data: Buffer, seen: npt.NDArray[np.uint8],
-               maps: RowEvents) -> tuple[list[tuple[bytes, int]], Numbers] | None:  # fmt: skip
-    """Return the different bodies with the position behind the first of each, and which of them each event has."""
+def _different(
+    data: Buffer, seen: npt.NDArray[np.uint8], maps: RowEvents
+) -> tuple[list[tuple[bytes, int]], Numbers] | None:
+    """Return the distinct bodies with the position after the first of each, and the index of each event's body."""
     numbers, bodies = np.full(len(maps), -1), list[tuple[bytes, int]]()
     sizes = maps.stop - maps.begin
     while len(left := np.flatnonzero(numbers < 0)):
@@ -202,7 +217,7 @@ def _different(data: Buffer, seen: npt.NDArray[np.uint8],
 
 
 def image_begins(data: Buffer, rows: RowEvents, columns: int) -> Numbers | None:
-    """Return where the row images begin; None if what stands before them is not the same as nearly always."""
+    """Return where the row images begin; None if the bytes before them are not the usual ones."""
     if columns > MOST_COLUMNS:
         return None
     seen = np.frombuffer(data, np.uint8)
@@ -225,7 +240,7 @@ def _head(kind: int, columns: int) -> npt.NDArray[np.uint8]:
 
 
 def _mask(kind: int, columns: int) -> npt.NDArray[np.uint8]:
-    """Return which bits of the head matter: those of a bitmap behind the last column do not."""
+    """Return which bits of the head matter; the bits of a bitmap after the last column do not."""
     head = _head(kind, columns)
     mask, size = np.full(len(head), 255, np.uint8), (columns + 7) // 8
     ends = [len(head) - 1, len(head) - 1 - size] if kind in UPDATES else [len(head) - 1]
@@ -234,7 +249,7 @@ def _mask(kind: int, columns: int) -> npt.NDArray[np.uint8]:
 
 
 def pieces(sizes: Numbers, limit: int) -> Iterator[slice]:
-    """Cut events into runs of about so many bytes."""
+    """Split events into runs of about `limit` bytes."""
     total = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -244,12 +259,12 @@ def pieces(sizes: Numbers, limit: int) -> Iterator[slice]:
         start = stop
 
 
-def gathered(data: Buffer, starts: Numbers, stops: Numbers) -> Places:
-    """Return bytes that hold these parts, and the parts' places in them; parts that lie far apart are joined."""
+def gathered(data: Buffer, starts: Numbers, stops: Numbers) -> EventBytes:
+    """Return a buffer with these parts and their offsets in it; nearby parts are copied together."""
     first, last = int(starts[0]), int(stops[-1])
     sizes = stops - starts
     if last - first <= SPARSE * int(sizes.sum()):
-        return b"".join((data[first:last], BEHIND)), starts - first, stops - first
+        return b"".join((data[first:last], PADDING)), starts - first, stops - first
     parts = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
     ends = np.cumsum(sizes)
-    return b"".join((*parts, BEHIND)), ends - sizes, ends
+    return b"".join((*parts, PADDING)), ends - sizes, ends

@@ -1,17 +1,18 @@
-"""Row images that leave columns out: what a session with `binlog_row_image` MINIMAL, NOBLOB or FULL_NODUP writes.
+"""Read row images that omit columns, as a session with `binlog_row_image` MINIMAL, NOBLOB or FULL_NODUP writes them.
 
-| image          | holds                                               | what becomes of it here                   |
+| image          | contains                                            | result here                               |
 |----------------|-----------------------------------------------------|-------------------------------------------|
 | INSERT         | columns with a value, computed defaults             | the rest gets its default: a whole row    |
 | DELETE, BEFORE | at least the primary key; all columns without one   | as it is: a row by its key                |
-| AFTER          | columns that the statement set                      | the rest comes from BEFORE if that has it |
+| AFTER          | columns that the statement set                      | the rest comes from BEFORE if it has them |
 
-So a batch of such rows has one column more than others, the last: which of the written columns a row has, as bits;
-NULL for a row that has all. What an AFTER image then lacks is as it was. A table without a primary key gets whole rows,
-for its BEFORE images are whole.
+So a batch of such rows has one more column, at the end: a bitmap of the written columns that the row has, NULL for a
+row that has all. A column that an AFTER image still lacks did not change. A table without a primary key gets whole
+rows, because its BEFORE images are whole.
 
-MariaDB logs a REPLACE that meets a row as an UPDATE of the columns that it names, although it sets the others to
-their defaults: nothing in the row event tells. So such rows are refused if the annotated statement is one.
+If a MariaDB REPLACE replaces a row, the server logs an UPDATE of the columns that the statement names, although it sets
+the others to their defaults. The row event does not show this. So such rows are refused if the annotated statement is a
+REPLACE.
 """
 
 import re
@@ -27,20 +28,20 @@ from unshard.binlog.events import EXTRA_ROWS, INSERTS, ROWS, UPDATES, Buffer, Ev
 from unshard.binlog.metadata import packed
 from unshard.binlog.rowcode import Finish, codes_of, read_once
 from unshard.binlog.tablemap import Field
-from unshard.core.literals import INTEGERS
 from unshard.core.model import Column, TableSchema
-from unshard.errors.relay import DefaultUnknown, PartialRowImage
+from unshard.core.sql.literals import INTEGERS
+from unshard.errors.rows import DefaultUnknown, PartialRowImage
 
 PRESENT = "_present"
 Bits = tuple[int, ...]
-"""Which columns the images of an event have, first and (UPDATE) second; empty: both have all."""
+"""Bitmaps of the columns in an event's first and (UPDATE) second image; empty: both have all columns."""
 _COMMENTS = rb"\s*(?:/\*.*?\*/\s*|--[^\n]*\n\s*|#[^\n]*\n\s*)*"
 _REPLACES = re.compile(_COMMENTS + rb"(?:REPLACE\b|LOAD\s.*\bREPLACE\b)", re.IGNORECASE | re.DOTALL)
 _STATEMENT_ENDS = 1
 
 
 def images_at(frame: Frame, body: Buffer) -> tuple[int, int, Bits]:
-    """Return the number of columns of a row event, where its images begin, and which columns these have."""
+    """Return the number of columns of a row event, the offset of its images, and the columns that these have."""
     offset = 8 + (extra_bytes(body) if frame.type in EXTRA_ROWS else 0)
     count, offset = packed(bytes(body[: offset + 9]), offset)
     size, every = (count + 7) // 8, (1 << count) - 1
@@ -52,7 +53,7 @@ def images_at(frame: Frame, body: Buffer) -> tuple[int, int, Bits]:
 
 
 def extra_bytes(body: Buffer) -> int:
-    """Return how many bytes of a row event of version 2 are about partitions or clusters, with those of the number."""
+    """Return the size of the extra data (partitions, cluster) in a version 2 row event, including its length field."""
     size = int.from_bytes(body[8:10], "little")
     if not 2 <= size <= len(body) - 8:
         raise ValueError(f"{size} extra bytes in an event of {len(body)}")
@@ -60,13 +61,13 @@ def extra_bytes(body: Buffer) -> int:
 
 
 class Annotated:
-    """The statement that row events belong to, as far as the server tells it."""
+    """The statement that row events belong to, if the server logs it."""
 
     def __init__(self) -> None:
         self._text, self._has_ended = b"", False
 
     def see(self, frame: Frame, body: Buffer) -> None:
-        """Take the text of a statement; forget it behind the statement's last rows."""
+        """Store the text of a statement; clear it after the statement's last rows."""
         if self._has_ended:
             self._text = b""
         if frame.type == EventType.ANNOTATE_ROWS:
@@ -74,7 +75,7 @@ class Annotated:
         self._has_ended = frame.type in ROWS and bool(body[6] & _STATEMENT_ENDS)
 
     def check(self, frame: Frame, body: Buffer, shard: str, place: str) -> None:
-        """Raise for an UPDATE that lacks columns and was a REPLACE."""
+        """Raise for an UPDATE without all columns that was logged for a REPLACE."""
         if self._text and frame.type in UPDATES and _REPLACES.match(self._text) and images_at(frame, body)[2]:
             why = "and come from REPLACE, which the server logs as an UPDATE without the columns that got defaults"
             raise PartialRowImage(shard, place, why)
@@ -82,7 +83,7 @@ class Annotated:
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """Reads the rows of one structure whose images leave columns out."""
+    """Reads rows of one structure whose images omit columns."""
 
     fields: tuple[Field, ...]
     structure: TableSchema
@@ -91,9 +92,9 @@ class Sparse:
     def read(self, data: bytes, kind: int, present: Bits, place: str) -> "Cells":
         """Return the rows of one event."""
         if kind == EventType.PARTIAL_UPDATE_ROWS:
-            raise PartialRowImage(self.shard, place, "and have changes of JSON values instead of these")
+            raise PartialRowImage(self.shard, place, "and contain changes of JSON values instead of the values")
         if not all(present):
-            raise PartialRowImage(self.shard, place, "and some of them have none at all, so nobody can count them")
+            raise PartialRowImage(self.shard, place, "and an image has no columns, so its rows cannot be counted")
         parts = [_part(self.fields, self.structure.columns, self.shard, bits) for bits in present]
         images = self._images(data, parts)
         if kind in UPDATES:
@@ -111,7 +112,7 @@ class Sparse:
         return found
 
     def _places(self, bits: int) -> list[int | None]:
-        """Return where the values of each written column are in an image."""
+        """Return the index of each written column's value in an image."""
         found: list[int | None] = []
         place = 0
         for number, column in enumerate(self.structure.columns):
@@ -139,7 +140,7 @@ class Sparse:
         return _as_read(column, found.value)
 
     def _updated(self, present: Bits, images: list[list[tuple[Any, ...]]]) -> "Cells":
-        """Put the two images of each UPDATE behind each other; AFTER has what BEFORE has where it has nothing."""
+        """Interleave the two images of each UPDATE; an AFTER image gets the values that only BEFORE has."""
         before, after = self._known(present[0], images[0]), self._known(present[1], images[1])
         first, second = self._places(present[0]), self._places(present[1])
         joined: list[int | None] = []
@@ -153,20 +154,20 @@ class Sparse:
 
 @dataclass(slots=True)
 class Cells:
-    """Values of the written columns as the generated readers leave them, and which columns each row has."""
+    """Values of the written columns as the generated readers return them, and which columns each row has."""
 
     columns: list[list[Any]]
     masks: list[bytes | None]
 
     def add(self, other: "Cells") -> "Cells":
-        """Put other rows behind these; return these."""
+        """Append other rows, and return self."""
         for mine, more in zip(self.columns, other.columns, strict=True):
             mine.extend(more)
         self.masks += other.masks
         return self
 
     def arrays(self, finish: Sequence[Finish]) -> list[pa.Array]:
-        """Return the columns, and behind them the masks unless all rows have all."""
+        """Return the columns, followed by the bitmaps unless all rows have all columns."""
         columns = [show(cells) for show, cells in zip(finish, self.columns, strict=True)]
         if any(mask is not None for mask in self.masks):
             columns.append(pa.array(self.masks, mask_type(len(self.columns))))
@@ -174,7 +175,7 @@ class Cells:
 
 
 def mask_of(places: Sequence[int | None]) -> bytes | None:
-    """Return the bits of the columns that are there; None if all are."""
+    """Return the bitmap of the existing columns; None if all exist."""
     if None not in places:
         return None
     bits = sum(1 << number for number, place in enumerate(places) if place is not None)
@@ -182,12 +183,12 @@ def mask_of(places: Sequence[int | None]) -> bytes | None:
 
 
 def mask_type(columns: int) -> pa.DataType:
-    """Return the type of the masks of rows with so many columns; no value of a column has such a type."""
+    """Return the type of the bitmaps of rows with this many columns; no column of values has this type."""
     return pa.binary((columns + 7) // 8)
 
 
 def whole_pairs(ops: Sequence[int], rows: int, after: int) -> Iterator[slice]:
-    """Cut rows into slices of about so many, never between the two images of an UPDATE."""
+    """Yield slices of about `rows` rows that never separate the two images of an UPDATE."""
     start = 0
     while start < len(ops):
         stop = min(start + rows, len(ops))
@@ -199,14 +200,14 @@ def whole_pairs(ops: Sequence[int], rows: int, after: int) -> Iterator[slice]:
 
 @lru_cache(1024)
 def _part(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str, bits: int) -> Any:
-    """Return the reader of one image that has only some columns."""
+    """Return the reader of an image that has only the columns in `bits`."""
     chosen = [number for number in range(len(columns)) if bits >> number & 1]
     codes = codes_of(fields, columns, shard)
     return read_once([codes[number] for number in chosen], [columns[number] for number in chosen], shard)
 
 
 def _as_read(column: Column, value: bytes | None) -> Any:
-    """Integers are numbers until they become text as whole columns."""
+    """Return integers as numbers; they become text later as whole columns."""
     return int(value) if value is not None and column.data_type in INTEGERS else value
 
 

@@ -1,7 +1,7 @@
-"""TABLE_MAP events: which table the next row events belong to, and the physical types of its columns.
+"""TABLE_MAP events: the table of the next row events, and the physical types of its columns.
 
-The map knows no names, no signs and no labels unless the server sends metadata, so it is bound to the
-tracked structure of the shard (binding.py).
+A map contains names, signs and labels only if the server sends metadata. So it is bound to the tracked structure of the
+shard (binding.py).
 """
 
 import re
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from unshard.binlog.labels import read_labels
 from unshard.binlog.metadata import Metadata, packed, read_metadata
 from unshard.core.model import Column, TableId
+from unshard.core.structures.labels import read_labels
 from unshard.errors.relay import DamagedEvent
 
 
@@ -53,30 +53,64 @@ F = FieldType
 NO_TABLE = 0xFFFFFF
 """Table id of a row event that only ends a statement."""
 NAMES = {int(kind): kind.name for kind in FieldType}
-_ONE_BYTE = frozenset((F.BLOB, F.GEOMETRY, F.JSON, F.FLOAT, F.DOUBLE, F.TIMESTAMP, F.DATETIME, F.TIME,
-                       F.BLOB_COMPRESSED, F.VECTOR))  # fmt: skip
+_ONE_BYTE = frozenset(
+    (F.BLOB, F.GEOMETRY, F.JSON, F.FLOAT, F.DOUBLE, F.TIMESTAMP, F.DATETIME, F.TIME, F.BLOB_COMPRESSED, F.VECTOR)
+)
 _TWO_BYTES = frozenset((F.VARCHAR, F.VARCHAR_COMPRESSED, F.BIT, F.DECIMAL, F.STRING, F.VAR_STRING))
 INTEGERS = {"tinyint": F.TINY, "smallint": F.SHORT, "mediumint": F.INT24, "int": F.LONG, "bigint": F.LONGLONG}
-GEOMETRIES = frozenset(("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
-                        "geometrycollection", "geomcollection"))  # fmt: skip
-BLOBS = {"tinyblob": 1, "tinytext": 1, "blob": 2, "text": 2, "mediumblob": 3, "mediumtext": 3, "longblob": 4,
-         "longtext": 4}  # fmt: skip
+GEOMETRIES = frozenset(
+    (
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "geomcollection",
+    )
+)
+BLOBS = {
+    "tinyblob": 1,
+    "tinytext": 1,
+    "blob": 2,
+    "text": 2,
+    "mediumblob": 3,
+    "mediumtext": 3,
+    "longblob": 4,
+    "longtext": 4,
+}
 LARGEST_CHARACTER = {
-    "utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "gb18030": 4, "utf8mb3": 3, "utf8": 3, "ujis": 3, "eucjpms": 3,
-    "ucs2": 2, "gbk": 2, "gb2312": 2, "big5": 2, "sjis": 2, "cp932": 2, "euckr": 2,
-}  # fmt: skip
-"""Bytes of a character set's largest character; those that are not here have one byte each."""
+    "utf8mb4": 4,
+    "utf16": 4,
+    "utf16le": 4,
+    "utf32": 4,
+    "gb18030": 4,
+    "utf8mb3": 3,
+    "utf8": 3,
+    "ujis": 3,
+    "eucjpms": 3,
+    "ucs2": 2,
+    "gbk": 2,
+    "gb2312": 2,
+    "big5": 2,
+    "sjis": 2,
+    "cp932": 2,
+    "euckr": 2,
+}
+"""Size in bytes of a character set's largest character; a character set that is missing here uses one byte."""
 FIXED_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
 NUMERIC = frozenset((*INTEGERS.values(), F.FLOAT, F.DOUBLE, F.DECIMAL, F.YEAR))
-"""Types for which the optional metadata tell the sign."""
+"""Types for which the optional metadata contain the sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The physical type of one column: `a` and `b` are what its metadata says, by type.
+    """The physical type of one column; the meaning of its metadata `a` and `b` depends on the type.
 
-    Byte length of strings; bytes of the length prefix of blobs; fractional digits of times; precision
-    and scale of DECIMAL; bytes of ENUM and SET; bytes and odd bits of BIT.
+    Byte length of strings; bytes of the length prefix of blobs; fractional digits of times; precision and scale of
+    DECIMAL; bytes of ENUM and SET; bytes and odd bits of BIT.
     """
 
     type: int
@@ -99,12 +133,12 @@ class TableMap:
 
 
 def table_id_of(body: bytes) -> int:
-    """Return the number that ties a TABLE_MAP and its row events together."""
+    """Return the number that connects a TABLE_MAP and its row events."""
     return int.from_bytes(body[:6], "little")
 
 
 def read_table(body: bytes) -> tuple[TableId, int]:
-    """Return the table of a TABLE_MAP event and the offset behind its name; IndexError if cut off."""
+    """Return the table of a TABLE_MAP event and the offset after its name; IndexError if cut off."""
     schema_end = 9 + body[8]
     name_end = schema_end + 2 + body[schema_end + 1]
     if body[name_end] or body[schema_end]:
@@ -121,7 +155,7 @@ def table_of(body: bytes, place: str) -> TableId:
 
 
 def read_table_map(body: bytes) -> TableMap:
-    """Read a whole TABLE_MAP body; IndexError or ValueError if its bytes do not fit together."""
+    """Read a whole TABLE_MAP body; IndexError or ValueError if its bytes contradict each other."""
     table, offset = read_table(body)
     count, offset = packed(body, offset)
     types = body[offset : offset + count]
@@ -165,7 +199,10 @@ def _field(kind: int, metadata: bytes) -> Field:
 
 
 def _string_field(metadata: bytes) -> Field:
-    """ENUM, SET and CHAR share one type; two bits of the real type are inverted to hold a long length."""
+    """Return the field of ENUM, SET or CHAR. They share one type;
+
+    two bits of the real type are inverted for long lengths.
+    """
     real, size = metadata
     if real in (F.ENUM, F.SET):
         return Field(real, size)
@@ -175,13 +212,14 @@ def _string_field(metadata: bytes) -> Field:
 
 
 def agrees(field: Field, column: Column) -> bool:
-    """Whether the physical type is what the server uses for that column."""
-    return any(field == expected or (field.type == expected.type and expected.a == ANY_SIZE)
-               for expected in _expected(column))  # fmt: skip
+    """Whether the physical type is the one that the server uses for that column."""
+    return any(
+        field == expected or (field.type == expected.type and expected.a == ANY_SIZE) for expected in _expected(column)
+    )
 
 
 ANY_SIZE = -1
-"""Sizes that `column_type` does not tell in bytes."""
+"""Sizes that `column_type` does not contain in bytes."""
 
 
 def _expected(column: Column) -> tuple[Field, ...]:
@@ -194,7 +232,7 @@ def _expected(column: Column) -> tuple[Field, ...]:
 
 
 def _by_name(kind: str) -> tuple[Field, ...]:
-    """Return the fields of a type that is all in its name."""
+    """Return the fields of a type that is defined by its name alone."""
     if kind in INTEGERS:
         return (Field(INTEGERS[kind]),)
     if kind in BLOBS:
@@ -205,7 +243,7 @@ def _by_name(kind: str) -> tuple[Field, ...]:
 
 
 def _text(kind: str, characters: int, charset: str | None) -> tuple[Field, ...]:
-    """A text's size is in bytes there, as many as its characters take at most."""
+    """Return the fields of a text type. Its size is in bytes: the maximum for its number of characters."""
     size = characters * LARGEST_CHARACTER.get(charset, 1) if charset else ANY_SIZE
     if kind == "char":
         return (Field(F.STRING, size),)
@@ -213,7 +251,10 @@ def _text(kind: str, characters: int, charset: str | None) -> tuple[Field, ...]:
 
 
 def _labelled(kind: str, column_type: str) -> Field:
-    """ENUM takes one or two bytes, SET a bit for each label: one to four bytes, or eight."""
+    """Return the field of ENUM or SET. ENUM has one or two bytes;
+
+    SET has a bit per label, in one to four or eight bytes.
+    """
     count = len(read_labels(column_type))
     if kind == "enum":
         return Field(F.ENUM, 1 if count < 256 else 2)
@@ -243,6 +284,6 @@ _EXPECTED: Mapping[str, Callable[[tuple[int, ...]], tuple[Field, ...]]] = {
 
 
 def numbers_of(column_type: str) -> tuple[int, ...]:
-    """Return the numbers in parentheses behind a type's name."""
+    """Return the numbers in parentheses after a type's name."""
     found = re.match(r"[a-z0-9_ ]+\((\d+)(?:,(\d+))?\)", column_type)
     return tuple(int(part) for part in found.groups() if part) if found else ()

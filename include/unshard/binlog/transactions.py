@@ -1,10 +1,13 @@
-"""Where transactions end, and what inside them was rolled back.
+"""Find where transactions end, and which of their rows were rolled back.
 
-A QUERY event is transaction control, a statement of its own (DDL, or anything that moves no rows), or
-rows changed by a statement, which cannot be followed. An XA transaction has two ends: what is prepared is in the
-binlog, and what is committed or rolled back later names it. Until then it holds the locks of its rows and tables, so
-nothing between the two concerns them. Rows behind a SAVEPOINT stay in the binlog when a
-table without transactions was changed too: ROLLBACK TO then follows them, and they must not be applied.
+A QUERY event is transaction control, a separate statement (DDL, or any statement that changes no rows), or rows changed
+by a statement, which unshard cannot follow.
+
+An XA transaction has two parts: the prepared rows, and a later COMMIT or ROLLBACK with its name. In between it locks
+its rows and tables, so no event between the two affects them.
+
+Rows after a SAVEPOINT stay in the binlog if a table without transactions was changed too. Then ROLLBACK TO follows
+them, and they must not be applied.
 """
 
 import re
@@ -23,8 +26,8 @@ _DML = frozenset((b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH")
 _SAVEPOINT = re.compile(rb"(SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?)\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
-class Kind(Enum):
-    """What a QUERY event is to a transaction."""
+class QueryKind(Enum):
+    """The role of a QUERY event in a transaction."""
 
     BEGIN = auto()
     COMMIT = auto()
@@ -37,50 +40,57 @@ class Kind(Enum):
     XA_COMMIT = auto()
     XA_ROLLBACK = auto()
     XA = auto()
-    """Anything else that begins with this word."""
+    """Any other statement that begins with XA."""
     DML = auto()
     STATEMENT = auto()
 
 
 _XA = re.compile(rb"XA\s+(START|BEGIN|END|COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(\d+)\s*", re.IGNORECASE)
-_XA_KINDS = {b"START": Kind.XA_BEGIN, b"BEGIN": Kind.XA_BEGIN, b"END": Kind.XA_END, b"COMMIT": Kind.XA_COMMIT,
-             b"ROLLBACK": Kind.XA_ROLLBACK}  # fmt: skip
+_XA_KINDS = {
+    b"START": QueryKind.XA_BEGIN,
+    b"BEGIN": QueryKind.XA_BEGIN,
+    b"END": QueryKind.XA_END,
+    b"COMMIT": QueryKind.XA_COMMIT,
+    b"ROLLBACK": QueryKind.XA_ROLLBACK,
+}
 _PREPARE = struct.Struct("<?iII")
-ENDS = frozenset((Kind.COMMIT, Kind.ROLLBACK, Kind.XA_PREPARE, Kind.XA_COMMIT, Kind.XA_ROLLBACK))
-"""What ends a group of events."""
+ENDS = frozenset(
+    (QueryKind.COMMIT, QueryKind.ROLLBACK, QueryKind.XA_PREPARE, QueryKind.XA_COMMIT, QueryKind.XA_ROLLBACK)
+)
+"""Kinds that end a group of events."""
 
 
-def classify(text: bytes) -> tuple[Kind, str]:
-    """Return what a query is, and the name of the savepoint or XA transaction that it is about."""
+def classify(text: bytes) -> tuple[QueryKind, str]:
+    """Return the kind of a query, and the name of its savepoint or XA transaction."""
     start = _LEADING.match(text)
     words = _WORDS.match(text, start.end() if start else 0)
     first = words[1].upper() if words else b""
     if first in _DML:
-        return Kind.DML, ""
+        return QueryKind.DML, ""
     match first:
         case b"BEGIN" | b"COMMIT":
-            return Kind[first.decode()], ""
+            return QueryKind[first.decode()], ""
         case b"SAVEPOINT" | b"ROLLBACK":
             return _savepoint(text)
         case b"XA":
             return _xa(text)
         case _:
-            return Kind.STATEMENT, ""
+            return QueryKind.STATEMENT, ""
 
 
-def _savepoint(text: bytes) -> tuple[Kind, str]:
+def _savepoint(text: bytes) -> tuple[QueryKind, str]:
     found = _SAVEPOINT.match(text.strip())
     if not found:
-        return Kind.ROLLBACK, ""
+        return QueryKind.ROLLBACK, ""
     name = found[2].strip().strip(b"`").decode("utf-8", "replace").casefold()
-    return (Kind.SAVEPOINT if found[1].upper() == b"SAVEPOINT" else Kind.ROLLBACK_TO), name
+    return (QueryKind.SAVEPOINT if found[1].upper() == b"SAVEPOINT" else QueryKind.ROLLBACK_TO), name
 
 
-def _xa(text: bytes) -> tuple[Kind, str]:
-    """Servers write the identifier in one form only, whatever a client has sent."""
+def _xa(text: bytes) -> tuple[QueryKind, str]:
+    """Parse an XA statement; servers write the identifier in only one form, whatever a client has sent."""
     found = _XA.fullmatch(text)
     if not found:
-        return Kind.XA, ""
+        return QueryKind.XA, ""
     gtrid, bqual, number = (part.decode().lower() for part in found.groups()[1:])
     return _XA_KINDS[found[1].upper()], _xid(gtrid, bqual, int(number))
 
@@ -89,7 +99,7 @@ def _xid(gtrid: str, bqual: str, number: int) -> str:
     return f"X'{gtrid}',X'{bqual}',{number}"
 
 
-def read_prepare(body: Buffer, place: str) -> tuple[Kind, str]:
+def read_prepare(body: Buffer, place: str) -> tuple[QueryKind, str]:
     """Read an XA_PREPARE event, which also ends a transaction that is committed in one phase."""
     try:
         one_phase, number, size, other = _PREPARE.unpack_from(body)
@@ -98,28 +108,28 @@ def read_prepare(body: Buffer, place: str) -> tuple[Kind, str]:
     name = bytes(body[_PREPARE.size : _PREPARE.size + size + other])
     if len(name) != size + other:
         raise DamagedEvent(place, "the identifier of an XA transaction is cut off")
-    return (Kind.COMMIT if one_phase else Kind.XA_PREPARE), _xid(name[:size].hex(), name[size:].hex(), number)
+    return (QueryKind.COMMIT if one_phase else QueryKind.XA_PREPARE), _xid(name[:size].hex(), name[size:].hex(), number)
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a range's transactions mean for its events, by event number."""
+    """Results about the transactions of a range, by event number."""
 
     undone: frozenset[int]
     """Events whose rows were rolled back."""
     ends: tuple[int, ...]
-    """Position in the binlog file behind the transaction of each event."""
+    """For each event, the position in the binlog file after its transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """What has been found up to some event; the transaction that is not ended yet begins behind `ends`."""
+    """The state after some events; the current transaction begins after `ends`."""
 
     undone: set[int]
     ends: list[int]
     savepoints: dict[str, int]
     prepared: dict[str, list[int]]
-    """Events of XA transactions that were prepared in the range, but for those that were undone before."""
+    """Events of XA transactions that were prepared in the range, without those that were undone before."""
 
     def prepare(self, xid: str, number: int) -> None:
         self.prepared[xid] = [event for event in range(len(self.ends), number) if event not in self.undone]
@@ -140,9 +150,9 @@ class _Groups:
 
 
 def survey(events: Iterable[Opened], file: str, committed: bool = False) -> Survey:
-    """Find the transactions of a range; a transaction that is cut by the range's end ends with it.
+    """Find the transactions of a range; a transaction that is incomplete at the range's end ends there.
 
-    Of an XA transaction the rows count if it is `committed` elsewhere, or in the same range.
+    The rows of an XA transaction count if it is `committed` elsewhere, or committed in the same range.
     """
     groups = _Groups(set(), [], {}, {})
     number = position = -1
@@ -152,17 +162,17 @@ def survey(events: Iterable[Opened], file: str, committed: bool = False) -> Surv
             groups.savepoints.clear()
         kind, name = _control(body, frame, file)
         match kind:
-            case Kind.SAVEPOINT:
+            case QueryKind.SAVEPOINT:
                 groups.savepoints[name] = number
-            case Kind.ROLLBACK_TO:
+            case QueryKind.ROLLBACK_TO:
                 groups.roll_back_to(name, number, f"{file}:{end}")
-            case Kind.ROLLBACK:
+            case QueryKind.ROLLBACK:
                 groups.undone.update(range(len(groups.ends), number))
-            case Kind.XA_PREPARE if not committed:
+            case QueryKind.XA_PREPARE if not committed:
                 groups.prepare(name, number)
-            case Kind.XA_COMMIT:
+            case QueryKind.XA_COMMIT:
                 groups.commit(name, position)
-            case Kind.XA_ROLLBACK:
+            case QueryKind.XA_ROLLBACK:
                 groups.prepared.pop(name, None)
         if kind in ENDS:
             groups.end(number, position)
@@ -170,9 +180,9 @@ def survey(events: Iterable[Opened], file: str, committed: bool = False) -> Surv
     return Survey(frozenset(groups.undone), tuple(groups.ends))
 
 
-def _control(body: Buffer, frame: Frame, file: str) -> tuple[Kind | None, str]:
+def _control(body: Buffer, frame: Frame, file: str) -> tuple[QueryKind | None, str]:
     if frame.type == EventType.XID:
-        return Kind.COMMIT, ""
+        return QueryKind.COMMIT, ""
     if frame.type == EventType.XA_PREPARE:
         return read_prepare(body, f"{file}:{frame.end}")
     if frame.type not in QUERIES:

@@ -1,9 +1,9 @@
-"""From the bytes of a row image to canonical values: what MySQL prints, in the column's own charset.
+"""Convert bytes of a row image to canonical values: the text that MySQL prints, in the column's own charset.
 
-Dump, binlog and held files must carry equal bytes for equal values, so every rule here is one of the
-server's text protocol and is compared with it by tests: `1e20` and not `1e+20`, `-00:00:00.1`, labels
-of ENUM and SET in the column's charset. A converter takes (bytes, offset); bytes that mean no value of
-the type raise ValueError or IndexError, which the decoder turns into a coded error.
+Dump, binlog and held files must contain equal bytes for equal values. So every rule here is a rule of the server's text
+protocol, and tests compare both: `1e20` and not `1e+20`, `-00:00:00.1`, labels of ENUM and SET in the column's charset.
+A converter takes (bytes, offset). Bytes that are not a valid value of the type raise ValueError or IndexError, which
+the decoder turns into a coded error.
 """
 
 import math
@@ -23,7 +23,7 @@ DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def fraction_bytes(digits: int) -> int:
-    """Return how many bytes hold that many fractional digits of a second."""
+    """Return the number of bytes that store this many fractional digits of a second."""
     return (digits + 1) // 2
 
 
@@ -75,27 +75,27 @@ def time_text(digits: int) -> Converter:
 
 
 def date_of(value: int) -> bytes:
-    """Print a DATE as it stands in JSON: a packed date and time of day, whose time is nothing."""
+    """Print a DATE from JSON: a packed date and time of day, whose time must be zero."""
     if value < 0 or value & 0x1FFFFFFFFFF:
         raise ValueError("a date with a time of day")
     return _months(value >> 41)
 
 
 def datetime_of(value: int) -> bytes:
-    """Print a DATETIME or TIMESTAMP as it stands in JSON, always with microseconds."""
+    """Print a DATETIME or TIMESTAMP from JSON, always with microseconds."""
     if value < 0:
         raise ValueError("a negative DATETIME")
     return _months(value >> 41) + _clock(value >> 24 & 0x1FFFF) + _fraction_text(value & 0xFFFFFF, 6)
 
 
 def time_of(value: int) -> bytes:
-    """Print a TIME as it stands in JSON, always with microseconds."""
+    """Print a TIME from JSON, always with microseconds."""
     sign, value = (b"-", -value) if value < 0 else (b"", value)
     return sign + _hours(value >> 24) + _fraction_text(value & 0xFFFFFF, 6)
 
 
 def vector_of(dimensions: int) -> Callable[[bytes], bytes]:
-    """Return the check of a VECTOR of at most so many numbers; its value is their bytes."""
+    """Return a function that checks a VECTOR of at most `dimensions` numbers; its value is their bytes."""
 
     def check(value: bytes) -> bytes:
         if len(value) % 4 or not 0 < len(value) <= 4 * dimensions:
@@ -106,7 +106,7 @@ def vector_of(dimensions: int) -> Callable[[bytes], bytes]:
 
 
 def inflated(value: bytes) -> bytes:
-    """Open a value of a MariaDB column that is COMPRESSED; short values are not compressed, but begin with a zero."""
+    """Decompress a value of a COMPRESSED column of MariaDB; short values are a zero byte and the plain bytes."""
     if not value or value[0] == 0:
         return value[1:]
     head, count = value[0], value[0] & 7
@@ -119,7 +119,7 @@ def inflated(value: bytes) -> bytes:
     except zlib.error as error:
         raise ValueError(f"a compressed column: {error}") from error
     if len(plain) != size or not unpack.eof or unpack.unused_data:
-        raise ValueError("a compressed column is not as long as it says")
+        raise ValueError("the length of a compressed value differs from its header")
     return plain
 
 
@@ -146,7 +146,7 @@ def old_timestamp_text(data: bytes, offset: int) -> bytes:
 
 
 def old_time_fraction(digits: int) -> tuple[Converter, int]:
-    """Return the reader of TIME(digits) without mysql56_temporal_format, and its bytes: a number, 0 being the least."""
+    """Return the reader of TIME(digits) without mysql56_temporal_format and its size; 0 is the lowest value."""
     width, zero = (4, 4, 5, 5, 5, 6)[digits - 1], (MAX_HOURS + 1) * 3600 * 10**digits
 
     def read(data: bytes, offset: int) -> bytes:
@@ -161,7 +161,7 @@ def old_time_fraction(digits: int) -> tuple[Converter, int]:
 
 
 def old_datetime_fraction(digits: int) -> tuple[Converter, int]:
-    """Return the same of DATETIME(digits): one number of thirteen months a year, 32 days a month, and so on."""
+    """Return the same for DATETIME(digits): one number with thirteen months per year, 32 days per month, and so on."""
     width = (6, 6, 7, 7, 7, 8)[digits - 1]
 
     def read(data: bytes, offset: int) -> bytes:
@@ -175,7 +175,7 @@ def old_datetime_fraction(digits: int) -> tuple[Converter, int]:
 
 
 def old_timestamp_fraction(digits: int) -> tuple[Converter, int]:
-    """Return the same of TIMESTAMP(digits): seconds and the fraction."""
+    """Return the same for TIMESTAMP(digits): seconds and the fraction."""
     width = fraction_bytes(digits)
 
     def read(data: bytes, offset: int) -> bytes:
@@ -195,7 +195,7 @@ def year_text(data: bytes, offset: int) -> bytes:
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
-    """Return how many bytes a DECIMAL takes: nine digits in four bytes, the rest in fewer."""
+    """Return the size of a DECIMAL in bytes: four bytes for nine digits, fewer for the rest."""
     whole = precision - scale
     return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
 
@@ -247,7 +247,7 @@ def float_text(code: str, digits: int | None) -> Converter:
 
 
 def number_text(value: float) -> bytes:
-    """Print a double as MySQL does: the shortest digits that read back, plain from 1e-15 to 1e15."""
+    """Print a double as MySQL does: the shortest digits that read back, without exponent from 1e-15 to 1e15."""
     mantissa, _, exponent = repr(value).partition("e")
     if not exponent and mantissa.endswith(".0") and len(mantissa) <= 17:
         return mantissa[:-2].encode()
@@ -260,7 +260,7 @@ def number_text(value: float) -> bytes:
 
 
 def _fixed_text(value: float, digits: int) -> bytes:
-    """Print with so many digits behind the point; zeros follow the shortest form that reads back."""
+    """Print `digits` digits after the point: the shortest form that reads back, then zeros."""
     shortest = format(Decimal(repr(value)), "f")
     _, _, fraction = shortest.partition(".")
     if len(fraction) > digits:
@@ -283,7 +283,7 @@ def _placed(digits: str, point: int) -> str:
 
 
 def bit_bytes(whole: int, odd: int) -> Converter:
-    """Return the reader of BIT: its value is the stored bytes; `odd` bits stand in one more before the whole ones."""
+    """Return the reader of BIT: its value is the stored bytes; `odd` bits are in one more byte before the wholeones."""
     width = whole + (odd > 0)
 
     def read(data: bytes, offset: int) -> bytes:
@@ -295,7 +295,7 @@ def bit_bytes(whole: int, odd: int) -> Converter:
 
 
 def enum_text(labels: Sequence[bytes], width: int) -> Converter:
-    """Return the reader of ENUM; number 0 is the empty label of a value that was refused."""
+    """Return the reader of ENUM; number 0 is the empty label of an invalid value."""
     members = (b"", *labels)
 
     def read(data: bytes, offset: int) -> bytes:
@@ -354,11 +354,11 @@ def _fraction(digits: int) -> Converter:
 
 
 def _fraction_text(value: int, digits: int) -> bytes:
-    """Print a fraction; an odd number of digits is stored with a zero behind it."""
+    """Print a fraction; an odd number of digits is stored with a zero after it."""
     if digits % 2:
         value, rest = divmod(value, 10)
         if rest:
-            raise ValueError("a fraction of a second has a digit too many")
+            raise ValueError("a fraction of a second has an extra digit")
     text = b".%0*d" % (digits, value)
     if len(text) != digits + 1:
         raise ValueError("a fraction of a second has too many digits")
@@ -366,7 +366,7 @@ def _fraction_text(value: int, digits: int) -> bytes:
 
 
 def _hours(value: int) -> bytes:
-    """Print TIME's hours, minutes and seconds."""
+    """Print the hours, minutes and seconds of TIME."""
     if value >> 12 > MAX_HOURS:
         raise ValueError(f"a TIME above {MAX_HOURS} hours")
     return b"%02d:%02d:%02d" % (value >> 12, *_sixties(value >> 6 & 63, value & 63))
@@ -380,7 +380,7 @@ def _sixties(minute: int, second: int) -> tuple[int, int]:
 
 @lru_cache(1 << 16)
 def _calendar(year: int, month: int, day: int) -> bytes:
-    """Zero and partial dates are values of MySQL, so only the limits of each part are checked."""
+    """Print a date. MySQL allows zero and partial dates, so only the limits of each part are checked."""
     if year > 9999 or month > 12 or day > 31:
         raise ValueError("a date outside the calendar")
     return b"%04d-%02d-%02d" % (year, month, day)

@@ -1,14 +1,14 @@
-"""Rows of system-versioned tables: the changes of present rows, which are what a SELECT shows.
+"""Rows of system-versioned tables: reduce changes to those of current rows, which a SELECT shows.
 
-| logged                          | is                                                     |
-|---------------------------------|--------------------------------------------------------|
-| INSERT of a row without an end  | INSERT                                                 |
-| INSERT of a row with one        | history: left out                                      |
-| UPDATE, both images without     | UPDATE                                                 |
-| UPDATE that ends the row        | DELETE                                                 |
-| UPDATE that takes the end away  | INSERT                                                 |
-| DELETE of a row without an end  | DELETE                                                 |
-| DELETE or UPDATE of history     | left out                                               |
+| logged                              | result                                             |
+|-------------------------------------|----------------------------------------------------|
+| INSERT of a row without an end      | INSERT                                             |
+| INSERT of a row with an end         | history: left out                                  |
+| UPDATE, both images without an end  | UPDATE                                             |
+| UPDATE that ends the row            | DELETE                                             |
+| UPDATE that removes the end         | INSERT                                             |
+| DELETE of a row without an end      | DELETE                                             |
+| DELETE or UPDATE of history         | left out                                           |
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unshard.core.netting import Op
-from unshard.core.versioning import FOREVER
+from unshard.core.rows.compaction import Op
+from unshard.core.structures.versioning import FOREVER
 
 FOREVERS = pa.array(FOREVER, pa.binary())
 
 
-def present_rows(ops: pa.Array, seq: pa.Array, columns: Sequence[pa.Array],
-                 period_end: int) -> tuple[pa.Array, pa.Array, list[pa.Array]]:  # fmt: skip
-    """Return operations, numbers and columns of the present rows, without the column that ends their period."""
+def present_rows(
+    ops: pa.Array, seq: pa.Array, columns: Sequence[pa.Array], period_end: int
+) -> tuple[pa.Array, pa.Array, list[pa.Array]]:
+    """Return operations, sequence numbers and columns of the current rows, without the period-end column."""
     kinds = ops.to_numpy().copy()
     present = pc.is_in(columns[period_end], FOREVERS).to_numpy(zero_copy_only=False)
     before = np.flatnonzero(kinds == Op.BEFORE)

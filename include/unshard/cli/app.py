@@ -1,4 +1,4 @@
-"""Parse, run one command, print its answer; every way out has an exit code and none a traceback."""
+"""Parse the command line, run one command and print its answer. Every exit has a code, and none prints a traceback."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of exiting with 2, which means `they differ` here."""
+    """Raises UsageWrong. argparse would exit with 2, which `unshard validate` uses for a difference."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageWrong(message, self.prog)
@@ -31,34 +31,40 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"unshard {unshard.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     for command in COMMANDS:
-        _add(commands.add_parser(
-            command.name, help=command.about, description=f"{command.about[0].upper()}{command.about[1:]}.",
-            epilog=f"example: {command.example}\nexit codes: {command.exits}", allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        ), command)  # fmt: skip
+        _add(
+            commands.add_parser(
+                command.name,
+                help=command.about,
+                description=f"{command.about[0].upper()}{command.about[1:]}.",
+                epilog=f"example: {command.example}\nexit codes: {command.exits}",
+                allow_abbrev=False,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            ),
+            command,
+        )
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    console = Console(as_json="--json" in given, verbose="--verbose" in given)
+    command_line = sys.argv[1:] if arguments is None else list(arguments)
+    console = Console(as_json="--json" in command_line, verbose="--verbose" in command_line)
     try:
-        return _run(given, console)
+        return _run(command_line, console)
     except UnshardError as error:
         return console.failure(error)
     except KeyboardInterrupt:
-        print("unshard: interrupted; the next run goes on from here", file=console.err, flush=True)
+        print("unshard: interrupted; the next run continues from here", file=console.err, flush=True)
         return _leave(INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output has gone, as `| head` does: nobody is left to tell anything.
+        # The reader of the output has closed it, as `| head` does, so there is nowhere to print a message.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
-def _run(given: Sequence[str], console: Console) -> int:
-    options = parser().parse_args(given)
+def _run(command_line: Sequence[str], console: Console) -> int:
+    options = parser().parse_args(command_line)
     _log(options.verbose)
     command = next(command for command in COMMANDS if command.name == options.command)
     return console.answer(command.run(options, console))
@@ -74,13 +80,13 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
 
 
 def _log(verbose: bool) -> None:
-    """Log on stderr: our own steps with --verbose, otherwise nothing below an error."""
+    """Log on stderr: the steps of unshard with --verbose, otherwise errors only."""
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("unshard").setLevel(logging.INFO if verbose else logging.ERROR)
 
 
 def _leave(code: int) -> int:
-    """End the process although threads still work: whatever they do is safe to be cut off anywhere."""
+    """End the process although threads are active. They can be interrupted safely at any point."""
     if threading.active_count() > 1 and threading.current_thread() is threading.main_thread():
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`unshard check`: the prechecks as a table."""
+"""`unshard check`: the prechecks as a table, or the comparison of decoders."""
 
 from argparse import Namespace
 from collections import Counter
@@ -8,21 +8,25 @@ from pathlib import Path
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import environment_connections, load_task
-from unshard.core.prechecks import Item, Severity
+from unshard.core.checks.items import Item, Severity
 from unshard.errors import UnshardError
-from unshard.units.precheck import check as check_task
-from unshard.units.precheck import keep
+from unshard.units.checks.precheck import check as check_task
+from unshard.units.checks.precheck import keep
 
 
 def check(options: Namespace, console: Console) -> Answer:
-    """Run every precheck and list what was found."""
+    """Run every precheck and list the findings."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
+    if options.decoder:
+        from unshard.cli.decodercheck import check_decoders
+
+        return check_decoders(task, options.decoder_bytes, options.decoder_events)
     items = check_task(task)
     try:
         keep(task, environment_connections, items)
     except UnshardError as error:
-        console.warn([f"the page goes on to show the prechecks of before: {error}"])
+        console.warn([f"the page still shows the previous prechecks: {error}"])
     counts = Counter(item.severity for item in items)
     document = {
         "task": task.name,
@@ -35,7 +39,7 @@ def check(options: Namespace, console: Console) -> Answer:
 
 
 def _lines(items: Sequence[Item]) -> list[str]:
-    """The table, and below each problem what to do about it."""
+    """Return the table, with the remedy below each problem."""
     rows = [(item.severity.upper(), item.place, item.name, item.told) for item in items]
     header, *lines = table(("RESULT", "PLACE", "CHECK", "FOUND"), rows)
     found = [header]

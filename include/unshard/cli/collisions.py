@@ -1,4 +1,4 @@
-"""`unshard collisions`: which keys two shards have both, and what became of them."""
+"""`unshard collisions`: keys that two shards have in common, and the state of each collision."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
-from unshard.core.collision import Clash, Found, RecordedCollision
 from unshard.core.numbers import amount
-from unshard.core.quoting import qualified
-from unshard.units.status import existing_meta
+from unshard.core.rows.collision import Clash, Found, RecordedCollision
+from unshard.core.sql.quoting import qualified
+from unshard.units.begun import existing_meta
 
 HEADER = ("TARGET", "KEY", "SHARD", "OWNER", "FOUND IN", "STATE", "TIMES", "LAST")
 SHOWN = 1000
@@ -22,32 +22,34 @@ def collisions(options: Namespace, console: Console) -> Answer:
     with existing_meta(task) as meta:
         found = meta.collisions.all(SHOWN, only_open=not options.all) if meta else ()
     document = {"task": task.name, "warnings": [*task.warnings], "collisions": [_document(each) for each in found]}
-    lines = table(HEADER, map(_row, found)) if found else [f"no collision {'was met' if options.all else 'is open'}"]
+    lines = table(HEADER, map(_row, found)) if found else [f"no collision {'was found' if options.all else 'is open'}"]
     if any(each.is_open for each in found):
         lines += [
-            "remove or change the row in one of its two shards, then run the task again: it goes on where it stopped;",
+            "remove or change the row in one of its two shards, then run the task again to continue;",
             "or set on-duplicate to replace or ignore in the task file",
         ]
     lines += [
-        line for each in found if each.is_open and each.found is Found.WINDOW and not each.clash.owner
+        line
+        for each in found
+        if each.is_open and each.found is Found.WINDOW and not each.clash.owner
         for line in _left(each.clash)
-    ]  # fmt: skip
+    ]
     return Answer(document, lines, 3 if any(each.is_open for each in found) else 0)
 
 
 def place_of(each: RecordedCollision) -> str:
-    """Return where a collision was met, in words."""
+    """Return where a collision was found, as text."""
     return "load" if each.found is Found.LOAD else f"window {each.window}"
 
 
 def _left(clash: Clash) -> tuple[str, ...]:
-    """Say what to do about a row of the target that no shard is known to have."""
+    """Return the remedy for a row of the target that belongs to no known shard."""
     if not clash.condition:
         return ()
     table = qualified(clash.target.schema, clash.target.name)
     return (
-        f"nobody else is known to have {clash.key} now: TRUNCATE and DROP leave a shard's rows in the target;"
-        " if this is one of them, remove it there:",
+        f"no other shard is known to have {clash.key}: TRUNCATE and DROP leave a shard's rows in the target;"
+        " if so, remove the row there:",
         f"  DELETE FROM {table} WHERE {clash.condition}",  # noqa: S608
     )
 

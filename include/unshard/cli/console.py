@@ -1,6 +1,6 @@
-"""What the command line prints, and where: results on stdout, warnings and errors on stderr.
+"""Output of the command line: results on stdout, warnings and errors on stderr.
 
-With --json stdout carries exactly one JSON document, so everything that happens on the way is silent.
+With --json stdout has exactly one JSON document, so progress is not printed.
 """
 
 import json
@@ -16,7 +16,7 @@ from unshard.errors.config import NotConfirmed
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command has to say: a document for --json, the same as lines for people."""
+    """Result of a command: a document for --json, and the same as lines of text."""
 
     document: Mapping[str, Any]
     lines: Sequence[str]
@@ -25,7 +25,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """Where a command prints; `as_json` silences all but its document."""
+    """Where a command prints; with `as_json` it prints only its document."""
 
     as_json: bool = False
     verbose: bool = False
@@ -35,38 +35,38 @@ class Console:
 
     @property
     def out(self) -> TextIO:
-        """Where results go; looked up each time, because a living display redirects it."""
+        """Stream of the results; looked up each time, because a progress display redirects it."""
         return self.given_out or sys.stdout
 
     @property
     def err(self) -> TextIO:
-        """Where warnings and errors go."""
+        """Stream of warnings and errors."""
         return self.given_err or sys.stderr
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person watches, so that lines may be redrawn."""
+        """Whether the output is a terminal, so that lines may be redrawn."""
         return not self.as_json and self.out.isatty()
 
     def note(self, text: str) -> None:
-        """Print a line about what is going on."""
+        """Print a line about the progress."""
         if not self.as_json:
             _line(text, self.out)
 
     def warn(self, texts: Iterable[str]) -> None:
-        """Print warnings on stderr, whatever the output is."""
+        """Print warnings on stderr, with --json too."""
         for text in texts:
             _line(f"warning: {text}", self.err)
 
-    def confirm(self, question: str, is_given: bool) -> None:
-        """Ask, unless the answer was given with the command; raises NotConfirmed for anything but yes."""
-        if is_given:
+    def confirm(self, question: str, is_confirmed: bool) -> None:
+        """Ask unless --yes was used; raises NotConfirmed for any answer but yes."""
+        if is_confirmed:
             return
         try:
-            said = "" if self.as_json else self.ask(f"{question}? [yes/no] ")
+            answer = "" if self.as_json else self.ask(f"{question}? [yes/no] ")
         except EOFError:
-            said = ""
-        if said.strip().lower() not in ("y", "yes"):
+            answer = ""
+        if answer.strip().lower() not in ("y", "yes"):
             raise NotConfirmed(question)
 
     def answer(self, answer: Answer) -> int:
@@ -87,12 +87,12 @@ class Console:
 
 
 def _line(text: str, out: TextIO) -> None:
-    """Print a line in one piece, because sources that are worked at side by side print theirs."""
+    """Print a line in one write, because sources that run in parallel print at the same time."""
     print(f"{text}\n", end="", file=out, flush=True)
 
 
 def error_document(error: UnshardError) -> dict[str, str]:
-    """Return the parts of an error that a program needs."""
+    """Return an error as JSON."""
     return {"code": error.code, "message": error.message, "hint": error.next_step}
 
 
@@ -100,8 +100,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Lay out rows in columns; the last column is neither padded nor cut."""
     cells = [[*header], *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header) - 1)]
-    return ["  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
-            for row in cells]  # fmt: skip
+    return [
+        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in cells
+    ]
 
 
 def _cell(value: object) -> str:

@@ -1,4 +1,4 @@
-"""`unshard locks`: what waits, for whom, and which commands end the wait."""
+"""`unshard locks`: waiting and missing shards of each lock, and the commands that resolve it."""
 
 import shlex
 from argparse import Namespace
@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from unshard.adapters.meta.orders import OperatorAction
+from unshard.adapters.meta.tasks.actions import OperatorAction
 from unshard.cli.console import Answer, Console
-from unshard.cli.stops import stop_document
+from unshard.cli.stops import suspended_document
 from unshard.config import Task, load_task
-from unshard.core.ddllock import LockState
+from unshard.core.ddl.lock import LockState
 from unshard.core.model import Shard
 from unshard.core.numbers import amount, size
-from unshard.units import coordinate
-from unshard.units.coordinate import LockView, MemberState
-from unshard.units.orders import listed, one_line, shard_argument
-from unshard.units.status import existing_meta
+from unshard.units.begun import existing_meta
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.coordinate import LockView, MemberState
+from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 
 
 def locks(options: Namespace, console: Console) -> Answer:
@@ -28,10 +28,13 @@ def locks(options: Namespace, console: Console) -> Answer:
         views = coordinate.views(meta, resolved=options.all) if meta else ()
         orders = {view.id: meta.locks.actions(view.id) for view in views} if meta else {}
     is_open = [view for view in views if view.is_open]
-    lines = [line for view in views for line in (*lock_lines(task, view), *map(_order_line, orders[view.id]))]
-    document = {"task": task.name, "locks": [lock_document(view) for view in views],
-                "orders": [order_document(order) for view in views for order in orders[view.id]],
-                "warnings": [*task.warnings]}  # fmt: skip
+    lines = [line for view in views for line in (*lock_lines(task, view), *map(_command_line, orders[view.id]))]
+    document = {
+        "task": task.name,
+        "locks": [lock_document(view) for view in views],
+        "commands": [command_document(order) for view in views for order in orders[view.id]],
+        "warnings": [*task.warnings],
+    }
     return Answer(document, lines or ["no DDL lock is open"], 3 if is_open else 0)
 
 
@@ -53,7 +56,7 @@ def lock_document(view: LockView) -> dict[str, Any]:
             {"shard": str(shard), "ddl": ddl, "differences": [*differences]}
             for shard, ddl, differences in zip(view.conflicts, view.conflicting, view.differences, strict=True)
         ],
-        "excused": _names(view.excused),
+        "exempted": _names(view.exempted),
         "verdict": view.verdict,
         "statements": [*view.statements],
         "statements_done": view.done,
@@ -63,15 +66,15 @@ def lock_document(view: LockView) -> dict[str, Any]:
         "error": view.error,
         "reason": view.reason,
         "warning": view.warning,
-        "stopped_targets": [stop_document(stop) for stop in view.stopped],
+        "suspended_targets": [suspended_document(stop) for stop in view.stopped],
     }
 
 
-def order_document(order: OperatorAction) -> dict[str, Any]:
-    """Return an operator's order as JSON."""
+def command_document(order: OperatorAction) -> dict[str, Any]:
+    """Return an operator's command as JSON."""
     return {
         "lock": order.lock,
-        "order": order.action,
+        "command": order.action,
         "by": str(order.who),
         "via": order.via,
         "at": order.done_at.isoformat(),
@@ -80,17 +83,21 @@ def order_document(order: OperatorAction) -> dict[str, Any]:
     }
 
 
-def _order_line(order: OperatorAction) -> str:
-    said = f": {one_line(order.reason)}" if order.reason else ""
-    return f"  ordered  {order.action} by {order.who} ({order.via}) at {order.done_at:%Y-%m-%d %H:%M:%S} UTC{said}"
+def _command_line(order: OperatorAction) -> str:
+    reason = f": {one_line(order.reason)}" if order.reason else ""
+    return f"  command  {order.action} by {order.who} ({order.via}) at {order.done_at:%Y-%m-%d %H:%M:%S} UTC{reason}"
 
 
 def lock_lines(task: Task, view: LockView) -> list[str]:
-    """Tell a person what a lock waits for and which commands help."""
+    """Return the state of a lock and the commands that help, as text."""
     if not view.is_open:
-        at = f"{view.resolved_at:%Y-%m-%d %H:%M:%S} UTC" if view.resolved_at else "this moment"
-        return [f"lock {view.id}: resolved at {at}, {view.outcome or 'withdrawn'}", f"  ddl      {one_line(view.ddl)}",
-                *(f"  instead  {one_line(text)}" for text in view.statements), *_warning_lines(view)]  # fmt: skip
+        at = f"{view.resolved_at:%Y-%m-%d %H:%M:%S} UTC" if view.resolved_at else "now"
+        return [
+            f"lock {view.id}: resolved at {at}, {view.outcome or 'withdrawn'}",
+            f"  ddl      {one_line(view.ddl)}",
+            *(f"  instead  {one_line(text)}" for text in view.statements),
+            *_warning_lines(view),
+        ]
     absent = [source for source, state in view.members.items() if state is MemberState.ABSENT]
     lines = [
         f"lock {view.id}: {view.state}, open for {_age(view.opened_at)}",
@@ -102,8 +109,8 @@ def lock_lines(task: Task, view: LockView) -> list[str]:
         f"  missing  {listed(view.missing)}",
         *_conflict_lines(view),
     ]
-    if view.excused:
-        lines.append(f"  excused  {listed(view.excused)}")
+    if view.exempted:
+        lines.append(f"  exempted {listed(view.exempted)}")
     if absent:
         lines.append(f"  absent   {', '.join(absent)}: not loaded yet")
     if view.reason:
@@ -117,34 +124,36 @@ def lock_lines(task: Task, view: LockView) -> list[str]:
 
 
 def helping(task: str, view: LockView) -> list[str]:
-    """Return what a person can do about an open lock, one command a line."""
+    """Return the commands for an open lock, one per line."""
     at = f"{shlex.quote(task)} {view.id}"
     ways = [f"without executing anything: unshard skip {at}", f"other statements instead: unshard replace {at} --sql …"]
     if view.is_refused:
         again = f"unshard retry {shlex.quote(task)} --lock {view.id}"
-        ways = [f"if the target may take it now: {again}", *ways]
+        ways = [f"if the target may accept it now: {again}", *ways]
     if view.state is LockState.UNDECIDED:
         shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
         ways.append(f"as the DDL of one shard, to join its group: unshard replace {at} --shard {shard} --sql …")
-        return ["say what the DDL means for the target:", *(f"  {way}" for way in ways)]
+        return ["decide what the DDL means for the target:", *(f"  {way}" for way in ways)]
     if view.state is LockState.FAILED:
-        return [f"mend what the target says, then: unshard run {task}", *(f"  {way}" for way in ways)]
+        return [f"correct the cause of the error, then: unshard run {task}", *(f"  {way}" for way in ways)]
     force = f"unshard unlock {at}"
     if view.conflicts:
         shard = shard_argument(view.conflicts[0])
         return [
-            "say for each shard in conflict what its DDL counts as:",
+            "decide for each shard in conflict what its DDL counts as:",
             f"  as this one: unshard replace {at} --shard {shard} --sql {shlex.quote(one_line(view.ddl))}",
             f"  as nothing: unshard skip {at} --shard {shard}",
             f"  as one of its own, after this one: {force}",
         ]
     if view.missing:
         gone = f"unshard drop-shard {at} --shard {shard_argument(view.missing[0])}"
-        return [f"run the same DDL on the missing shards, or go without them: {force}",
-                f"  a shard that is gone for good: {gone}"]  # fmt: skip
+        return [
+            f"run the same DDL on the missing shards, or continue without them: {force}",
+            f"  a shard that is gone for good: {gone}",
+        ]
     if view.stopped:
-        return [f"when the cause is mended: unshard retry {shlex.quote(task)} --table {view.target}"]
-    return [f"the next windows go on by themselves; to go without waiting: {force}"]
+        return [f"when the cause is corrected: unshard retry {shlex.quote(task)} --table {view.target}"]
+    return [f"the next windows continue automatically; to continue without waiting: {force}"]
 
 
 def _step(view: LockView, number: int) -> str:

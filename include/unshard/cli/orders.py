@@ -1,4 +1,4 @@
-"""`unshard unlock`, `skip`, `replace`, `drop-shard`, `retry --lock`: orders, each shown before it is given."""
+"""`unshard unlock`, `skip`, `replace`, `drop-shard`, `retry --lock`: each shows its effect before it is issued."""
 
 import getpass
 from argparse import Namespace
@@ -8,14 +8,14 @@ from pathlib import Path
 from unshard.cli.console import Answer, Console
 from unshard.cli.locks import lock_document, lock_lines
 from unshard.config import load_task
-from unshard.core.ddllock import LockState
+from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lockcommands import ACTIONS, DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.core.model import Shard
-from unshard.core.orders import ACTIONS, DropShard, Force, Order, Replace, Retry, Skip
-from unshard.units import coordinate, orders
-from unshard.units.coordinate import LockView
-from unshard.units.orders import shard_named
-from unshard.units.settle import settle
-from unshard.units.trial import ShadowTrial
+from unshard.units.ddl import coordinate, lockcommands
+from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.lockcommands import shard_named
+from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.ddl.trial import TrialOfStatements
 from unshard.units.work import Work, open_work
 
 
@@ -30,19 +30,19 @@ def skip(options: Namespace, console: Console) -> Answer:
 
 
 def replace(options: Namespace, console: Console) -> Answer:
-    """Execute other statements in place of a DDL, at once if nothing is in the way."""
+    """Execute other statements instead of a DDL, at once if nothing is in the way."""
     return _give(options, console, lambda work: Replace(options.lock, tuple(options.sql), _shard(work, options)))
 
 
 def drop_shard(options: Namespace, console: Console) -> Answer:
-    """Take a shard out of its group."""
+    """Remove a shard from its group."""
     return _give(
         options, console, lambda work: DropShard(options.lock, shard_named(work.meta, options.lock, options.shard))
     )
 
 
 def ask_again(options: Namespace, console: Console) -> Answer:
-    """Ask the target again about a DDL that it has refused, and execute the DDL if it may be executed now."""
+    """Try a DDL again that the target has refused; execute it if the lock permits."""
     return _give(options, console, lambda _: Retry(options.lock))
 
 
@@ -50,25 +50,27 @@ def _shard(work: Work, options: Namespace) -> Shard | None:
     return shard_named(work.meta, options.lock, options.shard) if options.shard else None
 
 
-def _give(options: Namespace, console: Console, make: Callable[[Work], Order]) -> Answer:
+def _give(options: Namespace, console: Console, make: Callable[[Work], LockCommand]) -> Answer:
     task = load_task(Path(options.task))
     console.warn(task.warnings)
     with open_work(task, only_reads=options.dry_run) as work:
         coordinate.observe(work.meta)
-        order = orders.pinned(work.meta, make(work))
-        effects = [*orders.preview(work.meta, order)]
+        order = lockcommands.pinned(work.meta, make(work))
+        effects = [*lockcommands.preview(work.meta, order)]
         view = coordinate.view(work.meta, order.lock)
         if options.dry_run:
-            return Answer({"task": task.name, "dry_run": True, "lock": lock_document(view), "effects": effects},
-                          [*lock_lines(task, view), *effects, "dry run: nothing was done"])  # fmt: skip
+            return Answer(
+                {"task": task.name, "dry_run": True, "lock": lock_document(view), "effects": effects},
+                [*lock_lines(task, view), *effects, "dry run: nothing was done"],
+            )
         for line in (*lock_lines(task, view), *effects):
             console.note(line)
         console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
-        view = orders.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
+        view = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
         if isinstance(order, Retry):
             for source in sorted({shard.source for shard in view.ready}):
-                settle(work.meta.structures, source, ShadowTrial(work.shadow, work.storage))
-        if isinstance(order, Force | Replace | Retry) and work.meta.halts.get() is None:
+                reconcile_structures(work.meta.structures, source, TrialOfStatements(work.trial_tables, work.storage))
+        if isinstance(order, Force | Replace | Retry) and work.meta.pauses.get() is None:
             view = coordinate.execute(work.meta, work.target, view.id)
         others = [one for one in coordinate.views(work.meta) if one.target == view.target and one.id != view.id]
     document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
@@ -83,5 +85,5 @@ def _told(view: LockView) -> str:
     if view.state is LockState.UNDECIDED:
         return f"lock {view.id}: {view.state}: {view.reason}"
     if view.state in (LockState.DRAINING, LockState.FORCED, LockState.SYNCED):
-        return f"lock {view.id}: {view.state}; it is executed once the rows held before the DDL are applied"
-    return f"lock {view.id}: {view.state}; `unshard locks` tells what it waits for"
+        return f"lock {view.id}: {view.state}; unshard executes it when the rows held before the DDL are applied"
+    return f"lock {view.id}: {view.state}; `unshard locks` shows what it waits for"

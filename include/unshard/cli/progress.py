@@ -1,7 +1,7 @@
-"""Progress while a command works: bars and one living line on a terminal, else a line now and then.
+"""Progress of a running command: bars and a status line on a terminal, else a line every few seconds.
 
-There is one display per command, because two living regions on one terminal would overwrite each
-other. Lines that are printed meanwhile appear above it: rich redirects stdout and stderr for that.
+There is one display per command, because two live regions on one terminal would overwrite each
+other. Other lines appear above it: rich redirects stdout and stderr for that.
 """
 
 import logging
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from unshard.cli.console import Console
-from unshard.core.fullload import Progress
+from unshard.core.full.progress import Progress
 from unshard.errors import UnshardError
 
 if TYPE_CHECKING:
@@ -26,10 +26,12 @@ Figures = Mapping[str, tuple[Progress, Progress]]
 
 
 class Display:
-    """What moves while a command works: `tell` for one line, `follow` for dump and load of every source."""
+    """Display of a running command: `tell` for one line, `follow` for dump and load of every source."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(
+        self, console: Console, line_seconds: float = LINE_SECONDS, poll_seconds: float = POLL_SECONDS
+    ) -> None:
+        self._console, self._line_seconds, self._poll_seconds = console, line_seconds, poll_seconds
         self._bars: Any = None
         self._tasks: dict[str, TaskID] = {}
         self._told = time.monotonic()
@@ -46,42 +48,42 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         if self._follower is not None:
-            self._follower.join(LINE_SECONDS)
+            self._follower.join(self._line_seconds)
         if self._bars is not None:
             self._bars.stop()
 
     def tell(self, text: str) -> None:
-        """Show the text now, or leave it out when a line was printed moments ago."""
+        """Show the text now, or drop it if a line was printed less than LINE_SECONDS ago."""
         with self._lock:
             if self._bars is not None:
                 self._bar("now", 0, 0, text)
-            elif time.monotonic() - self._told >= LINE_SECONDS:
+            elif time.monotonic() - self._told >= self._line_seconds:
                 self._told = time.monotonic()
                 self._console.note(text)
 
     def follow(self, read: Callable[[], Figures]) -> None:
-        """Show what `read` says of the full loads that are not finished, until the display ends."""
+        """Show the progress of unfinished full loads, as `read` returns it, until the display ends."""
         if not self._console.as_json:
             self._follower = threading.Thread(target=self._follow, args=(read,), name="progress", daemon=True)
             self._follower.start()
 
     def _follow(self, read: Callable[[], Figures]) -> None:
-        said = ""
+        printed = ""
         unfinished: set[str] = set()
-        while not self._done.wait(POLL_SECONDS if self._bars is not None else LINE_SECONDS):
+        while not self._done.wait(self._poll_seconds if self._bars is not None else self._line_seconds):
             try:
                 figures = read()
             except UnshardError as error:
-                log.info("progress cannot be read error=%s", error.code)  # the run meets the same error and reports it
+                log.info("progress cannot be read error=%s", error.code)  # the run reports the same error
                 continue
-            # A load that is seen to be unfinished is shown to its end; one of an earlier run is not.
+            # An unfinished load is shown to its end; a load that an earlier run has finished is not shown.
             unfinished |= {source for source, (_, load) in figures.items() if load.done < load.chunks}
             shown = {source: figures[source] for source in figures if source in unfinished}
             if self._bars is not None:
                 self._draw(shown)
-            elif (text := "; ".join(_words(source, *each) for source, each in shown.items())) != said:
+            elif (text := "; ".join(_progress_line(source, *each) for source, each in shown.items())) != printed:
                 self._console.note(text)
-                said = text
+                printed = text
 
     def _draw(self, figures: Figures) -> None:
         with self._lock:
@@ -104,8 +106,8 @@ def _bars(console: Console) -> Any:
     return Bars(*columns, console=Terminal(file=console.out), transient=True)
 
 
-def _words(source: str, dump: Progress, load: Progress) -> str:
-    """What is going on: the dump until it is done, then the load."""
+def _progress_line(source: str, dump: Progress, load: Progress) -> str:
+    """Return the progress of one source: the dump until it is done, then the load."""
     dumps = dump.done < dump.chunks
     step, now = ("dumped", dump) if dumps else ("loaded", load)
     return f"{source}: {step} {now.done}/{now.chunks} chunks, {now}"

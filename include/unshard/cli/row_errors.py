@@ -1,4 +1,4 @@
-"""`unshard row-errors`: rows that a target could not take and that were put aside."""
+"""`unshard row-errors`: diverted rows, which a target could not store."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -7,26 +7,26 @@ from typing import Any
 from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
 from unshard.core.numbers import amount
-from unshard.core.rowerrors import RowError, RowErrorState
-from unshard.units.orders import one_line
-from unshard.units.status import existing_meta
+from unshard.core.rows.rowerrors import RowError, RowErrorState
+from unshard.units.begun import existing_meta
+from unshard.units.ddl.lockcommands import one_line
 
 HEADER = ("TARGET", "KEY", "COLUMN", "SHARD", "WINDOW", "STATE", "TIMES", "LAST", "ERROR")
 SHOWN = 1000
 
 
 def row_errors(options: Namespace, console: Console) -> Answer:
-    """List rows that were put aside, those that the target lacks first."""
+    """List diverted rows; those that the target still lacks come first."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
     with existing_meta(task) as meta:
         found = meta.row_errors.all(SHOWN, only_open=not options.all) if meta else ()
     is_open = [each for each in found if each.state is RowErrorState.OPEN]
     document = {"task": task.name, "warnings": [*task.warnings], "row_errors": [_document(each) for each in found]}
-    lines = [*table(HEADER, map(_row, found))] if found else ["no row was put aside"]
+    lines = [*table(HEADER, map(_row, found))] if found else ["no row was diverted"]
     if is_open:
         lines.append(
-            "the target lacks these rows: correct them in their shards, or alter the target, then change them there"
+            "the target lacks these rows: correct them in their shards; or alter the target, then update them there"
         )
     return Answer(document, lines, 3 if is_open else 0)
 
@@ -49,5 +49,14 @@ def _document(each: RowError) -> dict[str, Any]:
 
 def _row(each: RowError) -> tuple[object, ...]:
     last = f"{each.last_at:%Y-%m-%d %H:%M:%S}"
-    return (each.target, each.key, each.column, each.shard, each.window, each.state, amount(each.times), last,
-            one_line(each.words))  # fmt: skip
+    return (
+        each.target,
+        each.key,
+        each.column,
+        each.shard,
+        each.window,
+        each.state,
+        amount(each.times),
+        last,
+        one_line(each.words),
+    )

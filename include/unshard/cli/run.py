@@ -12,8 +12,9 @@ from unshard.cli.progress import Display
 from unshard.config import Task, load_task
 from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
-from unshard.units.orders import one_line
-from unshard.units.run import (
+from unshard.units.ddl.lockcommands import one_line
+from unshard.units.full.starttime import refuse_begun
+from unshard.units.task.run import (
     IndexLeftOut,
     LockTried,
     Note,
@@ -25,15 +26,14 @@ from unshard.units.run import (
     Until,
     WindowDone,
 )
-from unshard.units.run import run as run_task
-from unshard.units.starttime import refuse_begun
-from unshard.units.status import full_progress
-from unshard.units.sync import WindowReport
+from unshard.units.task.run import run as run_task
+from unshard.units.task.status import full_progress
+from unshard.units.window.sync import WindowReport
 from unshard.units.work import Work, open_work
 
 
 def run(options: Namespace, console: Console) -> Answer:
-    """Bring the task as far as it can go now."""
+    """Run the full load and the windows until the chosen end."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
     if options.start_time:
@@ -101,7 +101,7 @@ def _lines(task: Task, until: str, outcome: Outcome) -> list[str]:
 
 
 def _moved(rows: WindowReport | SourceOutcome) -> str:
-    others = {"left out by filters": rows.rows_filtered, "skipped": rows.rows_skipped, "put aside": rows.rows_diverted}
+    others = {"filtered": rows.rows_filtered, "skipped": rows.rows_skipped, "diverted": rows.rows_diverted}
     told = "".join(f", {amount(count)} {what}" for what, count in others.items() if count)
     return f"{amount(rows.rows_applied)} rows applied, {amount(rows.rows_held)} held{told}"
 

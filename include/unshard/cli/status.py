@@ -5,50 +5,66 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unshard.adapters.meta.aside import PassedStatement
+from unshard.adapters.meta.shards.ignored import IgnoredStatement
 from unshard.cli.console import Answer, Console, error_document, table
-from unshard.cli.life import halt_document
-from unshard.cli.stops import stop_document, stop_lines
+from unshard.cli.life import pause_document
+from unshard.cli.stops import suspended_document, suspended_lines
 from unshard.config import load_task
-from unshard.core.fullload import Progress
+from unshard.core.ddl.online import OnlineTable
+from unshard.core.full.progress import Progress
 from unshard.core.numbers import amount, size
-from unshard.core.online import Ghost
-from unshard.core.progress import Phase
-from unshard.units.orders import one_line
-from unshard.units.status import SourceStatus, existing_meta, remarks
-from unshard.units.status import status as read_status
+from unshard.core.task.state import Phase
+from unshard.units.begun import existing_meta
+from unshard.units.ddl.lockcommands import one_line
+from unshard.units.task.status import SourceStatus, remarks
+from unshard.units.task.status import status as read_status
 
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
 
 
 def status(options: Namespace, console: Console) -> Answer:
-    """Show where every source stands."""
+    """Show the position and progress of every source."""
     task = load_task(Path(options.task))
     console.warn(task.warnings)
     sources = read_status(task)
     with existing_meta(task) as meta:
         told = remarks(meta, task.sources)
-    document = {"task": task.name, "warnings": [*task.warnings],
-                "halted": halt_document(told.halt), "sources": [_document(each) for each in sources],
-                "online_ddl": [_online_document(*each) for each in told.online],
-                "passed_statements": [_passed(each) for each in told.passed],
-                "stopped_targets": [stop_document(stop) for stop in told.stops],
-                "diverted_rows": dict(told.diverted), "awaited_rows": dict(told.awaited),
-                "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned]}  # fmt: skip
-    lines = [f"task {task.name} is {told.halt}; `unshard resume {options.task}` lets it go on"] if told.halt else []
+    document = {
+        "task": task.name,
+        "warnings": [*task.warnings],
+        "pause": pause_document(told.pause),
+        "sources": [_document(each) for each in sources],
+        "write_path": told.load_data.path if told.load_data else None,
+        "load_data": told.load_data,
+        "online_ddl": [_online_document(*each) for each in told.online],
+        "ignored_statements": [_passed(each) for each in told.passed],
+        "suspended_targets": [suspended_document(stop) for stop in told.stops],
+        "diverted_rows": dict(told.diverted),
+        "deferred_rows": dict(told.deferred),
+        "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned],
+    }
+    lines = [f"task {task.name} is {told.pause}; `unshard resume {options.task}` continues it"] if told.pause else []
     lines += table(HEADER, map(_row, sources))
+    lines.append(told.load_data.told if told.load_data else "the way of writing rows is not known yet")
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
     lines += [_full(each) for each in sources if each.dump.chunks and each.phase.order < Phase.LOADED.order]
     lines += map(_held, (each for each in sources if each.held_since))
     lines += [_online(*each) for each in told.online]
-    lines += [f"source {each.source} at {each.passed.location}: passed over, because it cannot be read and names no "
-              f"shard: {one_line(each.passed.text)}" for each in told.passed]  # fmt: skip
+    lines += [
+        f"source {each.source} at {each.passed.location}: ignored, because it cannot be parsed and names no "
+        f"shard: {one_line(each.passed.text)}"
+        for each in told.passed
+    ]
     lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
-    lines += [line for stop in told.stops for line in stop_lines(stop, options.task)]
-    lines += [f"target {target}: {amount(rows)} rows were put aside; see `unshard row-errors {options.task}`"
-              for target, rows in told.diverted.items()]  # fmt: skip
-    lines += [f"target {target}: {amount(rows)} rows are left to a later change of each, up to the end of safe mode"
-              for target, rows in told.awaited.items()]  # fmt: skip
+    lines += [line for stop in told.stops for line in suspended_lines(stop, options.task)]
+    lines += [
+        f"target {target}: {amount(rows)} rows were diverted; see `unshard row-errors {options.task}`"
+        for target, rows in told.diverted.items()
+    ]
+    lines += [
+        f"target {target}: {amount(rows)} rows are deferred to a later change, until the end of safe mode"
+        for target, rows in told.deferred.items()
+    ]
     lines += [_collisions(each, options.task) for each in sources if each.collisions]
     return Answer(document, lines, 1 if any(each.error for each in sources) else 0)
 
@@ -75,33 +91,36 @@ def _document(each: SourceStatus) -> dict[str, Any]:
     }
 
 
-def _online_document(source: str, ghost: Ghost) -> dict[str, Any]:
+def _online_document(source: str, online_table: OnlineTable) -> dict[str, Any]:
     return {
         "source": source,
-        "table": str(ghost.real),
-        "shadow": str(ghost.table),
-        "tool": ghost.seen,
-        "since": ghost.made_at.isoformat() if ghost.made_at else None,
-        "statements": [statement.text for statement in ghost.statements],
-        "is_whole": ghost.is_whole,
+        "table": str(online_table.real),
+        "shadow": str(online_table.table),
+        "tool": online_table.seen,
+        "since": online_table.made_at.isoformat() if online_table.made_at else None,
+        "statements": [statement.text for statement in online_table.statements],
+        "is_whole": online_table.is_whole,
     }
 
 
-def _online(source: str, ghost: Ghost) -> str:
+def _online(source: str, online_table: OnlineTable) -> str:
     """`source s1: online DDL of shop_1.orders_1 by shop_1._orders_1_new since 2026-01-01 00:00:00 UTC: ALTER …`."""
-    since = f"since {ghost.made_at:%Y-%m-%d %H:%M:%S} UTC" if ghost.made_at else "since before the snapshot"
-    ran = [one_line(statement.text) for statement in ghost.statements]
-    ran += [] if ghost.is_whole else ["(its first statements are not known)"]
+    since = (
+        f"since {online_table.made_at:%Y-%m-%d %H:%M:%S} UTC" if online_table.made_at else "since before the snapshot"
+    )
+    ran = [one_line(statement.text) for statement in online_table.statements]
+    ran += [] if online_table.is_whole else ["(its first statements are not known)"]
     told = "; ".join(ran) or "nothing yet"
-    return f"source {source}: online DDL of {ghost.real} by {ghost.table} ({ghost.seen}) {since}: {told}"
+    shown = f"{online_table.real} by {online_table.table} ({online_table.seen})"
+    return f"source {source}: online DDL of {shown} {since}: {told}"
 
 
-def _passed(each: PassedStatement) -> dict[str, Any]:
+def _passed(each: IgnoredStatement) -> dict[str, Any]:
     return {
         "source": each.source,
         "location": str(each.passed.location),
         "statement": each.passed.text,
-        "passed_at": each.at.isoformat(),
+        "ignored_at": each.at.isoformat(),
     }
 
 

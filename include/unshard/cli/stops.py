@@ -1,19 +1,21 @@
-"""Targets that have stopped, as the command line shows them."""
+"""Suspended targets, as the command line shows them."""
 
 from typing import Any
 
-from unshard.core.stops import Stop
-from unshard.units.orders import one_line
+from unshard.core.window.suspension import SuspendedTarget
+from unshard.units.ddl.lockcommands import one_line
 
 
-def stop_lines(stop: Stop, task: str) -> list[str]:
-    """Tell a person why a target is stopped, and what helps."""
-    return [f"{stop}", "  its rows are held, and released when the table is altered; if something else was mended: "
-            f"unshard retry {task}"]  # fmt: skip
+def suspended_lines(stop: SuspendedTarget, task: str) -> list[str]:
+    """Return why a target is suspended and what helps, as text."""
+    return [
+        f"{stop}",
+        f"  its rows are held, and released when the table is altered; after another correction: unshard retry {task}",
+    ]
 
 
-def stop_document(stop: Stop) -> dict[str, Any]:
-    """Return a target that has stopped as JSON."""
+def suspended_document(stop: SuspendedTarget) -> dict[str, Any]:
+    """Return a suspended target as JSON."""
     return {
         "source": stop.source,
         "target": str(stop.target),

@@ -1,4 +1,4 @@
-"""What the jobs of spark_jobs/ share under spark-submit: arguments, session, exit code."""
+"""Shared by the jobs of spark_jobs/ under spark-submit: arguments, session, exit code."""
 
 import argparse
 import os
@@ -11,11 +11,11 @@ from unshard.adapters.spark import submitted_session
 from unshard.errors import UnshardError
 
 Job = Callable[[Any, Path, str], str]
-"""Works for one source on a live session; returns what it did, as one line."""
+"""Runs for one source on a live session; returns its result as one line."""
 
 
 def submitted(doc: str | None, job: Job, argv: Sequence[str] | None = None) -> int:
-    """Run a job on the session that spark-submit started; 75 is an error that another attempt may not meet."""
+    """Run a job on the session that spark-submit started; exit code 75 is a transient error."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--task", type=Path, required=True, help="task file")
     parser.add_argument("--source", required=True, help="id of the source")

@@ -9,19 +9,19 @@ from typing import Any
 from unshard.cli.console import Answer, Console
 from unshard.cli.progress import Display
 from unshard.config import load_task
-from unshard.core.differences import Difference
 from unshard.core.model import TableId
 from unshard.core.numbers import amount
-from unshard.core.waiting import Because, Waiting
+from unshard.core.validate.explanations import Because, Waiting
+from unshard.core.validate.rowdifferences import Difference
 from unshard.errors.config import UsageWrong
-from unshard.units.validate import Chunked, Settings, Verdict
-from unshard.units.validate import validate as compare
+from unshard.units.validate.validate import Chunked, Settings, TableResult
+from unshard.units.validate.validate import validate as compare
 from unshard.units.work import open_work
 
-WORDS = {
-    Because.ASIDE: "was put aside",
-    Because.STOPPED: "rows of its shard are held: the target is stopped",
-    Because.HELD: "rows of its shard are held behind a DDL",
+REASONS = {
+    Because.DIVERTED: "was diverted",
+    Because.SUSPENDED: "rows of its shard are held: the target is suspended",
+    Because.HELD: "rows of its shard are held until a DDL is resolved",
 }
 
 
@@ -32,8 +32,9 @@ def validate(options: Namespace, console: Console) -> Answer:
     settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:
-        verdicts = compare(work, [_table(name) for name in options.table], settings,
-                           lambda chunked: display.tell(_progress(chunked)))  # fmt: skip
+        verdicts = compare(
+            work, [_table(name) for name in options.table], settings, lambda chunked: display.tell(_progress(chunked))
+        )
     seconds = time.monotonic() - began
     equal = all(verdict.equal for verdict in verdicts)
     document = {
@@ -59,7 +60,7 @@ def _progress(chunked: Chunked) -> str:
     return f"comparing {chunked.target}: {chunked.chunks} chunks, {amount(chunked.rows)} rows"
 
 
-def _document(verdict: Verdict, limit: int) -> dict[str, Any]:
+def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
     return {
         "target": str(verdict.target),
         "equal": verdict.equal,
@@ -84,13 +85,13 @@ def _document(verdict: Verdict, limit: int) -> dict[str, Any]:
             "locks": [*verdict.waiting.locks],
             "held_rows": verdict.waiting.held_rows,
             "shards": [*verdict.waiting.shards],
-            "stopped_for": [stop.source for stop in verdict.waiting.stops],
-            "put_aside": len(verdict.waiting.aside),
+            "suspended_for": [stop.source for stop in verdict.waiting.stops],
+            "diverted": len(verdict.waiting.aside),
         },
     }
 
 
-def _named(verdict: Verdict, difference: Difference) -> dict[str, Any]:
+def _named(verdict: TableResult, difference: Difference) -> dict[str, Any]:
     columns = verdict.key or verdict.compared
     return {
         "kind": difference.kind,
@@ -100,40 +101,46 @@ def _named(verdict: Verdict, difference: Difference) -> dict[str, Any]:
     }
 
 
-def _has_more(verdict: Verdict, limit: int) -> bool:
+def _has_more(verdict: TableResult, limit: int) -> bool:
     return len(verdict.differences) >= limit
 
 
-def _lines(verdict: Verdict, limit: int) -> list[str]:
+def _lines(verdict: TableResult, limit: int) -> list[str]:
     target, rows = verdict.target, f"{amount(verdict.rows_target)} rows"
     if verdict.equal:
         lines = [f"{target}: equal, {rows} of {verdict.shards} shards in {verdict.seconds:.1f} s"]
     else:
-        lines = [f"{target}: DIFFERS, {rows} in the target, {amount(verdict.rows_union)} in {verdict.shards} shards, "
-                 f"{verdict.differing_chunks} of {verdict.chunks} chunks"]  # fmt: skip
-    lines += [f"  left out: column {each.column}, {each.reason}" + _where(each.places) for each in verdict.left_out]
+        lines = [
+            f"{target}: DIFFERS, {rows} in the target, {amount(verdict.rows_union)} in {verdict.shards} shards, "
+            f"{verdict.differing_chunks} of {verdict.chunks} chunks"
+        ]
+    lines += [f"  not compared: column {each.column}, {each.reason}" + _where(each.places) for each in verdict.left_out]
     lines += [
         f"  lost: column {column} is in no target column and no DDL lock is open" for column in verdict.lost_columns
     ]
     lines += verdict.through.told
-    lines += [f"  not seen: {shard}, dropped or renamed behind the last window, or the account may not read it"
-              for shard in verdict.unseen]  # fmt: skip
+    lines += [
+        f"  not seen: {shard}, dropped or renamed after the last window, or the account may not read it"
+        for shard in verdict.unseen
+    ]
     lines += [f"  {_told(verdict, each)}" for each in verdict.differences[:limit]]
     if _has_more(verdict, limit):
-        lines.append(f"  … and perhaps more; --limit names more than {limit}")
+        lines.append(f"  … and perhaps more; use --limit to list more than {limit}")
     return [*lines, *_waiting(verdict.waiting)]
 
 
 def _waiting(waiting: Waiting) -> Iterator[str]:
     if waiting.shards or waiting.locks:
         stopped = (
-            f"the target is stopped for {', '.join(stop.source for stop in waiting.stops)}" if waiting.stops else ""
+            f"the target is suspended for {', '.join(stop.source for stop in waiting.stops)}" if waiting.stops else ""
         )
-        behind = f"they are behind {', '.join(waiting.locks) or 'a DDL'}" if waiting.locks or not stopped else ""
-        yield (f"  waiting: {amount(waiting.held_rows)} rows of {len(waiting.shards)} shards are held: "
-               f"{' and '.join(filter(None, (stopped, behind)))}")  # fmt: skip
+        after = f"they are after {', '.join(waiting.locks) or 'a DDL'}" if waiting.locks or not stopped else ""
+        yield (
+            f"  waiting: {amount(waiting.held_rows)} rows of {len(waiting.shards)} shards are held: "
+            f"{' and '.join(filter(None, (stopped, after)))}"
+        )
     if waiting.aside:
-        yield f"  put aside: {amount(len(waiting.aside))} rows, see `unshard row-errors`"
+        yield f"  diverted: {amount(len(waiting.aside))} rows, see `unshard row-errors`"
 
 
 def _where(places: tuple[str, ...]) -> str:
@@ -143,13 +150,13 @@ def _where(places: tuple[str, ...]) -> str:
     return f" (not in {shown}{f' and {len(places) - 3} more' if len(places) > 3 else ''})"
 
 
-def _told(verdict: Verdict, difference: Difference) -> str:
+def _told(verdict: TableResult, difference: Difference) -> str:
     named = _named(verdict, difference)
     key = ", ".join(f"{column}={_short(value)}" for column, value in named["key"].items())
     shards = f" [{', '.join(difference.shards)}]" if difference.shards else ""
     times = f" x{difference.count}" if difference.count > 1 else ""
     because = verdict.because(difference)
-    return f"{difference.kind}{times}: {key}{shards}{f', {WORDS[because]}' if because else ''}"
+    return f"{difference.kind}{times}: {key}{shards}{f', {REASONS[because]}' if because else ''}"
 
 
 def _short(value: str | None) -> str:
@@ -158,7 +165,7 @@ def _short(value: str | None) -> str:
     return value if len(value) <= 60 else f"{value[:57]}..."
 
 
-def _summary(verdicts: tuple[Verdict, ...], equal: bool, seconds: float) -> str:
+def _summary(verdicts: tuple[TableResult, ...], equal: bool, seconds: float) -> str:
     rows = f"{amount(sum(verdict.rows_target for verdict in verdicts))} rows compared in {seconds:.1f} s"
     if equal:
         return f"target and union of the shards are equal: {len(verdicts)} table(s), {rows}"

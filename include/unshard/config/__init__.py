@@ -1,8 +1,8 @@
-"""Task and source files in DM's format: strict to read, light to import.
+"""Task and source files in DM's format: checked strictly, and fast to import.
 
-`load_task(path)` gives a `Task`; `resolve(endpoint, connections)` a server with its password. Every
-key is declared once (`taskkeys`, `unitkeys`, `sourcekeys`), and docs/config.md is written from that:
-`python -m unshard.config.reference`.
+`load_task(path)` returns a `Task`; `resolve(endpoint, connections)` returns a server with its password. Every
+key is declared once (`taskkeys`, `unitkeys`, `sourcekeys`). `python -m unshard.config.reference` generates
+docs/config.md from the declarations.
 """
 
 from unshard.config.checks import is_spark_master

@@ -1,8 +1,8 @@
-"""From paths of certificates to the certificates: read when somebody connects, like every other secret.
+"""Read certificates from their paths when a connection opens, like every other secret.
 
-An Airflow connection says the same in its extra, in the words of Airflow's own MySQL hook: `ssl` with the
-paths `ca`, `cert` and `key`, and `ssl_mode`. What stands there and is not understood is an error, because
-a connection that is less secure than it was meant to be works all the same.
+The extra of an Airflow connection has the keys of Airflow's own MySQL hook: `ssl` with the paths `ca`, `cert`
+and `key`, and `ssl_mode`. An unknown value is an error, because a less secure connection than intended would
+still work.
 """
 
 from collections.abc import Mapping
@@ -31,15 +31,15 @@ def tls_of(security: Security | None) -> Tls | None:
 
 
 def security_of(conn_id: str, extra: Mapping[str, Any], paths: object) -> Security | None:
-    """Return what the extra of a connection asks for; `paths` is what its `ssl` holds."""
+    """Return the TLS settings of a connection's extra; `paths` is its `ssl`."""
     for key in extra:
         if str(key).lower().startswith("ssl") and key not in ("ssl", "ssl_mode"):
-            raise ConnectionInvalid(conn_id, f"its extra has '{key}'; known are ssl and ssl_mode")
+            raise ConnectionInvalid(conn_id, f"its extra has '{key}'; only ssl and ssl_mode are known")
     if not isinstance(paths, Mapping) or set(paths) - set(PATHS):
-        raise ConnectionInvalid(conn_id, f"'ssl' of its extra is no mapping of {', '.join(PATHS)} to paths")
+        raise ConnectionInvalid(conn_id, f"'ssl' of its extra is not a mapping of {', '.join(PATHS)} to paths")
     mode = str(extra.get("ssl_mode") or "preferred").lower()
     if mode not in (*MODES, "preferred"):
-        raise ConnectionInvalid(conn_id, f"'ssl_mode' of its extra is none of {', '.join(MODES).upper()}")
+        raise ConnectionInvalid(conn_id, f"'ssl_mode' of its extra is not one of {', '.join(MODES).upper()}")
     if not paths and mode == "preferred":
         return None
     if bool(paths.get("cert")) != bool(paths.get("key")):
@@ -61,10 +61,10 @@ def _read(path: Path | None, what: str) -> str:
 
 
 def read_secret(path: Path, what: str) -> str:
-    """Return the text of a file; the error names the file and nothing of its content."""
+    """Return the text of a file; the error names the file, but never its content."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise SecretUnreadable(str(path), what, error.strerror or type(error).__name__) from None
     except ValueError:
-        raise SecretUnreadable(str(path), what, "it is no text") from None
+        raise SecretUnreadable(str(path), what, "it is not text") from None

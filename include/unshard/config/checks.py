@@ -1,8 +1,8 @@
-"""Checks of single texts: each returns None when the text is right, else what it should be."""
+"""Checks of single texts: each returns None if the text is valid, else a description of a valid text."""
 
 import re
 
-from unshard.core.filters import is_system_schema
+from unshard.core.rules.blockallowlist import is_system_schema
 
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 OFFSET = re.compile(r"([+-])(\d{1,2}):([0-5]\d)")
@@ -18,18 +18,22 @@ HDFS_FOLDER = re.compile(r"([\w.-]+@)?[\w.-]+:\d{1,5}(/[^/?#@]+)+/?")
 NAME = "printable characters of at most three bytes, the last one no blank"
 LAST_OF_NAMES = "\uffff"
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
-CRON_FIELDS = ((0, 59, ""), (0, 23, ""), (1, 31, ""),
-               (1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
-               (0, 7, "sun mon tue wed thu fri sat"))  # fmt: skip
+CRON_FIELDS = (
+    (0, 59, ""),
+    (0, 23, ""),
+    (1, 31, ""),
+    (1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"),
+    (0, 7, "sun mon tue wed thu fri sat"),
+)
 
 
 def not_empty(value: str) -> str | None:
-    """Refuse the empty text and blanks."""
-    return None if value.strip() else "a text that says anything"
+    """Reject an empty text and blanks."""
+    return None if value.strip() else "a text that is not blank"
 
 
 def gtids(value: str) -> str | None:
-    """The last GTID of each domain of MariaDB, or a set of MySQL's."""
+    """Require the last GTID of each MariaDB domain, or a MySQL GTID set."""
     if not value or MARIADB_GTIDS.fullmatch(value) or MYSQL_GTIDS.fullmatch(value):
         return None
     return "GTIDs like 0-1-55 (MariaDB) or 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-55 (MySQL), with commas between"
@@ -39,11 +43,11 @@ def task_name(value: str) -> str | None:
     """The name becomes part of DAG ids, lock ids, folders and meta rows."""
     if TASK_NAME.fullmatch(value):
         return None
-    return "a task name: at most 100 letters, digits, _ . - and no . or - in front"
+    return "a task name: at most 100 letters, digits, _ . - that does not begin with . or -"
 
 
 def source_id(value: str) -> str | None:
-    """Ids are DM's (at most 32 characters) and become part of file names."""
+    """DM allows at most 32 characters. Ids become part of file names."""
     if (
         0 < len(value) <= 32
         and value.isprintable()
@@ -56,25 +60,25 @@ def source_id(value: str) -> str | None:
 
 
 def schema_name(value: str) -> str | None:
-    """Hold to what MySQL takes as a name, and to schemas that are not the server's own."""
+    """Require a valid MySQL name that is not one of the server's own schemas."""
     if not value or not _is_name(value):
         return f"a schema name: 1 to 64 {NAME}"
-    return f"a schema that may be written to: {value} belongs to the server" if is_system_schema(value) else None
+    return f"a schema that unshard may write to: {value} belongs to the server" if is_system_schema(value) else None
 
 
 def table_name(value: str) -> str | None:
-    """Hold to what MySQL takes as a name; empty is allowed."""
+    """Require a valid MySQL name or an empty text."""
     return None if _is_name(value) else f"a table name: up to 64 {NAME}"
 
 
 def _is_name(value: str) -> bool:
-    """Names are utf8mb3 on the server: characters of four bytes are in none."""
+    """Names are utf8mb3 on the server, so they have no characters of four bytes."""
     is_short = len(value) <= 64 and max(value, default="") <= LAST_OF_NAMES
     return is_short and value.isprintable() and value == value.rstrip()
 
 
 def one_group(value: str) -> str | None:
-    """What finds the name of a shard in that of its shadow."""
+    """Require a regular expression that finds the shard's name in that of its shadow table."""
     try:
         groups = re.compile(value).groups
     except re.error as error:
@@ -83,12 +87,12 @@ def one_group(value: str) -> str | None:
 
 
 def column_name(value: str) -> str | None:
-    """Hold to what MySQL takes as the name of a column."""
+    """Require a valid MySQL column name."""
     return table_name(value) if value.strip() else "the name of a column"
 
 
 def time_zone(value: str) -> str | None:
-    """A name of the IANA list, or an offset that MySQL accepts."""
+    """Require an IANA name or an offset that MySQL accepts."""
     offset = OFFSET.fullmatch(value)
     if offset:
         minutes = int(offset[2]) * 60 + int(offset[3])
@@ -102,29 +106,29 @@ def _is_zone(value: str) -> bool:
     from zoneinfo import ZoneInfo
 
     try:
-        # A folder of the list, such as Europe, is opened like a file and fails in its own way.
+        # A folder of the list, such as Europe, raises OSError.
         return bool(value) and ZoneInfo(value) is not None
     except (KeyError, ValueError, OSError):
         return False
 
 
 def binlog_file(value: str) -> str | None:
-    """Ask for the number at the end, which orders binlog files."""
+    """Require the number at the end, which orders binlog files."""
     return None if BINLOG_FILE.fullmatch(value) else "a binlog file name like mysql-bin.000001"
 
 
 def environment_name(value: str) -> str | None:
-    """Hold to names that a shell can set."""
+    """Require a name that a shell can set."""
     return None if ENVIRONMENT_NAME.fullmatch(value) else "the name of an environment variable"
 
 
 def connection_id(value: str) -> str | None:
-    """Hold to Airflow's ids, and so keep out a URI with its password."""
-    return None if CONNECTION_ID.fullmatch(value) else "the id of a connection; a URI belongs into the connection"
+    """Require an Airflow id. This rejects a URI with its password."""
+    return None if CONNECTION_ID.fullmatch(value) else "the id of a connection; put a URI into the connection itself"
 
 
 def spark_connection(value: str) -> str | None:
-    """Refuse blanks; what the text names is found out when it is used."""
+    """Reject blanks; the kind of connection is determined when it is used."""
     if value and not any(character.isspace() for character in value):
         return None
     return "a Spark master (local[*], spark://, yarn, sc://host:port) or an Airflow connection id"
@@ -136,7 +140,7 @@ def is_spark_master(value: str) -> bool:
 
 
 def storage_path(value: str) -> str | None:
-    """Hold to the file systems that both Spark and Arrow read."""
+    """Require a file system that both Spark and Arrow read."""
     scheme, separator, rest = value.partition("://")
     if value.strip() and (not separator or (scheme in SCHEMES and _is_rest(scheme, rest))):
         return None
@@ -155,7 +159,7 @@ def _is_rest(scheme: str, rest: str) -> bool:
 
 
 def cron(value: str) -> str | None:
-    """Five fields as in crontab(5), or one of the usual names for them."""
+    """Require five fields as in crontab(5), or one of the usual names."""
     fields = value.lower().split()
     if value in PRESETS or (len(fields) == len(CRON_FIELDS) and all(map(_is_cron_field, fields, CRON_FIELDS))):
         return None

@@ -1,9 +1,9 @@
-"""Declarations: one per key, from which reading, checking and docs/config.md are all derived.
+"""Declarations of keys, used to read and check files and to generate docs/config.md.
 
-A block is a tuple of declared keys, each one of four: `Key` has a meaning here; `Later` is a key of
-DM that a later version brings, refused unless its value asks for nothing; `Ignored` is a key of DM
-without a meaning here, accepted with a warning; `Refused` is a key of DM whose meaning must not be lost
-and is had otherwise here. Anything else is unknown and refused.
+A block is a tuple of declared keys of four kinds. unshard supports a `Key`. A `Later` is a key of DM that a later
+version will support; it is rejected unless its value has no effect. An `Ignored` is a key of DM that has no effect
+here, accepted with a warning. A `Refused` is a key of DM for a feature that is set in another way here. Any other
+key is unknown and rejected.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ from unshard.errors.config import KeyRefused, LaterKey, MissingKey, UnknownKey, 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where in which file a value stands; `notes` collects the warnings of one loading."""
+class FilePlace:
+    """File, line and path of a value; `notes` collects the warnings of one load."""
 
     file: Path
     line: int
@@ -27,72 +27,72 @@ class Place:
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.path}".rstrip()
 
-    def at(self, key: str, line: int) -> "Place":
+    def at(self, key: str, line: int) -> "FilePlace":
         """Return the place of a key below this one."""
-        return Place(self.file, line, f"{self.path}.{key}" if self.path else key, self.notes)
+        return FilePlace(self.file, line, f"{self.path}.{key}" if self.path else key, self.notes)
 
-    def item(self, number: int, line: int) -> "Place":
+    def item(self, number: int, line: int) -> "FilePlace":
         """Return the place of one item of a list."""
-        return Place(self.file, line, f"{self.path}[{number}]", self.notes)
+        return FilePlace(self.file, line, f"{self.path}[{number}]", self.notes)
 
     def warn(self, text: str) -> None:
-        """Note what was accepted but should be changed."""
+        """Record a warning about an accepted value that should be changed."""
         self.notes.append(f"{self}: {text}")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """The type of a value: its name in the docs, and how one is read."""
+class ValueKind:
+    """The type of a value: its name in the docs and its reader."""
 
     name: str
-    read: Callable[[Node, Place], Any]
+    read: Callable[[Node, FilePlace], Any]
     block: "Block | None" = None
-    """The keys below, for kinds that nest."""
+    """The keys of a nested mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that has a meaning here."""
+    """A key that unshard supports."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     about: str
     default: Any = None
     required: bool = False
     shown: str = ""
-    """The default as the docs print it, where `default` does not say it."""
+    """The default as the docs print it, if it differs from `default`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A key of DM that a later version brings."""
+    """A key of DM that a later version will support."""
 
     name: str
     feature: str
     harmless: tuple[str, ...] = ()
-    """Values that ask for nothing; null, "" and empty lists and mappings never do."""
+    """Values without an effect; null, "" and empty lists and mappings always count as such."""
 
 
-BY_GTID = "a source is followed by file and byte, and by GTID to another server that takes its place"
+BY_GTID = "unshard follows a source by file and byte, and uses GTIDs to continue on a replacement server"
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A key of DM without a meaning here."""
+    """A key of DM that has no effect here."""
 
     name: str
     why: str
     silent: tuple[str, ...] = ()
-    """Values that deserve no warning, because they say what happens anyway."""
+    """Values without a warning, because they match the behaviour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A key of DM that asks for something which is done otherwise here."""
+    """A key of DM for a feature that is set in another way here."""
 
     name: str
     instead: str
-    """What to do, as an order."""
+    """The alternative, in the imperative."""
     harmless: tuple[str, ...] = ()
 
 
@@ -101,14 +101,14 @@ Declared = Key | Later | Ignored | Refused
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The keys that stand together in one mapping."""
+    """The keys of one mapping."""
 
     title: str
     keys: tuple[Declared, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All declared names, refused and ignored ones too."""
+        """All declared names, including refused and ignored ones."""
         return tuple(key.name for key in self.keys)
 
 
@@ -116,10 +116,10 @@ class Block:
 class Values:
     """A block as read: every `Key` has a value, its own or the default."""
 
-    place: Place
+    place: FilePlace
     values: Mapping[str, Any]
-    places: Mapping[str, Place]
-    """Of the keys that the file gives."""
+    places: Mapping[str, FilePlace]
+    """Places of the keys that are in the file."""
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -128,12 +128,12 @@ class Values:
         """Whether the file has the key, with a value."""
         return key in self.places
 
-    def place_of(self, key: str) -> Place:
-        """Return where the file has the key, else where the block stands."""
+    def place_of(self, key: str) -> FilePlace:
+        """Return where the file has the key, else the place of the block."""
         return self.places.get(key, self.place)
 
 
-def read_block(block: Block, node: Node, place: Place) -> Values:
+def read_block(block: Block, node: Node, place: FilePlace) -> Values:
     """Check a mapping against its declaration."""
     if isinstance(node, Scalar) and node.text is None:
         node = Entries({}, {}, node.line)
@@ -143,12 +143,12 @@ def read_block(block: Block, node: Node, place: Place) -> Values:
         if name not in block.names:
             raise _unknown(block, name, place.at(name, node.lines[name]))
     values: dict[str, Any] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, FilePlace] = {}
     for key in block.keys:
-        given = node.entries.get(key.name)
-        if given is not None and not _says_nothing(given):
+        child = node.entries.get(key.name)
+        if child is not None and not _is_empty(child):
             places[key.name] = place.at(key.name, node.lines[key.name])
-            _read_key(key, given, places[key.name], values)
+            _read_key(key, child, places[key.name], values)
         elif isinstance(key, Key):
             if key.required:
                 raise MissingKey(str(place), key.name, key.about)
@@ -156,7 +156,7 @@ def read_block(block: Block, node: Node, place: Place) -> Values:
     return Values(place, values, places)
 
 
-def _read_key(key: Declared, node: Node, place: Place, values: dict[str, Any]) -> None:
+def _read_key(key: Declared, node: Node, place: FilePlace, values: dict[str, Any]) -> None:
     match key:
         case Key():
             values[key.name] = key.kind.read(node, place)
@@ -174,7 +174,7 @@ def _read_key(key: Declared, node: Node, place: Place, values: dict[str, Any]) -
 
 
 def asks_nothing(node: Node, harmless: tuple[str, ...]) -> bool:
-    """Whether a value is empty or one of the harmless ones."""
+    """Return whether a value is empty or harmless."""
     match node:
         case Scalar():
             return not node.text or node.text.lower() in harmless
@@ -187,7 +187,7 @@ def asks_nothing(node: Node, harmless: tuple[str, ...]) -> bool:
 
 
 def kind_of(node: Node) -> str:
-    """Name what stands there, for a message; never its content."""
+    """Return the kind of a node for a message, never its content."""
     match node:
         case Scalar():
             return "nothing" if node.text is None else "a single value"
@@ -199,12 +199,12 @@ def kind_of(node: Node) -> str:
             assert_never(node)
 
 
-def _says_nothing(node: Node) -> bool:
-    """Null and the empty text are the same as no key, as in DM's files, which are full of `key: ""`."""
+def _is_empty(node: Node) -> bool:
+    """Return whether a value counts as missing: null or empty text. DM's files often have `key: ""`."""
     return isinstance(node, Scalar) and not node.text
 
 
-def _unknown(block: Block, name: str, place: Place) -> UnknownKey:
+def _unknown(block: Block, name: str, place: FilePlace) -> UnknownKey:
     from difflib import get_close_matches
 
     allowed = [key.name for key in block.keys if isinstance(key, Key)]

@@ -1,11 +1,11 @@
-"""The types that keys can have, each with its check and its name in docs/config.md."""
+"""The types of keys, with their checks and their names in docs/config.md."""
 
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 
-from unshard.config.declare import Block, Kind, Place, Values, kind_of, read_block
+from unshard.config.declare import Block, FilePlace, ValueKind, Values, kind_of, read_block
 from unshard.config.yamltext import Entries, Items, Node, Scalar
 from unshard.errors.config import BadValue, LaterKey, WrongType
 
@@ -19,71 +19,72 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 Problem = Callable[[str], str | None]
-"""A check: None when the text is right, else what it should be."""
+"""A check: returns None if the text is valid, else a description of a valid text."""
 
 
-def scalar(node: Node, place: Place, wanted: str) -> str:
-    """Return the text as written; lists, mappings and nothing are wrong types."""
+def scalar(node: Node, place: FilePlace, wanted: str) -> str:
+    """Return the text as written; a list, a mapping or null is a WrongType."""
     if not isinstance(node, Scalar) or node.text is None:
         raise WrongType(str(place), wanted, kind_of(node))
     return node.text
 
 
-def text(name: str = "text", check: Problem = lambda _: None, shown: bool = True) -> Kind:
-    """Any scalar, as it is written; `shown` is false where a secret may stand by mistake."""
+def text(name: str = "text", check: Problem = lambda _: None, shown: bool = True) -> ValueKind:
+    """Any scalar as written; `shown` is false if the value may be a secret by mistake."""
 
-    def read(node: Node, place: Place) -> str:
+    def read(node: Node, place: FilePlace) -> str:
         value = scalar(node, place, name)
         if wanted := check(value):
-            raise BadValue(str(place), value if shown else "what stands there", wanted)
+            raise BadValue(str(place), value if shown else "the value", wanted)
         return value
 
-    return Kind(name, read)
+    return ValueKind(name, read)
 
 
-def secret() -> Kind:
-    """A text that no message may show."""
+def secret() -> ValueKind:
+    """A text that is never shown in a message."""
 
-    def read(node: Node, place: Place) -> str:
+    def read(node: Node, place: FilePlace) -> str:
         value = scalar(node, place, "text")
         if value:
-            place.warn("a password stands in the file; use conn-id or password-env instead")
+            place.warn("the file contains a password; use conn-id or password-env instead")
         return value
 
-    return Kind("text", read)
+    return ValueKind("text", read)
 
 
-def integer(low: int, high: int | None = None) -> Kind:
+def integer(low: int, high: int | None = None) -> ValueKind:
     """A whole number within bounds."""
     wanted = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
 
-    def read(node: Node, place: Place) -> int:
+    def read(node: Node, place: FilePlace) -> int:
         value = scalar(node, place, wanted)
         if not INTEGER.fullmatch(value) or int(value) < low or (high is not None and int(value) > high):
             raise BadValue(str(place), value, wanted)
         return int(value)
 
-    return Kind("integer", read)
+    return ValueKind("integer", read)
 
 
-def boolean() -> Kind:
+def boolean() -> ValueKind:
     """True or false, with YAML's other spellings."""
 
-    def read(node: Node, place: Place) -> bool:
+    def read(node: Node, place: FilePlace) -> bool:
         value = scalar(node, place, "true or false")
         if value.lower() not in BOOLEANS:
             raise BadValue(str(place), value, "true or false")
         return BOOLEANS[value.lower()]
 
-    return Kind("boolean", read)
+    return ValueKind("boolean", read)
 
 
-def choice(values: Mapping[str, str], later: Mapping[str, str] | None = None,
-           old: Mapping[str, str] | None = None) -> Kind:  # fmt: skip
-    """One of a few words; `later` are words of DM that a later version brings, `old` ones have newer names."""
+def choice(
+    values: Mapping[str, str], later: Mapping[str, str] | None = None, old: Mapping[str, str] | None = None
+) -> ValueKind:
+    """One of a few values; `later` are values of DM for a later version, `old` values have newer names."""
     shown = ", ".join(f"`{value}`" for value in values if value)
 
-    def read(node: Node, place: Place) -> str:
+    def read(node: Node, place: FilePlace) -> str:
         value = scalar(node, place, f"one of {', '.join(values)}")
         if later and value in later:
             raise LaterKey(str(place), f"{place.path.rpartition('.')[2]}: {value}", later[value])
@@ -94,21 +95,21 @@ def choice(values: Mapping[str, str], later: Mapping[str, str] | None = None,
             raise BadValue(str(place), value, f"one of {', '.join(filter(None, values))}")
         return values[value]
 
-    return Kind(f"one of {shown}", read)
+    return ValueKind(f"one of {shown}", read)
 
 
-def duration() -> Kind:
-    """Go's notation as DM has it, or seconds."""
+def duration() -> ValueKind:
+    """Go's notation as in DM, or a number of seconds."""
     wanted = "a duration above zero like 1h, 90s or 1h30m, or a number of seconds"
 
-    def read(node: Node, place: Place) -> timedelta:
+    def read(node: Node, place: FilePlace) -> timedelta:
         value = scalar(node, place, wanted)
         seconds = _seconds(value)
         if seconds is None or not 0 < seconds <= LONGEST:
             raise BadValue(str(place), value, wanted)
         return timedelta(seconds=seconds)
 
-    return Kind("duration", read)
+    return ValueKind("duration", read)
 
 
 def _seconds(value: str) -> float | None:
@@ -120,11 +121,11 @@ def _seconds(value: str) -> float | None:
     return sum(float(number) * SECONDS[unit] for number, unit in parts)
 
 
-def size() -> Kind:
+def size() -> ValueKind:
     """Bytes, with KiB, MiB, GiB (powers of 1024) or KB, MB, GB (powers of 1000)."""
     wanted = "a size above zero like 64MiB, or a number of bytes"
 
-    def read(node: Node, place: Place) -> int:
+    def read(node: Node, place: FilePlace) -> int:
         value = scalar(node, place, wanted)
         found = SIZE.fullmatch(value)
         number = _bytes(*found.groups()) if found else 0
@@ -132,7 +133,7 @@ def size() -> Kind:
             raise BadValue(str(place), value, wanted)
         return number
 
-    return Kind("size", read)
+    return ValueKind("size", read)
 
 
 def _bytes(number: str, unit: str, binary: str, byte: str) -> int:
@@ -142,20 +143,20 @@ def _bytes(number: str, unit: str, binary: str, byte: str) -> int:
     return int(float(number) * (1024 if binary else 1000) ** power)
 
 
-def texts(item: Kind | None = None) -> Kind:
+def texts(item: ValueKind | None = None) -> ValueKind:
     """A list of texts."""
     item = item or text()
 
-    def read(node: Node, place: Place) -> tuple[str, ...]:
+    def read(node: Node, place: FilePlace) -> tuple[str, ...]:
         return tuple(item.read(child, place.item(number, child.line)) for number, child in _items(node, place))
 
-    return Kind(f"list of {item.name}s", read)
+    return ValueKind(f"list of {item.name}s", read)
 
 
-def variables(refused: Mapping[str, str], idle: Mapping[str, str]) -> Kind:
-    """Session variables; `refused` and `idle` are those that unshard sets itself, and why."""
+def variables(refused: Mapping[str, str], idle: Mapping[str, str]) -> ValueKind:
+    """Session variables; `refused` and `idle` are set by unshard itself and map to the reason."""
 
-    def read(node: Node, place: Place) -> tuple[tuple[str, str], ...]:
+    def read(node: Node, place: FilePlace) -> tuple[tuple[str, str], ...]:
         found = []
         for name, child, line in _entries(node, place):
             at = place.at(name, line)
@@ -168,44 +169,44 @@ def variables(refused: Mapping[str, str], idle: Mapping[str, str]) -> Kind:
             found.append((name, scalar(child, at, "a single value")))
         return tuple(found)
 
-    return Kind("mapping of texts", read)
+    return ValueKind("mapping of texts", read)
 
 
-def nested(block: Block) -> Kind:
+def nested(block: Block) -> ValueKind:
     """A mapping with declared keys."""
-    return Kind("mapping", lambda node, place: read_block(block, node, place), block)
+    return ValueKind("mapping", lambda node, place: read_block(block, node, place), block)
 
 
-def blocks(block: Block) -> Kind:
+def blocks(block: Block) -> ValueKind:
     """A list of mappings with declared keys."""
 
-    def read(node: Node, place: Place) -> tuple[Values, ...]:
+    def read(node: Node, place: FilePlace) -> tuple[Values, ...]:
         return tuple(read_block(block, child, place.item(number, child.line)) for number, child in _items(node, place))
 
-    return Kind("list of mappings", read, block)
+    return ValueKind("list of mappings", read, block)
 
 
-def named(block: Block) -> Kind:
-    """Mappings with declared keys, each under a name that the user chooses."""
+def named(block: Block) -> ValueKind:
+    """Mappings with declared keys, under names of the user's choice."""
 
-    def read(node: Node, place: Place) -> dict[str, Values]:
+    def read(node: Node, place: FilePlace) -> dict[str, Values]:
         return {name: read_block(block, child, place.at(name, line)) for name, child, line in _entries(node, place)}
 
-    return Kind("named mappings", read, block)
+    return ValueKind("named mappings", read, block)
 
 
-def _items(node: Node, place: Place) -> list[tuple[int, Node]]:
+def _items(node: Node, place: FilePlace) -> list[tuple[int, Node]]:
     if not isinstance(node, Items):
         raise WrongType(str(place), "a list", kind_of(node))
     return list(enumerate(node.items))
 
 
-def _entries(node: Node, place: Place) -> list[tuple[str, Node, int]]:
+def _entries(node: Node, place: FilePlace) -> list[tuple[str, Node, int]]:
     if not isinstance(node, Entries):
         raise WrongType(str(place), "a mapping", kind_of(node))
     return [(name, child, node.lines[name]) for name, child in node.entries.items()]
 
 
 def words(values: type[StrEnum]) -> dict[str, StrEnum]:
-    """Return each value of an enumeration by its word."""
+    """Return the values of an enumeration by their text."""
     return {value.value: value for value in values}

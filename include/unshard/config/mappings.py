@@ -1,8 +1,8 @@
-"""A column mapping of a task file as the rule that it says."""
+"""Build the rule of a column mapping of a task file."""
 
-from unshard.config.declare import Place, Values
-from unshard.core.mapping import INSTANCE_BITS, Affix, Expression, MappingRule, Partition
-from unshard.core.pattern import compile_pattern
+from unshard.config.declare import FilePlace, Values
+from unshard.core.rules.columnmapping import INSTANCE_BITS, Affix, Expression, MappingRule, Partition
+from unshard.core.rules.pattern import compile_pattern
 from unshard.errors.config import BadValue
 
 INSTANCES = 1 << INSTANCE_BITS
@@ -10,7 +10,7 @@ PARTITION = (3, 4)
 
 
 def mapping_rule(name: str, values: Values, case_sensitive: bool) -> MappingRule:
-    """Return the compiled rule; arguments that do not fit its expression are an error with their place."""
+    """Return the compiled rule; arguments that do not fit its expression are an error with its place."""
     whose = str(values.place)
     table = values["table-pattern"]
     return MappingRule(
@@ -25,7 +25,7 @@ def mapping_rule(name: str, values: Values, case_sensitive: bool) -> MappingRule
     )
 
 
-def _how(expression: Expression, arguments: tuple[str, ...], place: Place) -> Partition | Affix:
+def _how(expression: Expression, arguments: tuple[str, ...], place: FilePlace) -> Partition | Affix:
     if expression is Expression.PARTITION_ID:
         return _partition(arguments, place)
     if len(arguments) != 1:
@@ -33,7 +33,7 @@ def _how(expression: Expression, arguments: tuple[str, ...], place: Place) -> Pa
     return Affix(before=arguments[0]) if expression is Expression.ADD_PREFIX else Affix(after=arguments[0])
 
 
-def _partition(arguments: tuple[str, ...], place: Place) -> Partition:
+def _partition(arguments: tuple[str, ...], place: FilePlace) -> Partition:
     if len(arguments) not in PARTITION:
         wanted = "three texts or four for 'partition id': instance, schema prefix, table prefix, separator"
         raise BadValue(str(place), _shown(arguments), wanted)

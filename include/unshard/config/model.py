@@ -1,7 +1,7 @@
-"""What a task is, once its files are read: frozen values without a trace of YAML.
+"""A loaded task as frozen values, independent of YAML.
 
-Secrets stay references where the file has references; `unshard.config.secrets.resolve` looks them up
-at the moment of connecting, so that loading a task needs neither Airflow nor an environment.
+Secrets stay references if the file has references. `unshard.config.secrets.resolve` looks them up when a
+connection opens, so loading a task needs neither Airflow nor environment variables.
 """
 
 from dataclasses import dataclass, field
@@ -9,19 +9,19 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from unshard.core.eventfilter import EventRule
+from unshard.core.ddl.online import DEFAULT_RULES, OnlineRules
 from unshard.core.model import Location, Verify
-from unshard.core.online import DEFAULT_RULES, OnlineRules
-from unshard.core.pace import WindowLimits
-from unshard.core.routing import Routing
-from unshard.core.rowerrors import RowErrors
+from unshard.core.rows.rowerrors import RowErrors
+from unshard.core.rules.eventfilter import EventRule
+from unshard.core.rules.routing import Routing
+from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import SourceNotInTask
 
 CLUSTERED_INDEX = "tidb_enable_clustered_index"
 
 
 class TaskMode(StrEnum):
-    """Which units a task has."""
+    """Steps of a task."""
 
     FULL = "full"
     INCREMENTAL = "incremental"
@@ -32,33 +32,33 @@ class TaskMode(StrEnum):
 
     @property
     def dumps(self) -> bool:
-        """Whether the rows that exist at the start are dumped."""
+        """Whether the task dumps the existing rows."""
         return self in (TaskMode.FULL, TaskMode.ALL, TaskMode.DUMP)
 
     @property
     def loads(self) -> bool:
-        """Whether what is dumped is loaded."""
+        """Whether the task loads the dump."""
         return self not in (TaskMode.INCREMENTAL, TaskMode.DUMP)
 
     @property
     def begins(self) -> bool:
-        """Whether it begins by itself, and not where a dump has ended."""
+        """Whether the task takes its own start position instead of that of an earlier dump."""
         return self not in (TaskMode.LOAD, TaskMode.LOAD_SYNC)
 
     @property
     def syncs(self) -> bool:
-        """Whether the binlog is followed."""
+        """Whether the task follows the binlog."""
         return self in (TaskMode.INCREMENTAL, TaskMode.ALL, TaskMode.LOAD_SYNC)
 
 
 class ShardMode(StrEnum):
-    """How the DDLs of shards are coordinated."""
+    """Mode in which the DDLs of shards are coordinated."""
 
     PESSIMISTIC = "pessimistic"
 
 
 class OnDuplicate(StrEnum):
-    """What happens when two shards bring the same key."""
+    """Action if two shards have the same key."""
 
     ERROR = "error"
     REPLACE = "replace"
@@ -66,54 +66,54 @@ class OnDuplicate(StrEnum):
 
 
 class Consistency(StrEnum):
-    """How a dump sees one moment."""
+    """Consistency of a dump."""
 
     AUTO = "auto"
-    """Keyed tables in chunks without a lock, repaired by the binlog; others in one snapshot."""
+    """Tables with a key in chunks without a lock, repaired by the binlog; others in one snapshot."""
     SNAPSHOT = "snapshot"
-    """Every table in one piece and one consistent snapshot of its own."""
+    """Every table in one piece, in a consistent snapshot of its own."""
     LOCK = "lock"
-    """Every table in one piece, under a lock of its own that keeps writers out until it is read."""
+    """Every table in one piece, under a lock of its own that blocks writers until the table is read."""
 
 
 class ImportMode(StrEnum):
-    """How rows are loaded; read so that other modes of DM are refused, used by nobody."""
+    """DM's import modes. Only used to reject the unsupported ones."""
 
     LOGICAL = "logical"
 
 
 class Validation(StrEnum):
-    """How rows are validated all the time; read so that other modes of DM are refused, used by nobody."""
+    """DM's continuous validation. Only used to reject the unsupported modes."""
 
     NONE = "none"
 
 
 class PrimaryKey(StrEnum):
-    """How TiDB stores the rows of a target table that unshard creates."""
+    """Storage of the rows of a target table that unshard creates on TiDB."""
 
     DEFAULT = ""
-    """As the server does it by default."""
+    """The server's default."""
     CLUSTERED = "clustered"
-    """By the primary key, which no DDL can change then."""
+    """By the primary key, which no later DDL can change."""
     NONCLUSTERED = "nonclustered"
-    """By a hidden number."""
+    """By a hidden row id."""
 
     @property
     def session(self) -> tuple[tuple[str, str], ...]:
-        """The session variables by which TiDB creates such tables."""
+        """Session variables with which TiDB creates such tables."""
         values = {PrimaryKey.CLUSTERED: "ON", PrimaryKey.NONCLUSTERED: "OFF"}
         return ((CLUSTERED_INDEX, values[self]),) if self in values else ()
 
 
 class UnsupportedIndexes(StrEnum):
-    """What happens where the target refuses a non-unique index of the shards."""
+    """Action if the target refuses a non-unique index of the shards."""
 
     ERROR = "error"
     LEAVE_OUT = "leave-out"
 
 
 class Flavor(StrEnum):
-    """The make of a source."""
+    """Server product of a source."""
 
     DETECT = ""
     MYSQL = "mysql"
@@ -122,19 +122,19 @@ class Flavor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Where the certificates of a connection are; nothing is read before somebody connects."""
+    """Paths of the certificates of a connection. They are read when it opens."""
 
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
     verify: Verify | None = None
-    """None: as much as the other keys make possible."""
+    """None: as strict as the other keys permit."""
     allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How the files say to reach a server; None where a connection supplies it."""
+    """Address and account of a server from the files; None for values of an Airflow connection."""
 
     host: str | None
     port: int | None
@@ -154,12 +154,12 @@ class Source:
     id: str
     endpoint: Endpoint
     server_id: int
-    """The id that the relay shows upstream; derived from task and source where the file has 0."""
+    """Replica id of the relay; derived from task and source if the file has 0."""
     flavor: Flavor
     path: Path
     case_sensitive: bool = False
     filters: tuple[EventRule, ...] = ()
-    """Rules that hold in every task."""
+    """Rules for every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,11 @@ class DumpOptions:
     chunk_rows: int
     consistency: Consistency
     rate: int = 0
-    """Bytes per second; 0: without a limit."""
+    """Bytes per second; 0 is unlimited."""
     where: str = ""
-    """The condition on rows that are dumped; empty: all are."""
+    """Condition of the dumped rows; empty for all rows."""
     where_place: str = ""
-    """Where the task file says so."""
+    """Place of the condition in the task file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,21 +195,21 @@ class SyncOptions:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One source's part in a task."""
+    """Settings of one source in a task."""
 
     source: Source
     routing: Routing
     start: Location | None
     """From `meta`; only in task-mode incremental."""
     start_gtid: str
-    """The same as GTIDs, of which the source itself knows the place."""
+    """The start as GTIDs; the source resolves them to a position."""
     dump: DumpOptions
     load: LoadOptions
     sync: SyncOptions
     online: OnlineRules | None = DEFAULT_RULES
-    """How tables of tools that change shards online are called; None: they are tables like others."""
+    """Name rules for tables of online-DDL tools; None treats them as ordinary tables."""
     start_time: datetime | None = None
-    """The same as a time; from whoever starts the task, never from a file."""
+    """The start as a time; set when the task is started, never in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class Options:
     filter_load: bool = False
     row_errors: RowErrors = RowErrors.STOP
     storage_conn_id: str = ""
-    """Connection of an object store; empty: the environment's."""
+    """Airflow connection of an object store; empty for the environment's credentials."""
     primary_key: PrimaryKey = PrimaryKey.DEFAULT
     unsupported_indexes: UnsupportedIndexes = UnsupportedIndexes.ERROR
 
@@ -245,11 +245,11 @@ class Task:
     instances: tuple[Instance, ...]
     options: Options
     clean_dump_file: bool = True
-    """Whether dumped files go once they are loaded."""
+    """Whether dumped files are removed after the load."""
     ignored_checks: tuple[str, ...] = ()
-    """Prechecks that stop nothing."""
+    """Prechecks whose errors do not stop the task."""
     warnings: tuple[str, ...] = ()
-    """What was accepted but should be changed; for a human, on every start."""
+    """Warnings about accepted values, shown on every start."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -258,11 +258,11 @@ class Task:
 
     @property
     def storage(self) -> str:
-        """Where this task keeps its files: absolute path or URI."""
+        """Storage of this task's files: absolute path or URI."""
         return f"{self.options.storage_path.rstrip('/')}/{self.name}"
 
     def instance(self, source: str) -> Instance:
-        """Return the part of one source."""
+        """Return the settings of one source."""
         for instance in self.instances:
             if instance.source.id == source:
                 return instance

@@ -1,7 +1,7 @@
-"""From files to a `Task`: what the declaration of a single key cannot check is checked here.
+"""Read files into a `Task` and check rules that involve several keys.
 
-References between blocks, keys that exclude each other, and the source files that belong to a task.
-Reading opens no connection and needs no environment, so that a DAG file may do it at import.
+These are references between blocks, keys that exclude each other, and the source files of a task. Reading opens
+no connection and needs no environment, so a DAG file may do it at import.
 """
 
 import os
@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from unshard.config.declare import Block, Place, Values, read_block
+from unshard.config.declare import Block, FilePlace, Values, read_block
 from unshard.config.eventfilters import event_rule
 from unshard.config.kinds import choice
 from unshard.config.mappings import mapping_rule
@@ -36,16 +36,16 @@ from unshard.config.sources import SourceFiles, endpoint, find_sources
 from unshard.config.taskkeys import OPTIONS, TASK
 from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LOADER, MYDUMPER, SYNCER, WHERE
 from unshard.config.yamltext import Scalar, read_file
-from unshard.core.eventfilter import EventFilter, EventRule
-from unshard.core.extract import Extractor, Origin, compile_extractor
-from unshard.core.filters import BlockAllowList, compile_tables
-from unshard.core.mapping import MappingRule
+from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
 from unshard.core.model import Location
-from unshard.core.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
-from unshard.core.pace import WindowLimits
-from unshard.core.pattern import compile_pattern
-from unshard.core.routing import RouteRule, Routing, compile_rule
-from unshard.core.rowfilter import RowFilter
+from unshard.core.rules.blockallowlist import BlockAllowList, compile_tables
+from unshard.core.rules.columnmapping import MappingRule
+from unshard.core.rules.eventfilter import EventFilter, EventRule
+from unshard.core.rules.expressionfilter import RowFilter
+from unshard.core.rules.extractors import Extractor, Origin, compile_extractor
+from unshard.core.rules.pattern import compile_pattern
+from unshard.core.rules.routing import RouteRule, Routing, compile_rule
+from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import (
     BadValue,
     KeyRefused,
@@ -57,7 +57,7 @@ from unshard.errors.config import (
     UnknownBlock,
     UnusedBlock,
 )
-from unshard.errors.target import RelayNeedsFolder
+from unshard.errors.storage import RelayNeedsFolder
 
 FIRST_POSITION = 4
 OBJECT_STORE, HDFS = "s3://", "webhdfs://"
@@ -65,8 +65,8 @@ OLD_LIST, LIST = "black-white-list", "block-allow-list"
 
 
 def load_task(path: Path) -> Task:
-    """Read a task file and the source files it uses; anything wrong is a coded error with its place."""
-    values = read_block(TASK, read_file(path), Place(path, 1))
+    """Read a task file and its source files; raises a ConfigError with the place of the problem."""
+    values = read_block(TASK, read_file(path), FilePlace(path, 1))
     folder = path.absolute().parent
     options = values["unshard"] or _defaults(OPTIONS, values.place)
     instances = _instances(values, find_sources(path.parent, options["sources"]))
@@ -91,7 +91,7 @@ def _warn_of_old_switch(values: Values) -> None:
     if not values.gives("is-sharding"):
         return
     if not values["is-sharding"]:
-        values.place_of("is-sharding").warn("shards of one target are coordinated in any case")
+        values.place_of("is-sharding").warn("unshard always coordinates the shards of one target")
     elif not values.gives("shard-mode"):
         values.place_of("is-sharding").warn("'is-sharding' is the old way to say 'shard-mode: pessimistic'")
 
@@ -115,19 +115,19 @@ def _options(values: Values, folder: Path) -> Options:
 
 
 def _target(server: Endpoint, key: PrimaryKey) -> Endpoint:
-    """Return the target with the session variables by which it stores primary keys as the task file asks."""
+    """Return the target with the session variables of `target-primary-key`."""
     return replace(server, session=(*server.session, *key.session))
 
 
 def _storage_conn_id(values: Values) -> str:
     found: str = values["storage-conn-id"]
     if found and not values["storage-path"].startswith(OBJECT_STORE):
-        values.place_of("storage-conn-id").warn("'storage-conn-id' has no effect here: storage-path is no bucket")
+        values.place_of("storage-conn-id").warn("'storage-conn-id' has no effect here: storage-path is not a bucket")
     return found
 
 
 def storage_path(values: Values, folder: Path) -> str:
-    """Return an absolute path, or the URI of a bucket or of a folder of HDFS."""
+    """Return an absolute path, or the URI of a bucket or an HDFS folder."""
     value: str = values["storage-path"]
     if value.startswith("hdfs://"):
         raise RelayNeedsFolder(str(values.place_of("storage-path")), value)
@@ -137,14 +137,14 @@ def storage_path(values: Values, folder: Path) -> str:
 
 
 class _NamedBlocks:
-    """The blocks below one key, and which of them an instance has taken."""
+    """The blocks below one key, and those that an instance uses."""
 
     def __init__(self, key: str, blocks: dict[str, Values] | None) -> None:
         self.key = key
         self.blocks = blocks or {}
         self.taken: set[str] = set()
 
-    def take(self, name: str, place: Place) -> Values:
+    def take(self, name: str, place: FilePlace) -> Values:
         if name not in self.blocks:
             raise UnknownBlock(str(place), name, self.key, ", ".join(self.blocks) or "nothing")
         self.taken.add(name)
@@ -185,7 +185,7 @@ class _Library:
 def _instances(task: Values, files: SourceFiles) -> tuple[Instance, ...]:
     library = _Library(task)
     found: dict[str, Instance] = {}
-    lines: dict[str, Place] = {}
+    lines: dict[str, FilePlace] = {}
     if not task["mysql-instances"]:
         raise BadValue(str(task.place_of("mysql-instances")), "[]", "a list with at least one instance")
     for values in task["mysql-instances"]:
@@ -200,7 +200,7 @@ def _instances(task: Values, files: SourceFiles) -> tuple[Instance, ...]:
 
 
 def _refuse_spellings(routes: _NamedBlocks) -> None:
-    """Refuse targets that differ in case only: TiDB, and MySQL on some systems, take them for one table."""
+    """Reject targets that differ in case only: TiDB, and MySQL on some systems, treat them as one table."""
     spelt: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
     for name, values in routes.blocks.items():
         schema, table = values["target-schema"], values["target-table"]
@@ -232,8 +232,12 @@ def _online(task: Values) -> OnlineRules | None:
             task.place_of(key).warn(f"'{key}' has no effect here: online-ddl is off")
         return None
     defaults = (SHADOW_RULES, TRASH_RULES)
-    return OnlineRules(*(name_rules(rules or default, are_own=bool(rules))
-                         for rules, default in zip(own.values(), defaults, strict=True)))  # fmt: skip
+    return OnlineRules(
+        *(
+            name_rules(rules or default, are_own=bool(rules))
+            for rules, default in zip(own.values(), defaults, strict=True)
+        )
+    )
 
 
 def _start(mode: TaskMode, instance: Values) -> tuple[Location | None, str]:
@@ -242,14 +246,14 @@ def _start(mode: TaskMode, instance: Values) -> tuple[Location | None, str]:
         return None, ""
     if mode is not TaskMode.INCREMENTAL:
         place = instance.place_of("meta")
-        place.warn(f"'meta' has no effect in task-mode {mode}: the dump decides where windows begin")
+        place.warn(f"'meta' has no effect in task-mode {mode}: windows begin where the dump ends")
         return None, ""
     if not meta["binlog-name"]:
         if meta["binlog-gtid"]:
             return None, meta["binlog-gtid"]
-        raise MissingKey(str(meta.place), "binlog-name", "it says where windows begin")
+        raise MissingKey(str(meta.place), "binlog-name", "windows begin there")
     if meta["binlog-gtid"]:
-        meta.place_of("binlog-gtid").warn("'binlog-gtid' has no effect here: binlog-name and binlog-pos say the place")
+        meta.place_of("binlog-gtid").warn("'binlog-gtid' has no effect here: binlog-name and binlog-pos are the start")
     return Location(meta["binlog-name"], max(meta["binlog-pos"], FIRST_POSITION)), ""
 
 
@@ -263,20 +267,23 @@ def _settings(instance: Values, unit: str, block: Block, blocks: _NamedBlocks) -
     return inline or _defaults(block, instance.place)
 
 
-def _defaults(block: Block, place: Place) -> Values:
+def _defaults(block: Block, place: FilePlace) -> Values:
     return read_block(block, Scalar(None, place.line), place)
 
 
 def _dump(mode: TaskMode, instance: Values, settings: Values) -> DumpOptions:
     options = _dumpling(settings)
     return DumpOptions(
-        instance["mydumper-thread"] or settings["threads"], settings["rows"] or sys.maxsize,
-        _consistency(settings, options), settings["rate-limit"] or 0, *_where(mode, settings, options),
-    )  # fmt: skip
+        instance["mydumper-thread"] or settings["threads"],
+        settings["rows"] or sys.maxsize,
+        _consistency(settings, options),
+        settings["rate-limit"] or 0,
+        *_where(mode, settings, options),
+    )
 
 
 def _dumpling(settings: Values) -> dict[str, Scalar]:
-    """Read the options of dumpling that have a meaning here out of `extra-args`."""
+    """Return the supported dumpling options of `extra-args`."""
     found: dict[str, Scalar] = {}
     place = settings.place_of("extra-args")
     arguments = iter(_split(settings["extra-args"], place))
@@ -304,21 +311,21 @@ def _where(mode: TaskMode, settings: Values, options: Mapping[str, Scalar]) -> t
     condition, place = settings["where"], settings.place_of("where")
     if word := options.get("--where"):
         place = settings.place_of("extra-args")
-        given = WHERE.read(word, place)
-        if settings.gives("where") and given.strip() != condition.strip():
+        expression = WHERE.read(word, place)
+        if settings.gives("where") and expression.strip() != condition.strip():
             raise KeysExclude(str(settings.place), "where", "extra-args")
-        condition = given
+        condition = expression
     if condition and mode is TaskMode.INCREMENTAL:
         place.warn(f"'where' has no effect in task-mode {mode}: nothing is dumped")
         return "", ""
     return condition.strip(), str(place) if condition else ""
 
 
-def _split(text: str, place: Place) -> list[str]:
+def _split(text: str, place: FilePlace) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
-        raise BadValue(str(place), text, "a line of options with its quotes closed") from None
+        raise BadValue(str(place), text, "a line of options with closed quotes") from None
 
 
 def _sync(settings: Values) -> SyncOptions:
@@ -341,7 +348,9 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library) 
         values = library.routes.take(name, place)
         schema = values["target-schema"]
         if schema.lower() == task["meta-schema"].lower():
-            raise BadValue(str(values.place_of("target-schema")), schema, "for merged tables: it is the meta-schema")
+            raise BadValue(
+                str(values.place_of("target-schema")), schema, "a schema for merged tables: it is the meta-schema"
+            )
         rules.append(_rule(name, values, case_sensitive))
     allowed = _allowed(instance, case_sensitive, library)
     events = EventFilter((*_filters(instance, case_sensitive, library), *source.filters))
@@ -368,7 +377,7 @@ def _mappings(instance: Values, case_sensitive: bool, library: _Library) -> tupl
     return tuple(mapping_rule(name, library.mappings.take(name, place), case_sensitive) for name in names)
 
 
-def _once(names: Iterable[str], place: Place) -> tuple[str, ...]:
+def _once(names: Iterable[str], place: FilePlace) -> tuple[str, ...]:
     seen: list[str] = []
     for name in names:
         if name in seen:
@@ -393,7 +402,7 @@ def _extractors(values: Values, case_sensitive: bool) -> tuple[Extractor, ...]:
             continue
         column, key = block["target-column"], f"{origin}-regexp"
         if column.lower() in found:
-            raise BadValue(str(block.place_of("target-column")), column, "a column of its own, no other extractor's")
+            raise BadValue(str(block.place_of("target-column")), column, "a column that no other extractor uses")
         place = str(block.place_of(key))
         found[column.lower()] = compile_extractor(origin, block[key], column, case_sensitive, place)
     return tuple(found.values())
@@ -421,7 +430,7 @@ def _allowed(instance: Values, case_sensitive: bool, library: _Library) -> Block
 
 
 def _newer(values: Values, new: str, old: str) -> Any:
-    """Return the value of a key that has an old name too."""
+    """Return the value of a key that also has an old name."""
     if values.gives(new) and values.gives(old):
         raise KeysExclude(str(values.place), new, old)
     if values.gives(old):

@@ -1,7 +1,7 @@
-"""From an endpoint of a file to a server that can be reached: the one place that looks up secrets.
+"""Turn an endpoint of a file into a server with its password. This is the only module that looks up secrets.
 
-A `Connections` function knows connections by id. The plugin passes Airflow's; without Airflow
-`environment_connections` reads the same environment variables that Airflow reads.
+A `Connections` function returns connections by id. The plugin passes Airflow's; without Airflow
+`environment_connections` reads the same environment variables as Airflow.
 """
 
 import json
@@ -15,7 +15,7 @@ from unshard.core.model import ObjectAccess, Server
 from unshard.errors.config import ConnectionInvalid, ConnectionUnknown, PasswordVariableUnset
 
 Connections = Callable[[str], Mapping[str, Any]]
-"""From an id to `conn_type`, `host`, `port`, `login`, `password`, `extra`; raises ConnectionUnknown."""
+"""Maps an id to `conn_type`, `host`, `port`, `login`, `password`, `extra`; raises ConnectionUnknown."""
 
 DEFAULT_PORT = 3306
 ENVIRONMENT_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -23,12 +23,12 @@ AWS_EXTRA = ("aws_session_token", "region_name", "endpoint_url", "role_arn")
 
 
 def resolve(endpoint: Endpoint, connections: Connections) -> Server:
-    """Return the server with its password; what the file gives wins over the connection."""
+    """Return the server with its password; values of the file take precedence over the connection."""
     found = connections(endpoint.conn_id) if endpoint.conn_id else {}
     host = endpoint.host or found.get("host")
     user = endpoint.user or found.get("login")
     if endpoint.conn_id and not (host and user):
-        raise ConnectionInvalid(endpoint.conn_id, "it names no host" if not host else "it names no login")
+        raise ConnectionInvalid(endpoint.conn_id, "it has no host" if not host else "it has no login")
     port = endpoint.port or _port(endpoint.conn_id, found.get("port"))
     password = _password(endpoint, found)
     security = endpoint.security or _security(endpoint.conn_id, found)
@@ -36,7 +36,7 @@ def resolve(endpoint: Endpoint, connections: Connections) -> Server:
 
 
 def storage_access(options: Options, connections: Connections) -> ObjectAccess:
-    """Return how the storage path is reached: as its connection says, else the environment of this process."""
+    """Return the credentials of the storage path: its connection's, else the environment's of this process."""
     if not options.storage_path.startswith("s3://"):
         return ObjectAccess()
     if options.storage_conn_id:
@@ -48,12 +48,12 @@ def storage_access(options: Options, connections: Connections) -> ObjectAccess:
 
 
 def _object_access(conn_id: str, found: Mapping[str, Any]) -> ObjectAccess:
-    """Read a connection of Airflow's type `aws`; what is not understood must not pass in silence."""
+    """Read a connection of Airflow's type `aws`; unknown values are errors."""
     key, secret, extra = str(found.get("login") or ""), str(found.get("password") or ""), _aws_extra(conn_id, found)
     if bool(key) != bool(secret):
-        raise ConnectionInvalid(conn_id, "it has one of login and password, the key and its secret")
+        raise ConnectionInvalid(conn_id, "it has only one of login (the key) and password (the secret)")
     if key and extra.get("role_arn"):
-        raise ConnectionInvalid(conn_id, "its role_arn is for the environment's own credentials, and it has a login")
+        raise ConnectionInvalid(conn_id, "its role_arn needs the environment's credentials, but it has a login")
     token, region, endpoint, role = (str(extra.get(name) or "") for name in AWS_EXTRA)
     if "@" in endpoint:
         raise ConnectionInvalid(conn_id, "its endpoint_url has credentials")
@@ -66,12 +66,12 @@ def _aws_extra(conn_id: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
     extra = _extra(conn_id, found.get("extra"))
     if unknown := sorted(extra.keys() - set(AWS_EXTRA)):
         known = ", ".join(AWS_EXTRA)
-        raise ConnectionInvalid(conn_id, f"its extra has {', '.join(unknown)}, of which only {known} are understood")
+        raise ConnectionInvalid(conn_id, f"its extra has {', '.join(unknown)}; only {known} are known")
     return extra
 
 
 def variable_of(conn_id: str) -> str:
-    """Return the environment variable in which Airflow looks for a connection."""
+    """Return the environment variable that Airflow reads for a connection."""
     return f"AIRFLOW_CONN_{conn_id.upper()}"
 
 
@@ -112,7 +112,7 @@ def _password(endpoint: Endpoint, found: Mapping[str, Any]) -> str:
 def _port(conn_id: str | None, port: object) -> int:
     text = str(port or DEFAULT_PORT)
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
-        raise ConnectionInvalid(conn_id or "", "its port is no TCP port")
+        raise ConnectionInvalid(conn_id or "", "its port is not a TCP port")
     return int(text)
 
 
@@ -123,7 +123,7 @@ def _from_json(conn_id: str, text: str) -> Mapping[str, Any]:
 
 
 def _conn_type(name: str) -> str:
-    """A URI cannot have the underscore of spark_connect in its scheme, so Airflow takes the hyphen too."""
+    """Return the type with underscores: a URI scheme cannot have the underscore of spark_connect."""
     return name.replace("-", "_")
 
 
@@ -131,10 +131,10 @@ def _json(conn_id: str, text: str, what: str) -> dict[str, Any]:
     try:
         body = json.loads(text)
     except ValueError:
-        # The decoder's own words could quote the password.
-        raise ConnectionInvalid(conn_id, f"{what} is no JSON") from None
+        # The decoder's message could quote the password.
+        raise ConnectionInvalid(conn_id, f"{what} is not JSON") from None
     if not isinstance(body, dict):
-        raise ConnectionInvalid(conn_id, f"{what} is no JSON object")
+        raise ConnectionInvalid(conn_id, f"{what} is not a JSON object")
     return body
 
 
@@ -147,9 +147,9 @@ def _from_uri(conn_id: str, text: str) -> Mapping[str, Any]:
         parts = urlsplit(f"//{rest}")
         port = parts.port
     except ValueError:
-        raise ConnectionInvalid(conn_id, "it is no URI") from None
+        raise ConnectionInvalid(conn_id, "it is not a URI") from None
     if not conn_type or not (parts.hostname or conn_type == "aws"):
-        raise ConnectionInvalid(conn_id, "its URI names no host")
+        raise ConnectionInvalid(conn_id, "its URI has no host")
     query = dict(parse_qsl(parts.query))
     return {
         "conn_type": _conn_type(conn_type),

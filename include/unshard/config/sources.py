@@ -1,14 +1,14 @@
-"""Source files: found by their id, read in full only where a task uses them.
+"""Find source files by their id, and read those that a task uses.
 
-A folder of source files may serve several tasks, so of a file that this task does not use nothing but
-the id is looked at.
+A folder of source files may serve several tasks, so unshard reads only the id of a file that this task does not
+use.
 """
 
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from unshard.config.declare import Place, Values, read_block
+from unshard.config.declare import FilePlace, Values, read_block
 from unshard.config.eventfilters import event_rule
 from unshard.config.model import Endpoint, Security, Source
 from unshard.config.sourcekeys import SOURCE
@@ -22,7 +22,7 @@ FIRST_SERVER_ID, SERVER_IDS = 2**31, 2**30
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file whose id is known and whose other keys nobody has looked at yet."""
+    """A file of which only the id has been read."""
 
     path: Path
     node: Entries
@@ -35,12 +35,12 @@ class SourceFiles:
     files: dict[str, SourceFile]
     looked_at: str
 
-    def source(self, source: str, task: str, place: Place) -> Source:
-        """Read the file of a source; `place` is where the task names it, and collects the warnings."""
+    def source(self, source: str, task: str, place: FilePlace) -> Source:
+        """Read the file of a source; `place` is its reference in the task file and collects the warnings."""
         if source not in self.files:
             raise SourceUnknown(str(place), source, self.looked_at)
         file = self.files[source]
-        values = read_block(SOURCE, file.node, Place(file.path, 1, "", place.notes))
+        values = read_block(SOURCE, file.node, FilePlace(file.path, 1, "", place.notes))
         if not values["enable"]:
             raise SourceDisabled(str(place), source, str(file.path))
         return Source(
@@ -58,10 +58,10 @@ class SourceFiles:
 
 
 def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
-    """Find the source files beside a task file: those listed, else all in `sources`."""
+    """Return the listed source files, else all files in `sources` next to the task file."""
     if listed is None:
         paths = sorted([*(folder / FOLDER).glob("*.yaml"), *(folder / FOLDER).glob("*.yml")])
-        looked_at = ", ".join(map(str, paths)) or f"{folder / FOLDER}, which holds no *.yaml"
+        looked_at = ", ".join(map(str, paths)) or f"{folder / FOLDER}, which has no *.yaml"
     else:
         paths = [folder / name for name in listed]
         looked_at = ", ".join(map(str, paths)) or "none, unshard.sources is empty"
@@ -76,7 +76,7 @@ def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
 
 
 def server_id(task: str, source: str) -> int:
-    """Return a replica id that stays the same, so that a new connection ends a forgotten old one."""
+    """Return a stable replica id, so that a new connection ends an abandoned older one."""
     return FIRST_SERVER_ID + zlib.crc32(f"{task}/{source}".encode()) % SERVER_IDS
 
 
@@ -88,7 +88,7 @@ def endpoint(values: Values) -> Endpoint:
     if not values["conn-id"]:
         for key in ("host", "user"):
             if not values.gives(key):
-                raise MissingKey(str(values.place), key, "without conn-id the file must say it")
+                raise MissingKey(str(values.place), key, "it is required without conn-id")
     return Endpoint(
         values["host"],
         values["port"],
@@ -107,7 +107,7 @@ def _security(values: Values | None) -> Security | None:
         return None
     for one, other in (("ssl-cert", "ssl-key"), ("ssl-key", "ssl-cert")):
         if values.gives(one) and not values.gives(other):
-            raise MissingKey(str(values.place), other, f"{one} is of no use without it")
+            raise MissingKey(str(values.place), other, f"{one} needs it")
     if values["cert-allowed-cn"] and values["verify"] is Verify.NONE:
         raise KeysExclude(str(values.place), "cert-allowed-cn", "verify: none")
     ca, certificate, key = (_path(values, name) for name in ("ssl-ca", "ssl-cert", "ssl-key"))

@@ -1,4 +1,4 @@
-"""A start time, as a person gives it to a task that begins."""
+"""The start time of a task, from the command line or Airflow."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -7,13 +7,13 @@ from zoneinfo import ZoneInfo
 from unshard.config.checks import OFFSET
 from unshard.config.model import Task, TaskMode
 from unshard.errors.config import BadValue
-from unshard.errors.life import StartNotNew
+from unshard.errors.task import StartNotNew
 
 
 def starting_at(task: Task, text: str) -> Task:
-    """Return the task with its instances beginning at a time; without an offset it is in the task's time zone."""
+    """Return the task with this start time; without an offset it is in the task's time zone."""
     if task.task_mode is not TaskMode.INCREMENTAL:
-        raise StartNotNew(task.name, f"its task-mode is {task.task_mode}, so the dump decides where windows begin")
+        raise StartNotNew(task.name, f"its task-mode is {task.task_mode}, so windows begin where the dump ends")
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -24,7 +24,7 @@ def starting_at(task: Task, text: str) -> Task:
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return the time zone of the task's key."""
+    """Return the time zone of the task's `timezone`."""
     offset = OFFSET.fullmatch(name)
     if not offset:
         return ZoneInfo(name)

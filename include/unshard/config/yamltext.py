@@ -1,8 +1,8 @@
-"""YAML as keys, texts and line numbers; nothing is converted here.
+"""Read YAML as keys, texts and line numbers, without converting values.
 
-The types that YAML guesses are traps: `0123` becomes 83, `12:30:00` a number, `no` a boolean. So a
-scalar stays the text that the user wrote, and the declaration of its key says what it is to be.
-Messages never quote a scalar: it could be a password.
+YAML guesses types: `0123` becomes 83, `12:30:00` a number, `no` a boolean. So a scalar stays the text that the
+user wrote, and the declaration of its key determines the type. Messages never quote a scalar, because it could be
+a password.
 """
 
 import re
@@ -19,13 +19,13 @@ NULL, MERGE = f"{STANDARD}null", f"{STANDARD}merge"
 TAGS = {
     STANDARD + name for name in ("null", "merge", "str", "int", "float", "bool", "timestamp", "value", "map", "seq")
 }
-# Texts that begin like an alias, an anchor or a tag stand in such a message, and may be a password.
+# These messages quote a text that begins like an alias, an anchor or a tag. It may be a password.
 QUOTES_TEXT = re.compile(r"alias|anchor|tag|handle")
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text; None stands for YAML's null."""
+    """A text; None is YAML's null."""
 
     text: str | None
     line: int
@@ -52,7 +52,7 @@ Node = Scalar | Items | Entries
 
 
 def read_file(path: Path) -> Entries:
-    """Return the mapping that the file holds."""
+    """Return the mapping of the file."""
     text = _text(path)
     try:
         root = yaml.compose(text, LOADER)
@@ -63,11 +63,11 @@ def read_file(path: Path) -> Entries:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise YamlInvalid(f"{path}:{line}", _problem(error)) from None
     except yaml.YAMLError:
-        raise YamlInvalid(f"{path}:1", "it holds characters that YAML does not allow") from None
+        raise YamlInvalid(f"{path}:1", "it has characters that YAML does not allow") from None
     except RecursionError:
         raise YamlInvalid(f"{path}:1", "it is nested too deeply") from None
     if not isinstance(node, Entries):
-        raise YamlInvalid(f"{path}:{node.line}", "the file must hold keys and values")
+        raise YamlInvalid(f"{path}:{node.line}", "the file must be a mapping of keys and values")
     if not node.entries:
         raise FileEmpty(str(path))
     return node
@@ -90,7 +90,7 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 
 
 class _Conversion:
-    """From YAML's nodes to ours; aliases convert once, which also bounds the work."""
+    """Converts YAML's nodes to ours. An alias is converted once, which also limits the work."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,7 +102,7 @@ class _Conversion:
             self.done[id(node)] = self._converted(node)
         known = self.done[id(node)]
         if known is None:
-            raise self._invalid(node, "an alias stands inside its own anchor")
+            raise self._invalid(node, "an alias is inside its own anchor")
         return known
 
     def _converted(self, node: yaml.Node) -> Node:
@@ -112,9 +112,9 @@ class _Conversion:
         match node:
             case yaml.ScalarNode():
                 if not node.style and node.start_mark.line != node.end_mark.line:
-                    # `user: u` above a deeper `password:secret` would else be one user name, shown in messages.
+                    # Otherwise `user: u` above an indented `password:secret` would be one user name, shown in messages.
                     raise self._invalid(
-                        node, "a text without quotes goes on in the next line; is a blank missing after a colon?"
+                        node, "a text without quotes continues in the next line; is a blank missing after a colon?"
                     )
                 return Scalar(None if node.tag == NULL else node.value, line)
             case yaml.SequenceNode():
@@ -141,7 +141,7 @@ class _Conversion:
         return Entries(entries, lines, line)
 
     def _merge(self, base: Node, entries: dict[str, Node], lines: dict[str, int]) -> None:
-        """`<<: *base` or a list of them; what stands beside it wins."""
+        """Merge `<<: *base` or a list of them; other keys of the mapping take precedence."""
         match base:
             case Entries():
                 for key, value in base.entries.items():

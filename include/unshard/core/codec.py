@@ -1,9 +1,9 @@
-"""Frozen dataclasses to JSON and back, by their type hints alone.
+"""Converts frozen dataclasses to JSON and back, by their type hints.
 
-Plans and queue entries are persisted before they are acted upon, so what is read back must be equal
-to what was written. Reading is strict: a field too many or too few is an error, because a plan of
-another version must not be half understood. A field with a default may be missing, so that values
-written before the field existed are still read.
+Plans and queue entries are stored before they are used, so the value that is read must be equal to the
+value that was written. Reading is strict: an unknown or a missing field is an error, because a plan of
+another version must not be read in part. A field with a default may be missing, so that values that were
+written before the field existed can be read.
 """
 
 import json
@@ -24,7 +24,7 @@ def dumps(value: object) -> str:
 
 
 def loads(kind: type[T], text: str) -> T:
-    """Return the value of type `kind` that `dumps` wrote; ValueError when the text does not fit."""
+    """Return the value of type `kind` that `dumps` wrote; raises ValueError if the text does not match the type."""
     return cast(T, from_plain(kind, json.loads(text)))
 
 
@@ -44,7 +44,7 @@ def to_plain(value: object) -> Any:
 
 
 def from_plain(kind: Any, body: Any) -> Any:
-    """Return what `to_plain` was given, led by the type."""
+    """Return the value of type `kind` that `to_plain` has converted; raises ValueError."""
     origin = get_origin(kind)
     if kind is Any or origin is re.Pattern:
         return re.compile(*body) if origin else body
@@ -73,7 +73,7 @@ def _union(kinds: tuple[Any, ...], body: Any) -> Any:
         return from_plain(others[0], body)
     if not all(isinstance(kind, type) and is_dataclass(kind) for kind in others) or not isinstance(body, dict):
         raise TypeError(f"cannot read a union of {others}")
-    # Of several dataclasses it is the one that has these fields.
+    # The fields decide which of several dataclasses it is.
     return next((from_plain(kind, body) for kind in others if _shape(kind)[1].keys() == body.keys()), None)
 
 

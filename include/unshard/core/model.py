@@ -1,7 +1,7 @@
-"""The nouns of the field: servers, tables, shards, locations and table structures.
+"""The basic values of the domain: servers, tables, shards, locations and table structures.
 
-All are frozen values that can be compared, hashed and sent between processes. A structure is known
-by its digest, so a window's plan, a held file and a queue entry can name one in 32 characters.
+All are frozen values that can be compared, hashed and sent between processes. A structure is identified by
+its digest, so a window's plan, a held file and a queue entry refer to it with 32 characters.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Shard:
 
 
 TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb"})
-"""Engines in lower case."""
+"""The storage engines with transactions, in lower case."""
 _ENGINE = re.compile(r"\n\) ENGINE=(\w+)")
 _GENERATION = re.compile(r"@(\d+)(?=\.\d+$)")
 
@@ -50,10 +50,10 @@ def file_order(file: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A position in the binlog of one source; ordered by the number of the file, then the byte.
+    """A position in the binlog of one source; sorted by the number of the file, then by the byte.
 
-    After a change to another server of the same GTID history the files have a new generation, which comes after all
-    of the last one: `mysql-bin@1.000004` is the file `mysql-bin.000004` of the second server.
+    After a failover to another server with the same GTID history, the files have a new generation, which sorts after
+    the previous one: `mysql-bin@1.000004` is the file `mysql-bin.000004` of the second server.
     """
 
     file: str
@@ -66,7 +66,7 @@ class Location:
 
     @property
     def generation(self) -> int:
-        """How many servers were followed before the one whose file it is."""
+        """The number of servers of the source that were followed before the server of this file."""
         return file_order(self.file)[0]
 
     @property
@@ -75,7 +75,7 @@ class Location:
         return _GENERATION.sub("", self.file)
 
     def in_generation(self, generation: int) -> Self:
-        """Return the location in a file of that generation, from one with the server's own name."""
+        """Return the same location with the generation in the name of the file."""
         base, _, number = self.server_file.rpartition(".")
         return replace(self, file=f"{base}@{generation}.{number}" if generation else f"{base}.{number}")
 
@@ -96,19 +96,19 @@ class Location:
 
 
 class Verify(StrEnum):
-    """How much of a server's certificate is looked at."""
+    """Which parts of a server's certificate are verified."""
 
     FULL = "full"
-    """Who signed it, and that it is this host's."""
+    """The signature and the host name."""
     CA = "ca"
-    """Who signed it."""
+    """The signature only."""
     NONE = "none"
-    """Nothing: the connection is encrypted, whoever answers."""
+    """Nothing: the connection is encrypted, but the server is not authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a connection is secured; the certificates themselves, so that it works wherever the value travels."""
+    """The TLS settings of a connection, with the certificates themselves, so that it can be sent to other machines."""
 
     verify: Verify
     ca: str = field(default="", repr=False)
@@ -116,12 +116,12 @@ class Tls:
     certificate: str = field(default="", repr=False)
     key: str = field(default="", repr=False)
     allowed: tuple[str, ...] = ()
-    """Common names, one of which the server's certificate must have; empty: any."""
+    """The allowed common names of the server's certificate; empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How to reach a MySQL-compatible server; the password never shows in `repr`."""
+    """The address and account of a MySQL-compatible server; `repr` does not show the password."""
 
     host: str
     port: int
@@ -129,7 +129,7 @@ class Server:
     password: str = field(repr=False)
     session: tuple[tuple[str, str], ...] = ()
     tls: Tls | None = None
-    """None: TLS if the server offers it, without looking at its certificate."""
+    """None: TLS if the server offers it, without verification of its certificate."""
 
     def __str__(self) -> str:
         return f"{self.user}@{self.host}:{self.port}"
@@ -137,14 +137,14 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ObjectAccess:
-    """How to reach an object store; what is empty, the SDK looks for itself: in its files, at the machine's profile."""
+    """The account and address of an object store; the SDK takes empty values from its files or the machine profile."""
 
     key: str = ""
     secret: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     region: str = ""
     endpoint: str = ""
-    """Of a store that is not Amazon's, as a URL."""
+    """URL of a store other than Amazon's."""
     role: str = ""
 
 
@@ -164,16 +164,16 @@ class Column:
     extra: str
     """Lower case: `auto_increment`, `stored generated`, `invisible`, …"""
     sent_as: str | None = field(default=None, compare=False)
-    """The character set in which the target takes and gives the values, if it is not `charset`."""
+    """The character set in which the target receives and returns the values, if it is not `charset`."""
 
     @property
     def encoding(self) -> str | None:
-        """The character set of the bytes that are the column's canonical values."""
+        """The character set of the column's canonical values, which are bytes."""
         return self.sent_as or self.charset
 
     @property
     def is_generated(self) -> bool:
-        """Whether the server computes the value, so that it is left out of every write."""
+        """Whether the server computes the value, so that no INSERT names the column."""
         return "generated" in self.extra
 
     @property
@@ -183,7 +183,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index; `columns` in index order, `prefixed` when a part covers only some characters."""
+    """One index; `columns` in index order, `prefixed` if a part covers only the first characters of its column."""
 
     name: str
     columns: tuple[str, ...]
@@ -193,26 +193,26 @@ class Index:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The structure of a table: what rows look like and what identifies one."""
+    """The structure of a table: its columns, indexes and default collation."""
 
     columns: tuple[Column, ...]
     indexes: tuple[Index, ...]
     create_sql: str
-    """SHOW CREATE TABLE without foreign keys and AUTO_INCREMENT=n, the table's name being `t` (core.ddlcreate)."""
+    """SHOW CREATE TABLE of a table named `t`, without foreign keys and AUTO_INCREMENT (core.structures.createtext)."""
     collation: str = ""
-    """The table's default: columns that a later DDL adds without a charset get it."""
+    """The table's default, which columns get that a later DDL adds without a charset."""
 
     @cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits that name this structure, whatever the table is called: shape, then text.
+        """32 hexadecimal digits that identify this structure, independent of the table's name: shape, then a text hash.
 
-        The text shows what the shape does not: comments, CHECKs, partitions, names of constraints.
+        The text has the parts that the shape lacks: comments, CHECKs, partitions, names of constraints.
         """
         return self.shape + hashlib.sha256(self.create_sql.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     @cached_property
     def shape(self) -> str:
-        """16 hexadecimal digits, equal for tables whose columns, indexes and default collation are."""
+        """16 hexadecimal digits, equal for tables with equal columns, indexes and default collation."""
         columns = [{name: value for name, value in asdict(c).items() if name != "sent_as"} for c in self.columns]
         body = {"columns": columns, "indexes": [asdict(i) for i in self.indexes], "collation": self.collation}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
@@ -227,7 +227,7 @@ class TableSchema:
         return tuple(column for column in self.columns if not column.is_generated)
 
     def column(self, name: str) -> Column:
-        """Return the column of that name (MySQL's column names ignore case); KeyError if absent."""
+        """Return the column of this name (MySQL's column names ignore case); raises KeyError."""
         for column in self.columns:
             if column.name.lower() == name.lower():
                 return column
@@ -235,7 +235,7 @@ class TableSchema:
 
     @property
     def lacks_transactions(self) -> str:
-        """The engine, if it is one that cannot undo what it has written; else empty."""
+        """The storage engine if it has no transactions; else empty."""
         engine = _ENGINE.search(self.create_sql)
         return "" if engine is None or engine[1].lower() in TRANSACTIONAL else engine[1]
 
@@ -243,8 +243,8 @@ class TableSchema:
     def key(self) -> tuple[str, ...]:
         """Columns that identify a row: the primary key, else the first unique key without NULLs.
 
-        Empty when there is none, or when it has a prefix, a float or a generated column: such a
-        table is treated as a multiset of rows.
+        A key with a prefix, a float or a generated column is not used. Empty if there is no usable key: the
+        table is then treated as a multiset of rows.
         """
         for index in sorted(self.unique_indexes, key=lambda i: (i.name != "PRIMARY", i.name)):
             columns = [self.column(name) for name in index.columns]
@@ -270,7 +270,7 @@ class TableSchema:
 
 
 def shape_of(digest: str) -> str:
-    """Return the shape of the structure that a digest names."""
+    """Return the shape of the structure with this digest."""
     return digest[:16]
 
 

@@ -1,13 +1,13 @@
-"""Numbers as people read them."""
+"""Formats numbers, sizes and durations for people."""
 
 
 def amount(number: int) -> str:
-    """`1234567` → `1,234,567`."""
+    """Format a number with thousands separators: `1234567` → `1,234,567`."""
     return f"{number:,}"
 
 
 def size(number: int) -> str:
-    """Bytes in the largest unit that leaves a number of at least 1."""
+    """Format a number of bytes in the largest unit of which there is at least 1."""
     value = float(number)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -17,7 +17,7 @@ def size(number: int) -> str:
 
 
 def lasting(seconds: int) -> str:
-    """`45 s`, `3 min 20 s`, `2 h 5 min`, `4 d 2 h`."""
+    """Format a duration with two units: `45 s`, `3 min 20 s`, `2 h 5 min`, `4 d 2 h`."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if days:
         return f"{days} d {hours % 24} h"

@@ -1,17 +1,18 @@
 """Every error that unshard raises on purpose; each has a code, a scope and a next step.
 
-* UnshardError
-  x ConfigError      US-1xxx  task and source files            errors/config.py
-  x SourceError      US-2xxx  upstream: precheck, snapshot, dump  errors/source.py
-  x RelayError       US-3xxx  binlog: relay, events, decoding  errors/relay.py
-  x DdlError         US-4xxx  reading and executing DDL        errors/ddl.py
-  x ShardDdlError    US-5xxx  groups, locks, operators         errors/shardddl.py
-  x TargetError      US-6xxx  load, apply, validate            errors/target.py, leftout.py, writing.py
-  x MetaError        US-7xxx  meta tables, storage, Spark, life of a task  errors/meta.py, life.py
+The base class gives the thousand of the code, the module gives the subject:
 
-A leaf is a dataclass: its fields are the parts of the message, so it pickles across processes and
-an operator's tool can read the parts. A code never changes its meaning and is never used again
-(tests/unit/golden/error_codes.txt); every code has a paragraph in docs/errors.md.
+* ConfigError    US-1xxx  task and source files, command line: config.py
+* ServerError    US-20xx  what a server answers: source.py
+* SourceError    US-2xxx  structures, prechecks, full load: source.py, checks.py, targetchecks.py, full.py
+* RelayError     US-3xxx  binlog and decoding: relay.py, rows.py
+* DdlError       US-4xxx  reading and executing DDL: ddl.py
+* ShardDdlError  US-5xxx  DDL locks and operators' commands: locks.py, commands.py
+* TargetError    US-6xxx  rows, rules, full load, validation: rows.py, rules.py, full.py, validate.py, window.py
+* MetaError      US-7xxx  meta tables, storage and Spark, life of a task: meta.py, storage.py, task.py
+
+A code never changes its meaning and is never reused (tests/unit/golden/error_codes.txt). retired.py lists the codes
+that no code raises any more. `make docs` writes docs/errors.md from these modules.
 """
 
 from unshard.errors.base import Scope, UnshardError

@@ -1,8 +1,17 @@
-"""The base of all coded errors."""
+"""The base of all coded errors, and one base class for each thousand of codes.
+
+An error is a class with a code, typed fields and texts; everything else derives from that:
+
+* The fields are the constructor's arguments. The class is made a dataclass, so mypy checks the arguments, and the
+  error pickles across Spark and Airflow processes.
+* `template` is the message and `hint` the next step; both are filled in with the fields.
+* The docstring is the paragraph of docs/errors.md: the cause, then optional sections `Consequence:` and `Remedy:`.
+  Without a consequence the page shows that of the base class, without a remedy it shows the hint (reference.py).
+"""
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, dataclass_transform
 
 
 class Scope(StrEnum):
@@ -14,11 +23,12 @@ class Scope(StrEnum):
     INTERNAL = "internal"
 
 
+@dataclass_transform(eq_default=False)
 @dataclass(eq=False)
 class UnshardError(Exception):
-    """Base class: `code` never changes its meaning, `hint` says what to do next.
+    """Base class of all errors that unshard raises on purpose.
 
-    `transient` answers the one question that a caller has: may the same call succeed later?
+    `code` never changes its meaning. `transient` means that the same call may succeed later.
     """
 
     code: ClassVar[str] = "US-0000"
@@ -26,6 +36,17 @@ class UnshardError(Exception):
     transient: ClassVar[bool] = False
     template: ClassVar[str] = "internal error"
     hint: ClassVar[str] = ""
+
+    def __init_subclass__(cls, code: str = "", scope: Scope | None = None, transient: bool | None = None) -> None:
+        """Make the subclass a dataclass; a subclass inherits what its header does not state."""
+        super().__init_subclass__()
+        if code:
+            cls.code = code
+        if scope is not None:
+            cls.scope = scope
+        if transient is not None:
+            cls.transient = transient
+        dataclass(eq=False)(cls)
 
     def __post_init__(self) -> None:
         # Positional arguments make the error picklable across Spark and Airflow processes.
@@ -38,9 +59,74 @@ class UnshardError(Exception):
 
     @property
     def next_step(self) -> str:
-        """The hint, filled in; empty if there is none."""
+        """The hint, filled in; empty for an error without one."""
         return self.hint.format_map(vars(self))
 
     def __str__(self) -> str:
         hint = f" ({self.next_step})" if self.hint else ""
         return f"[{self.code}] {self.message}{hint}"
+
+
+class ConfigError(UnshardError, scope=Scope.CONFIG):
+    """US-1xxx: the task file, a source file or the command line is not valid.
+
+    Consequence: The command or the Airflow task stops before it changes anything.
+    """
+
+
+class ServerError(UnshardError):
+    """US-20xx: a source or the target cannot be reached or rejects a statement.
+
+    Consequence: The step stops. Committed work stays, and the next run continues from it.
+    """
+
+    where: str
+    """Role of the server in the task: `source s1`, `target`."""
+    server: str
+    """user@host:port."""
+    server_message: str
+
+
+class SourceError(UnshardError, scope=Scope.UPSTREAM):
+    """US-2xxx: a source refuses or lacks something that the task needs.
+
+    Consequence: The step stops. Committed work stays, and the next run continues from it.
+    """
+
+
+class RelayError(UnshardError, scope=Scope.UPSTREAM):
+    """US-3xxx: the binlog cannot be pulled or decoded any further.
+
+    Consequence: unshard reads this source no further. Stored segments and applied rows stay as they are.
+    """
+
+
+class DdlError(UnshardError, scope=Scope.UPSTREAM):
+    """US-4xxx: a DDL cannot be classified, tried or executed.
+
+    Consequence: unshard does not execute the DDL and holds the shard's later rows until an operator decides.
+    Everything else continues.
+    """
+
+
+class ShardDdlError(UnshardError, scope=Scope.UPSTREAM):
+    """US-5xxx: the shards of a target disagree, or an operator's command cannot be carried out.
+
+    Consequence: unshard holds the shard's rows after the statement. Everything else continues.
+    """
+
+
+class TargetError(UnshardError, scope=Scope.DOWNSTREAM):
+    """US-6xxx: the target refuses rows, or its rows are not those that it should have.
+
+    Consequence: unshard rolls the transaction back. In a window only this target is
+    [suspended for the source](operations.md#when-a-target-cannot-take-a-row): unshard holds its rows, and everything
+    else continues. In the full load the chunk is not loaded.
+    """
+
+
+class MetaError(UnshardError, scope=Scope.DOWNSTREAM):
+    """US-7xxx: a problem of the meta tables, the storage, Spark or the state of the task.
+
+    Consequence: The step stops. Committed work stays.
+    """

@@ -1,406 +1,380 @@
-"""US-1xxx: task and source files, the secrets they name, routes and lists.
+"""US-1xxx: task and source files, the secrets that they name, routes and lists, and the command line.
 
-`place` is always `file:line path.to.key`. No error carries a value that could be a secret.
+`place` is always `file:line path.to.key`. No error contains a value that could be a secret.
 """
 
-from dataclasses import dataclass
-
-from unshard.errors.base import Scope, UnshardError
+from unshard.errors.base import ConfigError
 
 
-@dataclass(eq=False)
-class ConfigError(UnshardError):
-    """A task or source file says something that cannot be done."""
+class UnknownKey(ConfigError, code="US-1001"):
+    """A task or source file has a key that does not exist, usually misspelt or in the wrong block.
 
-    scope = Scope.CONFIG
-
-
-@dataclass(eq=False)
-class UnknownKey(ConfigError):
-    """A key that no declaration knows; `suggestion` is empty or says what was probably meant."""
+    Remedy: Correct or remove the key. The message lists the allowed keys and suggests a similar one;
+    `docs/config.md` lists all keys.
+    """
 
     place: str
     key: str
     allowed: str
     suggestion: str
-
-    code = "US-1001"
+    """Empty, or the key that was probably meant."""
     template = "{place}: unknown key '{key}'{suggestion}"
     hint = "allowed here: {allowed}"
 
 
-@dataclass(eq=False)
-class FileUnreadable(ConfigError):
-    """A task or source file is missing, no file, not readable or not UTF-8."""
+class FileUnreadable(ConfigError, code="US-1002"):
+    """A task or source file does not exist, is a directory, is not readable, or is not UTF-8.
+
+    Remedy: Check the path and its permissions. unshard looks for source files in `sources/` next to the task file,
+    or where `unshard.sources` says.
+    """
 
     path: str
     reason: str
-
-    code = "US-1002"
     template = "{path}: the file cannot be read: {reason}"
-    hint = "check the path and its permissions; source files are sought in sources/ beside the task file"
+    hint = "check the path and its permissions; source files are in sources/ next to the task file"
 
 
-@dataclass(eq=False)
-class YamlInvalid(ConfigError):
-    """The text is no YAML, or uses YAML that has no place in these files."""
+class YamlInvalid(ConfigError, code="US-1003"):
+    """The file is not valid YAML, or uses a YAML feature that these files do not allow.
+
+    Usually the indentation is wrong, a line contains a tab, or a text that begins with `*`, `&`, `!`, `%` or `@` is not
+    quoted. The message never quotes the line, because it could contain a password.
+    """
 
     place: str
     reason: str
-
-    code = "US-1003"
     template = "{place}: invalid YAML: {reason}"
-    hint = "mind indentation, and quote texts that begin with one of * & ! % @ ~ or hold ': ' or ' #'"
+    hint = "check the indentation, and quote texts that begin with one of * & ! % @ ~ or contain ': ' or ' #'"
 
 
-@dataclass(eq=False)
-class FileEmpty(ConfigError):
-    """A task or source file without a single key."""
+class FileEmpty(ConfigError, code="US-1004"):
+    """A task or source file has no key.
+
+    Remedy: Write the task or the source into the file, or remove a source file that no task needs.
+    """
 
     path: str
-
-    code = "US-1004"
     template = "{path}: the file is empty"
     hint = "docs/config.md lists the keys; include/tasks has an example"
 
 
-@dataclass(eq=False)
-class KeyTwice(ConfigError):
-    """YAML would let the last one win in silence."""
+class KeyTwice(ConfigError, code="US-1005"):
+    """A mapping has the same key twice. A YAML parser would silently use the last one. The message names both lines."""
 
     place: str
     key: str
     first_line: int
-
-    code = "US-1005"
-    template = "{place}: key '{key}' stands here for the second time, first in line {first_line}"
+    template = "{place}: key '{key}' is repeated, first in line {first_line}"
     hint = "remove one of the two"
 
 
-@dataclass(eq=False)
-class WrongType(ConfigError):
-    """A list where a text belongs, and the like."""
+class WrongType(ConfigError, code="US-1006"):
+    """A value is a list, a mapping or a single value where the key needs another of these."""
 
     place: str
     wanted: str
     given: str
-
-    code = "US-1006"
     template = "{place}: {given} instead of {wanted}"
     hint = "docs/config.md shows the type of every key"
 
 
-@dataclass(eq=False)
-class BadValue(ConfigError):
-    """The type is right, the value is not."""
+class BadValue(ConfigError, code="US-1007"):
+    """The value has the right type but is not allowed: a number out of range, an unknown word, an unknown time zone.
+
+    The message says what the key accepts.
+    """
 
     place: str
     value: str
     wanted: str
-
-    code = "US-1007"
     template = "{place}: '{value}' is not {wanted}"
     hint = "correct the value; docs/config.md describes every key"
 
 
-@dataclass(eq=False)
-class MissingKey(ConfigError):
-    """A key without default is not given."""
+class MissingKey(ConfigError, code="US-1008"):
+    """A required key is missing or has no value.
+
+    Remedy: Add the key. The message says what it is for.
+    """
 
     place: str
     key: str
     about: str
-
-    code = "US-1008"
     template = "{place}: key '{key}' is missing"
     hint = "add it: {about}"
 
 
-@dataclass(eq=False)
-class LaterKey(ConfigError):
-    """A key or value of DM that this version does not carry out, so it must not pass in silence."""
+class LaterKey(ConfigError, code="US-1009"):
+    """The file uses a feature of DM that this version of unshard does not have.
+
+    unshard rejects the key, because it does not ignore a setting silently.
+
+    Remedy: Remove the key if the task is right without it. `docs/config.md` lists these keys and the values that
+    unshard accepts.
+    """
 
     place: str
     key: str
     feature: str
-
-    code = "US-1009"
     template = "{place}: '{key}' asks for {feature}, which this version of unshard does not have yet"
-    hint = "remove it if the task is right without; a later version brings it"
+    hint = "remove it if the task is right without it; a later version adds it"
 
 
-@dataclass(eq=False)
-class UnusedBlock(ConfigError):
-    """A named block that no instance refers to: most often a forgotten reference."""
+class UnusedBlock(ConfigError, code="US-1010"):
+    """A route, list or settings block is defined, but no instance refers to it. Usually the reference is forgotten."""
 
     place: str
     name: str
     reference: str
-
-    code = "US-1010"
     template = "{place}: nothing refers to '{name}'"
     hint = "name it in {reference} of an instance, or remove it"
 
 
-@dataclass(eq=False)
-class UnknownBlock(ConfigError):
-    """A reference to a named block that does not exist."""
+class UnknownBlock(ConfigError, code="US-1011"):
+    """An instance refers to a block that is not defined or has a different spelling.
+
+    Remedy: Correct the name or define the block. The message lists the defined blocks.
+    """
 
     place: str
     name: str
     block: str
     defined: str
-
-    code = "US-1011"
     template = "{place}: '{name}' is not defined in {block}"
     hint = "defined there: {defined}"
 
 
-@dataclass(eq=False)
-class RuleTwice(ConfigError):
-    """One instance names the same rule twice."""
+class RuleTwice(ConfigError, code="US-1012"):
+    """An instance names the same rule twice."""
 
     place: str
     name: str
-
-    code = "US-1012"
     template = "{place}: rule '{name}' is named twice"
     hint = "remove one of the two"
 
 
-@dataclass(eq=False)
-class KeysExclude(ConfigError):
-    """Two keys that say the same thing in different ways."""
+class KeysExclude(ConfigError, code="US-1013"):
+    """Two keys set the same thing, such as `password` and `conn-id`, or a block's name and the block itself."""
 
     place: str
     first: str
     second: str
-
-    code = "US-1013"
     template = "{place}: '{first}' and '{second}' exclude each other"
     hint = "keep one of the two"
 
 
-@dataclass(eq=False)
-class SourceTwice(ConfigError):
-    """A source may have one instance in a task, and an id one source file."""
+class SourceTwice(ConfigError, code="US-1014"):
+    """A source has two instances in the task, or two source files have the same `source-id`.
+
+    The usual reason is a copied source file.
+    """
 
     place: str
     source: str
     first: str
-
-    code = "US-1014"
-    template = "{place}: source '{source}' stands already in {first}"
+    template = "{place}: source '{source}' is already in {first}"
     hint = "give every source its own id and its own instance"
 
 
-@dataclass(eq=False)
-class SourceUnknown(ConfigError):
-    """An instance names a source that no source file describes."""
+class SourceUnknown(ConfigError, code="US-1015"):
+    """No source file has the id that an instance names. The message lists the files that unshard read."""
 
     place: str
     source: str
     files: str
-
-    code = "US-1015"
-    template = "{place}: no source file has source-id '{source}'; looked at: {files}"
-    hint = "add sources/{source}.yaml beside the task file, or list the file in unshard.sources"
+    template = "{place}: no source file has source-id '{source}'; read: {files}"
+    hint = "add sources/{source}.yaml next to the task file, or list the file in unshard.sources"
 
 
-@dataclass(eq=False)
-class SourceDisabled(ConfigError):
-    """An instance uses a source whose file says `enable: false`."""
+class SourceDisabled(ConfigError, code="US-1016"):
+    """An instance uses a source whose file has `enable: false`."""
 
     place: str
     source: str
     file: str
-
-    code = "US-1016"
     template = "{place}: source '{source}' is disabled in {file}"
     hint = "set 'enable: true' there, or remove the instance"
 
 
-@dataclass(eq=False)
-class ConnectionUnknown(ConfigError):
-    """No connection has this id."""
+class ConnectionUnknown(ConfigError, code="US-1017"):
+    """`conn-id` names a connection that does not exist in Airflow or, for the command line, in the environment."""
 
     conn_id: str
     variable: str
-
-    code = "US-1017"
     template = "connection '{conn_id}' is not defined"
     hint = "define it in Airflow, or set the environment variable {variable} to its URI or JSON"
 
 
-@dataclass(eq=False)
-class ConnectionInvalid(ConfigError):
-    """A connection exists but cannot be used."""
+class ConnectionInvalid(ConfigError, code="US-1018"):
+    """The connection exists but is not usable.
+
+    It is neither JSON nor a URI, has no host or login, has an invalid port, or asks for TLS. The message never quotes
+    the connection.
+    """
 
     conn_id: str
     reason: str
-
-    code = "US-1018"
     template = "connection '{conn_id}' cannot be used: {reason}"
-    hint = "a URI looks like mysql://user:password@host:3306, special characters as %XX; JSON has login, password, host and port"  # noqa: E501
+    hint = (
+        "a URI looks like mysql://user:password@host:3306, with special characters as %XX;"
+        " JSON has login, password, host and port"
+    )
 
 
-@dataclass(eq=False)
-class PasswordVariableUnset(ConfigError):
-    """`password-env` names an environment variable that does not exist."""
+class PasswordVariableUnset(ConfigError, code="US-1019"):
+    """`password-env` names an environment variable that is not set where the task runs."""
 
     variable: str
     server: str
-
-    code = "US-1019"
     template = "environment variable {variable} with the password of {server} is not set"
-    hint = "set it where the task runs: the shell, or Airflow's workers"
+    hint = "set it where the task runs: in the shell of the command line, or for Airflow's workers"
 
 
-@dataclass(eq=False)
-class PatternInvalid(ConfigError):
-    """A pattern of a route or list that cannot be compiled, or surely means something else."""
+class PatternInvalid(ConfigError, code="US-1020"):
+    """A pattern of a route or list is not valid, or cannot have the intended meaning.
+
+    For example, `orders_[0-63]` matches one character, not a number from 0 to 63. `docs/config.md` describes patterns.
+    """
 
     rule: str
     pattern: str
     reason: str
-
-    code = "US-1020"
     template = "{rule}: pattern '{pattern}': {reason}"
     hint = "wildcards are * ? [a-c] [!x]; a pattern that begins with ~ is a regular expression"
 
 
-@dataclass(eq=False)
-class RouteAmbiguous(ConfigError):
-    """Two rules of the same level send one table, or one schema, to different places."""
+class RouteAmbiguous(ConfigError, code="US-1021"):
+    """A table or schema matches two routes of the same level that send it to different targets.
+
+    DM would silently replicate such a table under its own name.
+    """
 
     table: str
     first: str
     first_target: str
     second: str
     second_target: str
-
-    code = "US-1021"
     template = "{table} matches route '{first}' to {first_target} and route '{second}' to {second_target}"
-    hint = "narrow the patterns of one of the two; a rule with table-pattern beats one without"
+    hint = "narrow the patterns of one of the two; a rule with table-pattern takes precedence over one without"
 
 
-@dataclass(eq=False)
-class SourceNotInTask(ConfigError):
-    """Somebody asks for a source that the task does not have."""
+class SourceNotInTask(ConfigError, code="US-1022"):
+    """A command or an Airflow task names a source that the task file does not have, or no longer has."""
 
     task: str
     source: str
     sources: str
-
-    code = "US-1022"
     template = "task {task} has no source '{source}'"
     hint = "its sources: {sources}"
 
 
-@dataclass(eq=False)
-class ExtractionNotFound(ConfigError):
-    """The regular expression of an extractor does not match a shard that its rule routes."""
+class ExtractionNotFound(ConfigError, code="US-1023"):
+    """A route extracts a value from the name of a shard, but its regular expression does not match the name.
+
+    DM would write an empty text, and rows of two shards could get the same key.
+
+    Remedy: Correct the expression, or narrow the route's patterns to the intended tables. The expression may match
+    anywhere in the name.
+    """
 
     rule: str
     shard: str
     origin: str
     text: str
     expression: str
-
-    code = "US-1023"
     template = "route '{rule}' finds nothing to extract from the {origin} '{text}' of {shard} with '{expression}'"
-    hint = "correct the {origin}-regexp, or narrow the patterns of the rule to the tables that it is for"
+    hint = "correct the {origin}-regexp, or narrow the patterns of the rule to the intended tables"
 
 
-@dataclass(eq=False)
-class KeyRefused(ConfigError):
-    """A key of DM's that asks for something which is done otherwise here."""
+class KeyRefused(ConfigError, code="US-1024"):
+    """The key is DM's, and unshard has a different way to do this.
+
+    Remedy: Follow the message and remove the key. `docs/config.md` lists these keys.
+    """
 
     place: str
     key: str
     instead: str
-
-    code = "US-1024"
-    template = "{place}: '{key}' is DM's and not known here"
+    template = "{place}: '{key}' is a key of DM that unshard does not use"
     hint = "{instead}"
 
 
-@dataclass(eq=False)
-class SecretUnreadable(ConfigError):
-    """A file that holds a password, certificate or key cannot be read."""
+class SecretUnreadable(ConfigError, code="US-1025"):
+    """A file with a password, certificate or key does not exist, is not readable, or is not text.
+
+    unshard reads these files where it opens the task, not on executors.
+    """
 
     path: str
     what: str
     reason: str
-
-    code = "US-1025"
     template = "{path}: the {what} cannot be read: {reason}"
-    hint = "check the path, which begins at the folder of the file that names it, and its permissions"
+    hint = "check the permissions and the path; it is relative to the folder of the task or source file that names it"
 
 
-@dataclass(eq=False)
-class CertificateInvalid(ConfigError):
-    """A certificate or key of the task's files is not what it should be."""
+class CertificateInvalid(ConfigError, code="US-1026"):
+    """A certificate or key is not valid.
+
+    `ssl-ca`, `ssl-cert` or `ssl-key` is not PEM, the key does not belong to the certificate, or the key has a password.
+
+    Remedy: Correct the file. `openssl x509 -in FILE -noout -subject` and `openssl pkey -in FILE -noout` show what a
+    file is.
+    """
 
     reason: str
-
-    code = "US-1026"
     template = "the certificates of a security block cannot be used: {reason}"
-    hint = "all three are PEM files, the key belongs to the certificate and has no password of its own"
+    hint = "all three must be PEM files, the key must belong to the certificate and must not have a password"
 
 
-@dataclass(eq=False)
-class MappingNameUnfit(ConfigError):
-    """A column mapping cannot make a number of a shard's name."""
+class MappingNameUnfit(ConfigError, code="US-1027"):
+    """`partition id` cannot make a number from the schema or table name of a shard.
+
+    After the argument and the separator there is no number, or the number does not fit into its bits (schema 127,
+    table 255).
+    """
 
     rule: str
     shard: str
     name: str
     head: str
     largest: int
-
-    code = "US-1027"
-    template = (
-        "column mapping '{rule}' finds no number from 0 to {largest} behind '{head}' in '{name}' of shard {shard}"
-    )
+    template = "column mapping '{rule}' finds no number from 0 to {largest} after '{head}' in '{name}' of shard {shard}"
     hint = "correct the arguments of the rule, or its patterns so that it does not match this table"
 
 
-@dataclass(eq=False)
-class MappingAmbiguous(ConfigError):
-    """Two column mappings of one level change the same column of a shard."""
+class MappingAmbiguous(ConfigError, code="US-1028"):
+    """Two rules of `column-mappings` of the same level match a shard and change the same column."""
 
     shard: str
     column: str
     first: str
     second: str
-
-    code = "US-1028"
     template = "column '{column}' of shard {shard} is changed by column mapping '{first}' and by '{second}'"
-    hint = "make one of them match fewer tables, or give it a table-pattern: such a rule beats one without"
+    hint = (
+        "make one of them match fewer tables, or give it a table-pattern: such a rule takes precedence over one without"
+    )
 
 
-# --- US-19xx command line ---------------------------------------------------------------------------
+class UsageWrong(ConfigError, code="US-1901"):
+    """The command, an argument or an option is unknown or missing.
 
+    Remedy: `unshard --help` lists the commands, `unshard COMMAND --help` the arguments of a command.
+    """
 
-@dataclass(eq=False)
-class UsageWrong(ConfigError):
-    """The command line cannot be understood."""
-
-    words: str
+    problem: str
     command: str
-
-    code = "US-1901"
-    template = "{words}"
-    hint = "`{command} --help` shows what is possible"
+    template = "{problem}"
+    hint = "`{command} --help` shows the usage"
 
 
-@dataclass(eq=False)
-class NotConfirmed(ConfigError):
-    """An operator was asked and did not say yes."""
+class NotConfirmed(ConfigError, code="US-1902"):
+    """A command asks for confirmation, and the answer was not `yes` or the input is not a terminal.
+
+    Consequence: Nothing is done.
+    Remedy: Answer `yes`. Use `--yes` in scripts, and `--dry-run` to see the effect only.
+    """
 
     question: str
-
-    code = "US-1902"
     template = "nothing was done: {question} was not confirmed"
-    hint = "answer `yes`, or give --yes where nobody can answer"
+    hint = "answer `yes`, or use --yes if the input is not a terminal"

@@ -1,114 +1,124 @@
 """US-4xxx: reading DDL, computing its effect, executing it."""
 
-from dataclasses import dataclass
-
-from unshard.errors.base import Scope, UnshardError
-
-
-@dataclass(eq=False)
-class DdlError(UnshardError):
-    """A DDL cannot be classified, tried or executed."""
-
-    scope = Scope.UPSTREAM
-
+from unshard.errors.base import DdlError, Scope
 
 SHOWN = 300
+"""Characters of a statement that a message quotes."""
 
 
-@dataclass(eq=False)
-class DdlUnreadable(DdlError):
-    """A statement of the binlog is none that unshard knows, so it cannot tell which tables it changes."""
+class DdlUnreadable(DdlError, code="US-4001"):
+    """unshard cannot parse a statement of a source's binlog, so its effect on tables is unknown.
+
+    It begins with unknown keywords, cannot be split into tokens, or changes rows although `binlog_format` must be ROW.
+
+    Consequence: The shards that the statement names wait for an operator (`unshard skip`, `unshard replace`). If it
+    names none, those wait whose name or schema occurs anywhere in its text. A change of rows, which may use a view, a
+    trigger or a routine, affects all shards of its source. If there is no such shard, unshard ignores the statement and
+    records it: `unshard status` and the page show it without its strings.
+    Remedy: Skip or replace it. If the statement is valid on the server, report it with its text.
+    """
 
     text: str
     reason: str
-    code = "US-4001"
     template = "cannot read the statement {text!r}: {reason}"
-    hint = "nothing was skipped; if it is a legal statement report it, see docs/errors.md for what to do until then"
+    hint = "nothing was skipped; docs/errors.md says what to do; if the statement is valid, report it"
 
 
-@dataclass(eq=False)
-class EffectRefused(DdlError):
-    """The target refuses a DDL on an empty table of the shard's structure."""
+class EffectRefused(DdlError, code="US-4003"):
+    """The target refuses a DDL on an empty table of the shard's structure.
+
+    unshard finds the effect of a DDL by executing it on such a table. Usually the target's flavor or version does not
+    support the syntax; the server's message says why.
+
+    Consequence: The shard waits for an operator.
+    Remedy: Skip the DDL or replace it. Replace it by the same statement if the target accepts it by now.
+    """
 
     table: str
     errno: int
-    words: str
+    server_message: str
     text: str
-    code = "US-4003"
-    template = "the target refuses with error {errno}, {words}, the DDL of {table} on an empty copy: {text}"
-    hint = "make the target take it (flavour, version, sql_mode) or let the operator decide to skip or replace it"
+    template = "the target refuses with error {errno}, {server_message}, the DDL of {table} on an empty copy: {text}"
+    hint = "make the target accept it (flavor, version, sql_mode), or skip or replace the DDL"
 
 
-@dataclass(eq=False)
-class StructureUnknown(DdlError):
-    """A statement builds on a table whose structure is not known."""
+class StructureUnknown(DdlError, code="US-4004"):
+    """A `CREATE TABLE … LIKE` names a table that the task does not follow, or a renamed table becomes a shard.
+
+    Consequence: The shard waits for an operator.
+    Remedy: Skip the statement if the new shard is like its group. Otherwise replace it by a CREATE TABLE with the
+    structure.
+    """
 
     table: str
     text: str
-    code = "US-4004"
-    template = "the structure of {table}, which {text!r} builds on, is not known"
-    hint = "add that table to the task, or take the shard out of it"
+    template = "the structure of {table}, which {text!r} refers to, is not known"
+    hint = "add that table to the task, or remove the shard from it"
 
 
-@dataclass(eq=False)
-class DdlRefused(DdlError):
-    """The target refuses to execute a DDL that its empty copy took: its rows stand against it."""
+class DdlRefused(DdlError, code="US-4005", scope=Scope.DOWNSTREAM):
+    """All shards have run a DDL and the target refuses it because of its rows.
 
-    scope = Scope.DOWNSTREAM
+    For example, a new unique key for which rows of two shards conflict, a type that is too narrow, or no space left.
+    The message has the server's message.
+
+    Consequence: The lock has failed. unshard holds the rows after the DDL until an operator decides.
+    """
+
     target: str
     errno: int
-    words: str
+    server_message: str
     text: str
-    code = "US-4005"
-    template = "{target} refuses with error {errno}, {words}, the DDL: {text}"
-    hint = "remove what stands against it and unlock again, or skip or replace the DDL"
+    template = "{target} refuses with error {errno}, {server_message}, the DDL: {text}"
+    hint = "remove the cause and unlock again, or skip or replace the DDL"
 
 
-@dataclass(eq=False)
-class TargetChanged(DdlError):
-    """The target table's structure is not the one that it should have before or after a DDL."""
+class TargetChanged(DdlError, code="US-4006", scope=Scope.DOWNSTREAM):
+    """The target table has neither the structure from before a DDL nor the one from after it.
 
-    scope = Scope.DOWNSTREAM
+    The table was altered outside unshard. The message names the differences.
+    """
+
     target: str
     changes: str
     text: str
-    code = "US-4006"
     template = "{target} was altered by someone else ({changes}), so it is unknown whether it has had the DDL {text}"
-    hint = "give the table the structure that it should have, then unlock again"
+    hint = "restore the structure that the table should have, then unlock again"
 
 
-@dataclass(eq=False)
-class DdlStillRunning(DdlError):
-    """Another session, perhaps one that was cut off, still works at a DDL of this table."""
+class DdlStillRunning(DdlError, code="US-4007", scope=Scope.DOWNSTREAM, transient=True):
+    """Another DDL on the same target table is running: in this process, in another, or in a session without a client.
 
-    scope = Scope.DOWNSTREAM
-    transient = True
+    Consequence: unshard retries until that DDL has ended.
+    """
+
     target: str
     seconds: int
-    code = "US-4007"
     template = "another session has been executing a DDL on {target} for more than {seconds} s"
-    hint = "it is tried again; SHOW PROCESSLIST on the target shows how far it is"
+    hint = "unshard tries again; SHOW PROCESSLIST on the target shows the progress"
 
 
-@dataclass(eq=False)
-class TargetLacksColumns(DdlError):
-    """A target table that exists already cannot take the rows of a shard."""
+class TargetLacksColumns(DdlError, code="US-4008", scope=Scope.DOWNSTREAM):
+    """The target table existed before the task and lacks columns of a shard.
 
-    scope = Scope.DOWNSTREAM
+    Consequence: The task does not start.
+    """
+
     target: str
     columns: str
-    code = "US-4008"
     template = "the target table {target} exists and lacks columns of its shards: {columns}"
-    hint = "add them, or drop the table and let unshard create it"
+    hint = "add them, or drop the table and let unshard create it from a shard's structure"
 
 
-@dataclass(eq=False)
-class DdlFiltered(DdlError):
-    """A filter of the task asks for an error at this statement."""
+class DdlFiltered(DdlError, code="US-4009"):
+    """A rule of `filters` with the action `Error` matches this statement.
+
+    Consequence: Everything before the statement is applied. The source waits at the statement.
+    Remedy: Change the rule to `Ignore` or `Do`, or change its events or patterns, and run the task again.
+    """
 
     rule: str
     table: str
     text: str
-    code = "US-4009"
-    template = "filter '{rule}' stops at what {table} ran: {text}"
+    template = "filter '{rule}' stops at a statement of {table}: {text}"
     hint = "nothing was skipped; change the filter's action to Do or Ignore, or its events, and run the task again"

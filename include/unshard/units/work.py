@@ -1,8 +1,7 @@
-"""What a unit of a task works with: its servers, its meta store, its relay, its Spark sessions.
+"""The resources of a task's units: servers, meta store, relay, Spark sessions.
 
-Opened once by whoever runs units (the command line, an operator, a test) and handed to each of them.
-Secrets are resolved here and nowhere else. Spark is started on first use only, because an idle window
-needs none and must stay cheap.
+The caller that runs units (the command line, an operator, a test) opens them once and passes them to each unit. Secrets
+are resolved only here. Spark starts at its first use, because an idle window does not need it and must stay cheap.
 """
 
 import contextlib
@@ -16,21 +15,22 @@ from typing import Any, TypeVar
 from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
-from unshard.adapters.present import PresentStructures
 from unshard.adapters.relay import BucketPlace, RelayStore
-from unshard.adapters.shadow import ShadowTables
 from unshard.adapters.target import Writer, tried_writer
+from unshard.adapters.targetstructures import PresentStructures
+from unshard.adapters.trialtables import DdlTrialTables
 from unshard.config import Connections, Task, environment_connections, resolve, storage_access
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
-from unshard.errors.target import NoTargetTable
+from unshard.errors.rows import NoTargetTable
+from unshard.units.limits import LIMITS, Limits
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Work:
-    """A task together with everything that its units read and write."""
+    """A task with everything that its units read and write."""
 
     task: Task
     target: Server
@@ -42,11 +42,12 @@ class Work:
     """The live session for windows; the first call opens it."""
     bulk_spark: Callable[[], Any]
     """The session for dump, load and validation."""
-    shadow: ShadowTables
+    trial_tables: DdlTrialTables
     tables: PresentStructures
-    """What there is in the target."""
+    """Reader of the present structures of target tables."""
     writer: Callable[[], Writer]
-    """How rows are written into the target; the first call tries it out."""
+    """Writer of rows into the target; the first call tests the write path."""
+    limits: Limits = LIMITS
     _structures: dict[str, TableSchema] = field(default_factory=dict, repr=False)
 
     def structures(self, digests: set[str]) -> dict[str, TableSchema]:
@@ -57,7 +58,7 @@ class Work:
         return {digest: self._structures[digest] for digest in digests}
 
     def target_schema(self, target: TableId) -> TableSchema:
-        """Read the present structure of a target table, which a DDL may just have changed."""
+        """Read the present structure of a target table; a DDL may just have changed it."""
         return self.target_schemas({target})[target]
 
     def target_schemas(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
@@ -68,27 +69,36 @@ class Work:
         return found
 
     def present(self, targets: set[TableId]) -> dict[TableId, TableSchema]:
-        """Read the present structures of those target tables that are there."""
+        """Read the present structures of those target tables that exist."""
         return self.tables.read(targets) if targets else {}
 
 
 @contextlib.contextmanager
-def open_work(task: Task, connections: Connections = environment_connections, *,
-              only_reads: bool = False) -> Iterator[Work]:  # fmt: skip
-    """Resolve the task's secrets, migrate its meta store and close what was opened at the end.
+def open_work(
+    task: Task, connections: Connections = environment_connections, *, only_reads: bool = False
+) -> Iterator[Work]:
+    """Resolve the task's secrets, migrate its meta store, and close all resources at the end.
 
-    Who only reads makes a meta store where there is none, and leaves one of an older version alone: MetaTooOld.
+    With `only_reads` it creates a missing meta store, but does not migrate an older version: it raises MetaTooOld.
     """
-    target, access = resolve(task.target, connections), storage_access(task.options, connections)
+    target = resolve(task.target, connections)
     meta = Meta(target, task.meta_schema, task.name)
-    present = PresentStructures(target)
     with contextlib.ExitStack() as stack:
         stack.callback(meta.close)
-        stack.callback(present.close)
         if only_reads:
             with contextlib.suppress(MetaMissing):
                 meta.refuse_other_version()
         meta.migrate()
+        yield stack.enter_context(work_with(task, meta, connections))
+
+
+@contextlib.contextmanager
+def work_with(task: Task, meta: Meta, connections: Connections = environment_connections) -> Iterator[Work]:
+    """Resolve the task's secrets and open everything but the meta store, which the caller has opened."""
+    target, access = resolve(task.target, connections), storage_access(task.options, connections)
+    present = PresentStructures(target)
+    with contextlib.ExitStack() as stack:
+        stack.callback(present.close)
         yield Work(
             task=task,
             target=target,
@@ -98,20 +108,27 @@ def open_work(task: Task, connections: Connections = environment_connections, *,
             storage=Storage(task.storage, access),
             spark=_lazily(stack, task.options.spark_connection, connections, task.name),
             bulk_spark=_lazily(stack, task.options.bulk_connection, connections, task.name),
-            shadow=ShadowTables(target, task.meta_schema),
+            trial_tables=DdlTrialTables(target, task.meta_schema),
             tables=present,
-            writer=_once(lambda: tried_writer(target, task.meta_schema)),
+            writer=_once(lambda: _recorded_writer(target, meta)),
         )
 
 
+def _recorded_writer(target: Server, meta: Meta) -> Writer:
+    """Test how rows are written, and record the result for callers that only read the task."""
+    writer = tried_writer(target, meta.schema)
+    meta.write_paths.record(writer.load_data)
+    return writer
+
+
 def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
-    """Return where the relay keeps its segments."""
+    """Return the location of the relay's segments."""
     return BucketPlace(f"{storage}/relay", access) if is_object_store(storage) else Path(storage) / "relay"
 
 
 def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connections, name: str) -> Callable[[], Any]:
     def session() -> Any:
-        from unshard.adapters import spark  # pyspark takes half a second to import
+        from unshard.adapters import spark  # importing pyspark takes half a second
 
         return stack.enter_context(spark.session(connection, connections, name))
 
@@ -119,7 +136,7 @@ def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connectio
 
 
 def _once(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that makes a value at its first call. Windows of several sources call it from threads."""
+    """Return a function that creates a value at its first call. Windows of several sources call it from threads."""
     made: list[T] = []
     making = threading.Lock()
 

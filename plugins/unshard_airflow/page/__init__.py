@@ -1,19 +1,19 @@
-"""The page `unshard` in Airflow's navigation: what the commands know of tasks, and orders to them.
+"""The page `unshard` in Airflow's navigation: the state of tasks and locks, and forms for commands.
 
-Plain HTML made on the server, no script at all, shown by Airflow in an iframe. Airflow itself does not protect
-what a plugin mounts, so every route here asks Airflow's auth manager:
+Plain HTML from the server without scripts, shown by Airflow in an iframe. Airflow does not protect the routes of a
+plugin, so every route here asks Airflow's auth manager:
 
-    see  a task   whoever may read its DAG of locks
-    act  on it    whoever may clear task instances of that DAG: clearing `unlock` is the same order
+    see  a task   users who may read its DAG of locks
+    act  on it    users who may clear task instances of that DAG: clearing `unlock` is the same command
 
-| module | what it decides |
+| module | content |
 |---|---|
 | `mount` | imports the rest at the first request, in the API server only |
-| `site` | what the page needs of Airflow; everything that may move with a release of Airflow |
-| `guard` | whether a POST comes from a form of ours: token, origin |
-| `audit` | who cleared a task, by Airflow's audit log |
-| `desk` | what is read of tasks and locks, and the orders given |
-| `marks` | which words of two statements differ |
-| `shown` | from values to HTML; no value of a row, no secret of a statement |
+| `site` | the interface to Airflow; everything that may change with a release of Airflow |
+| `guard` | checks that a POST comes from one of our forms: token, origin |
+| `audit` | finds who cleared a task, in Airflow's audit log |
+| `service` | reads tasks and locks, and issues commands |
+| `marks` | marks the differences of two statements |
+| `shown` | renders HTML without values of rows and secrets of statements |
 | `app` | the routes |
 """

@@ -1,14 +1,14 @@
-"""The routes of the page. A GET changes nothing; a POST needs our own form, and the right to change the task.
+"""The routes of the page. A GET changes nothing; a POST needs our own form and the right to change the task.
 
-| route | shows or does |
+| route | effect |
 |---|---|
-| `/` | tasks that the user may see |
-| `/task/<task>` | sources, targets that are stopped, rows put aside, prechecks, locks, orders, history |
-| `/task/<task>/halt` | what pausing it, or letting it go on, would do; POST does it |
-| `/task/<task>/retry` | what a retry of stopped targets would do; POST does it |
-| `/task/<task>/lock/<lock>` | one lock, with a form for each order |
-| `/task/<task>/lock/<lock>/preview` | POST: the dry run of an order, with a button that gives it |
-| `/task/<task>/lock/<lock>/give` | POST: the order |
+| `/` | the tasks that the user may see |
+| `/task/<task>` | sources, suspended targets, diverted rows, prechecks, locks, commands, history |
+| `/task/<task>/pause` | the effect of a pause or resume; POST executes it |
+| `/task/<task>/retry` | the effect of a retry of suspended targets; POST executes it |
+| `/task/<task>/lock/<lock>` | one lock, with a form for each command |
+| `/task/<task>/lock/<lock>/preview` | POST: the dry run of a command, with a button that issues it |
+| `/task/<task>/lock/<lock>/give` | POST: issues the command |
 """
 
 from collections.abc import Callable
@@ -22,8 +22,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from unshard.errors import UnshardError
 from unshard_airflow.page import guard, shown
-from unshard_airflow.page.desk import Desk
 from unshard_airflow.page.pages import RETRIED, Answer, Pages, Visit
+from unshard_airflow.page.service import Service
 from unshard_airflow.page.site import Site
 
 LONGEST_FORM = 200_000
@@ -31,16 +31,16 @@ LONGEST_FORM = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What somebody who may has sent by a form of ours."""
+    """The fields of a valid form from a user who may change the task."""
 
     visit: Visit
     fields: dict[str, str]
 
 
-def application(site: Site, desk: Desk) -> FastAPI:
+def application(site: Site, service: Service) -> FastAPI:
     """Make the page."""
     app = FastAPI(title="unshard", docs_url=None, redoc_url=None, openapi_url=None)
-    pages = Pages(site, desk)
+    pages = Pages(site, service)
 
     async def visit(request: Request, task: str, user: Annotated[Any, Depends(site.user_of)]) -> Visit:
         return await run_in_threadpool(pages.visit, request, task, user)
@@ -57,7 +57,7 @@ def application(site: Site, desk: Desk) -> FastAPI:
         return _html(await run_in_threadpool(pages.overview, _root(request), user))
 
     _add_views(app, pages, visit)
-    _add_orders(app, pages, form, site)
+    _add_commands(app, pages, form, site)
     _show_failures(app)
     return app
 
@@ -73,27 +73,27 @@ def _add_views(app: FastAPI, pages: Pages, visit: Callable[..., Any]) -> None:
     async def one_lock(visit: known, lock: str, told: str = "") -> Response:
         return _html(await run_in_threadpool(pages.lock, visit, lock, told), visit)
 
-    @app.get("/task/{task}/halt")
-    async def ask_halt(visit: known) -> Response:
-        return _html(await run_in_threadpool(pages.ask_halt, visit), visit)
+    @app.get("/task/{task}/pause")
+    async def ask_pause(visit: known) -> Response:
+        return _html(await run_in_threadpool(pages.ask_pause, visit), visit)
 
     @app.get("/task/{task}/retry")
     async def ask_retry(visit: known, stop: str = "") -> Response:
         return _html(await run_in_threadpool(pages.ask_retry, visit, {"stop": stop}), visit)
 
-    # Airflow follows the iframe in its own address, and reloads that with a GET.
+    # Airflow copies the iframe's address into its own and reloads it with a GET.
     @app.get("/task/{task}/lock/{lock}/preview")
     @app.get("/task/{task}/lock/{lock}/give")
     async def reloaded(visit: known, lock: str) -> Response:
         return RedirectResponse(visit.at_lock(lock), 303)
 
 
-def _add_orders(app: FastAPI, pages: Pages, form: Callable[..., Any], site: Site) -> None:
+def _add_commands(app: FastAPI, pages: Pages, form: Callable[..., Any], site: Site) -> None:
     sent = Annotated[Form, Depends(form)]
 
-    @app.post("/task/{task}/halt")
-    async def halt(form: sent) -> Response:
-        answer = await run_in_threadpool(pages.set_halted, form.visit, form.fields)
+    @app.post("/task/{task}/pause")
+    async def pause(form: sent) -> Response:
+        answer = await run_in_threadpool(pages.set_paused, form.visit, form.fields)
         return _html(answer, form.visit) if answer is not None else RedirectResponse(form.visit.at, 303)
 
     @app.post("/task/{task}/retry")
@@ -117,7 +117,7 @@ def _add_orders(app: FastAPI, pages: Pages, form: Callable[..., Any], site: Site
 
 
 async def _fields(site: Site, visit: Visit) -> dict[str, str]:
-    """Return the fields of a form of ours, sent by who may change the task; 403 otherwise."""
+    """Return the fields of a form; 403 if it is not ours or the user may not change the task."""
     request = visit.request
     visit.require_right()
     if not guard.is_from_us(request.headers, site.base_url):
@@ -126,19 +126,25 @@ async def _fields(site: Site, visit: Visit) -> dict[str, str]:
     async for part in request.stream():
         body += part
         if len(body) > LONGEST_FORM:
-            raise HTTPException(413, f"a form of more than {LONGEST_FORM} bytes is not taken")
+            raise HTTPException(413, f"a form may have at most {LONGEST_FORM} bytes")
     fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
     session, given = request.cookies.get(guard.COOKIE, ""), fields.get(guard.FIELD, "")
     if not guard.is_token(site.secret, session, visit.user.get_id(), visit.task.name, given):
-        raise HTTPException(403, "the form is not of this session any more: open it again")
+        raise HTTPException(403, "the form belongs to another session: open it again")
     return fields
 
 
 def _html(answer: Answer, visit: Visit | None = None) -> Response:
     response = HTMLResponse(shown.html(answer.template, answer.values), answer.status, dict(shown.HEADERS))
     if visit is not None and visit.may_act and visit.request.cookies.get(guard.COOKIE) != visit.session:
-        response.set_cookie(guard.COOKIE, visit.session, path=visit.root or "/", httponly=True, samesite="strict",
-                            secure=visit.request.url.scheme == "https")  # fmt: skip
+        response.set_cookie(
+            guard.COOKIE,
+            visit.session,
+            path=visit.root or "/",
+            httponly=True,
+            samesite="strict",
+            secure=visit.request.url.scheme == "https",
+        )
     return response
 
 

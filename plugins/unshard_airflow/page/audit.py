@@ -1,10 +1,10 @@
-"""Who cleared the task `unlock` of a lock's run: Airflow tells no worker, but its audit log knows.
+"""Find who cleared the task `unlock` of a lock's run, in Airflow's audit log; workers do not know the user.
 
-A clear gives the task instance a new id, which holds the moment (a UUID of version 7). The request that asked for it
-was noted in the audit log just before, by the same process and so by the same clock. The person is therefore in the
-last fitting note between the id of the try before and that of the first try behind the clear; retries keep
-`max_tries`, a clear raises it. Airflow notes a request before it asks for permission: one that it refuses in the
-instant between another's note and clear would be taken for that one.
+A clear gives the task instance a new id with a timestamp (a UUID of version 7). The same process, and so the same
+clock, has logged the request just before. The person is therefore in the last matching entry between the id of the
+previous try and that of the first try after the clear; retries keep `max_tries`, a clear raises it. Airflow logs a
+request before it checks permissions: a rejected request in the instant between the entry and the clear of another
+user would be mistaken for the latter.
 """
 
 import json
@@ -14,26 +14,26 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from unshard.core.orders import Cleared
+from unshard.core.ddl.lockcommands import Cleared
 
 UNLOCK = "unlock"
 EVENTS = ("post_clear_task_instances", "clear_dag_run", "clear_dag_runs", "cli_task_clear")
-"""What the audit log calls the requests that clear tasks: some tasks, a run, several runs, the command line's."""
+"""Names of the requests that clear tasks in the audit log: some tasks, a run, several runs, the command line's."""
 ANY_DAG = "~"
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 TICK = timedelta(milliseconds=1)
-"""What an id leaves off its moment."""
+"""Precision of the timestamp in an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line of the audit log about a clear."""
+    """An entry of the audit log about a clear."""
 
     at: datetime
     event: str
     who: str
     run: str | None
-    said: Mapping[str, Any]
+    body: Mapping[str, Any]
     """The body of the request."""
 
 
@@ -46,12 +46,12 @@ class Try:
 
     @property
     def made_at(self) -> datetime:
-        """When the try was made ready: by a clear, or by the failure of the try before."""
+        """Time at which the try was created: by a clear, or by the failure of the previous try."""
         return BEGINNING + TICK * (UUID(self.id).int >> 80)
 
 
 def who_cleared(dag: str, cleared: Cleared) -> str | None:
-    """Ask Airflow's database; None if it does not know, or not any more."""
+    """Return the user from Airflow's database; None if unknown or no longer stored."""
     from airflow.models import Log, TaskInstance
     from airflow.models.taskinstancehistory import TaskInstanceHistory as Past
     from airflow.utils.session import create_session
@@ -73,7 +73,7 @@ def who_cleared(dag: str, cleared: Cleared) -> str | None:
 
 
 def asked_between(tries: Sequence[Try], instance: str) -> tuple[datetime, datetime] | None:
-    """Return between which moments the clear was asked for that led to a try; None if Airflow has lost the try."""
+    """Return the interval in which the clear that led to a try was requested; None if Airflow has deleted the try."""
     most = next((one.max_tries for one in tries if one.id == instance), None)
     if most is None:
         return None
@@ -82,7 +82,7 @@ def asked_between(tries: Sequence[Try], instance: str) -> tuple[datetime, dateti
 
 
 def person(notes: Iterable[Note], run: str) -> str | None:
-    """Return whose request was the last that clears `unlock` of the run."""
+    """Return the user of the last request that clears `unlock` of the run."""
     last = max((note for note in notes if _clears(note, run)), key=lambda note: note.at, default=None)
     return (last.who or None) if last else None
 
@@ -92,16 +92,16 @@ def _clears(note: Note, run: str) -> bool:
         return False
     match note.event:
         case "post_clear_task_instances":
-            tasks = note.said.get("task_ids")
+            tasks = note.body.get("task_ids")
             names = [task if isinstance(task, str) else task[0] for task in tasks or ()]
-            return tasks is None or UNLOCK in names or bool(note.said.get("include_upstream"))
+            return tasks is None or UNLOCK in names or bool(note.body.get("include_upstream"))
         case "clear_dag_runs":
-            runs = [one.get("dag_run_id") for one in note.said.get("dag_runs") or ()]
-            return run in runs and not note.said.get("dry_run", True)
+            runs = [one.get("dag_run_id") for one in note.body.get("dag_runs") or ()]
+            return run in runs and not note.body.get("dry_run", True)
         case _:
             return True
 
 
 def _body(extra: str | None) -> Mapping[str, Any]:
-    said = json.loads(extra or "{}")
-    return said if isinstance(said, dict) else {}
+    body = json.loads(extra or "{}")
+    return body if isinstance(body, dict) else {}

@@ -1,9 +1,9 @@
-"""Which words of two statements differ, to be marked where the statements stand side by side."""
+"""Mark the words in which two statements differ, for the comparison on the page."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from unshard.core.wording import Word, compared
+from unshard.core.ddl.textdifference import Word, compared
 
 
 class Piece(NamedTuple):
@@ -14,7 +14,7 @@ class Piece(NamedTuple):
 
 
 def marked(one: str, other: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Cut both statements into pieces that say whether they differ."""
+    """Split both statements into pieces that are equal or differ."""
     parts = [*compared(one, other)]
     left = [piece for part in parts for piece in _pieces(part.ours, part.differs)]
     right = [piece for part in parts for piece in _pieces(part.theirs, part.differs)]
@@ -22,7 +22,7 @@ def marked(one: str, other: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
 
 
 def _pieces(words: Sequence[Word], differs: bool) -> Iterator[Piece]:
-    """The space before the first word belongs to no mark."""
+    """Yield the space before the first word without a mark."""
     if words:
         first, *rest = words
         yield Piece(first.space, False)

@@ -1,7 +1,7 @@
-"""The page as Airflow mounts it: imported at the first request, because every process loads plugins.
+"""The page as Airflow mounts it. It is imported at the first request, because every process loads plugins.
 
-The scheduler, the DAG processor and the process of every task read the plugin and never show the page; the
-web framework, the templates and the meta store's driver would cost each of them half a second.
+The scheduler, the DAG processor and the process of every task load the plugin but never show the page. The web
+framework, the templates and the driver of the meta tables would cost each of them half a second.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Mounted:
-    """An ASGI application that makes the real one when it is first called."""
+    """An ASGI application that creates the real one at the first request."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -21,16 +21,16 @@ class Mounted:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if self._made is None:
-            # On a thread: the imports must not hold up what the API server answers to tasks meanwhile.
+            # On a thread, so that the imports do not block the API server's answers to tasks.
             self._made = await asyncio.to_thread(self._make)
         await self._made(scope, receive, send)
 
 
 def page() -> Any:
-    """Make the page over the Airflow that runs here."""
+    """Create the page for this Airflow."""
     from unshard_airflow.page.app import application
     from unshard_airflow.page.audit import who_cleared
-    from unshard_airflow.page.desk import TaskFolder
+    from unshard_airflow.page.service import TaskFolder
     from unshard_airflow.page.site import airflow_site
 
     return application(airflow_site(), TaskFolder(who_cleared))

@@ -1,4 +1,4 @@
-"""From values to HTML. Every text is escaped; an undefined name in a template is an error, not a blank."""
+"""Render values as HTML. Every text is escaped; an undefined name in a template is an error."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,18 +14,18 @@ from unshard_airflow.masking import refusal, statement
 TEMPLATES = Path(__file__).parent / "templates"
 STYLE = (TEMPLATES / "style.css").read_text()
 HEADERS = {
-    # No script at all: what is not in this list does not run or load, whatever a text might contain.
+    # No scripts: the browser runs and loads only sources in this list, whatever a text contains.
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'self';"
-                               " base-uri 'none'",
+    " base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     # With `no-referrer` a browser would hide the origin of our own forms.
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
-}  # fmt: skip
+}
 
 
 def html(template: str, values: Mapping[str, Any]) -> str:
-    """Fill in a template."""
+    """Render a template."""
     return _environment().get_template(template).render(values)
 
 
@@ -45,7 +45,7 @@ def amount(number: int | None) -> str:
 
 
 def size(number: int | None) -> str:
-    """Bytes in the largest unit that leaves a number of at least 1."""
+    """Return bytes in the largest unit with a value of at least 1."""
     if number is None:
         return "–"
     value, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB"]
@@ -57,9 +57,12 @@ def size(number: int | None) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     for show in (statement, refusal, age, lasting, moment, amount, size):
         made.filters[show.__name__] = show
     return made

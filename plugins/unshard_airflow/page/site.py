@@ -1,7 +1,7 @@
-"""What the page needs of Airflow, and the one place that knows where Airflow keeps it.
+"""The interface of the page to Airflow. This is the only module that knows Airflow's internals.
 
-The login dependency and the auth manager are Airflow's own machinery and may move with a release; the
-REST API, through which a waiting run is woken, is public. Tests stand in a `Site` of their own.
+The login dependency and the auth manager are internal to Airflow and may change with a release. The REST API, which
+wakes a waiting run, is public. Tests use their own `Site`.
 """
 
 import logging
@@ -21,26 +21,26 @@ FINISHED = ("failed", "success")
 
 
 class Woken(StrEnum):
-    """What was done to the run of a lock after an order."""
+    """Result of waking the run of a lock after a command."""
 
     RUNNING = "running"
-    """Nothing: it looks at the lock by itself."""
+    """Nothing was done: the run checks the lock itself."""
     CLEARED = "cleared"
-    """It had ended, so its wait was cleared."""
+    """The run had ended, so its wait was cleared."""
     ABSENT = "absent"
-    """Nothing: the next window starts it."""
+    """Nothing was done: the next window starts the run."""
     REFUSED = "refused"
-    """Airflow did not let its wait be cleared."""
+    """Airflow rejected the clear of its wait."""
 
 
 class User(Protocol):
-    """Who is logged in."""
+    """The logged-in user."""
 
     def get_id(self) -> str:
-        """Return the id that never changes."""
+        """Return the permanent id."""
 
     def get_name(self) -> str:
-        """Return the name to show and to record."""
+        """Return the name that is shown and recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Site:
     may: Callable[[User, bool, str], bool]
     """Whether the user may see (False) or change (True) the runs of a DAG."""
     wake: Callable[[Request, str, str], Awaitable[Woken]]
-    """Let the run of a lock that has given up look again, in the user's own name."""
+    """Clear the wait of a lock's run that has ended, as this user."""
     secret: bytes = field(repr=False)
     base_url: str = ""
 
@@ -85,9 +85,9 @@ def _may(user: Any, change: bool, dag: str) -> bool:
 
 
 async def _wake(request: Request, dag: str, run: str) -> Woken:
-    """Clear the wait of a finished run through Airflow's REST API, without leaving the process.
+    """Clear the wait of a finished run through Airflow's REST API, inside this process.
 
-    So the user's own rights are asked once more, and Airflow's audit log says who it was.
+    So Airflow checks the user's rights once more, and its audit log has the user.
     """
     from airflow.api_fastapi.main import app
 
@@ -97,22 +97,30 @@ async def _wake(request: Request, dag: str, run: str) -> Woken:
 
 
 async def woken(api: httpx.AsyncClient, dag: str, run: str) -> Woken:
-    """Clear the wait of the run if the run has ended."""
+    """Clear the wait of the run if it has ended."""
     at = f"/api/v2/dags/{quote(dag, safe='')}"
     found = await api.get(f"{at}/dagRuns/{quote(run, safe='')}")
     if found.status_code == httpx.codes.NOT_FOUND:
         return Woken.ABSENT
     if found.is_success and found.json()["state"] not in FINISHED:
         return Woken.RUNNING
-    body = {"dag_run_id": run, "task_ids": [WAIT], "include_downstream": True, "only_failed": False,
-            "reset_dag_runs": True, "dry_run": False}  # fmt: skip
+    body = {
+        "dag_run_id": run,
+        "task_ids": [WAIT],
+        "include_downstream": True,
+        "only_failed": False,
+        "reset_dag_runs": True,
+        "dry_run": False,
+    }
     cleared = await api.post(f"{at}/clearTaskInstances", json=body)
     if cleared.is_success:
         return Woken.CLEARED
-    log.error("the order is given, but its run cannot be woken dag=%s run=%s status=%s", dag, run, cleared.status_code)
+    log.error(
+        "the command is issued, but its run cannot be woken dag=%s run=%s status=%s", dag, run, cleared.status_code
+    )
     return Woken.REFUSED
 
 
 def _login(request: Request) -> Mapping[str, str]:
-    """Return the headers by which Airflow has known the user."""
+    """Return the headers with which Airflow has identified the user."""
     return {name: request.headers[name] for name in ("cookie", "authorization") if name in request.headers}

@@ -1,7 +1,7 @@
-"""What every Python of a Spark server runs first that has this folder on its path: it cuts windows small.
+"""Cuts windows small; every Python process of a Spark server with this folder on its path runs it first.
 
-Into slices of one part each, or into steps of a few rows, as UNSHARD_KILLS_CUT says. What is made of each window is
-written down in lines `source window epoch number what`, of slices also the end of the attempt: an attempt without one
+UNSHARD_KILLS_CUT selects slices of one part each, or steps of a few rows. For each window, a line `source window epoch
+number what` is written per slice or step. The end of an attempt in slices is also written: an attempt without that line
 has died with its process.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices, steps
-from unshard.units import windowslices
+from unshard.units.window import slices as windowslices
 
 LOG = Path(os.environ["UNSHARD_KILLS_LOG"])
 BOUNDS = steps.Bounds(rows=40, bytes=1 << 20, appliers=1)

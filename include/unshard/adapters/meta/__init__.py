@@ -1,81 +1,141 @@
-"""The state of a task in tables of the target: one value, a part for each kind of rows.
+"""The state of a task in tables of the target: `Meta` has one part for each kind of rows, `MetaReader` only reads.
 
-Everything conditional is conditional in SQL, so that a run that was taken over can change nothing.
+Conditions are part of the SQL statements, so a run that another run has taken over cannot change anything.
 """
+
+from typing import ClassVar
 
 from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.aside import Aside
-from unshard.adapters.meta.awaited import AwaitedRows
-from unshard.adapters.meta.chunks import Chunks
-from unshard.adapters.meta.collisions import Collisions
-from unshard.adapters.meta.conditions import Conditions
-from unshard.adapters.meta.database import MetaDatabase
-from unshard.adapters.meta.defaults import Defaults
-from unshard.adapters.meta.halts import Halts
-from unshard.adapters.meta.lateindexes import LateIndexes
-from unshard.adapters.meta.locks import Locks
-from unshard.adapters.meta.online import Online
-from unshard.adapters.meta.orders import Orders
-from unshard.adapters.meta.prechecks import Prechecks
-from unshard.adapters.meta.presence import Presence
-from unshard.adapters.meta.rates import Rates
-from unshard.adapters.meta.removal import Removal
-from unshard.adapters.meta.rowerrors import RowErrorRecords
-from unshard.adapters.meta.rules import RulesInForce
-from unshard.adapters.meta.sources import Checkpoints, Sources
-from unshard.adapters.meta.statementorders import StatementOrders
-from unshard.adapters.meta.stops import Stops
-from unshard.adapters.meta.structures import Structures
-from unshard.adapters.meta.windows import Windows
+from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
+from unshard.adapters.meta.load.chunks import ChunkReader, Chunks
+from unshard.adapters.meta.load.collisions import CollisionReader, Collisions
+from unshard.adapters.meta.load.conditions import ConditionReader, Conditions
+from unshard.adapters.meta.load.dumprate import RateReader, Rates
+from unshard.adapters.meta.load.lateindexes import LateIndexes, LateIndexReader
+from unshard.adapters.meta.load.rowerrors import RowErrorRecords
+from unshard.adapters.meta.locks.lockcommands import LockCommands
+from unshard.adapters.meta.locks.locks import LockReader, Locks
+from unshard.adapters.meta.locks.statementcommands import StatementCommandReader, StatementCommands
+from unshard.adapters.meta.shards.ignored import IgnoredReader, IgnoredRecords
+from unshard.adapters.meta.shards.online import Online, OnlineReader
+from unshard.adapters.meta.shards.schemadefaults import DefaultReader, Defaults
+from unshard.adapters.meta.shards.structures import StructureReader, Structures
+from unshard.adapters.meta.tasks.activeworkers import ActiveWorkers
+from unshard.adapters.meta.tasks.pauses import PauseReader, PauseStates
+from unshard.adapters.meta.tasks.prechecks import PrecheckReader, Prechecks
+from unshard.adapters.meta.tasks.removal import Removal
+from unshard.adapters.meta.tasks.sources import CheckpointReader, Checkpoints, SourceReader, Sources
+from unshard.adapters.meta.tasks.writepaths import WritePathReader, WritePaths
+from unshard.adapters.meta.windows.deferredrows import DeferredRows
+from unshard.adapters.meta.windows.rules import RulesInForce, RulesReader
+from unshard.adapters.meta.windows.suspended import SuspendedTargetReader, SuspendedTargets
+from unshard.adapters.meta.windows.windows import WindowReader, Windows
 from unshard.core.model import Server
 
-__all__ = ["Meta"]
+__all__ = ["Meta", "MetaReader"]
 
 
-class Meta:
-    """The meta tables of one task; may be used by several threads and after a fork."""
+class MetaReader:
+    """The meta tables of one task for code that only reads; may be used by several threads and after a fork."""
 
     def __init__(self, server: Server, schema: str, task: str) -> None:
-        self._database = MetaDatabase(server, schema, task)
-        self.task = task
-        self.schema = schema
-        self.sources = Sources(self._database)
-        self.checkpoints = Checkpoints(self._database)
-        self.structures = Structures(self._database)
-        self.defaults = Defaults(self._database)
-        self.aside = Aside(self._database)
-        self.online = Online(self._database)
-        self.chunks = Chunks(self._database)
-        self.conditions = Conditions(self._database)
-        self.rates = Rates(self._database)
-        self.late_indexes = LateIndexes(self._database)
-        self.collisions = Collisions(self._database)
-        self.prechecks = Prechecks(self._database)
-        self.windows = Windows(self._database)
-        self.locks = Locks(self._database)
-        self.orders = Orders(self._database)
-        self.halts = Halts(self._database)
-        self.rules = RulesInForce(self._database)
-        self.presence = Presence(self._database)
-        self.removal = Removal(self._database)
-        self.awaited = AwaitedRows(self._database)
-        self.row_errors = RowErrorRecords(self._database)
-        self.stops = Stops(self._database)
-        self.statement_orders = StatementOrders(self._database)
+        self._read_by(ReadDatabase(server, schema, task))
 
-    def migrate(self) -> None:
-        """Create or update the meta tables; idempotent, and safe in several processes at once."""
-        self._database.migrate()
+    def _read_by(self, database: ReadDatabase) -> None:
+        self._database = database
+        self.task, self.schema = database.task, database.schema
+        self.sources = SourceReader(database)
+        self.checkpoints = CheckpointReader(database)
+        self.structures = StructureReader(database)
+        self.schema_defaults = DefaultReader(database)
+        self.ignored = IgnoredReader(database)
+        self.online = OnlineReader(database)
+        self.chunks = ChunkReader(database)
+        self.conditions = ConditionReader(database)
+        self.rates = RateReader(database)
+        self.late_indexes = LateIndexReader(database)
+        self.collisions = CollisionReader(database)
+        self.prechecks = PrecheckReader(database)
+        self.windows = WindowReader(database)
+        self.locks = LockReader(database)
+        self.pauses = PauseReader(database)
+        self.rules = RulesReader(database)
+        self.deferred = DeferredRows(database)
+        self.row_errors = RowErrorRecords(database)
+        self.suspended_targets = SuspendedTargetReader(database)
+        self.statement_commands = StatementCommandReader(database)
+        self.write_paths = WritePathReader(database)
 
     def refuse_other_version(self) -> None:
         """Raise MetaTooNew or MetaTooOld if the tables are not those of this version."""
         self._database.refuse_other_version()
 
     def version(self) -> int:
-        """Return the number of the last migration that the tables have had."""
+        """Return the number of the last migration that was applied to the tables."""
         return self._database.version()
+
+    def close(self) -> None:
+        """Close the open connections."""
+        self._database.close()
+
+
+class Meta(MetaReader):
+    """The meta tables of one task; may be used by several threads and after a fork."""
+
+    database: ClassVar[type[MetaDatabase]] = MetaDatabase
+    """The class with which its parts read and write."""
+    _database: MetaDatabase
+    sources: Sources
+    checkpoints: Checkpoints
+    structures: Structures
+    schema_defaults: Defaults
+    ignored: IgnoredRecords
+    online: Online
+    chunks: Chunks
+    conditions: Conditions
+    rates: Rates
+    late_indexes: LateIndexes
+    collisions: Collisions
+    prechecks: Prechecks
+    windows: Windows
+    locks: Locks
+    pauses: PauseStates
+    rules: RulesInForce
+    suspended_targets: SuspendedTargets
+    statement_commands: StatementCommands
+    write_paths: WritePaths
+
+    def __init__(self, server: Server, schema: str, task: str) -> None:
+        database = self.database(server, schema, task)
+        self._read_by(database)
+        self.sources = Sources(database)
+        self.checkpoints = Checkpoints(database)
+        self.structures = Structures(database)
+        self.schema_defaults = Defaults(database)
+        self.ignored = IgnoredRecords(database)
+        self.online = Online(database)
+        self.chunks = Chunks(database)
+        self.conditions = Conditions(database)
+        self.rates = Rates(database)
+        self.late_indexes = LateIndexes(database)
+        self.collisions = Collisions(database)
+        self.prechecks = Prechecks(database)
+        self.windows = Windows(database)
+        self.locks = Locks(database)
+        self.lock_commands = LockCommands(database)
+        self.pauses = PauseStates(database)
+        self.rules = RulesInForce(database)
+        self.active_workers = ActiveWorkers(database)
+        self.removal = Removal(database)
+        self.suspended_targets = SuspendedTargets(database)
+        self.statement_commands = StatementCommands(database)
+        self.write_paths = WritePaths(database)
+
+    def migrate(self) -> None:
+        """Create or update the meta tables; idempotent, and safe in several processes at once."""
+        self._database.migrate()
 
     def register(self, config_hash: str) -> None:
         """Record the task and the configuration that it runs with."""
@@ -85,6 +145,6 @@ class Meta:
             connection.execute(insert(tables.task).values(row).on_duplicate_key_update(newer))
 
     def close(self) -> None:
-        """Let go of what is open."""
-        self.presence.close()
-        self._database.close()
+        """Close the open connections."""
+        self.active_workers.close()
+        super().close()

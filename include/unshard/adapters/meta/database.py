@@ -1,8 +1,8 @@
 """The connection to the meta schema: transactions, coded errors, migrations.
 
-A window is a few short transactions, so connections stay open between them. A forked process (Airflow) leaves those
-of its parent alone. READ COMMITTED everywhere: what must not move is locked by name. Each statement is a round trip to
-a server that may be far away:
+A window is a few short transactions, so connections stay open between them. A forked process (Airflow) does not use the
+connections of its parent. The isolation level is READ COMMITTED; rows that must not change are locked explicitly. Each
+statement is a round trip to a server that may be far away:
 
 | use              | round trips                                                     |
 |------------------|-----------------------------------------------------------------|
@@ -11,7 +11,7 @@ a server that may be far away:
 | `transaction`    | BEGIN, the statements, COMMIT                                   |
 | `snapshot`       | SET TRANSACTION, START TRANSACTION, the SELECTs, COMMIT         |
 
-No connection is tested before it is used. Its first statement is the test (see `pooled`).
+A connection is not tested before it is used: its first statement is the test (see `pooled`).
 """
 
 import contextlib
@@ -29,6 +29,7 @@ from sqlalchemy.exc import DBAPIError
 
 from unshard.adapters import mysql
 from unshard.adapters.meta import pooled, tables
+from unshard.adapters.meta.columns import Moment
 from unshard.adapters.meta.migrations import MIGRATION_TABLE, MIGRATIONS
 from unshard.core.model import Server
 from unshard.errors import UnshardError
@@ -42,7 +43,7 @@ UNKNOWN_DATABASE, NO_SUCH_TABLE = 1049, 1146
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What `mysql.coded` reads of a connection to name it in messages."""
+    """The attributes of a connection that `mysql.coded` uses in messages."""
 
     user: str
     host: str
@@ -50,8 +51,8 @@ class _Place:
     where: str = "target (meta tables)"
 
 
-class MetaDatabase:
-    """The meta schema of one task on the target."""
+class ReadDatabase:
+    """The meta schema of one task on the target, for reading."""
 
     def __init__(self, server: Server, schema: str, task: str) -> None:
         self.server, self.schema, self.task = server, schema, task
@@ -59,27 +60,14 @@ class MetaDatabase:
         self._engine = _kept(server, schema)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Give a transaction that is committed at the end of the block, rolled back on any error."""
-        with self._coded(), self._own_engine().begin() as connection:
-            connection.exec_driver_sql("BEGIN")
-            yield connection
-
-    @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection for SELECTs outside a transaction; each sees what is committed when it runs."""
+        """Return a connection for SELECTs outside a transaction; each one sees what is committed when it runs."""
         with self._coded(), self._own_engine().connect() as connection:
             yield connection
 
     @contextlib.contextmanager
-    def single(self) -> Iterator[Connection]:
-        """Give a connection for one statement that changes rows by itself; it may run twice, and must allow that."""
-        with self.reading() as connection:
-            yield connection
-
-    @contextlib.contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Give a transaction whose queries all see one moment, for reading only."""
+        """Return a read-only transaction whose queries all see the same snapshot."""
         with self._coded(), self._own_engine().begin() as connection:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             connection.exec_driver_sql("START TRANSACTION")
@@ -88,29 +76,18 @@ class MetaDatabase:
     def now(self) -> Any:
         """Return the target's clock."""
         with self.reading() as connection:
-            return connection.scalar(select(func.utc_timestamp(6, type_=tables.Moment())))
+            return connection.scalar(select(func.utc_timestamp(6, type_=Moment())))
 
     def close(self) -> None:
-        """Close the connections that were kept; another transaction opens new ones."""
+        """Close the pooled connections; the next use opens new ones."""
         self._own_engine().dispose()
 
     def _own_engine(self) -> Engine:
-        """Return the engine without the connections of another process, which go on being that one's."""
+        """Return the engine; after a fork, without the connections of the parent process."""
         if self._process != os.getpid():
             self._engine.dispose(close=False)
             self._process = os.getpid()
         return self._engine
-
-    def migrate(self) -> None:
-        """Create the schema and bring its tables to this version; may run in several processes at once."""
-        if self._is_current():
-            return
-        with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
-            with self._alone(connection):
-                connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {mysql.identifier(self.schema)}"))
-                connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
-                connection.execute(text(MIGRATION_TABLE))
-                self._apply(connection)
 
     def refuse_other_version(self) -> None:
         """Raise MetaTooNew or MetaTooOld if the tables are not those of this version."""
@@ -123,18 +100,60 @@ class MetaDatabase:
         with self.reading() as connection:
             return self._version(connection)
 
-    def _is_current(self) -> bool:
-        """Answer the usual case by one read, so that opening a task needs no right to create."""
-        try:
-            return self.version() == MIGRATIONS[-1].number
-        except MetaMissing:
-            return False
-
     def _version(self, connection: Connection) -> int:
         found = connection.scalar(select(func.max(tables.migration.c.number))) or 0
         if found > MIGRATIONS[-1].number:
             raise MetaTooNew(self.schema, found, MIGRATIONS[-1].number)
         return int(found)
+
+    @contextlib.contextmanager
+    def _coded(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: DBAPIError) -> UnshardError:
+        cause = cast(pymysql.err.Error, error.orig)
+        if cause.args and cause.args[0] in (UNKNOWN_DATABASE, NO_SUCH_TABLE):
+            return MetaMissing(self.schema, str(cause.args[-1]))
+        place = _Place(self.server.user, self.server.host, self.server.port)
+        return mysql.coded(cause, cast(DriverConnection, place), str(error.statement or "connect"))
+
+
+class MetaDatabase(ReadDatabase):
+    """The meta schema of one task on the target, for reading and writing."""
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Return a transaction that is committed at the end of the block and rolled back on any error."""
+        with self._coded(), self._own_engine().begin() as connection:
+            connection.exec_driver_sql("BEGIN")
+            yield connection
+
+    @contextlib.contextmanager
+    def single(self) -> Iterator[Connection]:
+        """Return a connection for one statement that commits by itself. It must be idempotent: it may run twice."""
+        with self.reading() as connection:
+            yield connection
+
+    def migrate(self) -> None:
+        """Create the schema and bring its tables to this version; may run in several processes at once."""
+        if self._is_current():
+            return
+        with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
+            with self._alone(connection):
+                connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {mysql.identifier(self.schema)}"))
+                connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
+                connection.execute(text(MIGRATION_TABLE))
+                self._apply(connection)
+
+    def _is_current(self) -> bool:
+        """Return whether no step is missing; this SELECT needs no privilege to create tables."""
+        try:
+            return self.version() == MIGRATIONS[-1].number
+        except MetaMissing:
+            return False
 
     def _apply(self, connection: Connection) -> None:
         for step in MIGRATIONS[self._version(connection) :]:
@@ -154,28 +173,14 @@ class MetaDatabase:
         finally:
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name["name"]})
 
-    @contextlib.contextmanager
-    def _coded(self) -> Iterator[None]:
-        try:
-            yield
-        except DBAPIError as error:
-            raise self._translate(error) from error
-
-    def _translate(self, error: DBAPIError) -> UnshardError:
-        cause = cast(pymysql.err.Error, error.orig)
-        if cause.args and cause.args[0] in (UNKNOWN_DATABASE, NO_SUCH_TABLE):
-            return MetaMissing(self.schema, str(cause.args[-1]))
-        place = _Place(self.server.user, self.server.host, self.server.port)
-        return mysql.coded(cause, cast(DriverConnection, place), str(error.statement or "connect"))
-
 
 def migration_lock(schema: str) -> str:
-    """Return the name of the lock that is held by a session that creates or drops a meta schema."""
+    """Return the name of the lock that a session holds while it creates or drops a meta schema."""
     return f"unshard migrate {schema}"[:64]
 
 
 def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool, **pool: Any) -> Engine:
-    # An UPDATE counts the rows that it finds, also those that it leaves as they are: conditions rely on it.
+    # FOUND_ROWS: an UPDATE also counts the rows that it finds and does not change. Callers rely on the count.
     connect = partial(pooled.connect, server, database=schema, client_flag=CLIENT.FOUND_ROWS)
     engine = create_engine("mysql+pymysql://", creator=connect, poolclass=poolclass, **pool)
     event.listen(engine, "checkout", lambda connection, *_: connection.doubt())

@@ -1,11 +1,11 @@
-"""A connection to the meta schema as the pool keeps it: no round trip but those of its statements.
+"""The pooled connection to the meta schema, which causes no round trips except those of its statements.
 
 The session is in autocommit mode. COMMIT and ROLLBACK are sent only if the server's last answer said that a transaction
-is open, because SQLAlchemy asks for one of them after every use.
+is open, because SQLAlchemy requests one of them after every use.
 
-A connection may be lost while it lies in the pool: the server was restarted, or has closed it. The first statement
-after the checkout finds that out, and runs a second time on a new session. That is safe, because this statement
-begins a transaction or reads. Nothing of a transaction comes before it.
+A connection may be lost while it is in the pool: the server was restarted or has closed it. The first statement after
+the checkout detects that and runs again on a new session. That is safe, because this statement begins a transaction or
+only reads, and no statement of a transaction comes before it.
 """
 
 from typing import Any
@@ -21,13 +21,13 @@ OWN_SESSION = (mysql.OWN_SESSION, "SET SESSION TRANSACTION ISOLATION LEVEL READ 
 
 
 class PooledConnection(mysql.ServerConnection):
-    """A connection whose first statement after `doubt` may open its session anew."""
+    """A connection whose first statement after `doubt` may open a new session."""
 
     server: Server | None = None
     is_doubted = False
 
     def doubt(self) -> None:
-        """Let the next statement find out whether the connection is lost."""
+        """Let the next statement open a new session if the connection is lost."""
         self.is_doubted = True
 
     def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
@@ -57,7 +57,7 @@ class PooledConnection(mysql.ServerConnection):
 
 
 def connect(server: Server, **options: Any) -> PooledConnection:
-    """Connect with the variables of the task's session and, set last, ours."""
+    """Connect; set the task's session variables, then ours."""
     connection = mysql.driver_connection(server, PooledConnection, autocommit=True, **options)
     connection.server, connection.where = server, WHERE
     mysql.prepare(connection, server, OWN_SESSION)

@@ -1,4 +1,4 @@
-"""Between rows of the meta tables and the values of core."""
+"""Conversions between rows of the meta tables and values of core."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -7,9 +7,9 @@ from sqlalchemy import Row, Table, and_, false, or_
 from sqlalchemy.sql import ColumnElement
 
 from unshard.core import codec
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.model import Location, Shard, TableId
-from unshard.core.segment import Statement
-from unshard.core.window import EntryState, HeldFile, QueueEntry, ShardState, Verdict
+from unshard.core.relay.segment import Statement
 from unshard.errors.meta import MetaUnreadable
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def target_of(row: AnyRow) -> TableId:
 
 
 def location_of(row: AnyRow, prefix: str = "") -> Location | None:
-    """Return the location of the columns with that prefix; None when they are NULL."""
+    """Return the location in the columns with that prefix; None if they are NULL."""
     file = getattr(row, f"{prefix}file")
     return None if file is None else Location(file, getattr(row, f"{prefix}position"))
 
@@ -43,7 +43,7 @@ def target_columns(target: TableId) -> dict[str, Any]:
 
 
 def location_columns(location: Location | None, prefix: str = "") -> dict[str, Any]:
-    """Return the columns of a location; NULL for None."""
+    """Return the columns of a location; None becomes NULL."""
     file, position = (location.file, location.position) if location else (None, None)
     return {f"{prefix}file": file, f"{prefix}position": position}
 
@@ -58,23 +58,25 @@ AT_ONCE = 500
 
 
 def in_portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield the items in runs of as many as one statement takes, so that statements do not grow with shards."""
+    """Yield the items in parts of AT_ONCE, so that the size of a statement is limited."""
     for start in range(0, len(items), AT_ONCE):
         yield items[start : start + AT_ONCE]
 
 
 def is_one_of(table: Table, shards: Collection[Shard]) -> ColumnElement[bool]:
-    """Return the condition that a row is about one of these shards, in a form that uses the primary key."""
+    """Return the condition that a row is about one of these shards; it can use the primary key."""
     named: dict[tuple[str, str], list[str]] = {}
     for shard in sorted(shards):
         named.setdefault((shard.source, shard.table.schema), []).append(shard.table.name)
-    each = (and_(table.c.source == source, table.c.shard_schema == schema, table.c.shard_table.in_(names))
-            for (source, schema), names in named.items())  # fmt: skip
+    each = (
+        and_(table.c.source == source, table.c.shard_schema == schema, table.c.shard_table.in_(names))
+        for (source, schema), names in named.items()
+    )
     return or_(false(), *each)
 
 
 def read(kind: type[T], text: str, what: str) -> T:
-    """Decode a persisted value; a text of another version is a coded error."""
+    """Decode a persisted value; raises MetaUnreadable for a text of another version."""
     try:
         return codec.loads(kind, text)
     except (ValueError, TypeError) as error:
@@ -84,21 +86,29 @@ def read(kind: type[T], text: str, what: str) -> T:
 def entry_columns(entry: QueueEntry) -> dict[str, Any]:
     """Return the columns of `shard_ddl` that come from the entry itself."""
     return {
-        **shard_columns(entry.shard), "seq": entry.seq, **target_columns(entry.target),
-        **location_columns(entry.location), "statement": codec.dumps(entry.statement), "routed": entry.routed,
-        "agreement": entry.agreement, "before_digest": entry.before, "after_digest": entry.after,
-        "state": entry.state.value, "reason": entry.reason, "alone": entry.is_alone,
+        **shard_columns(entry.shard),
+        "seq": entry.seq,
+        **target_columns(entry.target),
+        **location_columns(entry.location),
+        "statement": codec.dumps(entry.statement),
+        "routed": entry.routed,
+        "fingerprint": entry.fingerprint,
+        "before_digest": entry.before,
+        "after_digest": entry.after,
+        "state": entry.state.value,
+        "reason": entry.reason,
+        "alone": entry.is_alone,
         **verdict_columns(entry.verdict, entry.replacement),
-    }  # fmt: skip
+    }
 
 
-def verdict_columns(verdict: Verdict, replacement: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the columns of what an operator has said, of `shard_ddl` and of `ddl_lock`."""
+def verdict_columns(verdict: OperatorDecision, replacement: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the columns of an operator's decision in `shard_ddl` and `ddl_lock`."""
     return {"decision": verdict.value, "replacement": codec.dumps(replacement) if replacement else ""}
 
 
 def replacement_of(row: AnyRow, what: str, column: str = "replacement") -> tuple[str, ...]:
-    """Return the statements of a row with those columns."""
+    """Return the replacement statements of a row."""
     text = getattr(row, column)
     return read(tuple[str, ...], text, f"the replacement of {what}") if text else ()
 
@@ -114,13 +124,13 @@ def entry_of(row: AnyRow) -> QueueEntry:
         location=Location(row.file, row.position),
         statement=statement,
         routed=row.routed,
-        agreement=row.agreement,
+        fingerprint=row.fingerprint,
         before=row.before_digest,
         after=row.after_digest,
         state=EntryState(row.state),
         reason=row.reason,
         is_alone=bool(row.alone),
-        verdict=Verdict(row.decision),
+        verdict=OperatorDecision(row.decision),
         replacement=replacement_of(row, f"DDL {row.seq} of {shard}"),
     )
 
@@ -128,10 +138,17 @@ def entry_of(row: AnyRow) -> QueueEntry:
 def held_columns(file: HeldFile) -> dict[str, Any]:
     """Return the columns of `held_rows` that come from the file itself."""
     return {
-        **shard_columns(file.shard), "seq": file.seq, "window": file.window, "part": file.part, "path": file.path,
-        "row_count": file.rows, "bytes": file.bytes, "structure": file.structure, "safe": file.safe,
+        **shard_columns(file.shard),
+        "seq": file.seq,
+        "window": file.window,
+        "part": file.part,
+        "path": file.path,
+        "row_count": file.rows,
+        "bytes": file.bytes,
+        "structure": file.structure,
+        "safe": file.safe,
         "raw": file.is_raw,
-    }  # fmt: skip
+    }
 
 
 def held_of(row: AnyRow) -> HeldFile:
@@ -151,7 +168,7 @@ def held_of(row: AnyRow) -> HeldFile:
 
 
 def state_of(row: AnyRow, queue: Iterable[QueueEntry], held: Iterable[HeldFile]) -> ShardState:
-    """Return the state of a row of `shard` with what waits of it."""
+    """Return the state of a row of `shard` with its queue and held files."""
     return ShardState(
         shard=shard_of(row),
         target=target_of(row),
@@ -161,6 +178,6 @@ def state_of(row: AnyRow, queue: Iterable[QueueEntry], held: Iterable[HeldFile])
         last_seq=row.last_seq,
         held=tuple(held),
         has_left=bool(row.has_left),
-        born=row.born,
+        shard_uid=row.shard_uid,
         is_dropped=bool(row.dropped),
     )

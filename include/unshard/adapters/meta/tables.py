@@ -1,226 +1,533 @@
-"""The meta tables as SQLAlchemy Core sees them; `migrations` makes them.
+"""The definition of the meta tables. `migrations` derives the DDL from it, `reference` the page docs/meta-tables.md.
 
-Every key begins with the task, so that tasks share a schema without meeting. Texts that are compared
-are utf8mb4_bin. JSON is LONGTEXT, because TiDB, MySQL and MariaDB disagree on the JSON type.
+Every primary key begins with the task, so several tasks can share one schema. Texts are utf8mb4_bin, so the server
+compares them byte by byte. JSON is stored in LONGTEXT, because TiDB, MySQL and MariaDB differ in their JSON type.
+Columns have no default value: an INSERT that forgets a column is an error.
 """
 
-from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, TypeDecorator, func
-from sqlalchemy.dialects.mysql import DATETIME, LONGTEXT, TINYINT
-from sqlalchemy.engine import Dialect
+from sqlalchemy import Column, Double, Index, Integer, MetaData, Table, func
+
+from unshard.adapters.meta import columns as c
+from unshard.core.ddl.lock import LockState, Outcome
+from unshard.core.ddl.queue import EntryState
+from unshard.core.ddl.statementcommands import CommandKind
+from unshard.core.rows.collision import CollisionState, Found
+from unshard.core.rows.rowerrors import RowErrorState
+from unshard.core.task.pause import PauseKind
+from unshard.core.task.state import ChunkState, Phase
 
 metadata = MetaData()
 NOW = func.utc_timestamp(6)
-"""The target's clock: the only one that every process shares."""
+"""The clock of the target: the only clock that all processes share."""
 
 
-class Moment(TypeDecorator[datetime]):
-    """DATETIME(6) that holds UTC and reads as an aware datetime."""
-
-    impl = DATETIME(fsp=6)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Write UTC without a zone."""
-        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """Read what was written as UTC."""
-        return None if value is None else value.replace(tzinfo=UTC)
+def _table(name: str, subject: str, comment: str, *parts: Column[Any] | Index) -> Table:
+    """Define a table; `subject` is its section of the reference page, `comment` completes "one row per ..."."""
+    return Table(name, metadata, *parts, comment=comment, info={"subject": subject})
 
 
-def _key(name: str, size: int = 64) -> Column[Any]:
-    return Column(name, String(size), primary_key=True)
+TASKS, LOAD, SHARDS = "Tasks and sources", "Full load", "Shards"
+WINDOWS, ROWS, LOCKS = "Windows", "Rows with a problem", "DDL locks and operator commands"
 
+migration = _table(
+    "migration",
+    TASKS,
+    "step that has created or changed the meta tables",
+    c.number("number", "counts from 1"),
+    c.text("description", size=255),
+    c.moment("applied_at"),
+)
 
-def _number(name: str) -> Column[Any]:
-    return Column(name, BigInteger, primary_key=True, autoincrement=False)
+task = _table(
+    "task",
+    TASKS,
+    "task",
+    c.key("task"),
+    c.text("config_hash", "hash of the task file of the last start"),
+    c.moment("created_at"),
+    c.moment("updated_at"),
+)
 
+source = _table(
+    "source",
+    TASKS,
+    "source, with its identity, phase and epoch",
+    c.key("task"),
+    c.key("source"),
+    c.text("identity", "flavor and server UUID; another identity means that another server has replaced the source"),
+    c.text("flavor", "mariadb or mysql"),
+    c.state("phase", Phase),
+    *c.location("snapshot_", "P0, where the dump began", null=True),
+    c.long("snapshot_gtid", "GTID history up to P0"),
+    *c.location("dump_end_", "P1, where the dump ended", null=True),
+    c.big("epoch", "rises when a window begins; a writer with an older epoch cannot write"),
+    c.moment("added_at"),
+    c.moment("updated_at"),
+)
 
-def _text(name: str, size: int = 64) -> Column[Any]:
-    return Column(name, String(size))
+checkpoint = _table(
+    "checkpoint",
+    TASKS,
+    "source: the binlog location up to which everything is applied, held or queued",
+    c.key("task"),
+    c.key("source"),
+    *c.location(),
+    c.long("gtid", "GTID history up to the location"),
+    c.big("window", "number of the last committed window"),
+    c.big("last_time", "time of the last transaction, in seconds since 1970"),
+    c.long("paces", "JSON: bytes, rows and milliseconds of the last windows, for the size of the next one; or empty"),
+    c.moment("committed_at"),
+)
 
+rules = _table(
+    "rules",
+    TASKS,
+    "source: the rules of the task file that its windows use, and the location from which on they apply",
+    c.key("task"),
+    c.key("source"),
+    c.digest("digest", "identifies the rules"),
+    c.long("body", "JSON: the rules"),
+    *c.location(),
+    c.moment("adopted_at"),
+)
 
-def _shard() -> tuple[Column[Any], ...]:
-    return _key("source"), _key("shard_schema"), _key("shard_table", 128)
+pause = _table(
+    "pause",
+    TASKS,
+    "task that is paused or stopped",
+    c.key("task"),
+    c.state("kind", PauseKind),
+    c.text("who", size=255),
+    c.text("via", "where the command was given: command line, page, clear (of an Airflow task)"),
+    c.long("reason"),
+    c.moment("paused_at"),
+)
 
+precheck = _table(
+    "precheck",
+    TASKS,
+    "task: the result of its last prechecks",
+    c.key("task"),
+    c.long("items", "JSON: all items"),
+    c.moment("checked_at"),
+)
 
-def _target() -> tuple[Column[Any], ...]:
-    return _text("target_schema"), _text("target_table")
+write_path = _table(
+    "write_path",
+    TASKS,
+    "task: the result of the last trial of LOAD DATA LOCAL on the target",
+    c.key("task"),
+    c.word("load_data", "result of the trial"),
+    c.moment("tried_at"),
+)
 
+load_chunk = _table(
+    "load_chunk",
+    LOAD,
+    "chunk of the full load; it becomes `loaded` in the transaction that loads its rows",
+    c.key("task"),
+    c.auto_id("identifies the chunk in file names and tasks"),
+    *c.shard(),
+    *c.target(),
+    c.other("number", Integer, "counts the chunks of a shard from 1", null=False),
+    c.long("lower_bound", "JSON: exclusive bound of the key; NULL: none", null=True),
+    c.long("upper_bound", "JSON: inclusive bound of the key; NULL: none", null=True),
+    c.state("state", ChunkState),
+    c.text("path", "Parquet file, relative to the storage path", size=1024),
+    c.big("row_count", "dumped rows"),
+    c.big("bytes", "size of the values, as the source sent them"),
+    c.big("loaded_rows"),
+    c.big("weight", "share of the table's bytes when the chunk was planned"),
+    c.moment("dumped_at", null=True),
+    c.big("dump_millis", null=True),
+    c.moment("loaded_at", null=True),
+    c.big("load_millis", null=True),
+    c.moment("updated_at"),
+    Index("by_id", "id", unique=True),
+    Index("by_number", "task", "source", "shard_schema", "shard_table", "number", unique=True),
+)
 
-def _location(prefix: str = "") -> tuple[Column[Any], ...]:
-    return _text(f"{prefix}file", 255), Column(f"{prefix}position", BigInteger)
+dump_condition = _table(
+    "dump_condition",
+    LOAD,
+    "source: the condition (`where`) that its rows were dumped by",
+    c.key("task"),
+    c.key("source"),
+    c.long("body", "SQL condition; empty: all rows"),
+)
 
+dump_rate = _table(
+    "dump_rate",
+    LOAD,
+    "source: how much of its rate limit the readers of the dump have used",
+    c.key("task"),
+    c.key("source"),
+    c.other("paid", Double, "time up to which the limit is used, in seconds since 1970", null=False),
+    c.big("bytes", "bytes that were read under the limit"),
+    c.other("waited", Double, "seconds that readers have waited", null=False),
+)
 
-migration = Table("migration", metadata, _number("number"), _text("description", 255), Column("applied_at", Moment))
+late_index = _table(
+    "late_index",
+    LOAD,
+    "target whose non-unique secondary indexes are dropped for the load; deleted when they are created again",
+    c.key("task"),
+    *c.target_key(),
+    c.long("indexes", "JSON: the definitions"),
+    c.moment("noted_at"),
+)
 
-task = Table("task", metadata, _key("task"), _text("config_hash"), Column("created_at", Moment),
-             Column("updated_at", Moment))  # fmt: skip
+structure = _table(
+    "structure",
+    SHARDS,
+    "table structure",
+    c.key("task"),
+    c.key("digest", "hash of the structure; other tables refer to it", 32),
+    c.long("body", "JSON: columns, indexes, CREATE TABLE"),
+    c.moment("added_at"),
+)
 
-source = Table(
-    "source", metadata, _key("task"), _key("source"), _text("identity"), _text("flavor"), _text("phase", 16),
-    *_location("snapshot_"), Column("snapshot_gtid", LONGTEXT), *_location("dump_end_"), Column("epoch", BigInteger),
-    Column("added_at", Moment), Column("updated_at", Moment),
-)  # fmt: skip
+shard = _table(
+    "shard",
+    SHARDS,
+    "shard, with its target and current structure",
+    c.key("task"),
+    *c.shard_key(),
+    *c.target(),
+    c.digest("digest", "structure at the checkpoint; empty: unknown"),
+    *c.location("start_", "windows skip rows before this location, because the dump has them", null=True),
+    c.big("last_seq", "number of the shard's last DDL in `shard_ddl`"),
+    c.flag("has_left", "1: the table is dropped, renamed or no longer routed"),
+    c.flag("dropped", "1: an operator has dropped the shard from its group"),
+    c.digest("shard_uid", "stays the same when the shard is renamed"),
+    Index("by_target", "task", "target_schema", "target_table"),
+)
 
-checkpoint = Table(
-    "checkpoint", metadata, _key("task"), _key("source"), *_location(), Column("gtid", LONGTEXT),
-    Column("window", BigInteger), Column("last_time", BigInteger), Column("committed_at", Moment),
-)  # fmt: skip
+table_schema = _table(
+    "table_schema",
+    SHARDS,
+    "structure that a shard has had, with the location from which on",
+    c.key("task"),
+    *c.shard_key(),
+    c.number("number", "counts the structures of a shard from 1"),
+    *c.target(),
+    *c.location(),
+    c.big("window", "window that has recorded it; 0: the snapshot"),
+    c.digest("digest", "empty: unknown; NULL: the shard has left", null=True),
+    c.moment("recorded_at"),
+)
 
-structure = Table("structure", metadata, _key("task"), _key("digest", 32), Column("body", LONGTEXT),
-                  Column("added_at", Moment))  # fmt: skip
+schema_default = _table(
+    "schema_default",
+    SHARDS,
+    "default character set of a source's schema, with the location from which on",
+    c.key("task"),
+    c.key("source"),
+    c.key("shard_schema"),
+    c.key("file", size=255),
+    c.number("position"),
+    c.text("charset"),
+    c.text("collation"),
+    c.moment("added_at"),
+)
 
-shard = Table(
-    "shard", metadata, _key("task"), *_shard(), *_target(), _text("digest", 32), *_location("start_"),
-    Column("last_seq", BigInteger), Column("has_left", TINYINT), Column("dropped", TINYINT), _text("born", 32),
-)  # fmt: skip
+sequence = _table(
+    "sequence",
+    SHARDS,
+    "sequence that exists on a source at its checkpoint",
+    c.key("task"),
+    c.key("source"),
+    c.key("shard_schema"),
+    c.key("shard_table"),
+)
 
-table_schema = Table(
-    "table_schema", metadata, _key("task"), *_shard(), _number("number"), *_target(), *_location(),
-    Column("window", BigInteger), _text("digest", 32), Column("recorded_at", Moment),
-)  # fmt: skip
+online_ddl = _table(
+    "online_ddl",
+    SHARDS,
+    "shadow table of an online-DDL tool that is changing a shard",
+    c.key("task"),
+    c.key("source"),
+    c.key("online_schema"),
+    c.key("online_name"),
+    c.long("online_table", "JSON: the statements that the tool has run on it"),
+)
 
-schema_default = Table(
-    "schema_default", metadata, _key("task"), _key("source"), _key("shard_schema"), _key("file", 255),
-    _number("position"), _text("charset"), _text("collation"), Column("added_at", Moment),
-)  # fmt: skip
+ignored_statement = _table(
+    "ignored_statement",
+    SHARDS,
+    "statement that could not be parsed and was ignored because it concerns no shard",
+    c.key("task"),
+    c.key("source"),
+    c.key("file", size=255),
+    c.number("position"),
+    c.long("statement"),
+    c.big("window"),
+    c.moment("ignored_at"),
+)
 
-sequence = Table("sequence", metadata, _key("task"), _key("source"), _key("shard_schema"), _key("shard_table"))
+window = _table(
+    "window",
+    WINDOWS,
+    "window: its persisted plan and its state",
+    c.key("task"),
+    c.key("source"),
+    c.number("number", "counts the windows of a source from 1"),
+    c.word("state", "planned or committed"),
+    c.long("plan", "JSON: the plan; emptied in old windows"),
+    c.big("rows_applied"),
+    c.big("rows_held"),
+    c.moment("began_at"),
+    c.moment("committed_at", null=True),
+)
 
-passed_statement = Table(
-    "passed_statement", metadata, _key("task"), _key("source"), _key("file", 255), _number("position"),
-    Column("statement", LONGTEXT), Column("window", BigInteger), Column("passed_at", Moment),
-)  # fmt: skip
+fence = _table(
+    "fence",
+    WINDOWS,
+    "pair of source and target: the last window whose rows are in the target; written with the rows",
+    c.key("task"),
+    c.key("source"),
+    *c.target_key(),
+    c.big("window"),
+    c.big("epoch", "epoch of the source; a writer compares it with its own inside its transaction"),
+)
 
-load_chunk = Table(
-    "load_chunk", metadata, _key("task"), Column("id", BigInteger, primary_key=True, autoincrement=True),
-    _text("source"), _text("shard_schema"), _text("shard_table", 128), *_target(), Column("number", Integer),
-    Column("lower_bound", LONGTEXT), Column("upper_bound", LONGTEXT), _text("state", 16), _text("path", 1024),
-    Column("row_count", BigInteger), Column("bytes", BigInteger), Column("loaded_rows", BigInteger),
-    Column("updated_at", Moment),
-)  # fmt: skip
+fence_step = _table(
+    "fence_step",
+    WINDOWS,
+    "key range of a window that is too large for one transaction; deleted when the fence is raised",
+    c.key("task"),
+    c.key("source"),
+    *c.target_key(),
+    c.big("window"),
+    c.number("number", "order of the steps"),
+    c.word("kind", "all, deletes or writes"),
+    c.long("upper_key", "JSON: last key of the range; NULL: to the end", null=True),
+    c.long("key_columns", "JSON: the key that the ranges are cut by"),
+    c.flag("done", "written in the transaction of the rows"),
+)
 
-chunk_pace = Table(
-    "chunk_pace", metadata, _key("task"), _number("id"), Column("weight", BigInteger), Column("dumped_at", Moment),
-    Column("dump_millis", BigInteger), Column("loaded_at", Moment), Column("load_millis", BigInteger),
-)  # fmt: skip
+held_rows = _table(
+    "held_rows",
+    WINDOWS,
+    "Parquet file of rows that wait for a queued DDL or a suspended target",
+    c.key("task"),
+    *c.shard_key(),
+    c.number("seq", "number of the DDL that the rows were written after"),
+    c.number("window"),
+    c.number("part"),
+    c.text("path", size=1024),
+    c.big("row_count"),
+    c.big("bytes"),
+    c.digest("structure", "structure of the rows; empty: unknown"),
+    c.flag("safe", "1: apply the rows in safe mode"),
+    c.flag("raw", "1: the rows are stored as binlog events, because their structure is unknown"),
+    c.moment("held_at"),
+)
 
-dump_rate = Table("dump_rate", metadata, _key("task"), _key("source"), Column("paid", Double),
-                  Column("bytes", BigInteger), Column("waited", Double))  # fmt: skip
+suspended_target = _table(
+    "suspended_target",
+    WINDOWS,
+    "pair of source and target that is suspended because of an error; its rows are held",
+    c.key("task"),
+    c.key("source"),
+    *c.target_key(),
+    c.big("window", "window in which the error was raised"),
+    c.text("column_name", "column that the error is about, or empty"),
+    c.long("key_shown", "key of the row that the error is about, or empty"),
+    c.long("server_message"),
+    c.word("code", "error code"),
+    c.long("parts", "JSON: the parts of the error, from which its message is made again"),
+    c.digest("structure", "structure of the target at that time"),
+    c.big("times", "how often the target was suspended"),
+    c.moment("since"),
+    c.flag("partial", "1: a part of the window is in the target"),
+    c.flag("is_open", "0: the suspension is lifted; the row is deleted when the target has received rows"),
+)
 
-dump_condition = Table("dump_condition", metadata, _key("task"), _key("source"), Column("body", LONGTEXT))
+collision = _table(
+    "collision",
+    ROWS,
+    "key that two shards of a target both have, and its state",
+    c.key("task"),
+    c.key("digest", "hash of target and key", 32),
+    *c.target(),
+    c.long("key_shown", "the key, readable"),
+    c.long("key_condition", "SQL condition that finds the key in the target, or empty"),
+    *c.shard(),
+    c.text("owner_source", "shard whose row is in the target; NULL: unknown", null=True),
+    c.text("owner_schema", null=True),
+    c.text("owner_table", size=128, null=True),
+    c.state("found", Found),
+    c.big("window", "0: the load"),
+    c.state("state", CollisionState),
+    c.big("times", "how often the key has collided"),
+    c.big("others", "collisions of the same transaction that are counted but not listed"),
+    c.moment("first_at"),
+    c.moment("last_at"),
+    Index("by_state", "task", "state"),
+)
 
-late_index = Table("late_index", metadata, _key("task"), _key("target_schema"), _key("target_table"),
-                   Column("indexes", LONGTEXT), Column("noted_at", Moment))  # fmt: skip
+row_error = _table(
+    "row_error",
+    ROWS,
+    "row that the target has rejected and that is quarantined (`row-errors: divert`)",
+    c.key("task"),
+    *c.target_key(),
+    c.key("digest", "hash of the key", 32),
+    *c.shard(),
+    c.long("key_shown", "the key, readable"),
+    c.text("column_name", "column that the error is about, or empty"),
+    c.long("server_message"),
+    c.long("row_json", "JSON: the row"),
+    c.big("window", "0: the load"),
+    c.state("state", RowErrorState),
+    c.big("times"),
+    c.moment("first_at"),
+    c.moment("last_at"),
+    Index("by_state", "task", "state"),
+)
 
-window = Table(
-    "window", metadata, _key("task"), _key("source"), _number("number"), _text("state", 16), Column("plan", LONGTEXT),
-    Column("rows_applied", BigInteger), Column("rows_held", BigInteger), Column("began_at", Moment),
-    Column("committed_at", Moment),
-)  # fmt: skip
+deferred_row = _table(
+    "deferred_row",
+    ROWS,
+    "row that the target lacks until a later change in the binlog writes it; deleted then",
+    c.key("task"),
+    c.key("source"),
+    *c.target_key(),
+    c.key("digest", "hash of the key", 32),
+    c.text("shard_schema"),
+    c.text("shard_table", size=128),
+    c.long("key_shown", "the key, readable"),
+    c.moment("since"),
+)
 
-online_ddl = Table("online_ddl", metadata, _key("task"), _key("source"), _key("ghost_schema"), _key("ghost_table"),
-                   Column("ghost", LONGTEXT))  # fmt: skip
+shard_ddl = _table(
+    "shard_ddl",
+    LOCKS,
+    "DDL that a shard has reached; the pending rows are the shard's queue",
+    c.key("task"),
+    *c.shard_key(),
+    c.number("seq", "counts the DDL of a shard from 1"),
+    *c.target(),
+    *c.location(),
+    c.long("statement", "JSON: the statement with its session variables"),
+    c.long("routed", "the statement with the names of the target"),
+    c.long("fingerprint", "normalised text; shards with the same fingerprint agree"),
+    c.digest("before_digest", "structure before the DDL; empty: unknown"),
+    c.digest("after_digest", "structure after the DDL; empty: unknown"),
+    c.state("state", EntryState),
+    c.long("reason", "why an operator has to decide, or empty"),
+    c.flag("alone", "1: the DDL concerns this shard only and needs no lock"),
+    *c.decision(),
+    c.word("outcome", "executed, present, skipped, admitted or dropped", null=True),
+    c.text("lock_id", "lock that has resolved the DDL", size=255, null=True),
+    c.big("window"),
+    c.moment("seen_at"),
+    c.moment("resolved_at", null=True),
+    Index("by_state", "task", "state"),
+)
 
-pace = Table("pace", metadata, _key("task"), _key("source"), Column("windows", LONGTEXT))
+ddl_lock = _table(
+    "ddl_lock",
+    LOCKS,
+    "DDL lock",
+    c.key("task"),
+    c.key("lock_id", size=255),
+    *c.target(),
+    c.big("number", "counts the locks of a target from 1"),
+    c.state("state", LockState),
+    c.long("entry", "JSON: the DDL of the lock, as its first shard has it"),
+    c.text("owner", "source that executes the DDL", null=True),
+    c.flag("forced", "1: an operator has unlocked it; it waits for no more shards"),
+    c.long("error", "message of the target that has rejected the DDL", null=True),
+    c.moment("opened_at", "time of the DDL on its first shard"),
+    c.moment("seen_at", "when the first window with the DDL was committed"),
+    c.moment("started_at", null=True),
+    c.moment("resolved_at", null=True),
+    c.state("outcome", Outcome, null=True),
+    *c.decision(),
+    c.other("done", Integer, "how many statements of the replacement are executed", null=False),
+    Index("by_number", "task", "target_schema", "target_table", "number", unique=True),
+    Index("by_state", "task", "state"),
+)
 
-precheck = Table("precheck", metadata, _key("task"), Column("items", LONGTEXT), Column("checked_at", Moment))
+ddl_lock_guard = _table(
+    "ddl_lock_guard",
+    LOCKS,
+    "DDL lock: the row that the executor locks while it runs the DDL, so that `ddl_lock` stays readable",
+    c.key("task"),
+    c.key("lock_id", size=255),
+)
 
-fence = Table("fence", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
-              Column("window", BigInteger), Column("epoch", BigInteger))  # fmt: skip
+ddl_lock_member = _table(
+    "ddl_lock_member",
+    LOCKS,
+    "shard that a lock does not wait for, or whose DDL the lock has resolved",
+    c.key("task"),
+    c.key("lock_id", size=255),
+    *c.shard_key(),
+    c.word("state", "pending: the shard skips the DDL when it reaches it; settled; resolved; waived"),
+    c.big("seq", "number of the DDL in `shard_ddl`", null=True),
+    c.moment("updated_at"),
+    Index("by_state", "task", "state"),
+)
 
-collision = Table(
-    "collision", metadata, _key("task"), _key("digest", 32), *_target(), Column("key_shown", LONGTEXT),
-    Column("key_condition", LONGTEXT), _text("source"), _text("shard_schema"), _text("shard_table", 128),
-    _text("owner_source"), _text("owner_schema"), _text("owner_table", 128), _text("found", 16),
-    Column("window", BigInteger), _text("state", 16), Column("times", BigInteger), Column("others", BigInteger),
-    Column("first_at", Moment), Column("last_at", Moment),
-)  # fmt: skip
+ddl_history = _table(
+    "ddl_history",
+    LOCKS,
+    "DDL that was executed on the target",
+    c.key("task"),
+    c.auto_id("order of execution"),
+    c.text("lock_id", size=255),
+    c.text("source", "source whose task has executed it"),
+    c.long("ddl"),
+    c.digest("before_digest", "structure of the target before"),
+    c.digest("wanted_digest", "structure of the target after"),
+    c.big("sql_mode"),
+    c.moment("started_at", "written before the DDL runs"),
+    c.moment("done_at", "NULL: it runs, or the process has died", null=True),
+    c.word("outcome", "executed, present (the target already had the structure), refused or given up", null=True),
+    c.long("error", null=True),
+    Index("by_id", "id", unique=True),
+    Index("by_lock", "task", "lock_id"),
+)
 
-fence_step = Table(
-    "fence_step", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
-    Column("window", BigInteger), _number("number"), _text("kind", 16), Column("upper_key", LONGTEXT),
-    Column("key_columns", LONGTEXT), Column("done", TINYINT),
-)  # fmt: skip
+operator_action = _table(
+    "operator_action",
+    LOCKS,
+    "command that an operator has given",
+    c.key("task"),
+    c.auto_id("order of the commands"),
+    c.text("lock_id", "empty: the command is about the task, a target or a statement", size=255),
+    c.text("action", "name of the command", size=32),
+    c.text("who", "empty: not known yet (a task cleared in Airflow)", size=255),
+    c.text("via", "where the command was given: command line, page, clear (of an Airflow task)"),
+    c.long("reason"),
+    c.long("details", "JSON: the arguments"),
+    c.moment("done_at"),
+    Index("by_id", "id", unique=True),
+    Index("by_lock", "task", "lock_id"),
+)
 
-shard_ddl = Table(
-    "shard_ddl", metadata, _key("task"), *_shard(), _number("seq"), *_target(), *_location(),
-    Column("statement", LONGTEXT), Column("routed", LONGTEXT), Column("agreement", LONGTEXT),
-    _text("before_digest", 32), _text("after_digest", 32), _text("state", 16), Column("reason", LONGTEXT),
-    Column("alone", TINYINT), _text("decision", 16), Column("replacement", LONGTEXT), _text("outcome", 16),
-    _text("lock_id", 255), Column("window", BigInteger), Column("seen_at", Moment), Column("resolved_at", Moment),
-)  # fmt: skip
-
-ddl_lock = Table(
-    "ddl_lock", metadata, _key("task"), _key("lock_id", 255), *_target(), Column("number", BigInteger),
-    _text("state", 16), Column("entry", LONGTEXT), _text("owner"), Column("forced", TINYINT), Column("error", LONGTEXT),
-    Column("opened_at", Moment), Column("seen_at", Moment), Column("started_at", Moment), Column("resolved_at", Moment),
-    _text("outcome", 16), _text("decision", 16), Column("replacement", LONGTEXT), Column("done", Integer),
-)  # fmt: skip
-
-ddl_lock_guard = Table("ddl_lock_guard", metadata, _key("task"), _key("lock_id", 255))
-
-ddl_lock_member = Table("ddl_lock_member", metadata, _key("task"), _key("lock_id", 255), *_shard(), _text("state", 16),
-                        Column("seq", BigInteger), Column("updated_at", Moment))  # fmt: skip
-
-ddl_history = Table(
-    "ddl_history", metadata, _key("task"), Column("id", BigInteger, primary_key=True, autoincrement=True),
-    _text("lock_id", 255), _text("source"), Column("ddl", LONGTEXT), _text("before_digest", 32),
-    _text("wanted_digest", 32), Column("sql_mode", BigInteger), Column("started_at", Moment),
-    Column("done_at", Moment), _text("outcome", 16),
-    Column("error", LONGTEXT),
-)  # fmt: skip
-
-operator_action = Table(
-    "operator_action", metadata, _key("task"), Column("id", BigInteger, primary_key=True, autoincrement=True),
-    _text("lock_id", 255), _text("action", 32), _text("who", 255), _text("via"), Column("reason", LONGTEXT),
-    Column("details", LONGTEXT), Column("done_at", Moment),
-)  # fmt: skip
-
-rules = Table("rules", metadata, _key("task"), _key("source"), _text("digest", 32), Column("body", LONGTEXT),
-              *_location(), Column("adopted_at", Moment))  # fmt: skip
-
-halt = Table("halt", metadata, _key("task"), _text("kind", 16), _text("who", 255), _text("via"),
-             Column("reason", LONGTEXT), Column("halted_at", Moment))  # fmt: skip
-
-statement_order = Table(
-    "statement_order", metadata, _key("task"), Column("id", BigInteger, primary_key=True, autoincrement=True),
-    _text("source"), *_location(), _text("gtid", 255), _text("kind", 16), Column("statements", LONGTEXT),
-    _text("state", 16), Column("action", BigInteger), Column("window", BigInteger), *_location("met_"),
-    Column("met_text", LONGTEXT), Column("ended_at", Moment),
-)  # fmt: skip
-
-row_error = Table(
-    "row_error", metadata, _key("task"), _key("target_schema"), _key("target_table"), _key("digest", 32),
-    _text("source"), _text("shard_schema"), _text("shard_table", 128), Column("key_shown", LONGTEXT),
-    _text("column_name"), Column("words", LONGTEXT), Column("row_json", LONGTEXT), Column("window", BigInteger),
-    _text("state", 16), Column("times", BigInteger), Column("first_at", Moment), Column("last_at", Moment),
-)  # fmt: skip
-
-awaited_row = Table(
-    "awaited_row", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
-    _key("digest", 32), _text("shard_schema"), _text("shard_table", 128), Column("key_shown", LONGTEXT),
-    Column("since", Moment),
-)  # fmt: skip
-
-stopped_target = Table(
-    "stopped_target", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
-    Column("window", BigInteger), _text("column_name"), Column("key_shown", LONGTEXT), Column("words", LONGTEXT),
-    _text("structure", 32), Column("times", BigInteger), Column("since", Moment), Column("partial", TINYINT),
-    Column("is_open", TINYINT),
-)  # fmt: skip
-
-stop_error = Table(
-    "stop_error", metadata, _key("task"), _key("source"), _key("target_schema"), _key("target_table"),
-    _text("code", 16), Column("parts", LONGTEXT),
-)  # fmt: skip
-
-held_rows = Table(
-    "held_rows", metadata, _key("task"), *_shard(), _number("seq"), _number("window"), _number("part"),
-    _text("path", 1024), Column("row_count", BigInteger), Column("bytes", BigInteger), _text("structure", 32),
-    Column("safe", TINYINT), Column("raw", TINYINT), Column("held_at", Moment),
-)  # fmt: skip
+statement_command = _table(
+    "statement_command",
+    LOCKS,
+    "operator command about a single statement of a binlog",
+    c.key("task"),
+    c.auto_id("number of the command"),
+    c.text("source"),
+    *c.location(comment="where the statement begins; NULL: it is named by its GTID", null=True),
+    c.text("gtid", "GTID of the statement, or empty", size=255),
+    c.state("kind", CommandKind),
+    c.long("statements", "JSON: the statements to run instead"),
+    c.word("state", "waiting, used or reverted"),
+    c.big("action", "`operator_action.id`"),
+    c.big("window", "window that has used the command", null=True),
+    *c.location("matched_", "where the statement was found", null=True),
+    c.long("matched_text", "the statement without its string literals, or empty"),
+    c.moment("ended_at", "when the command was used or reverted", null=True),
+    Index("by_id", "id", unique=True),
+    Index("by_state", "task", "source", "state"),
+)

@@ -1,7 +1,7 @@
-"""Files of the relay in an object store or HDFS: written to a scratch file of this machine, sent when they are whole.
+"""Relay files in an object store or HDFS: written to a local scratch file, sent when complete.
 
-Each request takes a while, and the store answers many at once: listings are one request for a thousand files, and
-what is read or removed one by one elsewhere is asked for together here.
+Each request is slow, but the store handles many at once. One request lists a thousand files, and reads and deletions
+run in parallel.
 """
 
 import contextlib
@@ -17,24 +17,24 @@ from pyarrow import ArrowInvalid, NativeFile, fs
 from unshard.adapters.objectstore import BUCKET, TEMPORARY, opened, put, scratch
 from unshard.adapters.relay.draft import Draft
 from unshard.core.model import ObjectAccess
-from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import SegmentDamaged
+from unshard.errors.storage import StorageFailed
 
-TOGETHER = 16
+PARALLEL_REQUESTS = 16
 ABANDONED = timedelta(days=1)
-"""Nobody sends a file for so long."""
+"""No upload takes this long, so older temporary files are abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """A prefix in a bucket, or a folder of HDFS; a value without open handles, so it travels to executors."""
+    """A prefix in a bucket, or a folder of HDFS; has no open handles, so it can be sent to executors."""
 
     uri: str
     access: ObjectAccess = field(default=ObjectAccess(), repr=False)
-    together = TOGETHER
+    parallel_reads = PARALLEL_REQUESTS
 
     def below(self, name: str) -> "BucketPlace":
-        """Return the prefix of that name in it."""
+        """Return the sub-prefix with that name."""
         return BucketPlace(f"{self.uri}/{name}", self.access)
 
     def location_of(self, name: str) -> str:
@@ -42,14 +42,14 @@ class BucketPlace:
         return f"{self.uri}/{name}"
 
     def names(self) -> dict[str, int]:
-        """Return what is there, with the times of writing."""
+        """Return the existing objects with their modification times."""
         with _coded("list", self.uri):
             found = self.filesystem.get_file_info(fs.FileSelector(self.path_of(""), allow_not_found=True))
         return {info.base_name: info.mtime_ns or 0 for info in found if info.type == fs.FileType.File}
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator["StoredObject"]:
-        """Open an object to be read in ranges."""
+        """Open an object for reading ranges."""
         location = self.location_of(name)
         with _coded("read", location):
             stream = self.filesystem.open_input_file(self.path_of(name))
@@ -57,7 +57,7 @@ class BucketPlace:
             yield StoredObject(location, stream, int(stream.size()))
 
     def prepare(self) -> None:
-        """There are no folders."""
+        """Do nothing: object stores have no folders."""
 
     def draft(self) -> Draft:
         """Begin an object in a scratch file."""
@@ -65,7 +65,7 @@ class BucketPlace:
         return Draft(file, partial(self._send, file))
 
     def clean(self) -> None:
-        """Remove what writers left in HDFS when they died; in a bucket nothing has a name before it is whole."""
+        """Delete temporary files of dead writers in HDFS; in a bucket an unfinished object has no name."""
         if self.uri.startswith(BUCKET):
             return
         before = (datetime.now(UTC) - ABANDONED).timestamp() * 1e9
@@ -73,8 +73,8 @@ class BucketPlace:
         self.remove((name,) for name in old)
 
     def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
-        """Remove objects, several groups at a time."""
-        with ThreadPoolExecutor(TOGETHER, thread_name_prefix="remove") as pool:
+        """Delete objects, several groups at a time."""
+        with ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="remove") as pool:
             for _ in pool.map(self._remove, groups):
                 pass
 
@@ -98,14 +98,14 @@ class BucketPlace:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object that is there."""
+    """An object that is open for reading."""
 
     location: str
     stream: NativeFile
     size: int
 
     def read(self, start: int, end: int) -> memoryview:
-        """Ask for a range."""
+        """Read a range."""
         with _coded("read", self.location):
             return memoryview(self.stream.read_at(max(0, min(end, self.size) - start), start))
 

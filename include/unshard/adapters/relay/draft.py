@@ -1,4 +1,4 @@
-"""A file that is being written: it exists, under its name, from the moment when it is whole."""
+"""A file that is being written: it gets its name when it is complete."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,19 +8,19 @@ from typing import BinaryIO
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A file that does not exist yet; its place knows how it gets its name, and how it goes without one."""
+    """An unnamed file; the place that created it knows how to publish and how to discard it."""
 
     file: BinaryIO
     keep: Callable[[str], None]
-    """Make what is written durable under a name."""
+    """Makes the content durable under a name."""
     forget: Callable[[], None] = lambda: None
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append to it."""
+        """Append to the file."""
         self.file.write(data)
 
     def publish(self, name: str, length: int | None = None) -> None:
-        """Let it exist, whole and for good, under a name; `length`: what comes behind it is cut off."""
+        """Publish the file under a name, permanently; content after `length` is cut off first."""
         self.file.flush()
         if length is not None:
             self.file.truncate(length)
@@ -28,8 +28,8 @@ class Draft:
         self.file.close()
 
     def discard(self) -> None:
-        """Forget it."""
+        """Discard the file."""
         self.forget()
-        # Closing would write what a full disk has not taken.
+        # Closing would write buffered data that a full disk has refused.
         with contextlib.suppress(OSError):
             self.file.close()

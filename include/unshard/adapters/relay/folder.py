@@ -1,6 +1,6 @@
-"""Files of the relay in a folder: written to a temporary name, flushed, renamed.
+"""Relay files in a folder: written to a temporary name, flushed, renamed.
 
-A writer locks its temporary file, so that only files of dead writers are removed.
+A writer locks its temporary file, so that only files of dead writers are deleted.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FolderPlace:
-    """A folder of this machine, or one that it shares with others."""
+    """A local or shared folder."""
 
     folder: Path
-    together = 1
+    parallel_reads = 1
 
     def below(self, name: str) -> "FolderPlace":
-        """Return the folder of that name in it."""
+        """Return the subfolder with that name."""
         return FolderPlace(self.folder / name)
 
     def location_of(self, name: str) -> str:
@@ -37,7 +37,7 @@ class FolderPlace:
         return str(self.folder / name)
 
     def names(self) -> dict[str, int]:
-        """Return what is there, with the inodes: a new file under an old name has another one."""
+        """Return the existing files with their inodes: a new file under an old name has another inode."""
         try:
             with os.scandir(self.folder) as entries:
                 return {entry.name: entry.inode() for entry in entries}
@@ -58,7 +58,7 @@ class FolderPlace:
             yield StoredFile(file.fileno(), os.fstat(file.fileno()).st_size)
 
     def prepare(self) -> None:
-        """Make the folder."""
+        """Create the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def draft(self) -> Draft:
@@ -67,13 +67,13 @@ class FolderPlace:
         return Draft(file, partial(self._rename, path, file), partial(path.unlink, missing_ok=True))
 
     def clean(self) -> None:
-        """Remove temporary files of dead writers; those that are being written stay."""
+        """Delete temporary files of dead writers; files that are being written stay."""
         for name in self.names():
             if name.startswith(TEMPORARY):
                 _remove_abandoned(self.folder / name)
 
     def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
-        """Remove files."""
+        """Delete files."""
         for name in (name for group in groups for name in group):
             (self.folder / name).unlink(missing_ok=True)
 
@@ -85,13 +85,13 @@ class FolderPlace:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """An open file; what is read of it is mapped and outlives it."""
+    """An open file; the memory maps that it returns remain valid after it is closed."""
 
     descriptor: int
     size: int
 
     def read(self, start: int, end: int) -> memoryview:
-        """Map the file."""
+        """Map a range of the file into memory."""
         if not self.size:
             return memoryview(b"")
         return memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))[start:end]
@@ -102,7 +102,7 @@ def _temporary(folder: Path) -> tuple[Path, BinaryIO]:
         path = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
         file = path.open("xb", buffering=BUFFER)
         fcntl.flock(file, fcntl.LOCK_EX)
-        # Between creation and lock a cleaning pull may have removed it.
+        # Another pull may have deleted the file between its creation and the lock.
         if path.exists():
             return path, file
         file.close()

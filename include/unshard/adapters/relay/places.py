@@ -1,4 +1,4 @@
-"""What the relay asks of the place where it keeps the files of a source."""
+"""The interface between the relay and the place that stores a source's files."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -8,43 +8,43 @@ from unshard.adapters.relay.draft import Draft
 
 
 class Stored(Protocol):
-    """A file that is there, opened."""
+    """A file that is open for reading."""
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
 
     def read(self, start: int, end: int) -> memoryview:
-        """Return a part of them, less where it has less."""
+        """Return a range of the file; shorter if the file ends before."""
 
 
-class Place(Hashable, Protocol):
-    """A place for files that are written once and never changed; equal ones are the same place."""
+class RelayPlace(Hashable, Protocol):
+    """A place for files that are written once and never changed; equal values are the same place."""
 
     @property
-    def together(self) -> int:
-        """How many files are worth asking for at once."""
+    def parallel_reads(self) -> int:
+        """How many files should be read at once."""
 
     def below(self, name: str) -> Self:
-        """Return the place of that name in it."""
+        """Return the sub-place with that name."""
 
     def location_of(self, name: str) -> str:
-        """Return where a file is, for people."""
+        """Return the path or URI of a file, for messages."""
 
     def names(self) -> Mapping[str, int]:
-        """Return the files that are there, each with a number that another one of that name would not have."""
+        """Return the existing files, each with a number that changes if the file is replaced under its name."""
 
     def opened(self, name: str) -> AbstractContextManager[Stored]:
         """Open a file; SegmentDamaged if it is missing."""
 
     def prepare(self) -> None:
-        """Make the place ready for drafts."""
+        """Prepare the place for drafts."""
 
     def draft(self) -> Draft:
         """Begin a file; its errors are OSErrors."""
 
     def clean(self) -> None:
-        """Remove what writers that died have left."""
+        """Delete unfinished files of dead writers."""
 
     def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
-        """Remove files, those of a group one after the other; missing ones are fine."""
+        """Delete files, those of a group one after the other; missing files are not an error."""

@@ -1,10 +1,10 @@
-"""The relay's files: one place for each source, a segment file and its index beside it.
+"""The relay's files: one place per source, with a segment file and an index file for each segment.
 
-| died …                            | what remains                    | what happens                         |
+| process dies                      | remaining                       | result                               |
 |-----------------------------------|---------------------------------|--------------------------------------|
-| while writing a segment           | `.tmp-…` in a folder            | removed by the next pull             |
+| while writing a segment           | `.tmp-…` in a folder            | deleted by the next pull             |
 |                                   | parts of an upload in a bucket  | no object; a rule of the bucket      |
-| after publishing the segment      | a segment without index         | does not exist, is written again     |
+| after publishing the segment      | a segment without index         | does not count, is written again     |
 | while writing the index           | the same, and as in the first   | as above                             |
 | after publishing the index        | both                            | the segment exists                   |
 
@@ -20,22 +20,22 @@ from urllib.parse import quote
 from unshard.adapters.relay.bucket import BucketPlace
 from unshard.adapters.relay.draft import Draft
 from unshard.adapters.relay.folder import FolderPlace
-from unshard.adapters.relay.index import SEGMENT, Ahead, index_of, link_of, read_index, to_json
-from unshard.adapters.relay.places import Place, Stored
+from unshard.adapters.relay.index import SEGMENT, ReadAhead, index_of, link_of, read_index, to_json
+from unshard.adapters.relay.places import RelayPlace, Stored
 from unshard.binlog.decoder import Origin
 from unshard.binlog.events import HEADER, MAGIC, Format, read_format, read_frame
 from unshard.core.model import Location
-from unshard.core.relaychain import Link, Links
-from unshard.core.segment import Segment
+from unshard.core.relay.chain import Link, Links
+from unshard.core.relay.segment import Segment
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged
 
 DESCRIPTION_BYTES = 4096
-"""More than any FORMAT_DESCRIPTION event has."""
+"""Larger than any FORMAT_DESCRIPTION event."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeBytes:
-    """A byte range of a segment in memory, with what `decode_range` needs besides."""
+    """A byte range of a segment in memory, with the other arguments of `decode_range`."""
 
     data: memoryview
     checksum: bool
@@ -44,7 +44,7 @@ class RangeBytes:
 
 @dataclass(frozen=True, slots=True)
 class RelayStore:
-    """The segments of a task under one folder or prefix; a value, so it travels to executors."""
+    """The segments of a task under one folder or prefix; has no open handles, so it can be sent to executors."""
 
     folder: Path | BucketPlace
 
@@ -54,84 +54,87 @@ class RelayStore:
         return tuple(sorted(map(read, links), key=lambda segment: (segment.begins.order, segment.ends.order)))
 
     def links(self, source: str) -> Links:
-        """Return the stored segments of a source by their names, whose indexes are read when they are needed."""
+        """Return the stored segments of a source by name; their indexes are read on demand."""
         return Links(*self._indexes(source))
 
     def read(self, source: str, name: str, start: int, end: int) -> RangeBytes:
-        """Return a byte range of a segment; SegmentDamaged if the file is not what its index says."""
+        """Return a byte range of a segment; SegmentDamaged if the file contradicts its index."""
         place = self._of(source)
         location = place.location_of(name)
         link = link_of(name, location)
         with place.opened(name) as file:
             described, prefix = _description(file, link, location)
             if not prefix <= start <= end <= file.size:
-                raise SegmentDamaged(location, f"bytes {start} to {end} are wanted, it has {file.size}")
+                raise SegmentDamaged(location, f"bytes {start} to {end} are requested, the file has {file.size}")
             data = file.read(start, end)
         position = link.begins.position + start - prefix
         return RangeBytes(data, described.checksum, Origin(source, link.begins.file, position))
 
     def described(self, segment: Segment) -> Format:
-        """Return what the segment's FORMAT_DESCRIPTION event says about its binlog file."""
+        """Return the content of the segment's FORMAT_DESCRIPTION event."""
         place = self._of(segment.source)
         location = place.location_of(segment.name)
         with place.opened(segment.name) as file:
             return _description(file, link_of(segment.name, location), location)[0]
 
     def writer(self, source: str) -> "SegmentWriter":
-        """Return what stores new segments of a source."""
+        """Return a writer for new segments of a source."""
         writer = SegmentWriter(self._of(source))
         writer.prepare()
         return writer
 
     def clean(self, source: str) -> None:
-        """Remove what pulls that died have left; files that are being written stay."""
+        """Delete unfinished files of dead pulls; files that are being written stay."""
         self._of(source).clean()
 
     def purge(self, source: str, before: Location) -> int:
-        """Remove the segments that nothing from a location on needs; return how many."""
+        """Delete the segments that are not needed from a location on; return how many."""
         return self._remove(source, self.links(source).unneeded(before))
 
     def forget(self, source: str) -> int:
-        """Remove all segments of a source, before it is begun anew; return how many."""
+        """Delete all segments of a source, before the source starts again; return how many."""
         return self._remove(source, self.links(source).all)
 
     def _remove(self, source: str, links: Iterable[Link]) -> int:
-        gone = [(index_of(link.name), link.name) for link in links]
-        self._of(source).remove(gone)
-        return len(gone)
+        names = [(index_of(link.name), link.name) for link in links]
+        self._of(source).remove(names)
+        return len(names)
 
-    def _of(self, source: str) -> Place:
+    def _of(self, source: str) -> RelayPlace:
         name = quote(source, safe="")
         if isinstance(self.folder, BucketPlace):
             return self.folder.below(name)
         return FolderPlace(self.folder / name)
 
     def _indexes(self, source: str) -> tuple[list[Link], Callable[[Link], Segment]]:
-        """Return the names of segments in order, and what reads their indexes."""
+        """Return the segments in order, and a function that reads their indexes."""
         place = self._of(source)
         names = place.names()
-        found = [link_of(name, place.location_of(name)) for name in names
-                 if name.endswith(SEGMENT) and index_of(name) in names]  # fmt: skip
+        found = [
+            link_of(name, place.location_of(name))
+            for name in names
+            if name.endswith(SEGMENT) and index_of(name) in names
+        ]
 
         def read(link: Link) -> Segment:
             return read_index(place, link.name, names[index_of(link.name)])
 
-        if place.together == 1:
+        if place.parallel_reads == 1:
             return found, read
         found.sort(key=lambda link: (link.begins.order, link.ends.order))
-        return found, Ahead(found, place.together, read)
+        return found, ReadAhead(found, place.parallel_reads, read)
 
 
 class SegmentWriter:
-    """Writes one segment after the other; each exists as a whole or not at all."""
+    """Writes segments one after the other; each appears only when it is complete."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RelayPlace) -> None:
         self.stored: list[Segment] = []
         self._place = place
         self._draft: Draft | None = None
 
     def prepare(self) -> None:
-        """Make the place ready."""
+        """Prepare the place."""
         with self._writable():
             self._place.prepare()
 
@@ -142,12 +145,12 @@ class SegmentWriter:
             self._draft.write(prefix)
 
     def write(self, events: bytes | memoryview) -> None:
-        """Append to it."""
+        """Append to the draft."""
         with self._writable():
             self._begun.write(events)
 
     def finish(self, segment: Segment, length: int) -> None:
-        """Make it durable under its own name, then its index."""
+        """Publish the segment under its name, then its index."""
         with self._writable():
             self._begun.publish(segment.name, length)
             self._draft = self._place.draft()
@@ -177,7 +180,7 @@ class SegmentWriter:
 
 
 def _description(file: Stored, link: Link, location: str) -> tuple[Format, int]:
-    """Return the format and the length of what stands before the segment's own bytes."""
+    """Return the format and the number of bytes before the segment's own events."""
     head = bytes(file.read(0, DESCRIPTION_BYTES))
     start = len(MAGIC)
     if head[:start] != MAGIC or len(head) < start + HEADER:

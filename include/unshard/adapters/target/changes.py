@@ -1,4 +1,4 @@
-"""What a writer of the target is asked to do, as values."""
+"""The input and output of a target writer as values: changes, rows to write, and results."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -7,24 +7,24 @@ import numpy as np
 import pyarrow as pa
 
 from unshard.adapters.target.destination import Destination, Mode
-from unshard.core.collision import Clash
 from unshard.core.model import Column, Shard, TableId
-from unshard.core.netting import Collisions
-from unshard.core.uniquekeys import UniqueKey
+from unshard.core.rows.collision import Clash
+from unshard.core.rows.compaction import Collisions
+from unshard.core.structures.uniquekeys import UniqueKey
 
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """Those of some lines that lack values (`\\A`): these are as they were in a row of the target."""
+    r"""Lines with missing values (`\A`). These values are the ones that the target's row has now."""
 
     rows: np.ndarray
-    """Numbers of such lines."""
+    """Indexes of these lines."""
     bases: Sequence[tuple[bytes, ...]]
-    """For each of them, the key of the row that it changes."""
+    """For each such line, the key of the row that it changes."""
     strict: Sequence[bool]
-    """Whether that row must be there; without it the line is left out."""
+    """Whether the changed row must exist. If it need not and does not exist, the line is left out."""
     moves: bool = False
-    """Whether one of them takes its values from a row of another key."""
+    """Whether a line takes its missing values from a row with another key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +36,24 @@ class Lines:
     lines: pa.Array
     blank: pa.Array
     shards: Sequence[Shard]
-    """Where each line comes from."""
+    """The shard of each line."""
     order: pa.Array | None = None
     """The encoded key of each line, ascending; None in a table without a key."""
     patches: Patches | None = None
 
-    def without(self, places: Collection[int]) -> "Lines":
-        """Return the lines but for those at some places; lines that lack values cannot be told apart so."""
+    def without(self, indexes: Collection[int]) -> "Lines":
+        """Return the lines without those at the given indexes; not for lines with missing values."""
         assert self.patches is None
-        kept = np.delete(np.arange(len(self.lines)), list(places))
-        chosen = pa.array(kept, pa.int64())
+        remaining = np.delete(np.arange(len(self.lines)), list(indexes))
+        chosen = pa.array(remaining, pa.int64())
         order = None if self.order is None else self.order.take(chosen)
-        shards = [self.shards[row] for row in kept.tolist()]
+        shards = [self.shards[row] for row in remaining.tolist()]
         return replace(self, lines=self.lines.take(chosen), blank=self.blank.take(chosen), shards=shards, order=order)
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
-    """A row that the target lacks until the binlog brings a later change of it."""
+class DeferredRow:
+    """A row that the target does not have until a later change in the binlog provides it."""
 
     shard: Shard
     key: tuple[bytes | None, ...]
@@ -62,26 +62,26 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """All rows that are written into one table together, and what if the key of one is taken."""
+    """All rows that are written into one table together, and the policy for keys that are already taken."""
 
     table: TableId
     lines: Sequence[Lines]
     unique: tuple[UniqueKey, ...]
     collisions: Collisions
-    met: tuple[Clash, ...] = ()
-    """Collisions that are known already; the policy has been followed."""
+    known_clashes: tuple[Clash, ...] = ()
+    """Collisions between rows of this window; the policy has already been applied to them."""
     diverts: bool = False
-    """Whether rows that the table cannot take are put aside."""
+    """Whether rows that the table cannot store go to `row_error` instead."""
 
     @property
     def left_out(self) -> int:
-        """How many rows are not among the lines, because the key of each is another shard's in the same window."""
-        return sum(1 + clash.others for clash in self.met) if self.collisions is Collisions.IGNORE else 0
+        """Number of rows that `lines` lacks because another shard has the key in the same window."""
+        return sum(1 + clash.others for clash in self.known_clashes) if self.collisions is Collisions.IGNORE else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A row of a table without a key that has to go a number of times."""
+    """A row of a table without a key, and how many copies of it must be deleted."""
 
     destination: Destination
     line: bytes
@@ -90,26 +90,26 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one window does to one target table."""
+    """The changes of one window to one target table."""
 
     table: TableId
     key: tuple[Column, ...]
     deletes: Sequence[tuple[bytes, ...]]
     removals: Sequence[Removal]
     defaults: tuple[str, ...]
-    """All columns of the table that are written: those that a removal does not name have their default."""
+    """All written columns of the table. Columns that a removal does not list have their default value."""
     writes: Writes
     order: pa.Array | None = None
-    """The encoded keys of `deletes`, ascending; None where the changes cannot be cut by key."""
-    left: tuple[Awaited, ...] = ()
-    """Rows that are left to a later change: they lack values, and the target lacks the row."""
-    awaited: bool = False
-    """Whether earlier rows of the table have been left so: one of these changes may be what they wait for."""
+    """The encoded keys of `deletes`, ascending; None if the changes cannot be cut by key."""
+    newly_deferred: tuple[DeferredRow, ...] = ()
+    """Rows without all values that the target does not have; a later change provides them."""
+    has_deferred: bool = False
+    """Whether the table has deferred rows; these changes may provide some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of the changes."""
+    """The result of applying changes: row counts and flags."""
 
     deleted: int = 0
     written: int = 0
@@ -117,8 +117,13 @@ class Applied:
     """New rows that were left out because their key was taken (on-duplicate: ignore)."""
     collided: bool = False
     before: bool = False
-    """An earlier run had applied this window already."""
+    """An earlier run had already applied this window."""
 
     def __add__(self, other: "Applied") -> "Applied":
-        return Applied(self.deleted + other.deleted, self.written + other.written, self.skipped + other.skipped,
-                       self.collided or other.collided, self.before or other.before)  # fmt: skip
+        return Applied(
+            self.deleted + other.deleted,
+            self.written + other.written,
+            self.skipped + other.skipped,
+            self.collided or other.collided,
+            self.before or other.before,
+        )

@@ -1,9 +1,8 @@
-"""Rows whose key is taken: which they are, what the task's policy says, and their place in the meta tables.
+"""Find rows whose key is taken, apply the task's policy, and record the collisions in the meta tables.
 
-New rows go in without REPLACE, so that the server counts those that meet another one. If there are any, the
-writes are taken back to a savepoint, the rows are looked for by key, and the policy decides: `error` raises,
-`ignore` writes as before, `replace` writes with REPLACE. What was met is recorded in the same transaction, by
-its key alone.
+New rows are written without REPLACE, so that the server counts rows whose key is taken. If there are any, the writes
+are rolled back to a savepoint, and the rows are found by key. Then the policy applies: `error` raises, `ignore` writes
+as before, `replace` writes with REPLACE. Each collision is recorded in the same transaction, with its key only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +17,13 @@ from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
 from unshard.adapters.target.lines import values_of
 from unshard.adapters.target.load import load_text
-from unshard.core.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.model import Shard
-from unshard.core.netting import Collisions
-from unshard.core.uniquekeys import UniqueKey, alike, equals
-from unshard.errors.target import Collision
+from unshard.core.rows.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
+from unshard.core.rows.compaction import Collisions
+from unshard.core.structures.uniquekeys import UniqueKey, alike, equals
+from unshard.errors.rows import Collision
 
-ASKED_KEYS = 500
+KEYS_PER_QUERY = 500
 SAVEPOINT = "before_writes"
 Keyed = Sequence[tuple[int, tuple[bytes, ...]]]
 
@@ -40,7 +39,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenRow:
     """A row whose key is taken."""
 
     row: int
@@ -51,11 +50,11 @@ class Taken:
 def write_rows(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[Loaded, bool]:
     """Write rows by the policy; also return whether keys were taken. Raises Collision under `error`."""
     if not writes.lines:
-        _record(connection, ledger, writes.met, writes.collisions)
-        return Loaded(), bool(writes.met)
+        _record(connection, ledger, writes.known_clashes, writes.collisions)
+        return Loaded(), bool(writes.known_clashes)
     mysql.query(connection, f"SAVEPOINT {SAVEPOINT}")
     loaded = _load(connection, writes.lines)
-    clashes = writes.met
+    clashes = writes.known_clashes
     if loaded.skipped:
         mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
         clashes += _clashes(connection, writes, loaded)
@@ -90,13 +89,16 @@ def _error(writes: Writes, clash: Clash) -> Collision:
 
 
 def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Clash, ...]:
-    """Name rows whose key is taken: in the table, by others of these rows, or in the server's words only."""
+    """Return the rows whose key is taken: by a row of the table, or by another row of these writes.
+
+    If neither search finds one, the result has only the server's message.
+    """
     found = [*_taken(connection, writes)]
     if len(found) < min(loaded.skipped, NAMED_AT_ONCE):
-        found = [*found, *_twins(writes)][:NAMED_AT_ONCE]
+        found = [*found, *_shared_keys(writes)][:NAMED_AT_ONCE]
     if not found:
-        words = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
-        found = [Clash(writes.table, words, "", writes.lines[0].shards[0])]
+        message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
+        found = [Clash(writes.table, message, "", writes.lines[0].shards[0])]
     return (*found[:-1], replace(found[-1], others=max(0, loaded.skipped - len(found))))
 
 
@@ -111,36 +113,37 @@ def _taken(connection: Connection, writes: Writes) -> Iterator[Clash]:
             yield Clash(writes.table, key, taken.condition, each.shards[taken.row])
 
 
-def taken_rows(connection: Connection, destination: Destination, unique: Sequence[UniqueKey], lines: pa.Array,
-               limit: int) -> Iterator[Taken]:  # fmt: skip
-    """Yield the first rows whose key, by one of the unique indexes, is in the table."""
+def taken_rows(
+    connection: Connection, destination: Destination, unique: Sequence[UniqueKey], lines: pa.Array, limit: int
+) -> Iterator[TakenRow]:
+    """Yield up to `limit` rows whose value of a unique key exists in the table."""
     seen = set[int]()
     for key in unique:
         if not set(key.columns) <= {column.name for column in destination.columns}:
             continue
-        for start in range(0, len(lines), ASKED_KEYS):
+        for start in range(0, len(lines), KEYS_PER_QUERY):
             keyed = [(row, values) for row, values in keyed_rows(destination, key, lines, start) if row not in seen]
             for row, values in _search(connection, destination, key, keyed, limit - len(seen)):
                 seen.add(row)
-                yield Taken(row, key.columns, condition_of(destination, key, [values]))
+                yield TakenRow(row, key.columns, condition_of(destination, key, [values]))
 
 
 def keyed_rows(
     destination: Destination, key: UniqueKey, lines: pa.Array, start: int
 ) -> Iterator[tuple[int, tuple[bytes, ...]]]:
-    """Yield number and key of each row, from one on; a NULL collides with nothing."""
+    """Yield index and key of each row of one batch from `start`; rows with NULL in the key cannot collide."""
     names = [column.name for column in destination.columns]
-    places = [names.index(name) for name in key.columns]
-    for offset, line in enumerate(lines.slice(start, ASKED_KEYS).to_pylist()):
+    indexes = [names.index(name) for name in key.columns]
+    for offset, line in enumerate(lines.slice(start, KEYS_PER_QUERY).to_pylist()):
         values = values_of(line)
-        chosen = tuple(value for place in places if (value := values[place]) is not None)
-        if len(chosen) == len(places):
+        chosen = tuple(value for index in indexes if (value := values[index]) is not None)
+        if len(chosen) == len(indexes):
             yield start + offset, chosen
 
 
 def _search(connection: Connection, destination: Destination, key: UniqueKey, keyed: Keyed, limit: int) -> Keyed:
-    """Halve the rows until single ones are left."""
-    if limit <= 0 or not keyed or not _is_there(connection, destination, key, keyed):
+    """Return the rows whose key exists in the table, by binary search over batches of keys."""
+    if limit <= 0 or not keyed or not _any_exists(connection, destination, key, keyed):
         return ()
     if len(keyed) == 1:
         return keyed
@@ -149,14 +152,14 @@ def _search(connection: Connection, destination: Destination, key: UniqueKey, ke
     return (*first, *_search(connection, destination, key, keyed[half:], limit - len(first)))
 
 
-def _is_there(connection: Connection, destination: Destination, key: UniqueKey, keyed: Keyed) -> bool:
+def _any_exists(connection: Connection, destination: Destination, key: UniqueKey, keyed: Keyed) -> bool:
     condition = condition_of(destination, key, [values for _, values in keyed])
     table = mysql.table_name(destination.table)
     return bool(mysql.query(connection, f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1"))  # noqa: S608
 
 
 def condition_of(destination: Destination, key: UniqueKey, keys: Sequence[tuple[bytes, ...]]) -> str:
-    """Return the condition that a row has one of these values in a unique key."""
+    """Return the SQL condition that a row has one of these values of a unique key."""
     by_name = {column.name: column for column in destination.columns}
     columns = [by_name[name] for name in key.columns]
     if not any(key.lengths):
@@ -165,8 +168,8 @@ def condition_of(destination: Destination, key: UniqueKey, keys: Sequence[tuple[
     return " OR ".join(f"({' AND '.join(equals(*part) for part in each)})" for each in parts)
 
 
-def _twins(writes: Writes) -> Iterator[Clash]:
-    """Yield rows whose key another one of these rows has, too: by a second unique key, or for a collation."""
+def _shared_keys(writes: Writes) -> Iterator[Clash]:
+    """Yield rows whose key another shard's row in these writes has: in a second unique key, or equal by collation."""
     for key in writes.unique:
         owners: dict[tuple[str | bytes, ...], Shard] = {}
         for each in writes.lines:
@@ -174,7 +177,7 @@ def _twins(writes: Writes) -> Iterator[Clash]:
                 continue
             by_name = {column.name: column for column in each.destination.columns}
             columns = [by_name[name] for name in key.columns]
-            for start in range(0, len(each.lines), ASKED_KEYS):
+            for start in range(0, len(each.lines), KEYS_PER_QUERY):
                 for row, values in keyed_rows(each.destination, key, each.lines, start):
                     name = tuple(alike(*part) for part in zip(columns, values, key.lengths, strict=True))
                     owner = owners.setdefault(name, each.shards[row])
@@ -201,7 +204,23 @@ def _record(connection: Connection, ledger: Ledger, clashes: Sequence[Clash], po
     for clash in clashes:
         owner = (clash.owner.source, clash.owner.table.schema, clash.owner.table.name) if clash.owner else (None,) * 3
         shard, target = clash.shard, clash.target
-        mysql.query(connection, sql, (
-            ledger.task, clash.digest, target.schema, target.name, clash.key, clash.condition, shard.source,
-            shard.table.schema, shard.table.name, *owner, ledger.found.value, ledger.window, state.value, clash.others,
-        ))  # fmt: skip
+        mysql.query(
+            connection,
+            sql,
+            (
+                ledger.task,
+                clash.digest,
+                target.schema,
+                target.name,
+                clash.key,
+                clash.condition,
+                shard.source,
+                shard.table.schema,
+                shard.table.name,
+                *owner,
+                ledger.found.value,
+                ledger.window,
+                state.value,
+                clash.others,
+            ),
+        )

@@ -1,4 +1,4 @@
-"""Rows that go: by key in lists, or by all their values where a table has no key."""
+"""Delete rows: by lists of keys, or by all values in a table without a key."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -9,19 +9,19 @@ from unshard.adapters import mysql
 from unshard.adapters.target.destination import Destination, key_of
 from unshard.adapters.target.lines import values_of
 from unshard.adapters.target.statements import run_statement
-from unshard.core.literals import TEXTS, bytes_of, expression, literal
 from unshard.core.model import Column, TableId
-from unshard.errors.target import RowsMissing
-from unshard.errors.writing import StatementWarned
+from unshard.core.sql.literals import TEXTS, bytes_of, expression, literal
+from unshard.errors.rows import RowsMissing, StatementWarned
 
 LISTED_KEYS = 500
 LONG_VALUE = 2000
 HASHED = (TEXTS - {"enum", "set"}) | {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 
 
-def delete_keys(connection: Connection, table: TableId, key: Sequence[Column],
-                keys: Sequence[tuple[bytes, ...]]) -> int:  # fmt: skip
-    """Delete the rows with these keys, those that are there; returns how many that were."""
+def delete_keys(
+    connection: Connection, table: TableId, key: Sequence[Column], keys: Sequence[tuple[bytes, ...]]
+) -> int:
+    """Delete the rows with these keys; returns how many existed."""
     deleted = 0
     for start in range(0, len(keys), LISTED_KEYS):
         condition = any_of(key, keys[start : start + LISTED_KEYS])
@@ -30,7 +30,7 @@ def delete_keys(connection: Connection, table: TableId, key: Sequence[Column],
 
 
 def any_of(key: Sequence[Column], keys: Sequence[tuple[bytes | None, ...]]) -> str:
-    """Return the condition that is true for rows with one of these keys."""
+    """Return the SQL condition that a row has one of these keys."""
     if len(key) == 1:
         listed = ", ".join(literal(key[0], values[0]) for values in keys)
         return f"{mysql.identifier(key[0].name)} IN ({listed})"
@@ -42,8 +42,9 @@ def _all_of(key: Sequence[Column], values: Sequence[bytes | None]) -> str:
     return " AND ".join(f"{mysql.identifier(column.name)} = {literal(column, value)}" for column, value in pairs)
 
 
-def remove_rows(connection: Connection, destination: Destination, written: Sequence[str], line: bytes,
-                count: int) -> int:  # fmt: skip
+def remove_rows(
+    connection: Connection, destination: Destination, written: Sequence[str], line: bytes, count: int
+) -> int:
     """Delete exactly `count` rows that have all the values of a line; RowsMissing if there are fewer."""
     named = {column.name for column in destination.columns}
     conditions = [_is(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
@@ -57,10 +58,10 @@ def remove_rows(connection: Connection, destination: Destination, written: Seque
 
 
 def _is(column: Column, value: bytes | None) -> str:
-    """Compare by the column's rules, for its index, and by the bytes too: collations take `a` for `A`."""
+    """Compare by the column's collation, which can use its index, and by bytes: collations equate `a` and `A`."""
     name = mysql.identifier(column.name)
     if value is not None and len(value) > LONG_VALUE and column.data_type in HASHED:
-        # A statement with megabytes of digits would not fit into a packet of the server.
+        # Megabytes of digits would exceed the server's packet size.
         return (
             f"OCTET_LENGTH({expression(column)}) = {len(value)} AND SHA2({bytes_of(column)}, 256) ="
             f" '{sha256(value).hexdigest()}'"
@@ -80,6 +81,6 @@ def _is_default(name: str) -> str:
 def _execute(connection: Connection, table: TableId, statement: str) -> int:
     ok = run_statement(connection, statement)
     if ok.warning_count:
-        words = "; ".join(str(row[2]) for row in mysql.query(connection, "SHOW WARNINGS")[:3])
-        raise StatementWarned(str(table), words)
+        message = "; ".join(str(row[2]) for row in mysql.query(connection, "SHOW WARNINGS")[:3])
+        raise StatementWarned(str(table), message)
     return int(ok.affected_rows)

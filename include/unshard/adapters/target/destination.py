@@ -1,4 +1,4 @@
-"""What rows are written into, what became of them, and how messages show them."""
+"""The table and columns that rows are written into, the result of writing, and values as messages show them."""
 
 import re
 from collections.abc import Sequence
@@ -10,39 +10,39 @@ from unshard.core.model import Column, TableId
 
 
 class Mode(StrEnum):
-    """What happens to a row whose key is in the table already."""
+    """How to write a row whose key already exists in the table."""
 
     PLAIN = "plain"
-    """It is skipped and counted."""
+    """The row is skipped and counted."""
     REPLACE = "replace"
-    """It takes the place of every row that it collides with."""
+    """The row replaces every row that it collides with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A table and those of its columns that lines hold, in the order of the line."""
+    """A table and the columns that lines contain, in the order of the line."""
 
     table: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    """What identifies a row in messages."""
+    """The columns that identify a row in messages."""
 
     def only(self, numbers: Sequence[int]) -> "Destination":
-        """Return the same table with only some of the columns."""
+        """Return the same table with only some of the columns, by index."""
         return Destination(self.table, tuple(self.columns[number] for number in numbers), self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What became of the rows sent."""
+    """Result of sending rows."""
 
     sent: int = 0
     skipped: int = 0
-    """Rows that were not written, because their key was taken (plain mode only)."""
+    """Rows that were not written because their key was taken (plain mode only)."""
     replaced: int = 0
-    """Rows that had to go for those sent (replace mode only)."""
+    """Existing rows that were deleted for those sent (replace mode only)."""
     duplicates: tuple[str, ...] = ()
-    """The server's words for the first of the skipped rows."""
+    """The server's messages about the first skipped rows."""
 
     def __add__(self, other: "Loaded") -> "Loaded":
         return Loaded(

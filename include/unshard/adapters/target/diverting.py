@@ -1,13 +1,13 @@
-"""Rows that the target cannot take go into `row_error`, if the task says so: in the transaction of all others.
+"""Write rows that the target cannot store into `row_error` instead (`row-errors: divert`), in the same transaction.
 
-The writes are taken back to their savepoint, the row is left out, and the rest is written again, until all fits. What
-the table has of an older version goes: nobody shall take that for the present one. Only tables with a key can go on
-without a row.
+The writes are rolled back to their savepoint, and the refused row is left out. The rest is written again, until the
+target accepts everything. An older version of a refused row is deleted from the table, so that it is not taken for the
+current one. Only tables with a key can continue without a row.
 
-| dies                    | what happens                                                     |
+| process dies            | result                                                           |
 |-------------------------|------------------------------------------------------------------|
-| before COMMIT           | neither the rows nor the record is there; a retry does the same  |
-| after it                | the fence, or the step, says that both are                       |
+| before COMMIT           | neither the rows nor the record exist; a retry does the same     |
+| after COMMIT            | the fence or the step shows that both exist                      |
 """
 
 import json
@@ -28,12 +28,12 @@ from unshard.adapters.target.fence import Fence, table_of
 from unshard.adapters.target.lines import values_of
 from unshard.adapters.target.rowkeys import changed_keys, digest_of, key_of_line
 from unshard.core.model import Column, Shard
-from unshard.core.rowerrors import RowErrorState
-from unshard.errors.target import RowRefused
+from unshard.core.rows.rowerrors import RowErrorState
+from unshard.errors.rows import RowRefused
 
 T = TypeVar("T")
-MOST_DIVERTED = 100
-"""More of one target in one transaction are no slips: the target stops."""
+MAX_DIVERTED = 100
+"""More diverted rows in one transaction of a target point to a common cause: the target is suspended."""
 OPEN, MENDED = RowErrorState.OPEN.value, RowErrorState.MENDED.value
 
 
@@ -45,29 +45,31 @@ class Diverted:
     shard: Shard
     error: RowRefused
     is_known: bool
-    """The table may have an older version of it, of the same shard."""
+    """Whether the table may have an older version of the row, from the same shard."""
 
 
-def write_or_divert(connection: Connection, writes: Writes, ledger: Ledger,
-                    most: int) -> tuple[Loaded, bool, list[Diverted]]:  # fmt: skip
-    """Write rows, leaving out those that the target cannot take; raises RowRefused where that is not wanted."""
+def write_or_divert(
+    connection: Connection, writes: Writes, ledger: Ledger, limit: int
+) -> tuple[Loaded, bool, list[Diverted]]:
+    """Write rows without those that the target cannot store; raises RowRefused if rows may not be diverted."""
 
     def write(some: Writes) -> tuple[Loaded, bool]:
         return write_rows(connection, some, ledger)
 
-    (loaded, collided), diverted = without_refused(connection, writes, write, most)
+    (loaded, collided), diverted = without_refused(connection, writes, write, limit)
     return loaded, collided, diverted
 
 
-def without_refused(connection: Connection, writes: Writes, write: Callable[[Writes], T],
-                    most: int) -> tuple[T, list[Diverted]]:  # fmt: skip
-    """Write, and write again without each row that is refused; raises RowRefused where that is not wanted."""
+def without_refused(
+    connection: Connection, writes: Writes, write: Callable[[Writes], T], limit: int
+) -> tuple[T, list[Diverted]]:
+    """Write, and write again without each refused row; raises RowRefused if rows may not be diverted."""
     diverted: list[Diverted] = []
     while True:
         try:
             return write(writes), diverted
         except RowRefused as error:
-            found = _found(writes, error) if writes.diverts and len(diverted) < most else None
+            found = _without_refused_row(writes, error) if writes.diverts and len(diverted) < limit else None
             if found is None:
                 raise
             mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
@@ -76,10 +78,10 @@ def without_refused(connection: Connection, writes: Writes, write: Callable[[Wri
 
 
 def record(connection: Connection, fence: Fence, changes: Changes, diverted: Sequence[Diverted]) -> None:
-    """Note what was left out, and that of what was left out before the keys have been changed again."""
+    """Record the diverted rows, and mark earlier diverted rows as mended if these changes contain their keys."""
     if not changes.writes.diverts or not changes.key:
         return
-    _mend(connection, fence, changes)
+    _mark_mended(connection, fence, changes)
     old = [
         tuple(value or b"" for value in key_of_line(row.destination, row.error.line))
         for row in diverted
@@ -89,40 +91,55 @@ def record(connection: Connection, fence: Fence, changes: Changes, diverted: Seq
     note(connection, table_of(fence, "row_error"), fence.task, changes.key, diverted, fence.window)
 
 
-def note(connection: Connection, table: str, task: str, key: Sequence[Column], diverted: Sequence[Diverted],
-         window: int = 0) -> None:  # fmt: skip
+def note(
+    connection: Connection, table: str, task: str, key: Sequence[Column], diverted: Sequence[Diverted], window: int = 0
+) -> None:
     """Record rows that were left out; `table` is the quoted name of `row_error`, window 0 is the load."""
     sql = (
-        f"INSERT INTO {table} (task, target_schema, target_table, digest, source, shard_schema,"  # noqa: S608
-        " shard_table, key_shown, column_name, words, row_json, `window`, state, times, first_at, last_at) VALUES"
-        f" ({', '.join(['%s'] * 13)}, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE source ="
+        f"INSERT INTO {table} (task, target_schema, target_table, digest, source, shard_schema, shard_table,"  # noqa: S608
+        " key_shown, column_name, server_message, row_json, `window`, state, times, first_at, last_at)"
+        f" VALUES ({', '.join(['%s'] * 13)}, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE source ="
         " VALUES(source), shard_schema = VALUES(shard_schema), shard_table = VALUES(shard_table), column_name ="
-        " VALUES(column_name), words = VALUES(words), row_json = VALUES(row_json), `window` = VALUES(`window`),"
-        " state = VALUES(state), times = times + 1, last_at = VALUES(last_at)"
+        " VALUES(column_name), server_message = VALUES(server_message), row_json = VALUES(row_json),"
+        " `window` = VALUES(`window`), state = VALUES(state), times = times + 1, last_at = VALUES(last_at)"
     )
     for row in diverted:
         error, shard, target = row.error, row.shard, row.destination.table
-        mysql.query(connection, sql, (
-            task, target.schema, target.name, digest_of(key, key_of_line(row.destination, error.line)),
-            shard.source, shard.table.schema, shard.table.name, error.key, error.column, error.words,
-            _as_json(row.destination, error.line), window, OPEN,
-        ))  # fmt: skip
+        mysql.query(
+            connection,
+            sql,
+            (
+                task,
+                target.schema,
+                target.name,
+                digest_of(key, key_of_line(row.destination, error.line)),
+                shard.source,
+                shard.table.schema,
+                shard.table.name,
+                error.key,
+                error.column,
+                error.server_message,
+                _as_json(row.destination, error.line),
+                window,
+                OPEN,
+            ),
+        )
 
 
-def _found(writes: Writes, error: RowRefused) -> tuple[Writes, Diverted] | None:
-    """Return the writes without the row that was refused."""
+def _without_refused_row(writes: Writes, error: RowRefused) -> tuple[Writes, Diverted] | None:
+    """Return the writes without the refused row; None if the row cannot be found or left out."""
     for number, each in enumerate(writes.lines):
-        place = pc.index(each.lines, pa.scalar(error.line, each.lines.type)).as_py() if error.line else -1
-        if place >= 0 and each.patches is None and each.destination.key:
-            lines = [*writes.lines[:number], each.without([place]), *writes.lines[number + 1 :]]
-            kept = [one for one in lines if len(one.lines)]
-            return replace(writes, lines=kept), Diverted(
-                each.destination, each.shards[place], error, each.mode is Mode.REPLACE
+        index = pc.index(each.lines, pa.scalar(error.line, each.lines.type)).as_py() if error.line else -1
+        if index >= 0 and each.patches is None and each.destination.key:
+            lines = [*writes.lines[:number], each.without([index]), *writes.lines[number + 1 :]]
+            remaining = [one for one in lines if len(one.lines)]
+            return replace(writes, lines=remaining), Diverted(
+                each.destination, each.shards[index], error, each.mode is Mode.REPLACE
             )
     return None
 
 
-def _mend(connection: Connection, fence: Fence, changes: Changes) -> None:
+def _mark_mended(connection: Connection, fence: Fence, changes: Changes) -> None:
     where = "task = %s AND target_schema = %s AND target_table = %s AND state = %s"
     mine = fence.task, fence.target.schema, fence.target.name
     table = table_of(fence, "row_error")

@@ -1,4 +1,4 @@
-"""The fence of a target table: which window of a source it has last, and which epoch may write."""
+"""The fence of a target table: the last window of a source that it has, and the epoch that may write."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,15 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.core.model import TableId
-from unshard.errors.meta import FencedOut
-from unshard.errors.target import FenceMissing
+from unshard.errors.window import FencedOut, FenceMissing
 
 OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
-"""Which rows of meta tables are about the fence's target and source; `named` gives the values."""
+"""SQL condition for rows of a meta table that belong to the fence's source and target; `named` returns the values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What a writer must present, and what it leaves."""
+    """The fence that a writer requires, and the window that it sets."""
 
     meta_schema: str
     task: str
@@ -26,33 +25,33 @@ class Fence:
 
 
 def named(fence: Fence) -> tuple[str, str, str, str]:
-    """Return what names the fence's row, and others about its target and source."""
+    """Return the values of `OURS`."""
     return fence.task, fence.source, fence.target.schema, fence.target.name
 
 
 def table_of(fence: Fence, name: str = "fence") -> str:
-    """Return a table of the meta schema, quoted."""
+    """Return the quoted name of a meta table."""
     return f"{mysql.identifier(fence.meta_schema)}.{name}"
 
 
 def is_applied(connection: Connection, fence: Fence) -> bool:
-    """Whether the window is in the target; raises FencedOut when another run has taken over."""
+    """Whether the target has the window; raises FencedOut when another run has taken over."""
     return _is_applied(connection, fence, "")
 
 
 def hold(connection: Connection, fence: Fence) -> None:
-    """Lock the fence until the end of the transaction; raises FencedOut unless it is still ours."""
+    """Lock the fence until the end of the transaction; raises FencedOut unless this run still owns it."""
     if _is_applied(connection, fence, " FOR UPDATE"):
         raise FencedOut(fence.source, fence.window, fence.epoch, fence.epoch)
 
 
 def lock_unless_applied(connection: Connection, fence: Fence) -> bool:
-    """Lock the fence until the end of the transaction; False when the window is in the target already."""
+    """Lock the fence until the end of the transaction; returns False if the target already has the window."""
     return not _is_applied(connection, fence, " FOR UPDATE")
 
 
 def raise_fence(connection: Connection, fence: Fence) -> bool:
-    """Let the fence say that the window is applied; False when it is not ours any more."""
+    """Set the fence to this window; returns False if this run does not own it any more."""
     sql = f"UPDATE {table_of(fence)} SET `window` = %s WHERE {OURS} AND epoch = %s AND `window` < %s"  # noqa: S608
     return bool(mysql.change(connection, sql, (fence.window, *named(fence), fence.epoch, fence.window)))
 

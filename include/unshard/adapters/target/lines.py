@@ -1,7 +1,7 @@
-"""Columns of canonical values to lines of LOAD DATA text, in Arrow's kernels.
+r"""Render columns of canonical values as lines of LOAD DATA text, with Arrow's kernels.
 
-A line ends with its newline, so the value buffer of a whole array is the text to send. NULL is `\\N`;
-backslash, tab and newline are escaped; every other byte goes as it is (CHARACTER SET binary).
+A line ends with its newline, so the value buffer of a whole array is the text to send. NULL is `\N`. Backslash, tab and
+newline are escaped. Every other byte is sent unchanged (CHARACTER SET binary).
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,20 +15,20 @@ NEWLINE = pa.scalar(b"\n", pa.binary())
 NOTHING = pa.scalar(b"", pa.binary())
 NULL = pa.scalar(b"\\N", pa.binary())
 ABSENT = b"\\A"
-"""Stands in a line that is not whole yet for a value that nobody has said; no value is written like it."""
+"""Placeholder for an unknown value in an incomplete line; no rendered value looks like it."""
 ESCAPES = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"))
 UNESCAPED = {b"t"[0]: b"\t", b"n"[0]: b"\n", b"\\"[0]: b"\\"}
 
 
 def lines_of(columns: Sequence[pa.Array | None]) -> pa.BinaryArray:
-    """Render one line per row; the columns are binary arrays of the same length, None one that is absent."""
+    """Render one line per row. The columns are binary arrays of one length; None is a column without known values."""
     texts = [pa.scalar(ABSENT, pa.binary()) if column is None else _text(column) for column in columns]
     joined = pc.binary_join_element_wise(*texts, TAB)
     return pc.binary_join_element_wise(joined, NEWLINE, NOTHING)
 
 
 def values_of(line: bytes) -> list[bytes | None]:
-    """Read the values of one line back."""
+    """Return the values of one line."""
     return [None if text == b"\\N" else unescaped(text) for text in line[:-1].split(b"\t")]
 
 
@@ -40,13 +40,13 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def _needs_escape(column: pa.Array) -> bool:
-    """Look at the whole buffer at once: most columns have nothing to escape."""
+    """Check the whole buffer at once, because most columns have nothing to escape."""
     content = content_of(column)
     return bool(((content == 92) | (content == 9) | (content == 10)).any())
 
 
 def content_of(column: pa.Array) -> np.ndarray:
-    """Return the bytes of all values of a binary array, one behind the other, without copying."""
+    """Return the concatenated bytes of all values of a binary array, without copying."""
     _, offsets, content = column.buffers()
     if content is None or not len(column):
         return np.empty(0, np.uint8)
@@ -56,18 +56,18 @@ def content_of(column: pa.Array) -> np.ndarray:
 
 
 def unescaped(text: bytes) -> bytes:
-    """Return a value that a line holds with escapes."""
+    """Return the value of an escaped field."""
     if b"\\" not in text:
         return text
-    parts, place = [], 0
-    while (found := text.find(b"\\", place)) >= 0:
-        parts += [text[place:found], UNESCAPED[text[found + 1]]]
-        place = found + 2
-    return b"".join([*parts, text[place:]])
+    parts, start = [], 0
+    while (found := text.find(b"\\", start)) >= 0:
+        parts += [text[start:found], UNESCAPED[text[found + 1]]]
+        start = found + 2
+    return b"".join([*parts, text[start:]])
 
 
 def pieces(lines: pa.BinaryArray, rows: int, size: int) -> Iterator[pa.BinaryArray]:
-    """Cut into pieces of bounded rows and bytes; a single line may be larger."""
+    """Yield slices of at most `rows` rows and `size` bytes; a single line may be larger."""
     start, total = 0, len(lines)
     if not total:
         return
@@ -80,7 +80,7 @@ def pieces(lines: pa.BinaryArray, rows: int, size: int) -> Iterator[pa.BinaryArr
 
 
 def text_of(lines: pa.BinaryArray) -> memoryview:
-    """Return the bytes of all lines, one behind the other, without copying."""
+    """Return the concatenated bytes of all lines, without copying."""
     offsets = np.frombuffer(lines.buffers()[1], np.int32)
     first, last = int(offsets[lines.offset]), int(offsets[lines.offset + len(lines)])
     return memoryview(lines.buffers()[2])[first:last]

@@ -1,13 +1,13 @@
-"""LOAD DATA LOCAL from memory, statement by statement, with every warning of the server accounted for.
+"""Run LOAD DATA LOCAL from memory and check every warning of every statement.
 
-LOAD DATA LOCAL behaves like INSERT IGNORE: a value that does not fit is bent until it does, a duplicate
-row is skipped, and all that remains is a warning. So a statement counts as done only if
+LOAD DATA LOCAL behaves like INSERT IGNORE: it changes a value until it fits, skips a duplicate row, and reports both
+only as warnings. So a statement succeeds only if
 
-* its warnings are exactly its skipped duplicates (plain mode), or none (replace mode), or
-* they say what was expected of ENUM values with index 0, which print as '' and cannot be written
-  without a warning: rows with such values go in statements of their own, in lenient mode.
+* its warnings are exactly its skipped duplicates (plain mode), or it has none (replace mode), or
+* its warnings are about ENUM values with index 0. These print as '' and cannot be written without a warning. Rows
+  with such values are sent in separate statements, with a lenient sql_mode.
 
-Where LOAD DATA LOCAL cannot be used (`trial`), statements do the same (`statements`).
+Where LOAD DATA LOCAL cannot be used (`trial`), multi-row statements replace it (`statements`).
 """
 
 import re
@@ -17,36 +17,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pymysql.connections import Connection
-from pymysql.constants.COMMAND import COM_QUERY
-from pymysql.protocol import OKPacketWrapper
 
 from unshard.adapters import mysql
+from unshard.adapters.pymysqlprivate import Answer, load_local
 from unshard.adapters.target.answers import DUPLICATE, expected_warnings, refused
 from unshard.adapters.target.destination import Destination, Loaded, Mode, is_blankable, key_of
 from unshard.adapters.target.lines import lines_of, pieces, text_of
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.adapters.target.statements import insert_lines
 from unshard.core.model import Column, TableId
+from unshard.errors.rows import RowRefused
 from unshard.errors.source import StatementRefused
-from unshard.errors.target import RowRefused
 
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 50_000
-"""Below the number of warnings that a session keeps, so that each one can be read."""
-PACKET_BYTES = 1 << 20
+"""Below the number of warnings that a session keeps, so that every warning can be read."""
 RENDERED_BYTES = 64 << 20
 LOCAL_INFILE_REFUSED = frozenset({1148, 3948, 4166, 2068})
 SHOWN_WARNINGS = 3
 NOT_CONVERTED_BY_LOAD = frozenset({"json", "uuid", "inet4", "inet6"})
-"""Types that take text but refuse it as binary; MariaDB's JSON is a longtext and not among them."""
+"""Types that accept text but not binary strings. MariaDB's JSON is a longtext and needs no conversion."""
 _COUNTS = re.compile(r"Records: (\d+)  (?:Deleted: (\d+)  Skipped: (\d+)|Duplicates: (\d+))  Warnings: (\d+)")
 
 
-def load_lines(connection: Connection, table: TableId, columns: Sequence[Column], rows: pa.RecordBatch | pa.Table,
-               mode: Mode) -> Loaded:  # fmt: skip
+def load_lines(
+    connection: Connection, table: TableId, columns: Sequence[Column], rows: pa.RecordBatch | pa.Table, mode: Mode
+) -> Loaded:
     """Write rows of canonical values; `columns` are the target's, in the order of the binary columns of `rows`.
 
-    Belongs inside a transaction of the caller's; raises RowRefused when anything but a duplicate is wrong.
+    The caller must have opened a transaction. Raises RowRefused for any error except a duplicate.
     """
     if not rows.num_rows:
         return Loaded()
@@ -61,9 +60,10 @@ def load_lines(connection: Connection, table: TableId, columns: Sequence[Column]
     return loaded
 
 
-def load_text(connection: Connection, destination: Destination, lines: pa.BinaryArray, blank: pa.BooleanArray,
-              mode: Mode) -> Loaded:  # fmt: skip
-    """Write rendered lines; `blank` marks those that hold an ENUM value with index 0."""
+def load_text(
+    connection: Connection, destination: Destination, lines: pa.BinaryArray, blank: pa.BooleanArray, mode: Mode
+) -> Loaded:
+    """Write rendered lines; `blank` marks those that contain an ENUM value with index 0."""
     if not pc.any(blank).as_py():
         return _load_all(connection, destination, lines, mode)
     loaded = _load_all(connection, destination, lines.filter(pc.invert(blank)), mode)
@@ -76,7 +76,7 @@ def load_text(connection: Connection, destination: Destination, lines: pa.Binary
 
 
 def blank_rows(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> pa.BooleanArray:
-    """Mark the rows that hold an empty value of an ENUM that has no empty label."""
+    """Mark the rows with an empty value in an ENUM column that has no empty label."""
     marks = None
     for column, array in zip(columns, arrays, strict=True):
         if is_blankable(column):
@@ -86,7 +86,7 @@ def blank_rows(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> pa.Bool
 
 
 def refuse_nulls(destination: Destination, arrays: Sequence[pa.Array]) -> None:
-    """Raise RowRefused for a NULL in a NOT NULL column: the server would make up a value, often in silence."""
+    """Raise RowRefused for a NULL in a NOT NULL column: the server would store a default, often without a warning."""
     for column, array in zip(destination.columns, arrays, strict=True):
         if array.null_count and not column.nullable:
             row = pc.index(pc.is_null(array), True).as_py()
@@ -120,9 +120,9 @@ def _load(connection: Connection, destination: Destination, lines: pa.BinaryArra
     statement = load_statement(destination, mode)
     try:
         with mysql.coded_errors(connection, statement):
-            ok = send(connection, statement, text_of(lines))
+            ok = load_local(connection, statement, text_of(lines))
     except StatementRefused as error:
-        raise refused(destination, lines, error.words) or error from error
+        raise refused(destination, lines, error.server_message) or error from error
     return _checked(connection, destination, lines, mode, ok)
 
 
@@ -144,31 +144,20 @@ def load_statement(destination: Destination, mode: Mode) -> str:
     )
 
 
-def send(connection: Connection, statement: str, text: memoryview) -> OKPacketWrapper:
-    """Speak the LOCAL INFILE sub-protocol: the driver itself would only read a file by its name."""
-    connection._execute_command(COM_QUERY, statement)
-    request = connection._read_packet()
-    if not request.is_load_local_packet():
-        return OKPacketWrapper(request)
-    for start in range(0, len(text), PACKET_BYTES):
-        connection.write_packet(text[start : start + PACKET_BYTES])
-    connection.write_packet(b"")
-    return OKPacketWrapper(connection._read_packet())
-
-
-def _checked(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode,
-             ok: OKPacketWrapper) -> Loaded:  # fmt: skip
-    counts = _COUNTS.search(bytes(ok.message).decode("ascii", "replace"))
+def _checked(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode, ok: Answer) -> Loaded:
+    counts = _COUNTS.search(ok.message.decode("ascii", "replace"))
     sent = int(counts[1]) if counts else len(lines)
     if sent != len(lines):
-        # A CHECK that fails: the server leaves the row out, and its warning names none.
-        why = {words for _, code, words in mysql.query(connection, "SHOW WARNINGS") if code != DUPLICATE}
-        words = "; ".join((f"{len(lines)} rows were sent, the server counted {sent}", *sorted(why)[:SHOWN_WARNINGS]))
-        raise RowRefused(str(destination.table), "", "", words)
+        # A failed CHECK constraint: the server leaves the row out, and its warning does not identify the row.
+        reasons = {text for _, code, text in mysql.query(connection, "SHOW WARNINGS") if code != DUPLICATE}
+        message = "; ".join(
+            (f"{len(lines)} rows were sent, the server counted {sent}", *sorted(reasons)[:SHOWN_WARNINGS])
+        )
+        raise RowRefused(str(destination.table), "", "", message)
     skipped = int(counts[3] or (counts[4] if mode is Mode.PLAIN else 0) or 0) if counts else 0
     duplicates = (
         expected_warnings(connection, destination, lines, skipped, ok.warning_count) if ok.warning_count else ()
     )
     if skipped and not duplicates:
-        raise RowRefused(str(destination.table), "", "", f"the server skipped {skipped} rows without saying why")
+        raise RowRefused(str(destination.table), "", "", f"the server skipped {skipped} rows without a reason")
     return Loaded(sent, skipped, int(counts[2] or 0) if counts else 0, duplicates)

@@ -1,4 +1,4 @@
-"""Deadlocks, lock waits and lost connections are tried again a few times, in a session of its own each time."""
+"""Retry after deadlocks, lock waits and lost connections: a few times, each time in a new session."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def repeated(once: Callable[[], T]) -> T:
-    """Call until it ends without an error that may pass by itself, with longer and longer pauses."""
+    """Call `once` until it succeeds or fails with a permanent error, with growing pauses between attempts."""
     for attempt in itertools.count(1):
         try:
             return once()
@@ -30,7 +30,7 @@ def repeated(once: Callable[[], T]) -> T:
 
 
 def in_sessions(writer: Writer, once: Callable[[Connection], T]) -> T:
-    """Call with a new session of the target each time."""
+    """Call `once` with a new session of the target each time."""
 
     def in_session() -> T:
         with contextlib.closing(open_session(writer)) as connection:

@@ -1,7 +1,7 @@
-"""Which rows an expression is true for: the target says it, of rows in a temporary table of the shard's structure.
+"""Evaluate expression filters on the target, over rows in a temporary table with the shard's structure (in executors).
 
-So comparisons, functions, NULL, collations and types are the server's own. A temporary table is its session's alone
-and gone with it; it needs the privilege CREATE TEMPORARY TABLES on the meta schema.
+So the server itself applies its rules for comparisons, functions, NULL, collations and types. A temporary table is
+visible only to its session and ends with it. It needs the privilege CREATE TEMPORARY TABLES on the meta schema.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from unshard.adapters.target.destination import Mode
 from unshard.adapters.target.load import load_lines
 from unshard.adapters.target.session import Writer, open_session
 from unshard.core.model import Column, TableId, TableSchema
+from unshard.errors.rules import RowFilterFailed
 from unshard.errors.source import StatementRefused
-from unshard.errors.target import RowFilterFailed
 
 NUMBER = Column("", "bigint", "bigint", False, None, None, None, "")
 
 
 class RowJudge:
-    """Evaluates expressions over rows; opens its session when it is first asked."""
+    """Evaluates expressions over rows; opens its session at the first use."""
 
     def __init__(self, writer: Writer, schema: str, time_zone: str) -> None:
         self._writer, self._time_zone = writer, time_zone
@@ -32,12 +32,12 @@ class RowJudge:
         self._connection: Connection | None = None
 
     def close(self) -> None:
-        """End the session, if there is one."""
+        """Close the session if it is open."""
         if self._connection is not None:
             self._connection.close()
 
     def true_for(self, rule: str, expression: str, structure: TableSchema, columns: Sequence[pa.Array]) -> np.ndarray:
-        """Return which rows (columns as written by the shard) an expression is true for."""
+        """Return a mask of the rows for which the expression is true; `columns` hold the shard's values."""
         if self._connection is None:
             self._connection = open_session(self._writer)
         with self._table_of(self._connection, structure, columns) as number:
@@ -48,7 +48,7 @@ class RowJudge:
 
     @contextlib.contextmanager
     def _table_of(self, connection: Connection, structure: TableSchema, columns: Sequence[pa.Array]) -> Iterator[str]:
-        """Keep the table while expressions are evaluated; an error leaves the session fit for the next rows."""
+        """Create the table for the block and drop it afterwards; after an error the session remains usable."""
         try:
             number = self._make(connection, structure, columns)
             mysql.query(connection, "SET SESSION time_zone = %s", (self._time_zone,))
@@ -62,12 +62,12 @@ class RowJudge:
         """Create the table with the rows; return the name of the column that numbers them."""
         names = {column.name.lower() for column in structure.columns}
         number = next(name for n in range(len(names) + 1) if (name := f"_row_{n}") not in names)
-        kept = [replace(NUMBER, name=number), *(replace(column, nullable=True) for column in structure.written)]
-        definitions = ", ".join(map(_definition, kept))
+        numbered = [replace(NUMBER, name=number), *(replace(column, nullable=True) for column in structure.written)]
+        definitions = ", ".join(map(_definition, numbered))
         mysql.query(connection, f"CREATE TEMPORARY TABLE {mysql.table_name(self._table)} ({definitions})")
         numbers = pa.array([str(row).encode() for row in range(len(columns[0]))], pa.binary())
-        rows = pa.RecordBatch.from_arrays([numbers, *columns], [column.name for column in kept])
-        load_lines(connection, self._table, kept, rows, Mode.PLAIN)
+        rows = pa.RecordBatch.from_arrays([numbers, *columns], [column.name for column in numbered])
+        load_lines(connection, self._table, numbered, rows, Mode.PLAIN)
         return number
 
     def _rows(self, connection: Connection, rule: str, expression: str, number: str) -> list[int]:
@@ -75,17 +75,17 @@ class RowJudge:
         try:
             return [row for (row,) in mysql.query(connection, sql)]
         except StatementRefused as error:
-            raise RowFilterFailed(rule, expression, error.words) from error
+            raise RowFilterFailed(rule, expression, error.server_message) from error
 
 
 def check_expression(connection: Connection, rule: str, expression: str, structure: TableSchema) -> None:
-    """Raise RowFilterFailed for an expression that the server cannot read, or over columns that there are not."""
+    """Raise RowFilterFailed for an expression that the server cannot parse, or that uses an unknown column."""
     columns = ", ".join(f"NULL AS {mysql.identifier(column.name)}" for column in structure.written)
     sql = f"SELECT 1 FROM (SELECT {columns}) AS shard WHERE ({expression}) LIMIT 0"  # noqa: S608
     try:
         mysql.query(connection, sql)
     except StatementRefused as error:
-        raise RowFilterFailed(rule, expression, error.words) from error
+        raise RowFilterFailed(rule, expression, error.server_message) from error
 
 
 def _definition(column: Column) -> str:

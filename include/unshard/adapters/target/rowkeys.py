@@ -1,4 +1,4 @@
-"""Keys of rows as the meta tables remember them: one digest, whichever way the row comes."""
+"""Keys of rows as the meta tables store them: the digest of a key does not depend on where the row was read."""
 
 import hashlib
 import json
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from unshard.adapters.target.changes import Changes
 from unshard.adapters.target.destination import Destination
 from unshard.adapters.target.lines import values_of
-from unshard.core.literals import INTEGERS
 from unshard.core.model import Column
+from unshard.core.sql.literals import INTEGERS
 
 Key = tuple[bytes | None, ...]
 
@@ -20,14 +20,14 @@ def key_of_line(destination: Destination, line: bytes) -> Key:
 
 
 def changed_keys(changes: Changes) -> Iterator[Key]:
-    """Yield the keys of all rows that changes delete or write; some may come twice."""
+    """Yield the keys of all rows that changes delete or write; a key may occur twice."""
     yield from (tuple(key) for key in changes.deletes)
     for each in changes.writes.lines:
         yield from (key_of_line(each.destination, line) for line in each.lines.to_pylist())
 
 
 def digest_of(columns: Sequence[Column], key: Key) -> str:
-    """Return 32 hexadecimal digits that name a key of these columns."""
+    """Return 32 hexadecimal digits that identify a key of these columns."""
     text = json.dumps([_packed(column, value) for column, value in zip(columns, key, strict=True)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -35,5 +35,5 @@ def digest_of(columns: Sequence[Column], key: Key) -> str:
 def _packed(column: Column, value: bytes | None) -> str | None:
     if value is None:
         return None
-    # Zeros that ZEROFILL prints are not in every form that a key takes on its way.
+    # Only some forms of a key contain the zeros that ZEROFILL prints.
     return (str(int(value)).encode() if column.data_type in INTEGERS else value).hex()

@@ -1,36 +1,33 @@
-"""Multi-row INSERT and REPLACE: how rows are written where LOAD DATA LOCAL is refused or commits the transaction.
+"""Multi-row INSERT and REPLACE, for targets where LOAD DATA LOCAL is refused or commits the transaction.
 
-A plain INSERT comes first: under the strict sql_mode every value that does not fit is an error, and a statement that
-fails has written nothing. Only if the key of a row is taken, the same rows go by INSERT IGNORE, whose warnings must be
-exactly the duplicates. A server does not always name the row that it refuses. Then the rows are halved until the row is
-found.
+A plain INSERT comes first. Under the strict sql_mode every value that does not fit is an error, and a failed statement
+writes nothing. Only if a key is taken, the same rows are written by INSERT IGNORE, and its warnings must be exactly the
+duplicates. A server does not always name the row that it refuses. Then the rows are halved until the row is found.
 """
 
 import numpy as np
 import pyarrow as pa
 from pymysql.connections import Connection
-from pymysql.constants.COMMAND import COM_QUERY
-from pymysql.protocol import OKPacketWrapper
 
-from unshard.adapters import mysql
+from unshard.adapters import mysql, pymysqlprivate
 from unshard.adapters.target.answers import DUPLICATE, expected_warnings, refused
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
 from unshard.adapters.target.lines import pieces, text_of, values_of
 from unshard.adapters.target.tuples import tuples_of
-from unshard.core.literals import literal
+from unshard.core.sql.literals import literal
+from unshard.errors.rows import RowRefused
 from unshard.errors.source import StatementRefused, ValueNotCanonical
-from unshard.errors.target import RowRefused
 
 STATEMENT_ROWS = 200
 STATEMENT_BYTES = 1 << 20
-"""Of rendered rows; a larger row is a statement of its own."""
+"""Limit for the rendered rows; a larger row gets its own statement."""
 RENDERED_ROWS = 20_000
 VERBS = {Mode.PLAIN: "INSERT", Mode.REPLACE: "REPLACE"}
 IGNORING = "INSERT IGNORE"
 
 
 def insert_lines(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
-    """Write lines by statements of bounded size; raises RowRefused when anything but a duplicate is wrong."""
+    """Write lines by statements of bounded size; raises RowRefused for any error except a duplicate."""
     loaded = Loaded()
     size = min(STATEMENT_BYTES, connection.packet_bytes // 2)
     for start in range(0, len(lines), RENDERED_ROWS):
@@ -43,7 +40,7 @@ def insert_lines(connection: Connection, destination: Destination, lines: pa.Bin
 
 
 def _rendered(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray:
-    """Render rows for a statement; raises RowRefused for the first value of another type than its column."""
+    """Render rows for a statement; raises RowRefused for the first value that does not have its column's type."""
     try:
         return tuples_of(destination.columns, lines)
     except ValueNotCanonical:
@@ -52,16 +49,15 @@ def _rendered(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray
                 try:
                     literal(column, value)
                 except ValueNotCanonical as error:
-                    key, words = key_of(destination, line), f"the value does not have the type {column.column_type}"
-                    raise RowRefused(str(destination.table), column.name, key, words, line) from error
+                    key, message = key_of(destination, line), f"the value does not have the type {column.column_type}"
+                    raise RowRefused(str(destination.table), column.name, key, message, line) from error
         raise
 
 
-def run_statement(connection: Connection, statement: str | bytes) -> OKPacketWrapper:
+def run_statement(connection: Connection, statement: str | bytes) -> pymysqlprivate.Answer:
     """Run a statement without result rows; return the server's answer with its counts."""
     with mysql.coded_errors(connection, statement if isinstance(statement, str) else shown(statement)):
-        connection._execute_command(COM_QUERY, statement)
-        return OKPacketWrapper(connection._read_packet())
+        return pymysqlprivate.run(connection, statement)
 
 
 def shown(statement: bytes) -> str:
@@ -69,32 +65,36 @@ def shown(statement: bytes) -> str:
     return statement[: mysql.SHOWN_STATEMENT].decode("utf-8", "backslashreplace")
 
 
-def _insert(connection: Connection, destination: Destination, lines: pa.BinaryArray, rows: pa.BinaryArray,
-            mode: Mode) -> Loaded:  # fmt: skip
-    """Write some rows, and find the one that the server refuses if it does."""
+def _insert(
+    connection: Connection, destination: Destination, lines: pa.BinaryArray, rows: pa.BinaryArray, mode: Mode
+) -> Loaded:
+    """Write some rows; if the server refuses them, find the row that caused it."""
     try:
         return _insert_once(connection, destination, lines, rows, mode)
     except StatementRefused as error:
-        if named := refused(destination, lines, error.words):
+        if named := refused(destination, lines, error.server_message):
             raise named from error
         if len(lines) == 1:
             line = lines[0].as_py()
-            raise RowRefused(str(destination.table), "", key_of(destination, line), error.words, line) from error
+            raise RowRefused(
+                str(destination.table), "", key_of(destination, line), error.server_message, line
+            ) from error
         half = len(lines) // 2
         for start, size in ((0, half), (half, len(lines) - half)):
             _insert(connection, destination, lines.slice(start, size), rows.slice(start, size), mode)
-        raise  # each half fits alone: the statement was refused for its size or for a reason of its own
+        raise  # each half succeeds alone: the server refused the size of the statement, or had another reason
 
 
-def _insert_once(connection: Connection, destination: Destination, lines: pa.BinaryArray, rows: pa.BinaryArray,
-                 mode: Mode) -> Loaded:  # fmt: skip
+def _insert_once(
+    connection: Connection, destination: Destination, lines: pa.BinaryArray, rows: pa.BinaryArray, mode: Mode
+) -> Loaded:
     try:
         ok = run_statement(connection, _statement(connection, destination, lines, rows, VERBS[mode]))
     except StatementRefused as error:
         if error.errno != DUPLICATE or mode is not Mode.PLAIN:
             raise
         ok = run_statement(connection, _statement(connection, destination, lines, rows, IGNORING))
-    count, changed = len(lines), int(ok.affected_rows)
+    count, changed = len(lines), ok.affected_rows
     skipped = count - changed if mode is Mode.PLAIN else 0
     duplicates: tuple[str, ...] = ()
     if ok.warning_count or skipped:
@@ -102,13 +102,14 @@ def _insert_once(connection: Connection, destination: Destination, lines: pa.Bin
     return Loaded(count, skipped, max(0, changed - count) if mode is Mode.REPLACE else 0, duplicates)
 
 
-def _statement(connection: Connection, destination: Destination, lines: pa.BinaryArray, rows: pa.BinaryArray,
-               verb: str) -> bytes:  # fmt: skip
+def _statement(
+    connection: Connection, destination: Destination, lines: pa.BinaryArray, rows: pa.BinaryArray, verb: str
+) -> bytes:
     names = ", ".join(mysql.identifier(column.name) for column in destination.columns)
     head = f"{verb} INTO {mysql.table_name(destination.table)} ({names}) VALUES ".encode()
     text = text_of(rows)
     if len(head) + len(text) > connection.packet_bytes:
         line = lines[int(np.argmax([len(row) for row in rows.to_pylist()]))].as_py()
-        words = f"as a statement it has {len(text)} bytes, max_allowed_packet is {connection.packet_bytes}"
-        raise RowRefused(str(destination.table), "", key_of(destination, line), words, line)
+        message = f"as a statement it has {len(text)} bytes, max_allowed_packet is {connection.packet_bytes}"
+        raise RowRefused(str(destination.table), "", key_of(destination, line), message, line)
     return b"".join((head, text[:-2]))

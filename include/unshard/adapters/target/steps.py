@@ -1,23 +1,23 @@
-"""Large changes in several transactions: ranges of keys, each with a row that says whether it is done.
+"""Split large changes into several transactions: ranges of keys, each with a row that records whether it is done.
 
-One transaction of a million rows is more than some servers take (TiDB), and its undo is more than any likes. So
-changes beyond a bound are cut into steps by key. The steps are persisted before the first one is carried out, so a
-retry has the same ones, whatever it finds to write in them; the last transaction raises the fence and removes them.
+One transaction of a million rows exceeds the limits of some servers (TiDB), and its undo log burdens all of them. So
+changes above a bound are cut into steps by key. The steps are persisted before the first one runs, so a retry has the
+same steps even if their rows are partly written. The last transaction raises the fence and deletes the steps.
 
 | the table                                        | its steps                                               |
 |--------------------------------------------------|---------------------------------------------------------|
 | one unique key, equal bytes are equal keys       | ranges: deletes and writes of a range together          |
-| several unique keys, or a key with a collation   | ranges of deletes, then ranges of writes: what is freed |
-|                                                  | in one range may be taken in another                    |
+| several unique keys, or a key with a collation   | ranges of deletes, then ranges of writes: one range may |
+|                                                  | take a value that another range frees                   |
 | no key                                           | none: a multiset is one transaction                     |
 
-| dies                            | what happens                                                           |
+| process dies                    | result                                                                 |
 |---------------------------------|------------------------------------------------------------------------|
 | before the steps are committed  | nothing has happened                                                   |
-| in a step                       | the server rolls it back; a retry carries out what is not done         |
-| in COMMIT of a step             | a new connection reads whether it is done                              |
-| another run begins              | the epoch has risen: the step's look at the fence fails, rollback      |
-| the target's key changes        | what is done is not known by key: all of it again, replacing           |
+| in a step                       | the server rolls it back; a retry runs the steps that are not done     |
+| in COMMIT of a step             | a new connection reads whether the step is done                        |
+| another run begins              | the epoch was raised: the step's check of the fence fails, rollback    |
+| the target's key changes        | the steps no longer match: all changes run again, with REPLACE         |
 """
 
 from bisect import bisect_right
@@ -35,14 +35,15 @@ from unshard.adapters import mysql
 from unshard.adapters.target.changes import Changes, Lines
 from unshard.adapters.target.destination import Mode
 from unshard.adapters.target.fence import OURS, Fence, hold, is_applied, named, table_of
-from unshard.adapters.target.session import LoadData, Writer
-from unshard.core.literals import TEXTS
+from unshard.adapters.target.session import Writer
+from unshard.core.rows.writepath import LoadData
+from unshard.core.sql.literals import TEXTS
 
 OF_WINDOW = f"{OURS} AND `window` = %s"
 
 
-class Kind(StrEnum):
-    """What of its range a step carries out."""
+class StepKind(StrEnum):
+    """Which changes of its range a step applies."""
 
     ALL = "all"
     DELETES = "deletes"
@@ -51,7 +52,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How large a transaction may be, and how many are under way at once."""
+    """Size limits of one transaction, and the number of transactions at the same time."""
 
     rows: int
     bytes: int
@@ -59,17 +60,17 @@ class Bounds:
 
 
 INNODB = Bounds(250_000, 64 << 20, 1)
-"""Two writers of one InnoDB table wait for each other; one is as fast."""
+"""Two writers of one InnoDB table wait for each other, so a single one is as fast."""
 STATEMENTS = Bounds(20_000, 16 << 20, 1)
-"""Where rows go by statements, as on TiDB, whose transactions end at 100 MiB; the writer says how many sessions."""
+"""For targets that need statements, such as TiDB, whose transactions end at 100 MiB; the writer sets the sessions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Changes to keys above the step before it, up to `upper`; None: to the end."""
+    """Changes to keys above the previous step's `upper`, up to `upper`; None: no upper limit."""
 
     number: int
-    kind: Kind
+    kind: StepKind
     upper: bytes | None
     done: bool = False
 
@@ -80,7 +81,7 @@ def bounds_of(writer: Writer) -> Bounds:
 
 
 def is_large(changes: Changes, bounds: Bounds) -> bool:
-    """Whether changes are more than one transaction should hold."""
+    """Whether changes exceed the bounds of one transaction."""
     if changes.order is None:
         return False
     rows, size = size_of(changes)
@@ -95,7 +96,7 @@ def size_of(changes: Changes) -> tuple[int, int]:
 
 
 def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bounds) -> tuple[Step, ...]:
-    """Return the steps of a window, persisted; none when one transaction does. The fence must be ours."""
+    """Return the persisted steps of a window; empty if one transaction is enough. This run must own the fence."""
     found = _read(connection, fence)
     if found or not is_large(changes, bounds):
         return found
@@ -114,7 +115,7 @@ def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bou
 
 
 def are_begun(connection: Connection, fence: Fence) -> bool:
-    """Whether an earlier attempt has cut the window into steps, some of which may be done."""
+    """Whether an earlier attempt has cut the window into steps; some of them may be done."""
     return bool(_read(connection, fence))
 
 
@@ -125,19 +126,20 @@ def is_of_another_key(connection: Connection, fence: Fence, changes: Changes) ->
 
 
 def mark(connection: Connection, fence: Fence, step: Step) -> bool:
-    """Note in the step's transaction that it is done; False when it was already."""
+    """Record in the step's transaction that it is done; returns False if it already was."""
     sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {OF_WINDOW} AND number = %s AND done = 0"  # noqa: S608
     return bool(mysql.change(connection, sql, (*named(fence), fence.window, step.number)))
 
 
 def is_done(connection: Connection, fence: Fence, step: Step) -> bool:
-    """Whether the step, or all of the window, is in the target; raises FencedOut when another run has taken over."""
-    return is_applied(connection, fence) or any(each.number == step.number and each.done
-                                                for each in _read(connection, fence))  # fmt: skip
+    """Whether the target has the step or the whole window; raises FencedOut when another run has taken over."""
+    return is_applied(connection, fence) or any(
+        each.number == step.number and each.done for each in _read(connection, fence)
+    )
 
 
 def forget(connection: Connection, fence: Fence) -> None:
-    """Remove all steps of the target, in the transaction that raises the fence."""
+    """Delete all steps of the target, in the transaction that raises the fence."""
     mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {OURS}", named(fence))  # noqa: S608
 
 
@@ -145,7 +147,7 @@ def _read(connection: Connection, fence: Fence) -> tuple[Step, ...]:
     sql = f"SELECT number, kind, upper_key, done FROM {_table(fence)} WHERE {OF_WINDOW} ORDER BY number"  # noqa: S608
     rows = mysql.query(connection, sql, (*named(fence), fence.window))
     return tuple(
-        Step(number, Kind(kind), None if upper is None else bytes.fromhex(upper), bool(done))
+        Step(number, StepKind(kind), None if upper is None else bytes.fromhex(upper), bool(done))
         for number, kind, upper, done in rows
     )
 
@@ -165,24 +167,24 @@ def cut(changes: Changes, bounds: Bounds) -> Iterator[Step]:
     """Yield the steps of changes that have a key."""
     number = 0
     together = _is_exact(changes)
-    for kind in (Kind.ALL,) if together else (Kind.DELETES, Kind.WRITES):
+    for kind in (StepKind.ALL,) if together else (StepKind.DELETES, StepKind.WRITES):
         for upper in (*_borders(changes, kind, bounds), None):
             yield Step(number, kind, upper)
             number += 1
 
 
 def _is_exact(changes: Changes) -> bool:
-    """Whether keys are equal only if their bytes are, and no other key can be taken."""
+    """Whether equal keys have equal bytes, and the table has no other unique key."""
     texts = [column for column in changes.key if column.data_type in TEXTS - {"enum", "set"}]
     return len(changes.writes.unique) == 1 and not texts
 
 
-def _borders(changes: Changes, kind: Kind, bounds: Bounds) -> list[bytes]:
+def _borders(changes: Changes, kind: StepKind, bounds: Bounds) -> list[bytes]:
     keys, sizes = [], []
-    if kind is not Kind.WRITES and changes.order is not None:
+    if kind is not StepKind.WRITES and changes.order is not None:
         keys.append(changes.order)
         sizes.append(_sizes(changes.order))
-    if kind is not Kind.DELETES:
+    if kind is not StepKind.DELETES:
         for each in changes.writes.lines:
             assert each.order is not None
             keys.append(each.order)
@@ -194,7 +196,7 @@ def _borders(changes: Changes, kind: Kind, bounds: Bounds) -> list[bytes]:
     weights = np.maximum(np.concatenate(sizes)[order] / bounds.bytes, 1 / bounds.rows)
     parts = np.floor(np.cumsum(weights)).astype(np.int64)
     last = np.flatnonzero(parts[1:] != parts[:-1])
-    return list(dict.fromkeys(joined[int(order[place])].as_py() for place in last))
+    return list(dict.fromkeys(joined[int(order[index])].as_py() for index in last))
 
 
 def _sizes(array: pa.Array) -> np.ndarray:
@@ -203,14 +205,14 @@ def _sizes(array: pa.Array) -> np.ndarray:
 
 
 def parts_of(changes: Changes, steps: Sequence[Step]) -> Iterator[tuple[Step, Changes]]:
-    """Yield each step with what it carries out; collisions that are known already come with the first writes."""
-    met = changes.writes.met
+    """Yield each step with its changes; the known collisions are recorded with the first writes."""
+    known = changes.writes.known_clashes
     for before, step in pairwise((None, *steps)):
         assert step is not None
         lower = before.upper if before is not None and before.kind is step.kind else None
         part = _part(changes, step, lower)
-        if step.kind is not Kind.DELETES:
-            part, met = replace(part, writes=replace(part.writes, met=met)), ()
+        if step.kind is not StepKind.DELETES:
+            part, known = replace(part, writes=replace(part.writes, known_clashes=known)), ()
         yield step, part
 
 
@@ -218,28 +220,35 @@ def _part(changes: Changes, step: Step, lower: bytes | None) -> Changes:
     order = changes.order
     assert order is not None
     first, last = _span(order, lower, step.upper)
-    deletes = () if step.kind is Kind.WRITES else changes.deletes[first:last]
-    lines = () if step.kind is Kind.DELETES else tuple(_lines(each, lower, step.upper) for each in changes.writes.lines)
-    writes = replace(changes.writes, lines=[each for each in lines if len(each.lines)], met=())
-    return replace(changes, deletes=deletes, order=None, writes=writes, left=())
+    deletes = () if step.kind is StepKind.WRITES else changes.deletes[first:last]
+    lines = (
+        () if step.kind is StepKind.DELETES else tuple(_lines(each, lower, step.upper) for each in changes.writes.lines)
+    )
+    writes = replace(changes.writes, lines=[each for each in lines if len(each.lines)], known_clashes=())
+    return replace(changes, deletes=deletes, order=None, writes=writes, newly_deferred=())
 
 
 def _lines(each: Lines, lower: bytes | None, upper: bytes | None) -> Lines:
     assert each.order is not None
     first, last = _span(each.order, lower, upper)
     size = last - first
-    return replace(each, lines=each.lines.slice(first, size), blank=each.blank.slice(first, size),
-                   shards=each.shards[first:last], order=None)  # fmt: skip
+    return replace(
+        each,
+        lines=each.lines.slice(first, size),
+        blank=each.blank.slice(first, size),
+        shards=each.shards[first:last],
+        order=None,
+    )
 
 
 def _span(order: pa.Array, lower: bytes | None, upper: bytes | None) -> tuple[int, int]:
-    places = range(len(order))
-    first = 0 if lower is None else bisect_right(places, lower, key=lambda place: order[place].as_py())
-    last = len(order) if upper is None else bisect_right(places, upper, key=lambda place: order[place].as_py())
+    indexes = range(len(order))
+    first = 0 if lower is None else bisect_right(indexes, lower, key=lambda index: order[index].as_py())
+    last = len(order) if upper is None else bisect_right(indexes, upper, key=lambda index: order[index].as_py())
     return first, last
 
 
 def replacing(changes: Changes) -> Changes:
-    """Return changes that may be carried out again over what is done of them."""
+    """Return the changes in a form that may be applied over a partly applied window: with REPLACE."""
     lines = [replace(each, mode=Mode.REPLACE) for each in changes.writes.lines]
     return replace(changes, order=None, writes=replace(changes.writes, lines=lines))

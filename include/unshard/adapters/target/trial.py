@@ -1,15 +1,15 @@
-"""A trial of LOAD DATA LOCAL: whether the target accepts it, and whether it takes part in the open transaction.
+"""Probe LOAD DATA LOCAL: whether the target accepts it, and whether it is part of the open transaction.
 
 TiDB commits the open transaction when it runs LOAD DATA LOCAL. Rows and fence would not be one transaction there. The
 trial loads one row, rolls back, and looks for the row. It runs once per process and task.
 
-| the process dies          | what is left                         |
+| process dies              | remaining                            |
 |---------------------------|--------------------------------------|
-| before the ROLLBACK       | on TiDB the row, else nothing        |
+| before the ROLLBACK       | on TiDB the row, elsewhere nothing   |
 | before the row is deleted | the row                              |
 
-Every trial has a row of its own. So a row that is left changes no later trial, and trials of several processes do not
-disturb each other. The table stays: TiDB needs more time to create a table than for the rest of the trial.
+Every trial uses a different row. So a remaining row affects no later trial, and trials of several processes do not
+interfere. The table is kept, because creating it takes TiDB longer than the rest of the trial.
 """
 
 import contextlib
@@ -18,10 +18,12 @@ import secrets
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.load import LOCAL_INFILE_REFUSED, send
+from unshard.adapters.pymysqlprivate import load_local
+from unshard.adapters.target.load import LOCAL_INFILE_REFUSED
 from unshard.adapters.target.retrying import repeated
-from unshard.adapters.target.session import TRANSACTIONS, LoadData, Writer, open_session
+from unshard.adapters.target.session import TRANSACTIONS, Writer, open_session
 from unshard.core.model import Server, TableId
+from unshard.core.rows.writepath import LoadData
 from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
 
 TABLE = "load_data_trial"
@@ -30,6 +32,20 @@ TABLE = "load_data_trial"
 def tried_writer(server: Server, meta_schema: str) -> Writer:
     """Return how rows are written into the target; raises coded errors if the target cannot be reached."""
     return repeated(lambda: _tried(server, TableId(meta_schema, TABLE)))
+
+
+def tried_load_data(server: Server, table: TableId) -> LoadData:
+    """Return how the target handles LOAD DATA LOCAL; creates `table` for the trial and drops it afterwards."""
+    return repeated(lambda: _tried_and_dropped(server, table))
+
+
+def _tried_and_dropped(server: Server, table: TableId) -> LoadData:
+    with contextlib.closing(open_session(Writer(server))) as connection:
+        try:
+            return _found(connection, table)
+        finally:
+            if connection.open:
+                mysql.query(connection, f"DROP TABLE IF EXISTS {mysql.table_name(table)}")
 
 
 def _tried(server: Server, table: TableId) -> Writer:
@@ -76,4 +92,4 @@ def _outcome(connection: Connection, table: TableId) -> LoadData:
 def _load(connection: Connection, name: str, row: str) -> int:
     statement = f"LOAD DATA LOCAL INFILE 'rows' INTO TABLE {name} CHARACTER SET binary (id)"
     with mysql.coded_errors(connection, statement):
-        return int(send(connection, statement, memoryview(row.encode() + b"\n")).affected_rows)
+        return load_local(connection, statement, memoryview(row.encode() + b"\n")).affected_rows

@@ -1,8 +1,8 @@
-"""Lines of LOAD DATA text as rows of an INSERT statement, rendered column by column in Arrow's kernels.
+"""Render lines of LOAD DATA text as rows of an INSERT statement, column by column with Arrow's kernels.
 
-`core/literals.py` decides how a value is written: the prefix of hexadecimal digits and the patterns come from there.
-One form is different, because TiDB reads it in two thirds of the time: text of utf8mb4 is a quoted string instead of
-hexadecimal digits. Values that no kernel covers are rendered one by one with `literal`.
+`core/sql/literals.py` defines how a value is written: the prefix of hexadecimal digits and the patterns come from
+there. One form differs: text in utf8mb4 is a quoted string instead of hexadecimal digits, because TiDB reads it in two
+thirds of the time. Values that no kernel covers are rendered one by one with `literal`.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target.lines import NULL, content_of, unescaped
-from unshard.core.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEMPORALS, TEXTS, literal
 from unshard.core.model import Column
+from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEMPORALS, TEXTS, literal
 
 COMMA = pa.scalar(b", ", pa.binary())
 NOTHING = pa.scalar(b"", pa.binary())
 SQL_NULL = pa.scalar(b"NULL", pa.binary())
 UTF8 = "_utf8mb4 "
 SPECIAL = ((b"\\", b"\\\\"), (b"'", b"''"), (b"\0", b"\\0"))
-"""`\\` first, because the others bring it in."""
+r"""`\` comes first, because the other replacements insert it."""
 NUMBER, TEMPORAL = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$", r"^-?[\d:. -]+$"
 DIGITS = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)], "<u2")
 
@@ -35,8 +35,8 @@ def tuples_of(columns: Sequence[Column], lines: pa.BinaryArray) -> pa.BinaryArra
 
 def rendered(column: Column, values: pa.BinaryArray) -> pa.BinaryArray:
     """Return the literals of a column's values; `NULL` for None."""
-    made = _rendered(column, values)
-    return pc.fill_null(made, SQL_NULL) if made.null_count else made
+    texts = _rendered(column, values)
+    return pc.fill_null(texts, SQL_NULL) if texts.null_count else texts
 
 
 def _rendered(column: Column, values: pa.BinaryArray) -> pa.BinaryArray:
@@ -50,12 +50,13 @@ def _rendered(column: Column, values: pa.BinaryArray) -> pa.BinaryArray:
         return _around(b"'", values, b"'")
     if kind in TEXTS | PRINTED | BINARIES and (text := _text(column, values)) is not None:
         return text
-    return pa.array([None if value is None else literal(column, value).encode() for value in values.to_pylist()],
-                    pa.binary())  # fmt: skip
+    return pa.array(
+        [None if value is None else literal(column, value).encode() for value in values.to_pylist()], pa.binary()
+    )
 
 
 def _text(column: Column, values: pa.BinaryArray) -> pa.BinaryArray | None:
-    """Render text and bytes; None if `literal` has to say which value is no text."""
+    """Render text and bytes; None if `literal` must find the value that is not valid text."""
     empty = literal(column, b"")
     if not column.sent_as and empty != f"{UTF8}x''":
         return _around(empty.removesuffix("'").encode(), _hexadecimal(values), b"'")
@@ -65,10 +66,10 @@ def _text(column: Column, values: pa.BinaryArray) -> pa.BinaryArray | None:
 
 
 def _fields(lines: pa.BinaryArray, width: int) -> list[pa.BinaryArray]:
-    """Return the columns of the values in lines."""
+    """Return the values of the lines as one array per column."""
     fields = pc.list_flatten(pc.split_pattern(pc.binary_slice(lines, 0, -1), b"\t"))
     escapes = bool((content_of(lines) == b"\\"[0]).any())
-    columns = [fields.take(pa.array(np.arange(place, len(fields), width))) for place in range(width)]
+    columns = [fields.take(pa.array(np.arange(number, len(fields), width))) for number in range(width)]
     return [_unescaped(column) for column in columns] if escapes else columns
 
 
@@ -88,7 +89,7 @@ def _around(before: bytes, values: pa.BinaryArray, after: bytes) -> pa.BinaryArr
 
 
 def _all_match(values: pa.BinaryArray, pattern: str) -> bool:
-    """Whether all values are what `literal` takes; if not, `literal` says which one is not."""
+    """Whether all values have the form that `literal` accepts; if not, `literal` raises for the wrong one."""
     return bool(pc.all(pc.match_substring_regex(values, pattern)).as_py() is not False)
 
 
@@ -109,11 +110,11 @@ def _quoted(values: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _hexadecimal(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Write all bytes as two digits; nulls stay."""
+    """Render each byte as two hexadecimal digits; nulls stay."""
     if not len(values):
         return values
     ends = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
     digits = DIGITS[content_of(values)]
     offsets = ((ends - ends[0]) * 2).astype(np.int32)
-    made = pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
-    return pc.if_else(values.is_valid(), made, pa.scalar(None, pa.binary()))
+    texts = pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.binary()))

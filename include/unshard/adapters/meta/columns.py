@@ -1,0 +1,120 @@
+"""Kinds of columns of the meta tables."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, String, TypeDecorator
+from sqlalchemy.dialects.mysql import DATETIME, LONGTEXT, TINYINT
+from sqlalchemy.engine import Dialect
+
+from unshard.core.ddl.queue import OperatorDecision
+
+
+class Moment(TypeDecorator[datetime]):
+    """DATETIME(6) in UTC, read as an aware datetime."""
+
+    impl = DATETIME(fsp=6)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Convert to UTC and remove the zone."""
+        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """Add the zone UTC."""
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+Columns = tuple[Column[Any], ...]
+
+
+def other(name: str, kind: Any, comment: str | None, null: bool) -> Column[Any]:
+    """Define a column of another type."""
+    return Column(name, kind, nullable=null, comment=comment)
+
+
+def key(name: str, comment: str | None = None, size: int = 64) -> Column[Any]:
+    """Define a text column of the primary key."""
+    return Column(name, String(size), primary_key=True, comment=comment)
+
+
+def number(name: str, comment: str | None = None) -> Column[Any]:
+    """Define a number of the primary key."""
+    return Column(name, BigInteger, primary_key=True, autoincrement=False, comment=comment)
+
+
+def auto_id(comment: str) -> Column[Any]:
+    """Define a number that the server assigns, part of the primary key."""
+    return Column("id", BigInteger, primary_key=True, autoincrement=True, comment=comment)
+
+
+def text(name: str, comment: str | None = None, *, size: int = 64, null: bool = False) -> Column[Any]:
+    """Define a short text."""
+    return other(name, String(size), comment, null)
+
+
+def word(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
+    """Define a word of at most 16 characters, such as a state."""
+    return other(name, String(16), comment, null)
+
+
+def state(name: str, values: type[StrEnum], *, null: bool = False) -> Column[Any]:
+    """Define a column that holds a value of an enumeration."""
+    return word(name, ", ".join(each.value or "empty" for each in values), null=null)
+
+
+def digest(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
+    """Define a hash."""
+    return other(name, String(32), comment, null)
+
+
+def long(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
+    """Define a text of any length; JSON is stored so."""
+    return other(name, LONGTEXT(), comment, null)
+
+
+def big(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
+    """Define a number."""
+    return other(name, BigInteger, comment, null)
+
+
+def flag(name: str, comment: str | None = None) -> Column[Any]:
+    """Define a column that is 0 or 1."""
+    return other(name, TINYINT(), comment, null=False)
+
+
+def moment(name: str, comment: str | None = None, *, null: bool = False) -> Column[Any]:
+    """Define a time."""
+    return other(name, Moment, comment, null)
+
+
+def shard_key() -> Columns:
+    """Define the columns of the primary key that name a shard."""
+    return key("source"), key("shard_schema"), key("shard_table", size=128)
+
+
+def shard() -> Columns:
+    """Define the columns that name a shard."""
+    return text("source"), text("shard_schema"), text("shard_table", size=128)
+
+
+def target_key() -> Columns:
+    """Define the columns of the primary key that name a target table."""
+    return key("target_schema"), key("target_table")
+
+
+def target() -> Columns:
+    """Define the columns that name a target table."""
+    return text("target_schema"), text("target_table")
+
+
+def location(prefix: str = "", comment: str | None = None, *, null: bool = False) -> Columns:
+    """Define the columns of a binlog location."""
+    return text(f"{prefix}file", comment, size=255, null=null), big(f"{prefix}position", null=null)
+
+
+def decision() -> Columns:
+    """Define the columns of an operator's decision about a DDL."""
+    replacement = "JSON: the statements that run instead of the DDL, or empty"
+    return state("decision", OperatorDecision), long("replacement", replacement)

@@ -1,0 +1,1 @@
+"""Meta tables about DDL locks and the commands of operators."""

@@ -1,0 +1,1 @@
+"""Meta tables about shards and their structures."""

@@ -1,0 +1,1 @@
+"""Meta tables about tasks and sources."""

@@ -1,0 +1,1 @@
+"""Meta tables about windows and suspended targets."""

@@ -1,0 +1,265 @@
+"""Windows: begun with a persisted plan and a raised epoch, committed in one transaction.
+
+| the process dies                          | what happens                                                    |
+|-------------------------------------------|-----------------------------------------------------------------|
+| before `begin` has committed              | nothing has happened; the next run plans again                  |
+| after `begin`, before or while rows move  | the next `begin` returns the same plan with a new epoch; a      |
+|                                           | target whose fence has this window is already done              |
+| a zombie goes on after another `begin`    | its fence updates match 0 rows, its `commit` raises FencedOut   |
+| before or after `plan_again`              | the old plan, which no target has a row of, or the new one      |
+| after the rows, before `commit`           | the same plan runs again; every fence says done; then commit    |
+| in `commit`                               | all of it or nothing                                            |
+| after `commit`, before its answer arrives | `commit` again finds the window committed and does nothing      |
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, exists, false, func, or_, select, update
+from sqlalchemy.dialects.mysql import insert
+
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.load.collisions import OPEN, mend
+from unshard.adapters.meta.locks.lockcommands import drop_waiting
+from unshard.adapters.meta.locks.pendingskips import add_skips_of_new_shard
+from unshard.adapters.meta.locks.statementcommands import require_known, use
+from unshard.adapters.meta.parts import ReadingPart, WritingPart
+from unshard.adapters.meta.rows import (
+    AnyRow,
+    entry_columns,
+    held_columns,
+    in_portions,
+    location_columns,
+    matches,
+    shard_columns,
+)
+from unshard.adapters.meta.rows import target_columns as target_key
+from unshard.adapters.meta.shards.ignored import forget_ignored
+from unshard.adapters.meta.shards.online import move_online
+from unshard.adapters.meta.shards.renames import move_shards
+from unshard.adapters.meta.shards.structures import record_change
+from unshard.adapters.meta.tasks.pauses import refuse_paused
+from unshard.adapters.meta.windows.suspended import keep
+from unshard.adapters.meta.windows.syncstate import PLANNED, read_sync_state
+from unshard.core import codec
+from unshard.core.ddl.queue import HeldFile, QueueEntry
+from unshard.core.model import TableId
+from unshard.core.task.pendingwork import PendingWork
+from unshard.core.task.state import BegunWindow, SyncState, WindowTotals
+from unshard.core.window.pace import Pace
+from unshard.core.window.plan import Plan
+from unshard.core.window.suspension import SuspendedTarget
+from unshard.errors.meta import UnknownSource
+from unshard.errors.window import FencedOut, NotBegun, WindowMismatch
+
+WINDOW, CHECKPOINT, FENCE, SOURCE = tables.window, tables.checkpoint, tables.fence, tables.source
+COLLISION = tables.collision
+COMMITTED = "committed"
+KEPT_PLANS = 100
+"""Every so many windows the plans of older windows are emptied, so that the table stays small."""
+
+
+def _locking() -> Any:
+    mine: dict[str, Any] = {"task": bindparam("task"), "source": bindparam("source")}
+    collides = exists().where(matches(COLLISION, {**mine, "state": OPEN})).label("collides")
+    both = matches(WINDOW, {"task": SOURCE.c.task, "source": SOURCE.c.source, "number": bindparam("number")})
+    joined = select(SOURCE.c.epoch, WINDOW.c.state, collides).select_from(SOURCE.outerjoin(WINDOW, both))
+    return joined.where(matches(SOURCE, mine)).with_for_update()
+
+
+LOCK = _locking()
+"""Compiled once, like SYNC_STATE."""
+
+
+class WindowReader(ReadingPart):
+    """Rows of `window` and the sync state."""
+
+    def standing(self, source: str) -> SyncState:
+        """Return the sync state of a source with its pending-work flags."""
+        with self._database.reading() as connection:
+            return read_sync_state(connection, self._task, source)
+
+    def open(self, source: str) -> Plan | None:
+        """Return the plan of the open window: begun and not committed."""
+        return self.standing(source).open
+
+    def totals(self, source: str) -> WindowTotals:
+        """Return sums over all committed windows of a source."""
+        query = select(func.count(), func.sum(WINDOW.c.rows_applied), func.sum(WINDOW.c.rows_held))
+        with self._database.reading() as connection:
+            where = WINDOW.c.task == self._task, WINDOW.c.source == source, WINDOW.c.state == COMMITTED
+            windows, applied, held = connection.execute(query.where(*where)).one()
+        return WindowTotals(windows, int(applied or 0), int(held or 0))
+
+
+class Windows(WritingPart, WindowReader):
+    """Changes rows of `window` and `fence` and, at commit, of all tables that a window changes."""
+
+    def begin(self, source: str, plan: Plan) -> BegunWindow:
+        """Begin the open window, or else this plan; raise the epoch, so that earlier runs can no longer write.
+
+        Raises CommandsChanged if commands about statements were added or reverted since it was planned.
+        """
+        mine = {"task": self._task, "source": source}
+        with self._database.transaction() as connection:
+            # Locks the source, so that the state that is read next cannot change.
+            raised = update(SOURCE).where(matches(SOURCE, mine)).values(epoch=SOURCE.c.epoch + 1, updated_at=tables.NOW)
+            if not connection.execute(raised).rowcount:
+                raise UnknownSource(self._task, source)
+            state = read_sync_state(connection, self._task, source)
+            if PendingWork.HALT in state.beside:
+                refuse_paused(connection, self._task)
+            begun = state.open or self._persist(connection, plan, state)
+            connection.execute(update(FENCE).where(matches(FENCE, mine)).values(epoch=state.epoch))
+            rows = [
+                {**mine, **target_key(target), "window": 0, "epoch": state.epoch} for target in sorted(begun.targets)
+            ]
+            for some_rows in in_portions(rows):
+                connection.execute(insert(FENCE).prefix_with("IGNORE").values(list(some_rows)))
+        return BegunWindow(begun, state.epoch, state.beside)
+
+    def plan_again(self, begun: BegunWindow, plan: Plan) -> bool:
+        """Replace the plan of an open window; return False if a target has rows of the first plan.
+
+        The epoch rises before the fences are read, so no writer of the first plan can write after that.
+        """
+        mine = {"task": self._task, "source": plan.source}
+        with self._database.transaction() as connection:
+            found = self._lock(connection, plan)
+            if found.epoch != begun.epoch or found.state != PLANNED:
+                raise FencedOut(plan.source, plan.number, begun.epoch, found.epoch)
+            for fenced in (SOURCE, FENCE):
+                connection.execute(update(fenced).where(matches(fenced, mine)).values(epoch=begun.epoch + 1))
+            written = connection.scalar(select(func.count()).where(matches(FENCE, mine), FENCE.c.window >= plan.number))
+            steps = matches(tables.fence_step, {**mine, "window": plan.number})
+            if written or connection.scalar(select(func.count()).where(steps, tables.fence_step.c.done != 0)):
+                return False
+            connection.execute(delete(tables.fence_step).where(steps))
+            if plan.orders:
+                require_known(connection, self._task, plan)
+            connection.execute(update(WINDOW).where(matches(WINDOW, self._key(plan))).values(plan=codec.dumps(plan)))
+        return True
+
+    def commit(
+        self,
+        begun: BegunWindow,
+        held: Sequence[HeldFile],
+        rows_applied: int,
+        paces: Sequence[Pace] = (),
+        stopped: Collection[SuspendedTarget] = (),
+    ) -> None:
+        """Commit the window: held files, queue entries, structures, checkpoint; idempotent.
+
+        `paces` replaces the stored paces of the last windows unless it is empty. Rows that the plan releases for
+        `stopped` targets stay held.
+        """
+        plan = begun.plan
+        with self._database.transaction() as connection:
+            found = self._lock(connection, plan)
+            if found.epoch != begun.epoch:
+                raise FencedOut(plan.source, plan.number, begun.epoch, found.epoch)
+            if found.state is None:
+                raise NotBegun(plan.source, plan.number)
+            if found.state == COMMITTED:
+                return
+            if stopped or PendingWork.STOPS in begun.beside:
+                keep(connection, self._task, plan, {stop.target: stop for stop in stopped})
+            self._move_held(connection, plan, held, {stop.target for stop in stopped})
+            self._move_shards(connection, plan)
+            move_shards(connection, self._task, plan.renames, plan.number)
+            forget_ignored(connection, self._task, plan)
+            use(connection, self._task, plan)
+            move_online(connection, self._task, plan)
+            self._move_checkpoint(connection, plan, (rows_applied, sum(file.rows for file in held)), paces)
+            self._forget_plans(connection, plan)
+            if found.collides:
+                mend(connection, self._task, plan.source)
+
+    def _persist(self, connection: Connection, plan: Plan, state: SyncState) -> Plan:
+        if state.checkpoint is None:
+            raise WindowMismatch(plan.source, str(plan.begins), "nowhere")
+        if (state.checkpoint, state.window + 1) != (plan.begins, plan.number):
+            reached = f"{state.checkpoint} after window {state.window}"
+            raise WindowMismatch(plan.source, f"{plan.begins} as window {plan.number}", reached)
+        if plan.orders or PendingWork.ORDERS in state.beside:
+            require_known(connection, self._task, plan)
+        connection.execute(
+            insert(WINDOW).values(
+                task=self._task,
+                source=plan.source,
+                number=plan.number,
+                state=PLANNED,
+                plan=codec.dumps(plan),
+                rows_applied=0,
+                rows_held=0,
+                began_at=tables.NOW,
+            )
+        )
+        return plan
+
+    def _lock(self, connection: Connection, plan: Plan) -> AnyRow:
+        """Lock the source and the window; also return whether collisions are open."""
+        row = connection.execute(LOCK, self._key(plan)).one_or_none()
+        if row is None:
+            raise UnknownSource(self._task, plan.source)
+        return row
+
+    def _move_held(
+        self, connection: Connection, plan: Plan, held: Sequence[HeldFile], stopped: Collection[TableId]
+    ) -> None:
+        table = tables.held_rows
+        released = [file for release in plan.releases if release.target not in stopped for file in release.files]
+        for files in in_portions(released):
+            named = (
+                matches(table, {**shard_columns(f.shard), "seq": f.seq, "window": f.window, "part": f.part})
+                for f in files
+            )
+            connection.execute(delete(table).where(table.c.task == self._task, or_(false(), *named)))
+        for drop in plan.drops:
+            drop_waiting(connection, self._task, drop.shard)
+        rows = [
+            {"task": self._task, **held_columns(file), "safe": plan.safe or file.safe, "held_at": tables.NOW}
+            for file in held
+        ]
+        for some_rows in in_portions(rows):
+            connection.execute(insert(table).values(list(some_rows)))
+
+    def _move_shards(self, connection: Connection, plan: Plan) -> None:
+        for change in plan.structures:
+            record_change(connection, self._task, change, plan.number)
+        for entry in plan.queued:
+            self._queue(connection, entry, plan.number)
+        for change in plan.structures:
+            add_skips_of_new_shard(connection, self._task, change)
+
+    def _queue(self, connection: Connection, entry: QueueEntry, window: int) -> None:
+        row = {"task": self._task, **entry_columns(entry), "window": window, "seen_at": tables.NOW}
+        connection.execute(insert(tables.shard_ddl).values(row))
+        shard = tables.shard
+        mine = matches(shard, {"task": self._task, **shard_columns(entry.shard)})
+        connection.execute(update(shard).where(mine).values(last_seq=entry.seq))
+
+    def _move_checkpoint(
+        self, connection: Connection, plan: Plan, rows: tuple[int, int], paces: Sequence[Pace]
+    ) -> None:
+        """Move the checkpoint and close the window, in one statement."""
+        moved: dict[str, Any] = {**location_columns(plan.ends), "window": plan.number, "committed_at": tables.NOW}
+        moved |= {"gtid": plan.gtid} if plan.ends != plan.begins else {}
+        moved |= {"last_time": plan.last_time} if plan.last_time else {}
+        moved |= {"paces": codec.dumps(tuple(paces))} if paces else {}
+        closed = {"state": COMMITTED, "rows_applied": rows[0], "rows_held": rows[1], "committed_at": tables.NOW}
+        values = {CHECKPOINT.c[name]: value for name, value in moved.items()} | {
+            WINDOW.c[name]: closed[name] for name in closed
+        }
+        same = CHECKPOINT.c.task == WINDOW.c.task, CHECKPOINT.c.source == WINDOW.c.source
+        connection.execute(update(CHECKPOINT).where(*same, matches(WINDOW, self._key(plan))).values(values))
+
+    def _forget_plans(self, connection: Connection, plan: Plan) -> None:
+        """Empty the plans of older windows every KEPT_PLANS windows."""
+        if plan.number % KEPT_PLANS == 0:
+            old = WINDOW.c.number.between(plan.number - 2 * KEPT_PLANS, plan.number - KEPT_PLANS)
+            mine = matches(WINDOW, {"task": self._task, "source": plan.source})
+            connection.execute(update(WINDOW).where(mine, old).values(plan=""))
+
+    def _key(self, plan: Plan) -> dict[str, Any]:
+        return {"task": self._task, "source": plan.source, "number": plan.number}

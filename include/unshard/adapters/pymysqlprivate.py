@@ -1,0 +1,105 @@
+"""All use of PyMySQL's private API: packets, the receive buffer and the socket of a connection.
+
+tests/unit/servers/test_pymysqlprivate.py fails if a version of PyMySQL changes what is used here. No function here
+converts errors; the caller does (`mysql.coded_errors`).
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from struct import Struct
+from typing import Any, NamedTuple
+
+from pymysql.connections import Connection
+from pymysql.constants.COMMAND import COM_QUERY
+from pymysql.err import raise_mysql_exception
+from pymysql.protocol import OKPacketWrapper
+
+LENGTH = Struct("<I")
+LOCAL_BYTES = 1 << 20
+"""Size of the packets that carry the lines of LOAD DATA LOCAL."""
+
+
+class Answer(NamedTuple):
+    """The server's answer to a statement without rows."""
+
+    affected_rows: int
+    warning_count: int
+    message: bytes
+
+
+class TlsSharingConnection(Connection):  # type: ignore[misc]
+    """A connection that shares the default TLS context of the process.
+
+    PyMySQL reads all certificates of the system for every connection, which takes 25 ms.
+    """
+
+    def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
+        return super()._create_ssl_ctx(sslp) if sslp else _default_context()
+
+
+@cache
+def _default_context() -> Any:
+    return Connection(defer_connect=True).ctx
+
+
+def run(connection: Connection, statement: str | bytes) -> Answer:
+    """Run a statement without rows."""
+    connection._execute_command(COM_QUERY, statement)
+    return _answer(connection._read_packet())
+
+
+def load_local(connection: Connection, statement: str, text: memoryview) -> Answer:
+    """Run LOAD DATA LOCAL with lines from memory; PyMySQL itself reads only files."""
+    connection._execute_command(COM_QUERY, statement)
+    request = connection._read_packet()
+    if not request.is_load_local_packet():
+        return _answer(request)
+    for start in range(0, len(text), LOCAL_BYTES):
+        connection.write_packet(text[start : start + LOCAL_BYTES])
+    connection.write_packet(b"")
+    return _answer(connection._read_packet())
+
+
+def _answer(packet: Any) -> Answer:
+    wrapped = OKPacketWrapper(packet)
+    return Answer(wrapped.affected_rows, wrapped.warning_count, bytes(wrapped.message))
+
+
+def begin_rows(connection: Connection, statement: str) -> int:
+    """Run a statement with rows and read up to the first row; return the number of columns."""
+    connection._execute_command(COM_QUERY, statement)
+    count = int(connection._read_packet().read_length_encoded_integer())
+    for _ in range(count):
+        connection._read_packet()
+    assert connection._read_packet().is_eof_packet()
+    return count
+
+
+def take_over_receiving(connection: Connection) -> tuple[bytes, Any]:
+    """Return the bytes that the driver has received already, and the raw stream that follows them.
+
+    PyMySQL must not read from the connection before the caller has read the whole answer.
+    """
+    reader: Any = connection._rfile
+    return reader.read(len(reader.peek())), reader.raw
+
+
+def raise_error(packet: bytes) -> None:
+    """Raise the driver's error for an error packet."""
+    raise_mysql_exception(packet)
+
+
+def send_command(connection: Connection, payload: bytes) -> None:
+    """Send a command that PyMySQL does not know, in one packet."""
+    connection._write_bytes(LENGTH.pack(len(payload)) + payload)
+    connection._next_seq_id = 1
+
+
+def read_answer(connection: Connection) -> None:
+    """Read one packet; raises the driver's error if it is an error packet."""
+    connection._read_packet()
+
+
+def socket_of(connection: Connection) -> Any:
+    """Return the socket; the driver's buffer is empty as long as no answer is due."""
+    return connection._sock

@@ -1,0 +1,105 @@
+"""The clock, account, settings and session limits of a server."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from pymysql.connections import Connection
+
+from unshard.adapters.mysql import Row, query
+from unshard.errors.source import StatementRefused
+
+
+def clock(connection: Connection) -> int:
+    """Return the server's time in seconds since 1970."""
+    ((now,),) = query(connection, "SELECT UNIX_TIMESTAMP()")
+    return int(now)
+
+
+def system_offsets(connection: Connection) -> dict[datetime, timedelta]:
+    """Return the offset of the server's clock from UTC, if its time zone is SYSTEM, now and in half a year.
+
+    Two moments, because clocks may change twice a year.
+    """
+    ((zone, now, later, *minutes),) = query(
+        connection,
+        "SELECT @@GLOBAL.time_zone, t, u, TIMESTAMPDIFF(MINUTE, t, CONVERT_TZ(t, '+00:00', 'SYSTEM')),"
+        " TIMESTAMPDIFF(MINUTE, u, CONVERT_TZ(u, '+00:00', 'SYSTEM'))"
+        " FROM (SELECT UTC_TIMESTAMP() t, UTC_TIMESTAMP() + INTERVAL 6 MONTH u) moments",
+    )
+    pairs = zip((now, later), minutes, strict=True)
+    return {moment: timedelta(minutes=ahead) for moment, ahead in pairs} if zone == "SYSTEM" else {}
+
+
+def account(connection: Connection) -> str:
+    """Return the account of the connection, as GRANT names it."""
+    ((name,),) = query(connection, "SELECT CURRENT_USER()")
+    return str(name)
+
+
+def shown_grants(connection: Connection) -> list[str]:
+    """Return the lines of SHOW GRANTS for the account."""
+    return [line for (line,) in query(connection, "SHOW GRANTS")]
+
+
+def global_variables(connection: Connection, names: Sequence[str]) -> dict[str, str]:
+    """Return the global variables of those names that the server has."""
+    return _variables(connection, "GLOBAL", names)
+
+
+def session_variables(connection: Connection, names: Sequence[str]) -> dict[str, str]:
+    """Return the session variables of those names that the server has."""
+    return _variables(connection, "SESSION", names)
+
+
+def _variables(connection: Connection, scope: str, names: Sequence[str]) -> dict[str, str]:
+    marks = ", ".join(["%s"] * len(names))
+    rows = query(connection, f"SHOW {scope} VARIABLES WHERE Variable_name IN ({marks})", list(names))
+    return {name: str(value) for name, value in rows}
+
+
+def open_connections(connection: Connection) -> int:
+    """Return how many connections the server has."""
+    found = query(connection, "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
+    return int(found[0][1]) if found else len(query(connection, "SHOW PROCESSLIST"))  # TiDB has no such status
+
+
+def has_collation(connection: Connection, charset: str, collation: str) -> bool:
+    """Use a collation to find out whether the server has it: lists of collations differ between servers."""
+    if not (charset + collation).replace("_", "").isalnum():
+        return False
+    try:
+        query(connection, f"SELECT CONVERT('' USING {charset}) COLLATE {collation}")
+    except StatementRefused:
+        return False
+    return True
+
+
+def warnings(connection: Connection) -> list[Row]:
+    """Return level, code and text of the warnings of the last statement."""
+    return query(connection, "SHOW WARNINGS")
+
+
+def packet_bytes(connection: Connection) -> int:
+    """Return the size of the largest packet."""
+    ((packet,),) = query(connection, "SELECT @@max_allowed_packet")
+    return int(packet)
+
+
+def allow_all_values(connection: Connection) -> None:
+    """Clear the session's sql_mode: a strict mode rejects casts of zero dates and other values."""
+    query(connection, "SET SESSION sql_mode = ''")
+
+
+def list_warnings(connection: Connection, count: int) -> None:
+    """Let the session list so many warnings of a statement; MySQL 8 requires a privilege for that."""
+    query(connection, f"SET SESSION max_error_count = {count}")
+
+
+def limit_ddl_wait(connection: Connection, seconds: int) -> None:
+    """Limit how long a DDL of the session waits for transactions that use its table."""
+    query(connection, "SET SESSION lock_wait_timeout = %s", (seconds,))
+
+
+def limit_row_wait(connection: Connection, seconds: int) -> None:
+    """Limit how long a statement of the session waits for rows that other transactions have locked."""
+    query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (seconds,))

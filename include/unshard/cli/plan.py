@@ -1,0 +1,133 @@
+"""`unshard plan`: what the task would do next and why, without doing it."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from unshard.cli.console import Answer, Console, error_document
+from unshard.cli.life import pause_document
+from unshard.cli.locks import lock_document
+from unshard.cli.stops import suspended_document
+from unshard.config import load_task
+from unshard.core.stages import Detail, Stage
+from unshard.core.window.stages import CreateTargets
+from unshard.units.ddl.coordinate import LockPlan
+from unshard.units.task.plan import PlannedStage, SourcePlan, TaskPlan
+from unshard.units.task.plan import plan as plan_task
+
+ASKED = "effects of DDL were found on empty trial tables in the meta schema of the target; they are dropped again"
+NOTHING = "no window to run: no stored binlog after the checkpoint, and no held rows to release (plan pulls no binlog)"
+
+
+def plan(options: Namespace, console: Console) -> Answer:
+    """Print the stages that come next."""
+    task = load_task(Path(options.task))
+    console.warn(task.warnings)
+    found = plan_task(task)
+    lines = [f"task {task.name} is {found.pause}; nothing begins before `unshard resume {options.task}`"]
+    lines = lines if found.pause else []
+    lines += [line for each in found.sources for line in source_lines(each)]
+    lines += [f"all sources: {found.handover.name}", f"  {found.handover.describe()}"] if found.handover else []
+    lines += [line for each in found.locks for line in _lock_lines(each)]
+    lines += [ASKED] if found.asked_target else []
+    return Answer(_document(task.name, [*task.warnings], found), lines, 1 if any(s.error for s in found.sources) else 0)
+
+
+def source_lines(each: SourcePlan) -> list[str]:
+    """Tell a person what comes next for a source."""
+    lines = [f"source {each.source}: {_heading(each)}"]
+    if each.rules is not None:
+        lines.append("  rules           take the changed rules of the task file first, from the checkpoint on")
+        lines += [f"    {change}" for change in each.rules]
+    for planned in map(_worth_showing, each.stages):
+        lines += [f"  {planned.stage.name:<15} {planned.stage.describe()}"] if planned else []
+        lines += [f"    {detail.text}" for detail in planned.details] if planned else []
+    lines += [f"    {detail.text}" for detail in each.held]
+    lines += [f"  suspended       {stop}" for stop in each.suspended]
+    return lines
+
+
+def _worth_showing(planned: PlannedStage) -> PlannedStage | None:
+    is_idle = isinstance(planned.stage, CreateTargets) and not planned.stage.targets
+    return None if is_idle else planned
+
+
+def _heading(each: SourcePlan) -> str:
+    if each.error is not None:
+        return f"cannot be planned at {each.position}: {each.error}"
+    if each.position is None:
+        return f"full load, phase {each.phase}" if each.stages else f"phase {each.phase}, no stage of its own is left"
+    if each.window is None:
+        return NOTHING
+    begun = " (begun and not committed; it runs again)" if each.window.is_begun else ""
+    more = "; more binlog is stored for later windows" if each.window.has_more else ""
+    return f"window {each.window.number} from {each.window.begins} to {each.window.ends}{begun}{more}"
+
+
+def _lock_lines(each: LockPlan) -> list[str]:
+    heading = (
+        f"lock {each.lock.id} of {each.target}: {each.lock.state}" if each.lock else f"a new lock of {each.target}"
+    )
+    return [heading, *(f"  {stage.name:<17} {stage.describe()}" for stage in each.stages)]
+
+
+def _document(task: str, warnings: list[str], found: TaskPlan) -> dict[str, Any]:
+    return {
+        "task": task,
+        "warnings": warnings,
+        "pause": pause_document(found.pause),
+        "sources": [_source_document(each) for each in found.sources],
+        "handover": _stage_document(found.handover) if found.handover else None,
+        "locks": [
+            {
+                "target": str(each.target),
+                "lock": lock_document(each.lock) if each.lock else None,
+                "stages": [_stage_document(stage) for stage in each.stages],
+            }
+            for each in found.locks
+        ],
+        "used_trial_tables": found.asked_target,
+    }
+
+
+def _source_document(each: SourcePlan) -> dict[str, Any]:
+    window = each.window
+    return {
+        "source": each.source,
+        "phase": each.phase,
+        "position": str(each.position) if each.position else None,
+        "window": {
+            "number": window.number,
+            "begins": str(window.begins),
+            "ends": str(window.ends),
+            "is_begun": window.is_begun,
+            "safe": window.is_safe,
+            "has_more": window.has_more,
+        }
+        if window
+        else None,
+        "rules": None if each.rules is None else [*each.rules],
+        "stages": [
+            {**_stage_document(planned.stage), "details": [_detail_document(detail) for detail in planned.details]}
+            for planned in each.stages
+        ],
+        "held": [_detail_document(detail) for detail in each.held],
+        "suspended_targets": [suspended_document(stop) for stop in each.suspended],
+        "error": error_document(each.error) if each.error else None,
+    }
+
+
+def _stage_document(stage: Stage) -> dict[str, str]:
+    return {"stage": stage.name, "text": stage.describe()}
+
+
+def _detail_document(detail: Detail) -> dict[str, Any]:
+    return {
+        "action": detail.action,
+        "text": detail.text,
+        "shard": str(detail.shard) if detail.shard else None,
+        "target": str(detail.target) if detail.target else None,
+        "lock": detail.lock or None,
+        "ddl": detail.ddl or None,
+        "rows": detail.rows,
+    }

@@ -1,0 +1,260 @@
+"""The items of the prechecks, and the functions that derive their problems from values of the servers.
+
+An item that DM has, too, has DM's name, so that `ignore-checking-items` of a DM task file stays valid. DM's items for
+its physical import are accepted but check nothing, because rows are loaded with SQL.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from enum import StrEnum
+
+from unshard.core.ddl.online import OnlineTable
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.sql.charsets import canonical
+from unshard.errors import UnshardError
+from unshard.errors.checks import (
+    CaseRulesDiffer,
+    CollationsDiffer,
+    KeysCountUp,
+    ModesDiffer,
+    OnlineDdlUnderWay,
+    RetentionShort,
+    RowImageSparse,
+    ServerIdTwice,
+    ShadowDoubtful,
+    VersionUntested,
+    ZonesDiffer,
+)
+from unshard.errors.targetchecks import TargetTooOld
+
+ITEMS = {
+    "version": "the make and version of the server",
+    "server_id": "`server_id` is not 0, and no two sources have the same",
+    "binlog_enable": "`log_bin` is on",
+    "binlog_format": "`binlog_format` is ROW",
+    "binlog_row_image": "`binlog_row_image` is FULL, else rows lack columns that are read from the target",
+    "binlog_row_metadata": "what the binlog says about columns",
+    "binlog_retention": "the source keeps its binlog for a day at least",
+    "binlog_db": "the server's own filters hide no shard",
+    "replication_privilege": "the account may read the binlog",
+    "dump_privilege": "the account may read every shard and take a snapshot",
+    "conn_number": "the server has room for the connections of the task",
+    "shards": "the source has shards",
+    "routes": "the routes send every table to one place",
+    "table_schema": "foreign keys, keys, engines",
+    "online_ddl": "no gh-ost or pt-online-schema-change is under way",
+    "meta_position": "the source still has the binlog that `meta` names",
+    "schema_of_shard_tables": "the shards of a target are alike",
+    "auto_increment_ID": "the shards of a target do not number their rows each by itself",
+    "sequence": "no SEQUENCE is taken for a table",
+    "column_mapping": "ids fit into the bits of column mappings, which keep the shards apart",
+    "expression_filter": "the target can evaluate the expressions of filters",
+    "dump_condition": "the sources can evaluate `where`, and changes of rows that it leaves out can be applied",
+    "key_overlap": "sampled keys of a shard are in no other shard",
+    "server_settings": "names of tables are compared alike, `sql_mode` and `collation_server` are the same,"
+    " clocks of the sources are in the task's time zone",
+    "rules": "every route and every entry of a list matches something",
+    "local_infile": "the target takes LOAD DATA LOCAL",
+    "write_path": "how rows are written: LOAD DATA LOCAL, or multi-row statements, and why",
+    "meta_schema": "privileges on the meta schema",
+    "target_privilege": "privileges on the target schemas",
+    "target_tables": "target tables that exist fit, hold every value of shards, and no rows before the load",
+    "target_structure": "the target can create tables like the shards: types, defaults, indexes, constraints, options",
+    "clustered_key": "TiDB does not store target tables by a primary key that a later DDL may change",
+    "target_settings": "sessions of the target have no setting that breaks transactions or shows old rows",
+    "collation": "the target knows the collations of the shards; tables and schemas that are merged default to one",
+    "free_space": "the storage path has room for the dump",
+    "object_store": "the bucket or folder of HDFS of the storage path can be written, listed and read",
+}
+"""The checks, by their names in `ignore-checking-items`; the item `reachable` cannot be ignored."""
+
+PHYSICAL_ONLY = (
+    "empty_region",
+    "region_distribution",
+    "downstream_version",
+    "downstream_mutex_features",
+    "downstream_table_empty",
+    "primary_key",
+)
+"""DM's items that unshard accepts and does not need."""
+EVERYTHING = "all"
+IGNORABLE = (EVERYTHING, *ITEMS, *PHYSICAL_ONLY)
+
+TESTED = {"mariadb": ((10, 5), (12, 0)), "mysql": ((5, 6), (10, 0))}
+"""Tested versions by make of the server: the first one, and the first one after the last."""
+TARGET_LEAST = (5, 7)
+"""The first MySQL whose indexes allow 3072 bytes by default."""
+KEPT_AT_LEAST = timedelta(days=1)
+NOT_OF_TABLES = frozenset({"ONLY_FULL_GROUP_BY", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE"})
+"""Modes of sql_mode that concern queries, accounts and files."""
+
+
+class Severity(StrEnum):
+    """The severity of an item."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+    IGNORED = "ignored"
+    """A problem that the task file ignores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The result of one check in one place."""
+
+    name: str
+    severity: Severity
+    place: str
+    message: str
+    code: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = f" ({self.remedy})" if self.remedy else ""
+        return f"{self.severity} {self.place} {self.name}: {self.told}{remedy}"
+
+    @property
+    def told(self) -> str:
+        """The message, with the error code of a problem."""
+        return f"[{self.code}] {self.message}" if self.code else self.message
+
+
+def problem(name: str, place: str, error: UnshardError, severity: Severity = Severity.ERROR) -> Item:
+    """Return the item of a problem, with the error's code and next step."""
+    return Item(name, severity, place, error.message, error.code, error.next_step)
+
+
+def verdict(
+    name: str, place: str, errors: Iterable[UnshardError], fine: str, severity: Severity = Severity.ERROR
+) -> list[Item]:
+    """Return one item per problem; without problems, one item with the message `fine`."""
+    return [problem(name, place, error, severity) for error in errors] or [Item(name, Severity.OK, place, fine)]
+
+
+def ignoring(items: Iterable[Item], names: Collection[str]) -> tuple[Item, ...]:
+    """Return the items; problems with these names are marked as ignored."""
+
+    def is_left_out(item: Item) -> bool:
+        return bool(item.code) and item.name in ITEMS and (EVERYTHING in names or item.name in names)
+
+    return tuple(replace(item, severity=Severity.IGNORED) if is_left_out(item) else item for item in items)
+
+
+def version_problems(place: str, version: str) -> list[UnshardError]:
+    """Return the warning that unshard is not tested with this version."""
+    make = "mariadb" if "mariadb" in version.lower() else "mysql"
+    first, beyond = TESTED[make]
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and first <= (int(numbers[1]), int(numbers[2])) < beyond:
+        return []
+    shown = [".".join(map(str, each)) for each in (first, beyond)]
+    return [VersionUntested(place, version, shown[0], shown[1])]
+
+
+def target_problems(version: str) -> list[UnshardError]:
+    """Return the error that a MySQL is too old for a target."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if "mariadb" in version.lower() or not numbers or (int(numbers[1]), int(numbers[2])) >= TARGET_LEAST:
+        return []
+    return [TargetTooOld(version, ".".join(map(str, TARGET_LEAST)))]
+
+
+def kept_for(values: Mapping[str, str]) -> timedelta | None:
+    """Return how long the server keeps its binlog, from either variable of MariaDB and MySQL; None: for ever."""
+    seconds = float(values.get("binlog_expire_logs_seconds") or 0)
+    days = float(values.get("expire_logs_days") or 0)
+    return timedelta(seconds=seconds or days * 86400) if seconds or days else None
+
+
+def image_problems(source: str, image: str) -> list[UnshardError]:
+    """Return the warning that row images lack columns."""
+    return [] if image.upper() == "FULL" else [RowImageSparse(source, image)]
+
+
+def retention_problems(source: str, kept: timedelta | None) -> list[UnshardError]:
+    """Return the warning that the server may delete the binlog before it is read."""
+    return [RetentionShort(source, str(kept))] if kept is not None and kept < KEPT_AT_LEAST else []
+
+
+def under_way(
+    source: str, online_tables: Iterable[OnlineTable], doubtful: Iterable[tuple[TableId, TableId]]
+) -> list[UnshardError]:
+    """Return a warning for each table of an online-DDL tool, and for each table that only has the name of one."""
+    return [
+        *(OnlineDdlUnderWay(source, str(g.table), g.role.value, str(g.real)) for g in online_tables),
+        *(ShadowDoubtful(source, str(table), str(real)) for table, real in doubtful),
+    ]
+
+
+def same_server_ids(ids: Mapping[str, str]) -> list[UnshardError]:
+    """Return a warning for each server id that several sources have."""
+    by_id: dict[str, list[str]] = {}
+    for source, number in ids.items():
+        by_id.setdefault(number, []).append(source)
+    return [ServerIdTwice(", ".join(sources), number) for number, sources in by_id.items() if len(sources) > 1]
+
+
+def case_rules(settings: Mapping[str, str], targets: Collection[TableId] = ()) -> list[UnshardError]:
+    """Return the warning that `lower_case_table_names` differs between servers; `settings` are the values by server.
+
+    A target that stores names as written and ignores their case (2, as TiDB does) is not compared, unless two target
+    tables differ only in case.
+    """
+    if settings.get("target") == "2" and len({str(target).lower() for target in targets}) == len(targets):
+        settings = {place: value for place, value in settings.items() if place != "target"}
+    told = ", ".join(f"{place}: {value}" for place, value in settings.items())
+    return [CaseRulesDiffer(told)] if len(set(settings.values())) > 1 else []
+
+
+def mode_problems(modes: Mapping[str, str]) -> list[UnshardError]:
+    """Return the warning that only some servers have a mode that affects tables; `modes` are the sql_modes by place."""
+    having: dict[str, list[str]] = {}
+    for place, names in modes.items():
+        for mode in sorted(set(filter(None, names.upper().split(","))) - NOT_OF_TABLES):
+            having.setdefault(mode, []).append(place)
+    alone: dict[str, list[str]] = {}
+    for mode, places in having.items():
+        if len(places) < len(modes):
+            alone.setdefault(shortened(places), []).append(mode)
+    told = "; ".join(f"{', '.join(names)} only on {places}" for places, names in alone.items())
+    return [ModesDiffer(told)] if alone else []
+
+
+def collation_problems(what: str, collations: Mapping[str, str]) -> list[UnshardError]:
+    """Return the warning that the collations of the places differ; `collations` are the values by place."""
+    having: dict[str, list[str]] = {}
+    for place, collation in collations.items():
+        having.setdefault(canonical(collation), []).append(place)
+    told = ", ".join(f"{collation} ({shortened(places)})" for collation, places in having.items())
+    return [CollationsDiffer(what, told)] if len(having) > 1 else []
+
+
+def zone_problems(source: str, offsets: Mapping[datetime, timedelta], name: str, zone: tzinfo) -> list[UnshardError]:
+    """Return the warning that a source's time zone is not the task's; `offsets` are its UTC offsets by UTC time."""
+    for moment, ahead in offsets.items():
+        ours = moment.replace(tzinfo=UTC).astimezone(zone).utcoffset()
+        if ours != ahead:
+            return [ZonesDiffer(source, f"{timezone(ahead)} on {moment:%Y-%m-%d}", name)]
+    return []
+
+
+def counting_up(target: TableId, shards: Mapping[Shard, TableSchema], apart: Collection[str]) -> list[UnshardError]:
+    """Return the warning that several shards number their rows; `apart` are other key columns that separate them."""
+    counting = sorted(shard for shard, schema in shards.items() if _counts_up(schema))
+    if len(counting) < 2 or apart:
+        return []
+    return [KeysCountUp(str(target), len(counting), str(counting[0]), str(counting[1]))]
+
+
+def _counts_up(schema: TableSchema) -> bool:
+    key = {name.lower() for name in schema.key}
+    return any("auto_increment" in column.extra and column.name.lower() in key for column in schema.columns)
+
+
+def shortened(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first `limit` names, and the number of the others."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

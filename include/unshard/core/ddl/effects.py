@@ -1,0 +1,84 @@
+"""The effects of a DDL on the shards that it names: the values between reading a statement and planning a window."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from unshard.core.model import TableId
+from unshard.core.relay.segment import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinated:
+    """The statement changes a shard's structure: its group must agree first."""
+
+    table: TableId
+    routed: str
+    fingerprint: str
+    after: str
+    """Digest of the shard's structure after the statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """The statement creates a shard with this structure."""
+
+    table: TableId
+    structure: str
+    routed: str = ""
+    """The statement for the target, shown to an operator if the structure matches no shard of the group."""
+    makes_target: bool = True
+    """Whether the target table is created if this is the first shard of its group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """The task ignores the statement: only the structure of the shard's later rows changes."""
+
+    table: TableId
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """The statement drops a shard; the target keeps its rows."""
+
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The statement renames a shard; the new name is routed to the same target."""
+
+    table: TableId
+    to: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """The statement concerns a shard, and unshard ignores it deliberately."""
+
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Only an operator can decide what the statement means for the shard's group."""
+
+    table: TableId
+    reason: str
+    routed: str
+    fingerprint: str
+    after: str = ""
+    """Digest of the shard's structure after the statement; empty if it is unknown."""
+    is_new: bool = False
+    """The statement creates the shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadIgnored:
+    """The statement could not be read and concerns no shard: it is recorded and skipped."""
+
+
+Effect = Coordinated | Undecided | Joins | Follows | Leaves | Renamed | Ignored
+Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect | UnreadIgnored]]
+"""Returns the effects of a statement on routed tables; the mapping has the structures of the shards before it."""

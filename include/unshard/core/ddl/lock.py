@@ -1,0 +1,415 @@
+"""The lock of one target's next DDL, decided from the DDLs that the shards of the target have reached.
+
+There is at most one open lock per target. It is opened for the oldest DDL at the head of any shard's
+queue, so that every wait is visible from its first second, also inside one source. No function here keeps
+state: `decide` takes the state of the group and of the lock and returns the decision for now. The result
+therefore does not depend on the sequence or the repetition of reports.
+
+| the members                                          | state of the lock                           |
+|------------------------------------------------------|---------------------------------------------|
+| the lock is resolved                                 | resolved, for ever                          |
+| execution has begun (intent row) and not finished    | synced or forced, whatever the members do   |
+| an operator skips it                                 | resolved without execution                  |
+| no shard has the lock's DDL at its head any more     | withdrawn: resolved without execution       |
+| a shard has it with a reason, no operator's decision | undecided, whatever the other shards have   |
+| forced, a shard with the DDL has older held rows     | draining                                    |
+| forced                                               | forced: may be executed                     |
+| a shard has another DDL at its head, or has a        | conflict                                    |
+| pending skip                                         |                                             |
+| a shard has not reached the DDL, or a source is not  | waiting                                     |
+| in sync yet                                          |                                             |
+| all have the DDL, one has older held rows to release | draining (also if that shard was dropped)   |
+| all have the DDL, no older rows are held             | synced: may be executed                     |
+| … and the target has refused it                      | failed: may be executed again               |
+
+The first matching line of the table decides. It ignores shards that an operator has dropped and shards that are
+exempted from the lock.
+
+The owner is the first source all of whose shards have the DDL (of several, the smallest name). It stays the owner
+while it has shards. If a forced lock has no such source, its owner is the smallest source with a shard that has the
+DDL.
+
+A DDL that concerns one shard only (a shard that was created with a different structure than its group) has a lock of
+its own. That lock is opened when no other DDL of the group needs one. Until the DDL is decided, its shard is not a
+member of the group's locks.
+
+The effects of the operator's commands (core.ddl.lockcommands):
+
+| in state           | Force          | Skip      | Replace                  | Skip, one shard  | Replace, one shard |
+|--------------------|----------------|-----------|--------------------------|------------------|--------------------|
+| waiting            | forced         | resolved  | waits with the new text  | exempted         | head replaced      |
+| draining           | forced, drains | resolved  | drains with the new text | exempted         | head replaced      |
+| conflict           | forced         | resolved  | still conflict           | head resolved    | may agree now      |
+| undecided          | rejected       | resolved  | goes on as if decided    | exempted         | head decided       |
+| synced, forced     | forced         | resolved  | executes the new text    | exempted         | head replaced      |
+| begun, not refused | forced         | rejected  | rejected                 | head resolved    | rejected           |
+| failed             | tries again    | resolved  | tries the new text       | exempted         | head replaced      |
+| resolved           | no effect      | no effect | no effect                | no effect        | no effect          |
+
+Skipping for one shard *exempts* the shard if it has the lock's DDL at its head or has reached no DDL. The shard gets a
+pending skip of the open lock. The pending skip is used when the lock is resolved, so that the shard's rows are written
+to the new structure. If no other shard has the DDL, or if the shard has another DDL at its head, its head is resolved
+at once. In the second case the lock waits for the shard again. DropShard removes the shard from all lines of the first
+table, in every state, also from the group of a resolved lock. A lock is withdrawn when no shard has its DDL; then its
+pending skips are waived for all shards that do not have the DDL at their head.
+
+Force resolves the lock with the shards that have its DDL. Every other shard gets a *pending skip*: when the same DDL
+comes to its head, it is resolved without execution. If another DDL comes to its head first, the next lock is in
+conflict and reports this. There is no conflict if the pending skip comes from an operator's skip: then the target does
+not have the DDL either, and the shard may never run it.
+
+A lock executes one statement, or several in order if the DDL was replaced; `done` counts the statements that the
+target has. If the process dies between the steps of a command or of an execution:
+
+| dies                              | what the next `execute` finds and does                              |
+|-----------------------------------|---------------------------------------------------------------------|
+| in a command (one transaction)    | the command with its record, or nothing; a repetition has no effect |
+| after a command, before its       | `observe` does these: resolves skipped DDL, withdraws and opens     |
+| consequences                      | locks                                                               |
+| before the steps are recorded     | the target refuses the whole: finds the steps that it accepts again |
+| before the intent row             | the same state: begins again                                        |
+| after the intent row, before the  | the target has the old structure: executes the DDL                  |
+| DDL                               |                                                                     |
+| in the DDL                        | the server completes or undoes it; then as the line above or below  |
+| after the DDL, before it is       | the target has the new structure: executes nothing, records the DDL |
+| recorded                          |                                                                     |
+| between two of several statements | execution has begun, `done` counts the finished ones: runs the next |
+| in `resolve` (one transaction)    | all of it or nothing                                                |
+| in `create`, `settle` or a        | one transaction each: the next `observe` repeats it; the operator   |
+| command                           | repeats the command                                                 |
+
+A refusal by the target ends the intent, and the next attempt asks the target again what the DDL does. A table that has
+neither structure of the intent does not end it: only when the table has one of the two structures again can unshard
+tell whether the DDL was executed.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from unshard.core.ddl.newshards import is_expected
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone, releasable
+from unshard.core.model import Shard, TableId
+
+LONGEST_NAME = 170
+
+
+class Outcome(StrEnum):
+    """How a lock was resolved."""
+
+    EXECUTED = "executed"
+    PRESENT = "present"
+    """The target already had it: executed before the process died, or by hand."""
+    SKIPPED = "skipped"
+    """By an operator's command."""
+    WITHDRAWN = "withdrawn"
+    """No shard had it at its head any more."""
+
+
+class LockState(StrEnum):
+    """The state of a lock, see the table above."""
+
+    WAITING = "waiting"
+    DRAINING = "draining"
+    CONFLICT = "conflict"
+    UNDECIDED = "undecided"
+    """The effect of the DDL is unknown: an operator skips or replaces it."""
+    SYNCED = "synced"
+    FORCED = "forced"
+    FAILED = "failed"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class DdlLock:
+    """The stored part of a lock; everything else follows from the state of the shards."""
+
+    id: str
+    target: TableId
+    number: int
+    entry: QueueEntry
+    """The queued DDL that opened the lock."""
+    opened_at: datetime
+    """When the shard ran the DDL, by the time stamp of its statement."""
+    seen_at: datetime
+    """When the coordinator first saw it."""
+    state: LockState = LockState.WAITING
+    owner: str | None = None
+    is_forced: bool = False
+    started_at: datetime | None = None
+    """When the current execution began; None before it, and after it has finished or was refused."""
+    error: str | None = None
+    """The target's message when it refused the DDL."""
+    resolved_at: datetime | None = None
+    verdict: OperatorDecision = OperatorDecision.NONE
+    """An operator's decision about the DDL, for all shards that have it or will have it."""
+    replacement: tuple[str, ...] = ()
+    """The statements to execute instead: an operator's, or the steps of the DDL that the target accepts one by one."""
+    done: int = 0
+    """The number of its statements that the target has."""
+    outcome: Outcome | None = None
+    exempted: frozenset[Shard] = frozenset()
+    """Shards that an operator's command has exempted: the open lock ignores them."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the DDL that the shards must have at their heads."""
+        return self.entry.fingerprint
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the target may have the DDL: its execution has begun and was not refused."""
+        return self.started_at is not None and self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSkip:
+    """A DDL that a shard will skip, because the lock of that DDL was forced without the shard or exempted it."""
+
+    shard: Shard
+    lock: str
+    number: int
+    fingerprint: str
+    is_open: bool = False
+    """The shard is exempted from a lock that is not resolved yet."""
+    is_binding: bool = True
+    """The target may have that DDL. Until the shard has it too, another DDL has a different effect on the shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkipResolution:
+    """A queue entry that is resolved without execution by a pending skip of its shard."""
+
+    shard: Shard
+    seq: int
+    lock: str
+    shard_uid: str = ""
+    """Identifies the shard if another shard has its name by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockDecision:
+    """The state of a lock and the next step for it, as of now."""
+
+    state: LockState
+    owner: str | None
+    ready: tuple[Shard, ...] = ()
+    missing: tuple[Shard, ...] = ()
+    conflicts: tuple[Shard, ...] = ()
+    draining: tuple[Shard, ...] = ()
+    absent: tuple[str, ...] = ()
+    """Sources that are not in sync yet and may still add shards."""
+    is_executable: bool = False
+    is_withdrawn: bool = False
+    is_skipped: bool = False
+    """An operator skips the DDL: the lock must be resolved without execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The effects of resolving a lock on the shards of its group."""
+
+    resolved: tuple[tuple[Shard, int], ...]
+    skipping: tuple[Shard, ...]
+
+
+PendingSkips = Mapping[Shard, Sequence[PendingSkip]]
+
+
+def decide(
+    members: Sequence[ShardState], lock: DdlLock, pending_skips: PendingSkips, absent: Iterable[str] = ()
+) -> LockDecision:
+    """Decide the state of a lock from all shards of its target; `absent` are the sources that are not in sync yet."""
+    if lock.resolved_at is not None:
+        return LockDecision(LockState.RESOLVED, lock.owner)
+    if lock.verdict is OperatorDecision.NONE and any(is_expected(members, s) for s in _concerned(members, lock)):
+        return LockDecision(LockState.RESOLVED, lock.owner, is_withdrawn=True)
+    is_skipped = lock.verdict is OperatorDecision.SKIP and lock.started_at is None
+    members, absent = _concerned(members, lock), () if lock.entry.is_alone else absent
+    ready = [state for state in members if _has(state, lock, pending_skips)]
+    conflicts = [state for state in members if _conflicts(state, lock, pending_skips)]
+    has = {state.shard for state in ready}
+    reached = has | {state.shard for state in conflicts}
+    missing = [state for state in members if not state.has_left and state.shard not in reached]
+    draining = [state for state in members if (state.shard in has or state.has_left) and _drains(state)]
+    waiting = tuple(sorted(set(absent)))
+    group = _Group(bool(ready), bool(conflicts), bool(missing or waiting), bool(draining), _is_undecided(lock, ready))
+    state, executable = _state(lock, group)
+    return LockDecision(
+        state,
+        _owner(members, lock, ready),
+        _names(ready),
+        _names(missing),
+        _names(conflicts),
+        _names(draining),
+        waiting,
+        executable and not is_skipped,
+        state is LockState.RESOLVED and not is_skipped,
+        is_skipped,
+    )
+
+
+def _concerned(members: Sequence[ShardState], lock: DdlLock) -> Sequence[ShardState]:
+    """Return the shards that the lock considers; a shard with a DDL of its own at its head has its own lock."""
+    members = [state for state in members if not state.is_dropped and state.shard not in lock.exempted]
+    if lock.entry.is_alone:
+        return [state for state in members if is_alone(state) and agrees(state, lock.fingerprint)]
+    return [state for state in members if not is_alone(state)]
+
+
+class _Group(NamedTuple):
+    """Which kinds of shards the members include."""
+
+    ready: bool
+    conflict: bool
+    missing: bool
+    draining: bool
+    undecided: bool
+
+
+def _is_undecided(lock: DdlLock, ready: Iterable[ShardState]) -> bool:
+    heads = (state.queue[0] for state in ready)
+    return lock.verdict is OperatorDecision.NONE and any(
+        head.reason and head.verdict is OperatorDecision.NONE for head in heads
+    )
+
+
+def _state(lock: DdlLock, group: _Group) -> tuple[LockState, bool]:
+    """Return the state, and whether the DDL may be executed."""
+    begun = lock.started_at is not None
+    if not group.ready and not begun:
+        return LockState.RESOLVED, False
+    if not begun and group.undecided:
+        return LockState.UNDECIDED, False
+    if not begun and not lock.is_forced and (group.conflict or group.missing):
+        return (LockState.CONFLICT if group.conflict else LockState.WAITING), False
+    if not begun and group.draining:
+        return LockState.DRAINING, False
+    if lock.error is not None:
+        return LockState.FAILED, True
+    return (LockState.FORCED if lock.is_forced else LockState.SYNCED), True
+
+
+def _has(state: ShardState, lock: DdlLock, pending_skips: PendingSkips) -> bool:
+    """Whether the shard has the lock's DDL at its head, and not as the pending skip of an earlier lock."""
+    return agrees(state, lock.fingerprint) and _due(state, pending_skips) is None
+
+
+def _drains(state: ShardState) -> bool:
+    """Whether older rows must be applied first, or the shard's next window must find the structure at the head."""
+    first = head(state)
+    return bool(releasable(state)) or (first is not None and not (first.after or first.reason))
+
+
+def _conflicts(state: ShardState, lock: DdlLock, pending_skips: PendingSkips) -> bool:
+    """Whether the shard has another DDL at its head, or has this one but still a pending skip of another one."""
+    first = head(state)
+    if first is None:
+        return False
+    is_bound = any(pending_skip.is_binding for pending_skip in pending_skips.get(state.shard, ()))
+    return first.fingerprint != lock.fingerprint or (is_bound and _due(state, pending_skips) is None)
+
+
+def _due(state: ShardState, pending_skips: PendingSkips) -> PendingSkip | None:
+    """Return the first pending skip of the DDL at the head; None if a binding one of another DDL precedes it."""
+    first = head(state)
+    for pending_skip in pending_skips.get(state.shard, ()) if first else ():
+        if first and pending_skip.fingerprint == first.fingerprint:
+            return pending_skip
+        if pending_skip.is_binding:
+            return None
+    return None
+
+
+def _owner(members: Sequence[ShardState], lock: DdlLock, ready: Sequence[ShardState]) -> str | None:
+    present = {state.shard.source for state in members}
+    if lock.owner is not None and (lock.owner in present or lock.started_at is not None):
+        return lock.owner
+    complete = complete_sources(members, {state.shard for state in ready})
+    if complete:
+        return complete[0]
+    return min((state.shard.source for state in ready), default=None) if lock.is_forced else None
+
+
+def _names(states: Iterable[ShardState]) -> tuple[Shard, ...]:
+    return tuple(sorted(state.shard for state in states))
+
+
+def resolution(members: Sequence[ShardState], lock: DdlLock, pending_skips: PendingSkips) -> Resolution:
+    """Return which queue heads a finished lock resolves, and which shards get a pending skip."""
+    concerned = _concerned(members, lock)
+    having = {state.shard: state.queue[0].seq for state in concerned if _has(state, lock, pending_skips)}
+    # A dropped shard with a queue gets a pending skip, too: this DDL may be in its queue after another one.
+    skipping = {s.shard for s in concerned if (not s.has_left or s.queue) and s.shard not in having}
+    # So does a shard with a DDL of its own at its head if this DDL is in its queue.
+    skipping |= {state.shard for state in members if is_alone(state) and _is_queued(state, lock.fingerprint)}
+    return Resolution(tuple(sorted(having.items())), tuple(sorted(skipping - having.keys())))
+
+
+def _is_queued(state: ShardState, fingerprint: str) -> bool:
+    return any(entry.fingerprint == fingerprint for entry in state.queue[1:])
+
+
+def void(members: Iterable[ShardState], lock: DdlLock, pending_skips: PendingSkips) -> tuple[Shard, ...]:
+    """Return the shards whose pending skip is waived when the lock is withdrawn: its DDL is not at their head."""
+    skipping = {
+        shard
+        for shard, skips_of_shard in pending_skips.items()
+        if any(pending_skip.lock == lock.id for pending_skip in skips_of_shard)
+    }
+    return tuple(sorted(skipping - {state.shard for state in members if agrees(state, lock.fingerprint)}))
+
+
+def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> tuple[QueueEntry, tuple[str, ...]]:
+    """Return the entry whose time stamp and sql_mode the execution uses, and the statements that the lock executes.
+
+    The entry is the owner's own DDL. If an operator has replaced the DDL for all shards, the sql_mode is that of the
+    entry that opened the lock, because the replacement was read in it.
+    """
+    own = [state.queue[0] for state in members if state.shard.source == owner and agrees(state, lock.fingerprint)]
+    entry = min(own, key=lambda entry: entry.shard, default=lock.entry)
+    if lock.replacement and lock.verdict is OperatorDecision.REPLACE:
+        statement = replace(lock.entry.statement, timestamp=entry.statement.timestamp)
+        return replace(entry, statement=statement), lock.replacement
+    return entry, lock.replacement or entry.replacement or (entry.routed,)
+
+
+def skip_resolutions(shards: Iterable[ShardState], pending_skips: PendingSkips) -> tuple[SkipResolution, ...]:
+    """Return the queue heads to resolve because of pending skips of their shards."""
+    found = []
+    for state in sorted(shards, key=lambda state: state.shard):
+        due = _due(state, pending_skips)
+        if due is not None and not due.is_open:
+            found.append(SkipResolution(state.shard, state.queue[0].seq, due.lock, state.shard_uid))
+    return tuple(found)
+
+
+def opening(members: Sequence[ShardState], pending_skips: PendingSkips) -> QueueEntry | None:
+    """Return the DDL for which a new lock of this group is opened: the oldest at the head of any queue."""
+    lockless = {(state.shard, state.queue[0].seq) for state in members if is_expected(members, state)}
+    lockless |= {
+        (skip_resolution.shard, skip_resolution.seq) for skip_resolution in skip_resolutions(members, pending_skips)
+    }
+    heads = [state.queue[0] for state in members if state.queue and (state.shard, state.queue[0].seq) not in lockless]
+    return min(heads, key=lambda e: (e.is_alone, e.statement.timestamp, e.shard, e.seq), default=None)
+
+
+def lock_id(task: str, target: TableId, number: int) -> str:
+    """Return the id of a target's lock: unique in the task and valid as an Airflow run id (at most 200 characters)."""
+    name = f"{_plain(task, '.-')}-{_plain(target.schema, '-')}.{_plain(target.name, '-')}"
+    if len(name) > LONGEST_NAME:
+        name = f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return f"{name}-{number}"
+
+
+def _plain(name: str, also: str) -> str:
+    """Escape the characters that a run id does not allow or that separate the parts of a lock id, in hexadecimal."""
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "_+" + also else _hexadecimal(c) for c in name)
+
+
+def _hexadecimal(character: str) -> str:
+    return "".join(f"~{byte:02X}" for byte in character.encode())

@@ -1,0 +1,105 @@
+"""The parser of statements in the binlog: which tables a statement concerns, and the same statement for another table.
+
+The text is never generated again, because every generator loses information: only comments and the spans of table names
+are replaced. The effect on columns is not read from the text either; unshard tries the statement on a server
+(adapters/trialtables.py). So this module decides only which tables the statement concerns and how it is treated:
+
+| kind | treatment |
+|---|---|
+| ALTER, INDEX | coordinated: the shard waits for its group |
+| CREATE_TABLE | a shard joins its group |
+| DROP_TABLE, DROP_DATABASE | shards leave their groups |
+| CREATE_SEQUENCE, DROP_SEQUENCE | ignored; the set of sequences is updated (core.ddl.sequences) |
+| TRUNCATE, CREATE_DATABASE, ALTER_DATABASE, IGNORABLE | ignored, counted |
+| RENAME | a shard's name changes, or it leaves its group; other changes of the same ALTER are coordinated |
+| UNSUPPORTED | an error with `reason` if it concerns a shard, else ignored |
+
+A statement of no kind raises DdlUnreadable: unshard never skips a statement because it does not understand it.
+"""
+
+import re
+from collections.abc import Mapping
+
+from unshard.core.ddl.grammar import parse
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
+from unshard.core.model import TableId
+from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, tokenize
+from unshard.core.sql.words import RESERVED
+
+__all__ = ["MARIADB", "Ddl", "DdlKind", "Dialect", "Role", "TableRef", "fingerprint", "read", "retarget"]
+
+NOTHING = "ALGORITHM=DEFAULT"
+"""A specification of ALTER TABLE that every server accepts and that changes nothing."""
+COLUMN_IS_OPTIONAL = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "MODIFY"})
+PLAIN_NAME = re.compile(r"[0-9A-Za-z$_\u0080-\uffff]*[A-Za-z$_\u0080-\uffff][0-9A-Za-z$_\u0080-\uffff]*")
+
+
+def read(text: str, sql_mode: int, default_schema: str, dialect: Dialect = MARIADB) -> Ddl:
+    """Parse one statement as the server that ran it did; raises DdlUnreadable."""
+    plain, tokens = tokenize(text, sql_mode, dialect)
+    if begin := _after_set_statement(tokens):
+        plain, tokens = tokenize(plain[begin:], sql_mode, dialect)
+    return parse(plain, tokens, default_schema)
+
+
+def retarget(ddl: Ddl, mapping: Mapping[TableId, TableId]) -> str:
+    """Return the statement with each table of `mapping` replaced by its value.
+
+    Every table name, replaced or not, is written quoted and with its schema, so that the text has the same meaning in
+    any session. Only the tables that foreign keys reference stay as written.
+    """
+    left_out = {Role.REFERENCED, Role.NEW_NAME} if ddl.kind is DdlKind.ALTER else {Role.REFERENCED}
+    refs = [ref for ref in ddl.tables if ref.role not in left_out]
+    edits = [(ref.start, ref.end, _quoted(mapping.get(ref.table, ref.table))) for ref in refs]
+    edits += [(start, end, "") for start, end in ddl.cuts]
+    edits += [(start, end, NOTHING) for start, end in ddl.dropped_keys]
+    text = ddl.text
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def fingerprint(text: str, sql_mode: int = 0, dialect: Dialect = MARIADB) -> str:
+    """Return the normalized tokens of a statement, joined by one blank.
+
+    The result is equal for statements that differ only in spacing, case, quoting, and the optional word COLUMN
+    (`[COLUMN]` in the MySQL manual, ALTER TABLE). In RENAME COLUMN, the word is not optional.
+    """
+    _, tokens = tokenize(text, sql_mode, dialect)
+    kept: list[Token] = []
+    for token in tokens:
+        if not (token.word == "COLUMN" and kept and kept[-1].word in COLUMN_IS_OPTIONAL):
+            kept.append(token)
+    return " ".join(map(_normal, kept))
+
+
+def _after_set_statement(tokens: tuple[Token, ...]) -> int:
+    """Return the offset of the statement after MariaDB's prefix SET STATEMENT … FOR; 0 without the prefix."""
+    words = [token.word for token in tokens]
+    if words[:2] != ["SET", "STATEMENT"] or "FOR" not in words[:-1]:
+        return 0
+    return tokens[words.index("FOR") + 1].start
+
+
+def _quoted(table: TableId) -> str:
+    return qualified(table.schema, table.name) if table.schema else identifier(table.name)
+
+
+def _normal(token: Token) -> str:
+    match token.kind:
+        case TokenKind.QUOTED:
+            name = token.name.lower()
+            is_plain = PLAIN_NAME.fullmatch(name) and name.upper() not in RESERVED
+            return name if is_plain else identifier(name)
+        case TokenKind.STRING:
+            return _literal(token)
+        case TokenKind.WORD | TokenKind.OTHER:
+            return token.raw.lower()
+
+
+def _literal(token: Token) -> str:
+    """Return a string in single quotes. A string with a backslash stays as written: its value depends on sql_mode."""
+    if token.raw[0] in "'\"" and "\\" not in token.raw:
+        return "'" + token.name.replace("'", "''") + "'"
+    return token.raw

@@ -1,0 +1,62 @@
+"""Splits an ALTER TABLE with several changes into statements with one change each, for a target that refuses the whole.
+
+TiDB checks every change of a statement against the table as it was before the statement. So it refuses a change that
+depends on another one. Each statement is cut out of the original text; no text is generated:
+
+| the statement | becomes |
+|---|---|
+| `ALTER TABLE t ADD a INT, ADD KEY (a)` | `ALTER TABLE t ADD a INT`; `ALTER TABLE t ADD KEY (a)` |
+| `ALTER TABLE t ADD (a INT, KEY k (a))` | `ALTER TABLE t ADD a INT`; `ALTER TABLE t ADD KEY k (a)` |
+| `…, ALGORITHM=INPLACE, LOCK=NONE` | these are omitted: they change nothing |
+
+The single statements together have the same effect as the whole, except if a name changes its meaning inside the
+statement (`RENAME COLUMN a TO b, RENAME COLUMN b TO a`). Then one of the single statements would create a column name
+twice, and the target refuses it. With IF EXISTS the target would not refuse it. So a statement that adds a name and
+drops the same name with IF EXISTS is not split.
+"""
+
+from collections.abc import Iterator
+
+from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs
+from unshard.core.sql.tokens import MARIADB, tokenize
+from unshard.core.sql.words import ADDS_NO_COLUMN
+from unshard.core.structures.createtext import items
+
+
+def steps(text: str, sql_mode: int) -> tuple[str, ...]:
+    """Return the single statements, in order; only the text if it cannot be split."""
+    plain, tokens = tokenize(text, sql_mode, MARIADB)
+    specs = [spec for spec in alter_specs(plain, tokens) if spec.peek() not in HINTS]
+    pieces = [piece for spec in specs for piece in _pieces(spec)]
+    if len(pieces) < 2 or _drops_what_it_adds(specs):
+        return (text,)
+    head = plain[: alter_specs(plain, tokens)[0].tokens[0].start]
+    return tuple(head + piece for piece in pieces)
+
+
+def _pieces(spec: TokenCursor) -> Iterator[str]:
+    tokens = spec.tokens
+    columns = TokenCursor(spec.text, tokens, spec.schema)
+    if columns.eat("ADD"):
+        columns.eat("COLUMN")
+        columns.eat("IF", "NOT", "EXISTS")
+    if columns.position == 0 or columns.peek() != "(":
+        yield spec.text[tokens[0].start : tokens[-1].end]
+        return
+    head = spec.text[tokens[0].start : tokens[columns.position].start]
+    for _, item in items(tokens[columns.position :]):
+        before = "ADD " if item[0].word in ADDS_NO_COLUMN else f"{head.rstrip()} "
+        yield before + spec.text[item[0].start : item[-1].end]
+
+
+def _drops_what_it_adds(specs: list[TokenCursor]) -> bool:
+    """Whether the statement adds a name and drops it IF EXISTS."""
+    added, dropped = set(), set()
+    for spec in specs:
+        names = {token.name.lower() for token in spec.tokens if not token.word or token.word.isidentifier()}
+        words = [token.word for token in spec.tokens[:4]]
+        if words[:1] == ["ADD"]:
+            added |= names - {"add", "column", "index", "key", "if", "not", "exists"}
+        elif words[:1] == ["DROP"] and "IF" in words:
+            dropped.add(spec.tokens[-1].name.lower())
+    return bool(added & dropped)

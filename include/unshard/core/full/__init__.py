@@ -1,0 +1,1 @@
+"""The full load: chunks, progress, rate limit, indexes that are created after the load."""

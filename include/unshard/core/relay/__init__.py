@@ -1,0 +1,1 @@
+"""Binlog segments: their index, their order, and GTID sets."""

@@ -1,0 +1,139 @@
+"""Segments: the stored parts of a binlog, described by an index that planning reads instead of the events.
+
+A segment contains either rows or exactly one statement (a DDL, or any other event that is not a row and
+not transaction control). So every table has one structure within a segment.
+"""
+
+from dataclasses import dataclass
+
+from unshard.core.model import Location, TableId
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDefault:
+    """The default character set and collation of the tables of a schema."""
+
+    charset: str
+    collation: str = ""
+    """Empty: the default of the character set."""
+
+    @property
+    def options(self) -> str:
+        """The options of CREATE TABLE that name it."""
+        return f"DEFAULT CHARACTER SET {self.charset}" + (f" COLLATE {self.collation}" if self.collation else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A QUERY event other than transaction control, with the session variables that its meaning depends on."""
+
+    text: str
+    schema: str
+    """Default schema of the session that ran it; may be empty."""
+    sql_mode: int
+    """MariaDB's bits; those of MySQL are converted (core.sql.mode)."""
+    charset: str
+    """character_set_client of the session; `text` is already decoded with it."""
+    timestamp: int
+    """Seconds since the epoch, UTC."""
+    time_zone: str
+    """Session time zone, `SYSTEM` if the event names none."""
+    microseconds: int = 0
+    """Microseconds of the time stamp, if the statement used them."""
+    session: tuple[tuple[str, int], ...] = ()
+    """Other variables of the session, by the names that SET takes."""
+    default: SchemaDefault | None = None
+    """The default of the table's schema, if the statement depends on it."""
+    collations: tuple[int, ...] = ()
+    """Numbers of the collations that the session used for character sets without one (MariaDB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A run of whole transactions inside a segment file: byte offsets in that file, end excluded."""
+
+    start: int
+    end: int
+    tables: tuple[tuple[TableId, int], ...]
+    """Row events per table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared XA transaction: its rows are applied only when it is committed."""
+
+    xid: str
+    segment: str
+    """File name of the segment that contains it."""
+    file: str
+    start: int
+    end: int
+    """Byte offsets in that segment file, end excluded."""
+    tables: tuple[tuple[TableId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The commit of an XA transaction whose rows are in an earlier range or segment."""
+
+    prepared: Prepared
+    end: int
+    """Position in the binlog file after its COMMIT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One immutable relay file: binlog bytes [start, end) of `file`, whole transactions only."""
+
+    source: str
+    file: str
+    start: int
+    end: int
+    name: str
+    """File name below the source's relay folder."""
+    gtid: str
+    """The history up to its end (core.relay.gtidset); empty if unknown."""
+    first_time: int
+    last_time: int
+    """Time stamps of the first and last event, seconds since the epoch; 0 without events."""
+    ranges: tuple[ByteRange, ...]
+    statement: Statement | None = None
+    next_file: str = ""
+    """Set if a ROTATE event ends this segment: the next segment begins at `next_file`:4."""
+    commits: tuple[Commit, ...] = ()
+    """In the order of their COMMITs; without the commits whose rows are in the same range."""
+    open: tuple[Prepared, ...] = ()
+    """XA transactions that are prepared and neither committed nor rolled back at the segment's end."""
+    next_position: int = 4
+    """The position in `next_file` at which the next segment begins; it is not 4 only in a file of another server."""
+    finished: tuple[str, ...] = ()
+    """The last XA transactions that were committed or rolled back, to detect a repeated one."""
+
+    @property
+    def begins(self) -> Location:
+        return Location(self.file, self.start)
+
+    @property
+    def ends(self) -> Location:
+        """Where the next segment begins."""
+        return Location(self.next_file, self.next_position) if self.next_file else Location(self.file, self.end)
+
+    @property
+    def pieces(self) -> "tuple[ByteRange | Prepared, ...]":
+        """All parts to read when the segment is applied, including those in earlier segments."""
+        return (*(commit.prepared for commit in self.commits), *self.ranges)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Names of the earlier segments whose rows are needed to apply this segment or a later one."""
+        return frozenset(one.segment for one in (*self.open, *(commit.prepared for commit in self.commits)))
+
+    @property
+    def tables(self) -> frozenset[TableId]:
+        """The tables whose rows are read when the segment is applied."""
+        return frozenset(table for piece in self.pieces for table, _ in piece.tables)
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return self.end - self.start

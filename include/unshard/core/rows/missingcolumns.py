@@ -1,0 +1,83 @@
+"""Values for columns of the target that the rows of a shard do not have, if an INSERT cannot omit the column."""
+
+import re
+
+from unshard.core.model import Column
+from unshard.core.sql import charsets
+from unshard.core.sql.literals import BINARIES, INTEGERS, TEXTS
+
+SHAPED = frozenset(
+    {
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "vector",
+    }
+)
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+ZEROS = {
+    "date": b"0000-00-00",
+    "datetime": b"0000-00-00 00:00:00",
+    "timestamp": b"0000-00-00 00:00:00",
+    "time": b"00:00:00",
+    "year": b"0000",
+    "decimal": b"0",
+    "float": b"0",
+    "double": b"0",
+    **dict.fromkeys(INTEGERS, b"0"),
+}
+
+
+def implicit_value(column: Column) -> bytes | None:
+    """Return the value that ALTER TABLE gives to existing rows for a new NOT NULL column without a default.
+
+    None if the column needs no value or the value is unknown.
+    """
+    if column.nullable or column.default is not None or column.is_generated or "auto_increment" in column.extra:
+        return None
+    kind = column.data_type
+    if kind in ZEROS:
+        return _with_fraction(column, ZEROS[kind])
+    if kind == "enum":
+        label = re.match(r"enum\('((?:[^']|'')*)'", column.column_type)
+        return _encoded(column, label[1].replace("''", "'")) if label else None
+    if kind == "binary":
+        return bytes(_number(r"\((\d+)\)", column) or 1)
+    return b"" if kind in TEXTS or kind in BINARIES - SHAPED else None
+
+
+def _number(pattern: str, column: Column) -> int:
+    found = re.search(pattern, column.column_type)
+    return int(found[1]) if found else 0
+
+
+def constant_default(column: Column) -> bytes | None:
+    """Return the value of a default that is a plain number or text, the implicit value without one, else None."""
+    text = column.default
+    if text is None or column.is_generated:
+        return implicit_value(column)
+    if NUMBER.fullmatch(text) and column.data_type in INTEGERS and "." not in text:
+        return text.encode()
+    if column.data_type in TEXTS and re.fullmatch(r"'(?:[^'\\]|'')*'", text):
+        return _encoded(column, text[1:-1].replace("''", "'"))
+    return None
+
+
+def _with_fraction(column: Column, zero: bytes) -> bytes:
+    if column.data_type == "decimal":
+        digits = _number(r",(\d+)\)", column)
+    else:
+        digits = _number(r"\((\d)\)", column) if column.data_type in ("datetime", "timestamp", "time") else 0
+    return zero + b"." + b"0" * digits if digits else zero
+
+
+def _encoded(column: Column, text: str) -> bytes | None:
+    try:
+        return charsets.encode(text, str(column.encoding))
+    except UnicodeError:
+        return None

@@ -1,0 +1,1 @@
+"""The task file's rules: routes, filters, extractors and column mappings."""

@@ -1,0 +1,189 @@
+"""Binlog event filters: which changes of a shard are ignored, as DM's `filters` define.
+
+Every rule that matches the table is evaluated in order. `events` compares the names of the change, `sql-pattern` its
+text; a rule with both applies them one after the other. `Ignore` drops matching changes, `Do` drops all others, and
+`Error` stops the source at a DDL or suspends the target at a row. A rule without `events` does not apply to rows (DM's
+`Do` would drop all of them).
+
+In DM, a change has one name, and `alter table` is the name of a change without another name. Here a change has all
+names that apply (core.ddl.events), and `alter table` matches every specification. Names that no change of a MySQL or
+MariaDB server can have are rejected.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from unshard.core.model import TableId
+from unshard.core.rules.pattern import Pattern
+
+DML = ("insert", "update", "delete")
+GROUPS = ("all", "all dml", "all ddl", "none", "none dml", "none ddl", "incompatible ddl changes")
+DDL = (
+    "create database",
+    "drop database",
+    "alter database",
+    "create table",
+    "drop table",
+    "truncate table",
+    "rename table",
+    "alter table",
+    "create index",
+    "drop index",
+    "create view",
+    "drop view",
+    "add table partition",
+    "drop table partition",
+    "truncate table partition",
+    "value range decrease",
+    "precision decrease",
+    "modify column",
+    "rename column",
+    "rename index",
+    "drop column",
+    "drop primary key",
+    "drop unique key",
+    "modify default value",
+    "modify constraint",
+    "modify columns order",
+    "modify charset",
+    "modify collation",
+    "remove auto increment",
+    "modify storage engine",
+    "reorganize table partition",
+    "rebuild table partition",
+    "coalesce table partition",
+    "exchange table partition",
+    "add foreign key",
+    "drop foreign key",
+    "modify schema charset and collate",
+    "modify table charset and collate",
+    "modify table comment",
+    "alter table partitioning",
+    "remove table partitioning",
+    "add column",
+    "set default value",
+    "rebase auto id",
+    "add primary key",
+    "alter index visibility",
+    "multi schema change",
+)
+OTHER_NAMES = {"create schema": "create database", "drop schema": "drop database", "alter schema": "alter database"}
+OF_TIDB = ("recover table", "split table partition", "alter ttl info", "alter ttl remove")
+"""Statements that exist only in TiDB, so that no source has them."""
+NAMES = frozenset({*DML, *GROUPS, *DDL, *OTHER_NAMES})
+COMPATIBLE = frozenset(
+    {
+        "create database",
+        "alter database",
+        "create table",
+        "create index",
+        "create view",
+        "drop view",
+        "alter table",
+        "add table partition",
+    }
+)
+"""DM's names of the changes that are not in the group `incompatible ddl changes`."""
+
+
+class Action(StrEnum):
+    """The action of a rule; in DM the values are case-sensitive."""
+
+    DO = "Do"
+    IGNORE = "Ignore"
+    ERROR = "Error"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A change, in the form that rules match."""
+
+    names: tuple[str, ...]
+    """The first is DM's name; empty: the statement could not be read."""
+    text: str = ""
+
+    @property
+    def is_rows(self) -> bool:
+        return bool(self.names) and self.names[0] in DML
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The decision of the rules about a change."""
+
+    action: Action = Action.DO
+    rule: str = ""
+
+
+PASSES = Judged()
+
+
+@dataclass(frozen=True, slots=True)
+class EventRule:
+    """One compiled rule."""
+
+    name: str
+    schema: Pattern
+    table: Pattern | None
+    events: tuple[str, ...]
+    sql: tuple[re.Pattern[str], ...]
+    action: Action
+
+    def matches(self, table: TableId) -> bool:
+        """Whether the rule applies to the table; the table of a statement about a schema has an empty name."""
+        return self.schema.matches(table.schema) and (self.table is None or self.table.matches(table.name))
+
+    def drops(self, event: Event) -> bool:
+        """Whether the rule drops the change."""
+        found = []
+        if self.events and event.names:
+            found.append(self.names(event))
+        if self.sql and not event.is_rows:
+            found.append(any(pattern.search(event.text) for pattern in self.sql))
+        return any(match is not (self.action is Action.DO) for match in found)
+
+    def names(self, event: Event) -> bool:
+        """Whether an entry of `events` matches; among the names of groups, the first that covers the change decides."""
+        for name in self.events:
+            match name:
+                case "all" | "none":
+                    return name == "all"
+                case "all dml" | "none dml" if event.is_rows:
+                    return name == "all dml"
+                case "all ddl" | "none ddl" if not event.is_rows:
+                    return name == "all ddl"
+                case "incompatible ddl changes" if not event.is_rows and event.names[0] not in COMPATIBLE:
+                    return True
+                case _ if OTHER_NAMES.get(name, name) in event.names:
+                    return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """The rules of one instance, in order."""
+
+    rules: tuple[EventRule, ...] = ()
+
+    def judge(self, table: TableId, event: Event) -> Judged:
+        """Return the decision of the first rule that drops the change; PASSES if no rule does."""
+        for rule in self.rules:
+            if rule.matches(table) and rule.drops(event):
+                return Judged(Action.ERROR if rule.action is Action.ERROR else Action.IGNORE, rule.name)
+        return PASSES
+
+    def rows(self, table: TableId) -> Mapping[str, Judged]:
+        """Return the decisions about the kinds of row changes, without those that all rules let through."""
+        found = {name: self.judge(table, Event((name,))) for name in DML}
+        return {name: judged for name, judged in found.items() if judged != PASSES}
+
+    def passes_columns(self, table: TableId) -> bool:
+        """Whether a new column of a shard is added to the target; if not, its values are omitted."""
+        return self.judge(table, Event(("alter table", "add column"))).action is not Action.IGNORE
+
+
+def unknown_names(names: Iterable[str]) -> list[str]:
+    """Return the names that no change of a source can have."""
+    return [name for name in names if name not in NAMES]

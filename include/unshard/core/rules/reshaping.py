@@ -1,0 +1,139 @@
+"""The changes of a task to the rows of a shard: extracted and mapped columns, and rows that filters omit.
+
+Dumped and held files contain the rows of the source, unchanged. Rows are reshaped when they are converted to the
+target's columns (units.rows.conversion). Where shards and target are compared, SQL applies the same rules.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.rules.columnmapping import Mapped, expression, fitted
+from unshard.core.rules.eventfilter import Judged
+from unshard.core.rules.expressionfilter import RowFilter
+from unshard.core.rules.extractedvalues import constants_of, with_constants
+from unshard.core.rules.extractors import Extracted
+from unshard.core.rules.mappedkeys import compared
+from unshard.core.sql.keyrange import KeyRange, condition, stored
+from unshard.core.sql.literals import literal
+from unshard.core.sql.quoting import identifier, qualified
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaping:
+    """The changes to all rows of one shard."""
+
+    extracted: tuple[Extracted, ...] = ()
+    mapped: tuple[Mapped, ...] = ()
+    events: tuple[tuple[str, Judged], ...] = ()
+    """Kinds of row changes that are ignored or rejected, with the rule for it."""
+    filters: tuple[RowFilter, ...] = ()
+    """Expressions for rows that are omitted."""
+    leaves_columns_out: bool = False
+    """The task ignores ADD COLUMN of the shard: values without a column in the target are omitted."""
+
+    def __bool__(self) -> bool:
+        return self != AS_IT_IS
+
+    @property
+    def by_name(self) -> tuple[object, ...]:
+        """The changes that depend on the name of the shard."""
+        return self.extracted, self.mapped
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether every row of the shard is in the target, and rows that differ in the shard differ in the target."""
+        return not (self.mapped or self.events or self.filters)
+
+    @property
+    def filters_changes(self) -> bool:
+        """Whether the target may have another row than the shard had before a change, because a filter ignored one."""
+        of_rows = any(rule.update_old or rule.update_new or rule.delete for rule in self.filters)
+        return of_rows or any(kind != "insert" for kind, _ in self.events)
+
+
+AS_IT_IS = Reshaping()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A shard after reshaping, in the form that the SQL for a comparison with the target uses."""
+
+    structure: TableSchema
+    table: str
+    values: tuple[str, ...] = ()
+    """Expressions of the columns; empty if the rows are not changed."""
+    constants: tuple[tuple[str, str], ...] = ()
+    """Extracted columns, by lower-case name, with the expression of their value."""
+    mapped: tuple[tuple[str, Mapped, Column], ...] = ()
+    """Mapped columns, by lower-case name, with the mapping and the shard's column whose values are changed."""
+    only: str = ""
+    """Condition on the shard's own columns for the rows to compare; empty: all rows."""
+
+    @property
+    def rows(self) -> str:
+        """The FROM clause for all rows, without the word FROM."""
+        return self.where()
+
+    def where(self, inside: str = "", outside: str = "") -> str:
+        """Return the FROM clause with conditions on the shard's columns (`inside`) and reshaped ones (`outside`)."""
+        own = " AND ".join(f"({each})" for each in (inside, self.only) if each)
+        if self.values:
+            return self._selected(f"{self.table}{own and f' WHERE {own}'}") + (outside and f" WHERE {outside}")
+        everything = " AND ".join(filter(None, (own, outside)))
+        return f"{self.table}{everything and f' WHERE {everything}'}"
+
+    def within(self, key: Sequence[Column], span: KeyRange) -> str:
+        """Return the condition, on the shard's own columns, for the rows in a range of the target's key."""
+        return condition(key, span, self._compared)
+
+    def _selected(self, table: str) -> str:
+        return f"(SELECT {', '.join(self.values)} FROM {table}) AS shard"  # noqa: S608
+
+    def _compared(self, column: Column, operator: str, value: bytes) -> str:
+        """Return a comparison of the shard's own columns, for which the server can use their indexes."""
+        name = column.name.lower()
+        for changed, mapped, given in self.mapped:
+            if changed == name:
+                return compared(mapped, given, column, operator, value)
+        for filled, constant in self.constants:
+            if filled == name:
+                return f"{constant} {operator} {literal(column, value)}"
+        return stored(column, operator, value)
+
+
+def seen(
+    shard: str, table: TableId, structure: TableSchema, target: TableId, schema: TableSchema, reshaping: Reshaping
+) -> Seen:
+    """Return the structure and the rows of a shard after reshaping."""
+    own = qualified(table.schema, table.name)
+    if not reshaping:
+        return Seen(structure, own)
+    constants = constants_of(shard, structure, target, schema, reshaping.extracted)
+    there = {column.name.lower(): column for column in schema.columns}
+    mapped = fitted(shard, structure, target, there, reshaping.mapped)
+    kept = [column for column in structure.columns if not reshaping.leaves_columns_out or column.name.lower() in there]
+    columns, values = list(kept), [identifier(column.name) for column in kept]
+    for index, column in enumerate(kept):
+        name, wanted = column.name.lower(), there.get(column.name.lower())
+        if name in mapped and wanted is not None:
+            value = expression(mapped[name], structure.column(mapped[name].source), wanted)
+            columns[index] = replace(wanted, name=column.name, nullable=column.nullable, sent_as=None)
+            values[index] = f"{value} AS {identifier(column.name)}"
+    filled = {name: _constant(schema.column(name), value) for name, value in constants.items()}
+    values += [f"{value} AS {identifier(schema.column(name).name)}" for name, value in filled.items()]
+    # The columns are named, because * omits invisible columns.
+    return Seen(
+        with_constants(replace(structure, columns=tuple(columns)), schema, constants),
+        own,
+        tuple(values),
+        tuple(filled.items()),
+        tuple((name, each, structure.column(each.source)) for name, each in mapped.items() if name in there),
+    )
+
+
+def _constant(column: Column, value: bytes) -> str:
+    text = literal(column, value)
+    if column.sent_as:
+        text = f"CONVERT({text} USING {column.charset})"
+    return f"{text} COLLATE {column.collation}" if column.collation else text

@@ -1,0 +1,155 @@
+"""Routing: finds the target table into which an upstream table is merged.
+
+Rules with a table pattern (table level) take precedence over rules without (schema level). Two rules of one level may
+match the same table only if they have the same target. DM replicates such a table under its own name; here it is an
+error. A table that the list allows and that matches no rule keeps its own name.
+
+Rules are compiled once. Results are cached per table, and the matching rules per schema, so that ten thousand tables
+cost little more than ten.
+"""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from unshard.core.codec import dumps
+from unshard.core.model import Shard, TableId
+from unshard.core.rules.blockallowlist import BlockAllowList
+from unshard.core.rules.columnmapping import MappingRule, mapped_by
+from unshard.core.rules.eventfilter import EventFilter
+from unshard.core.rules.expressionfilter import RowFilter
+from unshard.core.rules.extractors import Extractor
+from unshard.core.rules.pattern import Pattern, compile_pattern
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.errors.config import RouteAmbiguous
+
+EVERYTHING = BlockAllowList()
+NO_FILTER = EventFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """One named rule; a rule without `table` is of schema level, and an empty target table keeps the table's name."""
+
+    name: str
+    schema: Pattern
+    table: Pattern | None
+    target_schema: str
+    target_table: str = ""
+    extractors: tuple[Extractor, ...] = ()
+
+    def target(self, table: TableId) -> TableId:
+        """Return the target of a table that the rule matches."""
+        return TableId(self.target_schema, self.target_table or table.name)
+
+
+def compile_rule(
+    name: str,
+    patterns: tuple[str, str],
+    target: tuple[str, str],
+    case_sensitive: bool,
+    whose: str = "",
+    extractors: tuple[Extractor, ...] = (),
+) -> RouteRule:
+    """Compile (schema pattern, table pattern or "") and (target schema, target table or "")."""
+    schema, table = patterns
+    whose = whose or f"route '{name}'"
+    return RouteRule(
+        name,
+        compile_pattern(schema, case_sensitive, whose),
+        compile_pattern(table, case_sensitive, whose) if table else None,
+        *target,
+        extractors,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Routed:
+    """The result of the rules for one table."""
+
+    target: TableId | None
+    reshaping: Reshaping = AS_IT_IS
+
+
+@dataclass(frozen=True)
+class Routing:
+    """The compiled rules and the block-allow list of one instance."""
+
+    rules: tuple[RouteRule, ...] = ()
+    allowed: BlockAllowList = EVERYTHING
+    meta_schema: str = ""
+    """unshard's own schema, which is never migrated."""
+    source: str = ""
+    """The source whose tables are routed, for extractors that use its id."""
+    mappings: tuple[MappingRule, ...] = ()
+    events: EventFilter = NO_FILTER
+    filters: tuple[RowFilter, ...] = ()
+    _routed: dict[TableId, _Routed] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _passing: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_schema: dict[str, tuple[RouteRule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits that identify the rules: equal for equal rules, at any place in the task file."""
+        rules = (self.rules, self.allowed, self.mappings, self.events, self.filters)
+        return hashlib.sha256(dumps(rules).encode()).hexdigest()[:32]
+
+    def target_of(self, table: TableId) -> TableId | None:
+        """Return the target table; None if the table is not migrated. Raises RouteAmbiguous if it has two targets."""
+        return self._find(table).target
+
+    def reshaping(self, table: TableId) -> Reshaping:
+        """Return the changes to the rows of this shard."""
+        return self._find(table).reshaping
+
+    def target_schema_of(self, schema: str) -> str | None:
+        """Return the target schema of a CREATE or ALTER DATABASE; None if the schema is not migrated."""
+        if not self._passes_schema(schema):
+            return None
+        rules = tuple(replace(rule, extractors=()) for rule in self._rules_of(schema) if rule.table is None)
+        rule = _only(schema, TableId(schema, ""), rules)
+        return rule.target_schema if rule else schema
+
+    def _find(self, table: TableId) -> _Routed:
+        if table not in self._routed:
+            self._routed[table] = self._route(table)
+        return self._routed[table]
+
+    def _route(self, table: TableId) -> _Routed:
+        if not (self._passes_schema(table.schema) and self.allowed.passes_table(table)):
+            return _Routed(None)
+        candidates = self._rules_of(table.schema)
+        exact = tuple(rule for rule in candidates if rule.table is not None and rule.table.matches(table.name))
+        rule = _only(str(table), table, exact or tuple(rule for rule in candidates if rule.table is None))
+        mappings = tuple(rule for rule in self.mappings if rule.schema.matches(table.schema))
+        mapped = mapped_by(mappings, str(Shard(self.source, table)), table) if mappings else ()
+        extracted = tuple(e.extract(self.source, table, rule.name) for e in rule.extractors) if rule else ()
+        rows = tuple(self.events.rows(table).items())
+        filters = tuple(rule for rule in self.filters if rule.matches(table))
+        reshaping = Reshaping(extracted, mapped, rows, filters, not self.events.passes_columns(table))
+        return _Routed(rule.target(table) if rule else table, reshaping)
+
+    def _passes_schema(self, schema: str) -> bool:
+        if schema not in self._passing:
+            passes = schema.lower() != self.meta_schema.lower() and self.allowed.passes_schema(schema)
+            self._passing[schema] = passes
+        return self._passing[schema]
+
+    def _rules_of(self, schema: str) -> tuple[RouteRule, ...]:
+        if schema not in self._by_schema:
+            self._by_schema[schema] = tuple(rule for rule in self.rules if rule.schema.matches(schema))
+        return self._by_schema[schema]
+
+
+def _only(what: str, table: TableId, rules: tuple[RouteRule, ...]) -> RouteRule | None:
+    for rule in rules[1:]:
+        first, other = (rules[0].target(table), rules[0].extractors), (rule.target(table), rule.extractors)
+        if first != other:
+            raise RouteAmbiguous(what, rules[0].name, _shown(*first), rule.name, _shown(*other))
+    return rules[0] if rules else None
+
+
+def _shown(target: TableId, extractors: tuple[Extractor, ...]) -> str:
+    place = str(target) if target.name else target.schema
+    columns = ", ".join(f"{each.column} from the {each.origin}" for each in extractors)
+    return f"{place} with {columns}" if columns else place

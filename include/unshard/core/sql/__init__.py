@@ -1,0 +1,1 @@
+"""SQL text: tokens, quoting, literals, character sets and key ranges."""

@@ -1,0 +1,176 @@
+"""Splits DDL text into tokens with spans, under the rules of the session that ran it.
+
+Only sqlglot's tokenizer is used: its parser and generator lose information in MySQL's DDL, its tokenizer
+does not. The meaning of a text depends on two bits of sql_mode and on the executable comments that its server
+runs. Only this module deals with both: after `tokenize`, the text has no comments.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from sqlglot.dialects.mysql import MySQL
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import TokenType
+
+from unshard.core.sql.mode import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from unshard.errors.ddl import DdlUnreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The server that ran or printed the text, which decides which executable comments are part of the text.
+
+    | comment | MariaDB runs it | MySQL runs it |
+    |---|---|---|
+    | `/*! … */` | always | always |
+    | `/*!50100 … */` | from 5.1 on, but not 5.7 to 9.99, which are MySQL's | from 5.1 on |
+    | `/*M! … */`, `/*M!100301 … */` | always, from 10.3.1 on | never |
+    | `/*T! … */`, `/*T![name] … */` | never: TiDB's | never |
+
+    A binlog contains no `/*!` and `/*M!` that the server did not run: it writes a blank instead of their exclamation
+    mark, so that replicas of a later version ignore them, too. For such a text the version must not be compared.
+    """
+
+    mariadb: bool = True
+    version: int | None = None
+    """The number used in executable comments: 10.11.3 is 101103, 8.0.36 is 80036. None: the text is from a binlog."""
+
+    def runs(self, mark: str, version: int) -> bool:
+        """Whether the server ran the body of an executable comment with this mark: `!`, `M!` or `T!`."""
+        if self.version is None:
+            return mark == "!" or (mark == "M!" and self.mariadb)
+        if mark == "!":
+            mysql_only = self.mariadb and 50700 <= version <= 99999
+            return version <= self.version and not mysql_only
+        return mark == "M!" and self.mariadb and version <= self.version
+
+
+MARIADB = Dialect()
+
+
+class TokenKind(StrEnum):
+    """The kind of a token."""
+
+    WORD = "word"
+    """A keyword or an unquoted name."""
+    QUOTED = "quoted"
+    """A quoted name."""
+    STRING = "string"
+    """A string, hexadecimal or bit literal."""
+    OTHER = "other"
+    """Punctuation and numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token; `name` is the text without quotes, `raw` as written."""
+
+    kind: TokenKind
+    name: str
+    raw: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """The word in upper case, or the punctuation; empty for quoted names and literals, which are never keywords."""
+        return self.raw.upper() if self.kind in (TokenKind.WORD, TokenKind.OTHER) else ""
+
+
+LITERALS = {
+    TokenType.STRING,
+    TokenType.NATIONAL_STRING,
+    TokenType.RAW_STRING,
+    TokenType.HEX_STRING,
+    TokenType.BIT_STRING,
+    TokenType.BYTE_STRING,
+}
+COMMENTS = r"""
+    (?P<mark>/\*(?P<kind>!|M!|T!)(?:(?P<version>\d{5,6})|\[[^\]]*\])?)
+    | (?P<comment>/\*.*?\*/ | \#[^\n]* | --(?=\s|$)[^\n]*)
+    | (?P<end>\*/)
+"""
+
+
+def tokenize(text: str, sql_mode: int, dialect: Dialect) -> tuple[str, tuple[Token, ...]]:
+    """Return the text without comments, and its tokens, whose spans refer to the returned text."""
+    plain = expand_comments(text, sql_mode, dialect)
+    try:
+        found = _dialect(bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)).tokenize(plain)
+    except TokenError as error:
+        raise DdlUnreadable(text, f"it cannot be split into tokens: {str(error).splitlines()[0]}") from error
+    tokens = tuple(_token(plain, t.token_type, t.text, t.start, t.end + 1) for t in found)
+    while tokens and tokens[-1].raw == ";":
+        tokens = tokens[:-1]
+    return plain[: tokens[-1].end] if tokens else "", tokens
+
+
+def expand_comments(text: str, sql_mode: int, dialect: Dialect) -> str:
+    """Replace comments by a blank, except the bodies of the executable comments that the server ran."""
+    pattern, pieces, position, depth = _pieces(sql_mode), [], 0, 0
+    while match := pattern.search(text, position):
+        pieces.append(text[position : match.start()])
+        position = match.end()
+        if match["quoted"]:
+            pieces.append(match[0])
+        elif match["comment"]:
+            pieces.append(" ")
+        elif match["end"]:
+            pieces.append(" " if depth else match[0])
+            depth = max(0, depth - 1)
+        elif dialect.runs(match["kind"], int(match["version"] or 0)):
+            pieces.append(" ")
+            depth += 1
+        else:
+            pieces.append(" ")
+            position = _end_of_comment(text, position)
+    return "".join((*pieces, text[position:]))
+
+
+def _end_of_comment(text: str, position: int) -> int:
+    """Return where the body of a skipped comment ends; one level of plain comments may be inside."""
+    depth = 1
+    for match in re.compile(r"/\*|\*/").finditer(text, position):
+        depth += 1 if match[0] == "/*" else -1
+        if depth == 0:
+            return match.end()
+    return len(text)
+
+
+@cache
+def _pieces(sql_mode: int) -> re.Pattern[str]:
+    escape = "" if sql_mode & NO_BACKSLASH_ESCAPES else r"\\"
+    string = rf"{{0}}(?:[^{{0}}{escape}]" + (r"|\\." if escape else "") + "|{0}{0})*{0}"
+    double = '"(?:[^"]|"")*"' if sql_mode & ANSI_QUOTES else string.format('"')
+    single = string.format("'")
+    return re.compile(f"(?P<quoted>{single}|{double}|`(?:[^`]|``)*`)|{COMMENTS}", re.VERBOSE | re.DOTALL)
+
+
+@cache
+def _dialect(ansi: bool, verbatim: bool) -> MySQL:
+    strings: list[str | tuple[str, str]] = ["'"] if ansi else ["'", '"']
+
+    class Session(MySQL):
+        class Tokenizer(MySQL.Tokenizer):
+            QUOTES = strings
+            IDENTIFIERS = ["`", '"'] if ansi else ["`"]
+            STRING_ESCAPES = [str(quote) for quote in strings] + ([] if verbatim else ["\\"])
+            # Else sqlglot reads the rest of the statement after RENAME, OPTIMIZE, … as one string.
+            COMMANDS = set()
+            # FOREIGN KEY, PARTITION BY, … must be two words each.
+            KEYWORDS = {word: kind for word, kind in MySQL.Tokenizer.KEYWORDS.items() if " " not in word}
+
+    return Session()
+
+
+def _token(text: str, kind: TokenType, name: str, start: int, end: int) -> Token:
+    raw = text[start:end]
+    if kind is TokenType.IDENTIFIER:
+        return Token(TokenKind.QUOTED, name, raw, start, end)
+    if kind in LITERALS:
+        return Token(TokenKind.STRING, name, raw, start, end)
+    # Unquoted names may contain every character from U+0080 on, such as a currency sign.
+    is_word = any(character.isalpha() or character in "_$" or character > "\x7f" for character in raw)
+    return Token(TokenKind.WORD if is_word else TokenKind.OTHER, raw, raw, start, end)

@@ -1,0 +1,1 @@
+"""Table structures: their CREATE TABLE text, its parts, and comparisons of structures."""

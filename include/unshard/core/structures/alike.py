@@ -1,0 +1,66 @@
+"""Decides which structures may be merged: shards with each other, and shards with an existing target.
+
+The order of columns, defaults, comments and non-unique indexes may differ: rows are written by column name and with
+every value. Different names of the same type in different server versions are equal: MySQL prints `int` for `int(11)`
+since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.30, as MariaDB does since 10.6.
+"""
+
+import re
+from collections.abc import Container
+
+from unshard.core.model import Column, TableSchema
+from unshard.core.sql.charsets import canonical
+
+DISPLAY_WIDTH = re.compile(r"^((?:tiny|small|medium|big)?int|year)\(\d+\)")
+
+
+def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, ...]:
+    """Return the differences between two shards of one target; empty if they may be merged."""
+    mine, theirs = _columns(first), _columns(other)
+    found = [f"only the first has column {mine[name].name}" for name in mine if name not in theirs]
+    found += [f"only the second has column {theirs[name].name}" for name in theirs if name not in mine]
+    for name in mine:
+        if name in theirs and (own := _described(mine[name])) != (others := _described(theirs[name])):
+            found.append(f"column {mine[name].name} is {own} and {others}")
+    if _lower(first.key) != _lower(other.key):
+        found.append(f"the key is ({', '.join(first.key)}) and ({', '.join(other.key)})")
+    return tuple(found)
+
+
+def unfit_reasons(target: TableSchema, shard: TableSchema, extracted: Container[str] = ()) -> tuple[str, ...]:
+    """Return why rows of the shard cannot be written to the target; `extracted` are columns that its route fills."""
+    there = _columns(target)
+    found = [f"it lacks column {column.name}" for column in shard.written if column.name.lower() not in there]
+    wanted = _columns(shard)
+    for name, column in there.items():
+        if name not in wanted and name not in extracted and _needs_value(column):
+            found.append(f"its column {column.name} needs a value that no shard has")
+        elif column.is_generated and name in wanted and not wanted[name].is_generated:
+            found.append(f"its column {column.name} is generated, a shard's is not")
+    if shard.key and not target.key:
+        found.append(f"it has no key, its shards have ({', '.join(shard.key)})")
+    return tuple(found)
+
+
+def _columns(schema: TableSchema) -> dict[str, Column]:
+    return {column.name.lower(): column for column in schema.columns}
+
+
+def _described(column: Column) -> str:
+    collation = f"collate {canonical(column.collation)}" if column.collation else ""
+    words = [
+        DISPLAY_WIDTH.sub(r"\1", column.column_type),
+        collation,
+        "" if column.nullable else "not null",
+        "generated" if column.is_generated else "",
+    ]
+    return " ".join(filter(None, words))
+
+
+def _needs_value(column: Column) -> bool:
+    optional = column.nullable or column.default is not None or column.is_generated or "auto_increment" in column.extra
+    return not optional
+
+
+def _lower(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)

@@ -1,0 +1,1 @@
+"""The state of a task: phase, checkpoint, pause."""

@@ -1,0 +1,165 @@
+"""The state of a task: the phase of a source, its checkpoint, the chunks of its full load.
+
+These values are stored in the meta tables; units, the command line and Airflow show them. A phase only moves forward,
+so progress never falls back.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from unshard.core.model import Location, Shard, TableId
+from unshard.core.task.pendingwork import EVERYTHING, NOTHING, PendingWork
+from unshard.core.window.pace import Pace
+from unshard.core.window.plan import Plan
+
+
+class Phase(StrEnum):
+    """The last part of the full load that a source has finished, in the order in which sources reach them."""
+
+    NEW = "new"
+    SNAPSHOT = "snapshot"
+    """The location P0 and the structures at P0 are recorded."""
+    DUMPED = "dumped"
+    LOADED = "loaded"
+    SYNC = "sync"
+    """The checkpoint exists: windows are the only writers."""
+
+    @property
+    def order(self) -> int:
+        """Rank of the phase, from 0."""
+        return list(Phase).index(self)
+
+
+class ChunkState(StrEnum):
+    """The state of a chunk; `loaded` is set in the transaction that writes its rows."""
+
+    PLANNED = "planned"
+    DUMPED = "dumped"
+    LOADED = "loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """A source as it is stored in the meta tables."""
+
+    source: str
+    identity: str
+    """Server UUID, or the server id if the server has no UUID; a different value means another server."""
+    flavor: str
+    phase: Phase
+    snapshot: Location | None
+    """P0: the windows begin here."""
+    dump_end: Location | None
+    """P1: the dump has seen no change after it, so safe mode ends here."""
+    epoch: int
+    """Raised when a window begins; a writer with a smaller epoch is refused."""
+    added_at: datetime
+    snapshot_gtid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Everything of the source before `location` is applied, held or queued."""
+
+    location: Location
+    gtid: str
+    window: int
+    last_time: int
+    """Time stamp of the last event before `location`; 0 if no event was read."""
+    committed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedFile:
+    """A file of dumped rows."""
+
+    path: str
+    """Relative to the storage path."""
+    rows: int
+    bytes: int
+    """Of its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A key range of one shard that is dumped to one file and loaded in one transaction."""
+
+    id: int
+    """0 until `plan` assigns a number."""
+    shard: Shard
+    target: TableId
+    number: int
+    """Its position in the shard, from 1."""
+    lower: Any
+    """Exclusive bound of the key as JSON value, None for the first chunk; the dump decides its form."""
+    upper: Any
+    """Inclusive bound of the key as JSON value, None for the last chunk."""
+    state: ChunkState = ChunkState.PLANNED
+    path: str = ""
+    """Relative to the storage path."""
+    rows: int = 0
+    bytes: int = 0
+    """Bytes of the values of its rows, as the source sent them."""
+    loaded_rows: int = 0
+    weight: int = 1
+    """Its share of the table's bytes when it was planned; it never changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunWindow:
+    """An open window and the epoch that its writers must present."""
+
+    plan: Plan
+    epoch: int
+    beside: PendingWork = EVERYTHING
+    """The pending work when the window began."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncState:
+    """The sync state of a source; without a checkpoint the source is not in sync."""
+
+    source: str
+    identity: str = ""
+    """Identity of the server (see `SourceState`)."""
+    phase: Phase = Phase.NEW
+    epoch: int = 0
+    dump_end: Location | None = None
+    """P1: the dump has seen no change after it."""
+    checkpoint: Location | None = None
+    gtid: str = ""
+    window: int = 0
+    """Number of the last committed window."""
+    open: Plan | None = None
+    """The plan of the window that was begun and not committed."""
+    paces: tuple[Pace, ...] = ()
+    """Sizes and durations of the last windows, the oldest first."""
+    rules: str | None = None
+    """Digest of the rules in force; None if no rules are stored."""
+    beside: PendingWork = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTotals:
+    """Sums over all committed windows of a source."""
+
+    windows: int
+    rows_applied: int
+    rows_held: int
+    """All rows that were ever held, including those that were released."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTotals:
+    """The present number of held rows of a source."""
+
+    shards: int
+    """All shards in their groups."""
+    waiting: int
+    """Shards with an unresolved DDL or held rows."""
+    rows: int
+    bytes: int
+    since: datetime | None
+    """When the oldest held rows were stored."""

@@ -1,0 +1,1 @@
+"""Comparing the target with the union of its shards."""

@@ -1,0 +1,93 @@
+"""Finds the differences between the rows of the target and the union of its shards, row by row.
+
+Rows are given as multisets: the number of each (key, hash) per place. For a table without a key, the key consists of
+all columns, and only the number of equal rows can differ.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeGuard
+
+Key = tuple[str | None, ...]
+Rows = Counter[tuple[Key, str]]
+"""The number of rows with each key and hash in one place."""
+
+
+class DifferenceKind(StrEnum):
+    """The kind of a difference."""
+
+    MISSING = "missing"
+    """A shard has the row, but the target does not."""
+    EXTRA = "extra"
+    """The target has the row, but no shard does."""
+    DIFFERENT = "different"
+    """Both have a row with the key, with different values."""
+    COLLISION = "collision"
+    """Several shards have the key, and the target has fewer rows with it than all shards together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key whose rows differ."""
+
+    kind: DifferenceKind
+    key: Key
+    shards: tuple[str, ...]
+    """Shards that have the key."""
+    count: int
+    """The number of rows; more than 1 only if rows may repeat or collide."""
+
+
+def explain(target: Rows, shards: Mapping[str, Rows], keyed: bool) -> Iterator[Difference]:
+    """Yield the differences, sorted by key."""
+    there = _by_key(target)
+    union: defaultdict[Key, Counter[str]] = defaultdict(Counter)
+    owners: defaultdict[Key, list[str]] = defaultdict(list)
+    for shard, rows in shards.items():
+        for key, hashes in _by_key(rows).items():
+            union[key] += hashes
+            owners[key].append(shard)
+    for key in sorted(there.keys() | union.keys(), key=_sortable):
+        have, want = there.get(key, Counter()), union.get(key, Counter())
+        if have != want:
+            kind = _kind(have.total(), want.total(), keyed)
+            yield Difference(kind, key, tuple(owners.get(key, ())), _concerned(have, want, keyed))
+
+
+def _kind(have: int, want: int, keyed: bool) -> DifferenceKind:
+    if not keyed:
+        return DifferenceKind.MISSING if want > have else DifferenceKind.EXTRA
+    if not have:
+        return DifferenceKind.MISSING
+    if not want:
+        return DifferenceKind.EXTRA
+    return DifferenceKind.COLLISION if want > have else DifferenceKind.DIFFERENT
+
+
+def _concerned(have: Counter[str], want: Counter[str], keyed: bool) -> int:
+    if keyed:
+        return max(have.total(), want.total())
+    return abs(have.total() - want.total()) or max((have - want).total(), (want - have).total())
+
+
+def _by_key(rows: Rows) -> dict[Key, Counter[str]]:
+    found: defaultdict[Key, Counter[str]] = defaultdict(Counter)
+    for (key, digest), count in rows.items():
+        found[key][digest] += count
+    return found
+
+
+def comparable(value: str | None) -> tuple[bool, int, str]:
+    """Return a key to compare and sort printed values: NULL first, integers by size, other values as text."""
+    return (True, int(value), "") if _is_integer(value) else (value is not None, 0, value or "")
+
+
+def _sortable(key: Key) -> tuple[tuple[bool, int, str], ...]:
+    return tuple(map(comparable, key))
+
+
+def _is_integer(value: str | None) -> TypeGuard[str]:
+    return value is not None and re.fullmatch(r"-?[0-9]+", value) is not None

@@ -1,0 +1,1 @@
+"""One window of a source: its plan, its size, and suspended targets."""

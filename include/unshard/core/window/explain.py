@@ -1,0 +1,185 @@
+"""Explains a planned window: for each shard and target the effect and its reason, as `unshard plan` prints them.
+
+| rows of a shard                                   | reason                                                       |
+|---------------------------------------------------|--------------------------------------------------------------|
+| are for a suspended target                        | the error that suspended the target                          |
+| come after a pending DDL that an open lock is for | the lock, and what the lock waits for                        |
+| come after another pending DDL                    | the lock of the target, else that no lock is open yet        |
+| come after a DDL that the window itself queues    | that DDL, and the open lock that is for it                   |
+| have an unknown structure                         | an operator has to decide about the DDL before them          |
+| come after older held rows                        | these rows are not applied yet, and the order is kept        |
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
+from unshard.core.ddl.stages import named, one_line
+from unshard.core.model import Shard, TableId
+from unshard.core.numbers import amount, size
+from unshard.core.stages import Detail
+from unshard.core.window.plan import Disposition, Plan, StructureChange
+from unshard.core.window.stages import CommitWindow, MoveRows, WindowStage
+
+
+@dataclass(frozen=True, slots=True)
+class LockHold:
+    """An open lock as the reason why rows are held."""
+
+    id: str
+    fingerprint: str
+    waits: str
+    """What the lock waits for, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The state that explains a plan."""
+
+    shards: Mapping[Shard, ShardState] = field(default_factory=dict)
+    locks: Mapping[TableId, LockHold] = field(default_factory=dict)
+    """The open lock of each target."""
+    suspended: Mapping[TableId, str] = field(default_factory=dict)
+    """Targets that take no rows of the source, with the error."""
+
+
+def explain(stage: WindowStage, around: Surroundings) -> tuple[Detail, ...]:
+    """Return the effects of a stage on shards and targets."""
+    match stage:
+        case MoveRows():
+            return (
+                *_released(stage.plan),
+                *_applied(stage.plan),
+                *_held(stage.plan, around),
+                *kept(stage.plan, around),
+            )
+        case CommitWindow():
+            return (*_queued(stage.plan, around), *_changed(stage.plan), *_passed_over(stage.plan))
+    return ()
+
+
+def _released(plan: Plan) -> Iterator[Detail]:
+    for release in plan.releases:
+        rows = sum(file.rows for file in release.files)
+        text = f"release {_told(release.files)} of {release.shard} into {release.target}: nothing holds them any more"
+        yield Detail("release", text, release.shard, release.target, rows=rows)
+
+
+def _applied(plan: Plan) -> Iterator[Detail]:
+    found: dict[TableId, set[Shard]] = {}
+    for each in _dispositions(plan):
+        if each.hold is None:
+            found.setdefault(each.target, set()).add(each.shard)
+    for target, shards in sorted(found.items()):
+        yield Detail("apply", f"apply new rows of {named(sorted(shards))} to {target}", target=target)
+
+
+def _held(plan: Plan, around: Surroundings) -> Iterator[Detail]:
+    for each in _dispositions(plan):
+        if each.hold is not None:
+            why, lock, ddl = _reason(each.shard, each.target, each.structure, plan, around)
+            text = f"hold new rows of {each.shard} for {each.target}: {why}"
+            yield Detail("hold", text, each.shard, each.target, lock, ddl)
+
+
+def kept(plan: Plan, around: Surroundings) -> Iterator[Detail]:
+    """Yield the held rows that the window leaves where they are."""
+    released = {file.path for release in plan.releases for file in release.files}
+    gone = released | {file.path for drop in plan.drops for file in drop.files}
+    for shard, state in sorted(around.shards.items()):
+        files = [file for file in state.held if file.path not in gone]
+        if shard.source == plan.source and files:
+            why, lock, ddl = _reason(shard, state.target, files[0].structure, plan, around)
+            text = f"keep {_told(files)} of {shard} held: {why}"
+            yield Detail("keep", text, shard, state.target, lock, ddl, sum(file.rows for file in files))
+
+
+def _dispositions(plan: Plan) -> Iterator[Disposition]:
+    """Yield what happens to the rows of each shard, once for each way."""
+    seen = set()
+    for each in (disposition for read in plan.reads for disposition in read.dispositions):
+        key = each.shard, each.hold is None
+        if key not in seen:
+            seen.add(key)
+            yield each
+
+
+def _reason(shard: Shard, target: TableId, structure: str, plan: Plan, around: Surroundings) -> tuple[str, str, str]:
+    """Return why rows of a shard are not applied, the lock that is the reason, and the DDL."""
+    if target in around.suspended:
+        return f"the target is suspended: {one_line(around.suspended[target])}", "", ""
+    state, lock = around.shards.get(shard), around.locks.get(target)
+    if state is not None and state.queue:
+        return _behind(state.queue[0], lock)
+    if queued := [entry for entry in plan.queued if entry.shard == shard]:
+        first = min(queued, key=lambda entry: entry.seq)
+        ddl = one_line(first.routed)
+        if lock is not None and lock.fingerprint == first.fingerprint:
+            return f"this window queues `{ddl}`, which lock {lock.id} is for ({lock.waits})", lock.id, ddl
+        return f"this window queues `{ddl}`", "", ddl
+    if not structure:
+        return "their structure is unknown until an operator decides about the DDL before them", "", ""
+    return "older held rows of the shard are applied first", "", ""
+
+
+def _behind(entry: QueueEntry, lock: LockHold | None) -> tuple[str, str, str]:
+    ddl = one_line(entry.routed)
+    if lock is None:
+        return f"no lock is open yet for the pending `{ddl}`", "", ddl
+    if entry.fingerprint == lock.fingerprint:
+        return f"lock {lock.id} holds them until `{ddl}` is resolved ({lock.waits})", lock.id, ddl
+    return f"`{ddl}` is pending after lock {lock.id} or in conflict with it ({lock.waits})", lock.id, ddl
+
+
+def _queued(plan: Plan, around: Surroundings) -> Iterator[Detail]:
+    for entry in plan.queued:
+        ddl, lock = one_line(entry.routed), around.locks.get(entry.target)
+        is_for = lock is not None and lock.fingerprint == entry.fingerprint
+        why = f": {one_line(entry.reason)}" if entry.reason else ""
+        group = f"lock {lock.id} is for it" if lock and is_for else "the group must agree before the target gets it"
+        if entry.is_alone:
+            group = "it concerns this shard only"
+        text = f"queue `{ddl}` of {entry.shard}, because {group}{why}"
+        yield Detail("queue", text, entry.shard, entry.target, lock.id if lock and is_for else "", ddl)
+
+
+def _changed(plan: Plan) -> Iterator[Detail]:
+    for change in plan.structures:
+        yield from _change(change, {entry.shard for entry in plan.queued})
+    for rename in plan.renames:
+        yield Detail("rename", f"rename {rename.shard} to {rename.to}", rename.shard)
+    for drop in plan.drops:
+        rows = sum(file.rows for file in drop.files)
+        text = f"drop {_told(drop.files)} of {drop.shard}, because an operator has dropped the shard"
+        yield Detail("drop", text, drop.shard, rows=rows)
+
+
+def _change(change: StructureChange, queued: set[Shard]) -> Iterator[Detail]:
+    shard, target = change.shard, change.target
+    if change.structure is None:
+        text = f"{shard} leaves the group of {target}, because it was dropped or renamed; its rows stay in the target"
+        yield Detail("leave", text, shard, target)
+    elif change.joins:
+        yield Detail("join", f"{shard} joins the group of {target}", shard, target)
+    elif shard not in queued:
+        yield Detail("follow", f"{shard} gets a new structure; a filter ignores its DDL", shard, target)
+
+
+def _passed_over(plan: Plan) -> Iterator[Detail]:
+    if plan.ignored:
+        yield Detail("ignore", f"pass over {amount(plan.ignored)} DDL of shards on purpose")
+    if plan.passed:
+        text = f"pass over {amount(plan.passed)} row events of dropped shards and of sequences"
+        yield Detail("ignore", text, rows=plan.passed)
+    for unread in plan.unread:
+        text = f"write down `{one_line(unread.text)}`, which cannot be read and names no shard"
+        yield Detail("ignore", text, ddl=one_line(unread.text))
+    for command in plan.applied_commands:
+        text = f"use command {command.number} of an operator for `{one_line(command.text)}` at {command.location}"
+        yield Detail("command", text, ddl=one_line(command.text))
+
+
+def _told(files: "tuple[HeldFile, ...] | list[HeldFile]") -> str:
+    """`12 rows (3.1 KiB)`; a raw file has events whose rows are not counted."""
+    what = "row events" if any(file.is_raw for file in files) else "rows"
+    return f"{amount(sum(file.rows for file in files))} held {what} ({size(sum(file.bytes for file in files))})"

@@ -1,0 +1,199 @@
+"""The plan of one window: the rows and DDL that are read, held, released and queued, decided before anything is done.
+
+A window takes one source from its checkpoint to a later transaction border. Its plan is an immutable
+value that is persisted before anything else happens; a retry finds and runs the same plan.
+"""
+
+from dataclasses import dataclass
+
+from unshard.core.ddl.online import OnlineTables
+from unshard.core.ddl.queue import HeldFile, QueueEntry
+from unshard.core.model import Location, Shard, TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Held rows of one shard that are applied before anything else of the window."""
+
+    shard: Shard
+    files: tuple[HeldFile, ...]
+    target: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Held rows of a shard that an operator has dropped: they are dropped too."""
+
+    shard: Shard
+    files: tuple[HeldFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Disposition:
+    """How the rows of one shard in one segment are treated."""
+
+    shard: Shard
+    target: TableId
+    structure: str
+    """Digest of the structure of the rows; empty if it is unknown, so that they are held raw."""
+    hold: int | None
+    """Number of the queued DDL after which the rows wait; None: apply them."""
+    start: Location | None
+    """As in ShardState: rows of transactions that end at or before it are skipped."""
+    until: Location | None = None
+    """Rows of transactions that end after it belong to another disposition of the same table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Rows of a shard that do not have the structure that is tracked for it: a DDL is missing in the binlog."""
+
+    shard: Shard
+    segment: str
+    """File name of the segment that has the rows."""
+    start: int
+    """Start of the byte range in that file."""
+    location: Location
+    """Rows of transactions that end at or before it have the tracked structure."""
+    columns: str
+    """The columns of the first contradicting rows, as far as the binlog has them."""
+    words: str
+    """The difference, for messages."""
+    part: int
+    """Its number in the order in which the window reads."""
+    committed: bool = False
+    """As in Read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One segment that is read; tables without a disposition are skipped."""
+
+    segment: str
+    """File name of the segment."""
+    file: str
+    """Binlog file of the segment, for messages and positions."""
+    ranges: tuple[tuple[int, int], ...]
+    """Byte ranges in the segment file; each is decoded by itself, on any executor."""
+    dispositions: tuple[Disposition, ...]
+    committed: bool = False
+    """The range is an XA transaction that was prepared there; its COMMIT is in this window."""
+
+
+@dataclass(frozen=True, slots=True)
+class StructureChange:
+    """From `location` on the shard has this structure; None: it has left its group; empty: the structure is unknown."""
+
+    shard: Shard
+    target: TableId
+    location: Location
+    structure: str | None
+    joins: bool = False
+    """The shard enters its group here."""
+    peer: Shard | None = None
+    """The shard of the group whose structures the new shard was compared with."""
+    peer_uid: str = ""
+    """Identifies the peer if it is renamed before this window is committed."""
+    expects: tuple[int, ...] = ()
+    """The peer's queue entries that the new shard has too or will have. If a lock resolves one of them before this
+    window is committed, the new shard gets a pending skip for that lock, and copies of the peer's pending skips."""
+    is_mismatched: bool = False
+    """It matches no shard of the group: an operator decides about the shard and about its target table."""
+    makes_target: bool = True
+    """The first shard of a group creates the target table, unless a filter ignores its CREATE TABLE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """A shard and its stored state get another name; the last effect of a window."""
+
+    shard: Shard
+    to: TableId
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadStatement:
+    """A statement that could not be read and concerns no shard: it is skipped, and recorded for the operator."""
+
+    location: Location
+    """End of its event."""
+    text: str
+    """Without its strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedCommand:
+    """An operator's command about a statement of the window (core.ddl.statementcommands)."""
+
+    number: int
+    location: Location
+    """Start of the statement."""
+    text: str
+    """The statement, without its strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that one window of one source will do, in order: release, read, commit, rename."""
+
+    source: str
+    number: int
+    begins: Location
+    ends: Location
+    safe: bool
+    """Safe mode: the rows may be in the target already, so every write must be repeatable."""
+    releases: tuple[Release, ...]
+    reads: tuple[Read, ...]
+    queued: tuple[QueueEntry, ...]
+    structures: tuple[StructureChange, ...]
+    gtid: str
+    """The GTIDs up to `ends`; empty if unknown."""
+    last_time: int
+    """Time stamp of the last event before `ends`; the lag is measured from it."""
+    ignored: int = 0
+    """Number of statements of shards that are ignored on purpose, such as TRUNCATE."""
+    renames: tuple[Rename, ...] = ()
+    """Done at the same time, as a swap of names needs; the window ends with the statement that renames."""
+    drops: tuple[Drop, ...] = ()
+    passed: int = 0
+    """Number of row events of dropped shards and of sequences; they are skipped."""
+    unread: tuple[UnreadStatement, ...] = ()
+    sequences: tuple[TableId, ...] | None = None
+    """All sequences of the source after the window; None: unchanged."""
+    applied_commands: tuple[AppliedCommand, ...] = ()
+    """Commands about statements of the window."""
+    orders: tuple[int, ...] = ()
+    """Numbers of all commands that were waiting when the window was planned."""
+    online_tables: OnlineTables | None = None
+    """All tables of online DDL tools after the window; None: unchanged."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """Found by an earlier plan of this window. That plan was replaced before a target got any of its rows."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do: no segment to read, and nothing to release or drop."""
+        return self.begins == self.ends and not self.releases and not self.drops
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that are read: of the binlog and of held files."""
+        ranges = (end - start for read in self.reads for start, end in read.ranges)
+        return sum(ranges) + sum(file.bytes for release in self.releases for file in release.files)
+
+    @property
+    def targets(self) -> frozenset[TableId]:
+        """The target tables that the window may write."""
+        applied = (d.target for read in self.reads for d in read.dispositions if d.hold is None)
+        return frozenset(applied) | frozenset(release.target for release in self.releases)
+
+    @property
+    def first_of_group(self) -> tuple[StructureChange, ...]:
+        """The new shards that are the first of their group and bring the target table with them."""
+        first = (change for change in self.structures if change.joins and change.structure and change.peer is None)
+        return tuple(change for change in first if change.makes_target and not change.is_mismatched)
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether a Spark job is needed at all."""
+        return bool(self.releases) or any(read.dispositions for read in self.reads)

@@ -1,0 +1,1 @@
+"""`unshard check`: finds problems before the start that would stop a task later."""

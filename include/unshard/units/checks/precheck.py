@@ -1,0 +1,272 @@
+"""Precheck: find everything that would stop a task later, before the first row is copied. Runs in the driver.
+
+All problems are reported, not only the first; each is an item with severity, place, message and remedy. The servers are
+checked in parallel. Nothing is changed on them. The start of `run`, the first task of the full DAG and the command
+`check` share one function. Its result is stored in the meta tables, if they exist, and shown on the task's page.
+"""
+
+import contextlib
+import shutil
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from unshard.adapters.meta import Meta, MetaReader
+from unshard.adapters.objectstore import is_object_store
+from unshard.adapters.parquet import Storage
+from unshard.config import Connections, OnDuplicate, Task, environment_connections, resolve, storage_access
+from unshard.config.starting import zone_of
+from unshard.core.checks.items import (
+    Item,
+    Severity,
+    case_rules,
+    collation_problems,
+    counting_up,
+    ignoring,
+    mode_problems,
+    problem,
+    same_server_ids,
+    verdict,
+    zone_problems,
+)
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.structures.alike import structure_differences
+from unshard.errors import UnshardError
+from unshard.errors.base import ServerError
+from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
+from unshard.errors.storage import StoredFileMissing
+from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
+from unshard.units.checks.keyoverlap import overlaps
+from unshard.units.checks.mapping import mapped_apart
+from unshard.units.checks.source import Checked, check_source
+from unshard.units.checks.target import check_tables, check_target
+from unshard.units.window.rules import refusal_of
+
+KEPT_BY = ("reachable", "meta_schema")
+"""Checks of the target without which the result cannot be stored."""
+Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
+
+
+def precheck(
+    task: Task, connections: Connections = environment_connections, begun: Begun = NOT_KNOWN
+) -> tuple[Item, ...]:
+    """Check sources, target and their common settings.
+
+    Structures of loaded sources may differ, because a DDL may be in progress on their shards.
+    """
+    with ThreadPoolExecutor(max_workers=len(task.instances) + 1, thread_name_prefix="precheck") as pool:
+        sources = {
+            i.source.id: pool.submit(check_source, i, task.task_mode, connections, i.source.id in begun.loaded)
+            for i in task.instances
+        }
+        target = pool.submit(check_target, task, connections)
+        checked = {source: each.result() for source, each in sources.items()}
+    fresh = {source: each for source, each in checked.items() if source not in begun.loaded}
+    shards = _shards(fresh)
+    items = [item for each in checked.values() for item in each.items]
+    items += _structures_alike(shards)
+    items += _keys(task, connections, shards)
+    items += mapped_apart(task, shards)
+    items += _rules_idle(checked)
+    items += target.result().items
+    items += _settings(checked, target.result(), shards)
+    items += _defaults(checked)
+    items += _clocks(task, checked) if task.task_mode.syncs else []
+    items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
+    if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
+        items += check_tables(task, connections, shards, _shards(checked), begun.is_new)
+    return ignoring(items, task.ignored_checks)
+
+
+def check(task: Task, connections: Connections = environment_connections) -> tuple[Item, ...]:
+    """Check a task that may already be in sync: also whether its windows would accept the rules of its file."""
+    with contextlib.ExitStack() as stack:
+        try:
+            meta = stack.enter_context(existing_meta(task, connections))
+            known = begun_in(meta)
+        except ServerError:
+            meta, known = None, NOT_KNOWN  # the prechecks report the target
+        changed = changed_rules(meta, task) if meta and known.loaded else ()
+    return (*precheck(task, connections, known), *changed)
+
+
+def changed_rules(meta: MetaReader, task: Task) -> tuple[Item, ...]:
+    """Check whether the windows of a task that is in sync would accept the current rules of its file."""
+    refused = [refusal_of(meta, instance) for instance in task.instances]
+    errors = [error for error in refused if error is not None]
+    return tuple(verdict("changed_rules", "task", errors, "windows accept the rules of the file"))
+
+
+def keep(task: Task, connections: Connections, items: tuple[Item, ...], *, make_meta: bool = False) -> bool:
+    """Store the result in the meta tables; return whether they exist. `make_meta` creates them if nothing forbids it.
+
+    A target that does not answer, or refuses them, already has an item for this; nothing is stored then.
+    """
+    if any(item.place == "target" and item.severity is Severity.ERROR and item.name in KEPT_BY for item in items):
+        return False
+    with contextlib.closing(Meta(resolve(task.target, connections), task.meta_schema, task.name)) as meta:
+        if make_meta:
+            meta.migrate()
+        with existing_meta(task, connections) as found:
+            if found is not None:
+                meta.prechecks.store(items)
+            return found is not None
+
+
+def raise_if_failed(items: Sequence[Item]) -> None:
+    """Raise the coded error that a failed precheck ends a task with."""
+    errors = [item for item in items if item.severity is Severity.ERROR]
+    if errors:
+        raise PrecheckFailed(len(errors), f"[{errors[0].code}] {errors[0].message}")
+
+
+def _shards(checked: Mapping[str, Checked]) -> Shards:
+    """Group the structures of all sources by target."""
+    groups: dict[TableId, dict[Shard, TableSchema]] = {}
+    for source, each in checked.items():
+        for table, schema in (each.schemas or {}).items():
+            if each.found is not None:
+                groups.setdefault(each.found.targets[table], {})[Shard(source, table)] = schema
+    return groups
+
+
+def _structures_alike(groups: Shards) -> list[Item]:
+    items: list[Item] = []
+    for target, shards in sorted(groups.items()):
+        first, *others = shards
+        errors = [
+            ShardsDiffer(str(target), str(first), str(other), "; ".join(differences))
+            for other in others
+            if shards[other].shape != shards[first].shape
+            and (differences := structure_differences(shards[first], shards[other]))
+        ]
+        items += verdict("schema_of_shard_tables", f"target {target}", errors, f"{len(shards)} shards are alike")
+    return items
+
+
+def _keys(task: Task, connections: Connections, groups: Shards) -> list[Item]:
+    """Check whether shards have the same keys; asks all shards, even if only some have the error policy."""
+    items: list[Item] = []
+    is_error = any(instance.load.on_duplicate is OnDuplicate.ERROR for instance in task.instances)
+    severity = Severity.ERROR if is_error and task.task_mode.loads else Severity.WARNING
+    for target, shards in sorted(groups.items()):
+        place = f"target {target}"
+        changed_columns = _changed_columns(task, shards)
+        items += verdict(
+            "auto_increment_ID",
+            place,
+            counting_up(target, shards, changed_columns),
+            "the shards do not number their keys separately",
+            Severity.WARNING,
+        )
+        if len(shards) < 2 or changed_columns:
+            continue
+        try:
+            both = overlaps(task, connections, target, shards)
+        except UnshardError as error:
+            items.append(problem("key_overlap", place, error, Severity.WARNING))
+            continue
+        items += verdict("key_overlap", place, both, "no sampled key is in two shards", severity)
+    return items
+
+
+def _changed_columns(task: Task, shards: Iterable[Shard]) -> set[str]:
+    """Return the columns that a route fills or a mapping changes: their values are not those of the shards."""
+    reshapings = [task.instance(shard.source).routing.reshaping(shard.table) for shard in shards]
+    extracted = {each.column for reshaping in reshapings for each in reshaping.extracted}
+    return extracted | {each.column for reshaping in reshapings for each in reshaping.mapped}
+
+
+def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collection[TableId]) -> list[Item]:
+    """Compare the common settings of the servers."""
+    servers = {source: each.values for source, each in checked.items() if each.values}
+    named = {"target": target.values, **servers} if target.values else servers
+    cases = {place: values.get("lower_case_table_names", "") for place, values in named.items()}
+    modes = {place: values["sql_mode"] for place, values in named.items()}
+    collations = {place: values["collation_server"] for place, values in named.items()}
+    cased = case_rules(cases, targets)
+    ids = {source: values["server_id"] for source, values in servers.items()}
+    return [
+        *verdict("server_settings", "task", cased, "all servers compare table names alike", Severity.WARNING),
+        *verdict("server_settings", "task", mode_problems(modes), "sql_mode is the same", Severity.WARNING),
+        *verdict(
+            "server_settings",
+            "task",
+            collation_problems("collation_server", collations),
+            "collation_server is the same",
+            Severity.WARNING,
+        ),
+        *[problem("server_id", "task", error, Severity.WARNING) for error in same_server_ids(ids)],
+    ]
+
+
+def _defaults(checked: Mapping[str, Checked]) -> list[Item]:
+    """Compare the character sets that merged schemas give to tables whose DDL names none."""
+    merged: dict[str, dict[str, str]] = {}
+    for source, each in checked.items():
+        for table, target in (each.found.targets if each.found else {}).items():
+            if table.schema in each.defaults:
+                merged.setdefault(target.schema, {})[f"{source} {table.schema}"] = each.defaults[table.schema]
+    what = "the default collation of schemas"
+    return [
+        problem("collation", f"target {schema}", error, Severity.WARNING)
+        for schema, collations in sorted(merged.items())
+        for error in collation_problems(what, collations)
+    ]
+
+
+def _clocks(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
+    """Compare the time zones of the sources' DDLs with the one that the task assumes."""
+    name, zone = task.timezone, zone_of(task.timezone)
+    wrong = [error for source, each in checked.items() for error in zone_problems(source, each.offsets, name, zone)]
+    return verdict("server_settings", "task", wrong, f"clocks of the sources are in {name}", Severity.WARNING)
+
+
+def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
+    """Compare the free space under a local storage path with the size of the rows to dump."""
+    path = Path(task.options.storage_path)
+    if not task.task_mode.dumps:
+        return []
+    existing = next(each for each in (path, *path.parents) if each.exists())
+    free, needed = shutil.disk_usage(existing).free, sum(each.bytes for each in checked.values())
+    short: list[UnshardError] = [StorageShort(str(path), free, needed)] if free < needed else []
+    return verdict("free_space", "task", short, f"{free:,} bytes free, {needed:,} bytes to dump", Severity.WARNING)
+
+
+def _object_store(task: Task, connections: Connections) -> list[Item]:
+    """Write, list, read and remove an object below the storage path; the free space of a store is unknown."""
+    folder = f"check-{uuid.uuid4().hex}"
+    name = f"{folder}/object"
+    failed: list[UnshardError] = []
+    try:
+        storage = Storage(task.storage, storage_access(task.options, connections))
+        storage.write_batches(name, pa.schema([]), iter(()))
+        if name not in storage.list(folder):
+            raise StoredFileMissing(f"{task.storage}/{name}")
+        storage.schema(name)
+        storage.delete_folder(folder)
+    except UnshardError as error:
+        failed.append(error)
+    return verdict("object_store", "task", failed, f"{task.storage} can be written, listed and read")
+
+
+def _rules_idle(checked: Mapping[str, Checked]) -> list[Item]:
+    """Return rules that match no table of any source that has them; unknown if such a source does not answer."""
+    found = {source: each.found for source, each in checked.items() if each.found is not None}
+    if len(found) < len(checked):
+        return []
+    judged: dict[str, list[tuple[str, bool]]] = {}
+    for source, each in found.items():
+        for rule, idle in each.idle.items():
+            judged.setdefault(rule, []).append((source, idle))
+    errors = [
+        RuleIdle(rule, ", ".join(source for source, _ in verdicts))
+        for rule, verdicts in judged.items()
+        if all(idle for _, idle in verdicts)
+    ]
+    return verdict(
+        "rules", "task", errors, f"{len(judged)} routes and entries of lists match something", Severity.WARNING
+    )

@@ -1,0 +1,295 @@
+"""Checks of a source before a task begins: its settings, the account's privileges, its shards. Runs in the driver."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, serverstate, structures, upstream
+from unshard.adapters.serverstate import account
+from unshard.adapters.tablerows import try_select
+from unshard.config import Connections, Consistency, Instance, TaskMode, resolve
+from unshard.core.checks import grants
+from unshard.core.checks.items import (
+    Item,
+    Severity,
+    image_problems,
+    kept_for,
+    problem,
+    retention_problems,
+    shortened,
+    under_way,
+    verdict,
+    version_problems,
+)
+from unshard.core.model import TRANSACTIONAL, Server, TableId, TableSchema
+from unshard.errors import UnshardError
+from unshard.errors.checks import (
+    BinlogDisabled,
+    BinlogHidesSchemas,
+    BinlogSettingWrong,
+    ConnectionsScarce,
+    FlavorWrong,
+    ForeignKeysLeft,
+    KeylessTable,
+    NoShards,
+    NotTransactional,
+    PrivilegesMissing,
+    SequenceLeftOut,
+    ServerIdZero,
+    StartBeyond,
+    StartGone,
+    StartWithin,
+)
+from unshard.errors.relay import GtidNotFound
+from unshard.units.checks.condition import dump_condition
+from unshard.units.checks.mapping import mapped_ids
+from unshard.units.full.discover import Found, find_shards
+from unshard.units.relay.failover import locate
+
+REPLICATION = ("REPLICATION SLAVE", "REPLICATION CLIENT")
+EXTRA_CONNECTIONS = 3
+"""Relay, snapshot and status, in addition to the threads of the dump."""
+VARIABLES = (
+    "version",
+    "server_id",
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "local_infile",
+    "max_connections",
+    "lower_case_table_names",
+    "expire_logs_days",
+    "binlog_expire_logs_seconds",
+    "sql_mode",
+    "collation_server",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of one source: its items, shards and their structures."""
+
+    items: tuple[Item, ...]
+    found: Found | None = None
+    schemas: Mapping[TableId, TableSchema] | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
+    """Size of the shards' rows, as the server estimates it."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """The collations that the schemas of its shards give to their tables."""
+    offsets: Mapping[datetime, timedelta] = field(default_factory=dict)
+    """The UTC offset of its clock at some moments, if its sessions are in its SYSTEM time zone."""
+
+
+def check_source(instance: Instance, mode: TaskMode, connections: Connections, is_loaded: bool) -> Checked:
+    """Run all checks of one source; a source that does not answer is reported as an item."""
+    place = f"source {instance.source.id}"
+    try:
+        server = resolve(instance.source.endpoint, connections)
+        with closing(mysql.connect(server, place)) as connection:
+            checked = _ask(instance, server, connection, is_loaded)
+            if is_loaded or checked.schemas is None:
+                return checked
+            image = checked.values.get("binlog_row_image", "FULL")
+            items = dump_condition(instance, mode, connection, checked.schemas, image)
+            return replace(checked, items=(*checked.items, *items))
+    except UnshardError as error:
+        return Checked((problem("reachable", place, error),))
+
+
+def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: bool) -> Checked:
+    source, place = instance.source.id, f"source {instance.source.id}"
+    values = variables(connection)
+    known = granted(connection)
+    found = find_shards(connection, instance)
+    readable, refused = _readable(connection, found.targets, known)
+    schemas = structures.read_schemas(connection, readable)
+    zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
+    no_shards = [] if found.targets or found.problems else [NoShards(source, account(connection), found.seen)]
+    locks = instance.dump.consistency is Consistency.LOCK
+    for schema in sorted({table.schema for table in found.targets}) if locks else ():
+        refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
+    refused += [] if "mariadb" in values["version"].lower() else lacking(connection, place, ("RELOAD",), known)
+    needed = instance.dump.threads + EXTRA_CONNECTIONS
+    items = [
+        Item("reachable", Severity.OK, place, "answers"),
+        *_version_items(instance, place, values["version"]),
+        *verdict("server_id", place, zero, values["server_id"]),
+        *_binlog_items(source, place, values),
+        *verdict("replication_privilege", place, lacking(connection, place, REPLICATION, known), "granted"),
+        *verdict("dump_privilege", place, refused, f"SELECT on {len(readable)} shards"),
+        *verdict(
+            "conn_number", place, scarce(connection, place, values, needed), f"room for {needed}", Severity.WARNING
+        ),
+        *verdict("shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards"),
+        *verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
+        *verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
+        *verdict(
+            "online_ddl",
+            place,
+            under_way(source, found.online_tables, found.doubtful),
+            "no tool changes a shard",
+            Severity.WARNING,
+        ),
+        *_table_items(source, place, schemas, {} if locks else found.engines, _referring(connection, found.targets)),
+        *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
+        *mapped_ids(instance, connection, schemas),
+    ]
+    if (instance.start or instance.start_gtid) and not instance.start_time:
+        items += _start_items(instance, server, connection, place, is_loaded)
+    size = sum(structures.table_sizes(connection, found.targets).values())
+    within = {table.schema for table in found.targets}
+    all_defaults = structures.read_defaults(connection).items()
+    defaults = {schema: default.collation for schema, default in all_defaults if schema in within}
+    return Checked(tuple(items), found, schemas, values, size, defaults, serverstate.system_offsets(connection))
+
+
+def variables(connection: Connection) -> dict[str, str]:
+    """Return the server's settings that the checks use."""
+    return serverstate.global_variables(connection, VARIABLES)
+
+
+def granted(connection: Connection) -> tuple[grants.Grant, ...]:
+    """Return the privileges of the account."""
+    return grants.parse(serverstate.shown_grants(connection))
+
+
+def lacking(
+    connection: Connection, where: str, privileges: Sequence[str], known: Sequence[grants.Grant], schema: str = "*"
+) -> list[UnshardError]:
+    """Return the error that names the privileges that the account lacks on that scope."""
+    missing = grants.missing(known, privileges, schema)
+    scope = "*.*" if schema == "*" else f"{mysql.identifier(schema)}.*"
+    return [PrivilegesMissing(where, account(connection), ", ".join(missing), scope)] if missing else []
+
+
+def scarce(connection: Connection, place: str, values: Mapping[str, str], needed: int) -> list[UnshardError]:
+    """Return a warning if the server currently has too few free connections."""
+    limit = int(values["max_connections"])
+    if not limit:  # TiDB: no limit
+        return []
+    free = limit - serverstate.open_connections(connection)
+    return [ConnectionsScarce(place, needed, free)] if free < needed else []
+
+
+def _version_items(instance: Instance, place: str, version: str) -> list[Item]:
+    declared = str(instance.source.flavor)
+    actual = "mariadb" if "mariadb" in version.lower() else "mysql"
+    if declared not in ("", actual):
+        return [problem("version", place, FlavorWrong(instance.source.id, declared, version))]
+    return verdict("version", place, version_problems(place, version), version, Severity.WARNING)
+
+
+def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[Item]:
+    if values["log_bin"] != "ON":
+        return [problem("binlog_enable", place, BinlogDisabled(source))]
+    items = [Item("binlog_enable", Severity.OK, place, "ON")]
+    form, image = values.get("binlog_format", "ROW"), values.get("binlog_row_image", "FULL")
+    wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() != "ROW" else []
+    items += verdict("binlog_format", place, wrong, form)
+    items += verdict("binlog_row_image", place, image_problems(source, image), image, Severity.WARNING)
+    metadata, retention = values.get("binlog_row_metadata", "not set"), kept_for(values)
+    description = f"{metadata}: rows have column names" if metadata == "FULL" else f"{metadata}: columns are tracked"
+    shown = "forever" if retention is None else f"for {retention}"
+    return [
+        *items,
+        Item("binlog_row_metadata", Severity.OK, place, description),
+        *verdict("binlog_retention", place, retention_problems(source, retention), shown, Severity.WARNING),
+    ]
+
+
+def _readable(
+    connection: Connection, tables: Mapping[TableId, TableId], known: Sequence[grants.Grant]
+) -> tuple[list[TableId], list[UnshardError]]:
+    """Run a SELECT on every shard that no grant is known to permit: exact for any roles of the account."""
+    open_schemas = {table.schema: not grants.missing(known, ("SELECT",), table.schema) for table in tables}
+    readable: list[TableId] = []
+    refused: list[UnshardError] = []
+    for table in tables:
+        try:
+            if not open_schemas[table.schema]:
+                try_select(connection, table)
+        except UnshardError as error:
+            refused.append(error)
+            continue
+        readable.append(table)
+    return readable, refused
+
+
+def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableId]) -> list[UnshardError]:
+    """Compare the server's own binlog filters with the schemas of the shards."""
+    try:
+        rows = upstream.show_status(connection)
+    except UnshardError:
+        return []  # the privilege is missing, which has its own item
+    schemas = {table.schema for table in tables}
+    errors: list[UnshardError] = []
+    for row in rows:
+        only, ignored = (set(filter(None, str(value or "").split(","))) for value in row[2:4])
+        for option, value, lost in (
+            ("binlog-do-db", only, schemas - only if only else set()),
+            ("binlog-ignore-db", ignored, schemas & ignored),
+        ):
+            if lost:
+                errors.append(BinlogHidesSchemas(source, option, ",".join(sorted(value)), ", ".join(sorted(lost))))
+    return errors
+
+
+def _start_items(instance: Instance, server: Server, connection: Connection, place: str, is_loaded: bool) -> list[Item]:
+    if is_loaded:
+        return [Item("meta_position", Severity.OK, place, "without effect: the task continues from its checkpoint")]
+    gone = _start_gone(connection, instance) if instance.start else _gtid_gone(server, instance)
+    return verdict("meta_position", place, gone, str(instance.start or instance.start_gtid))
+
+
+def _start_gone(connection: Connection, instance: Instance) -> list[UnshardError]:
+    start, source = instance.start, instance.source.id
+    assert start is not None
+    try:
+        files = upstream.binlog_files(connection)
+        if files and start.file not in files:
+            return [StartGone(source, start.file, next(iter(files)))]
+        size = files.get(start.file, start.position)
+        if start.position > size:
+            return [StartBeyond(source, str(start), size)]
+        return [] if upstream.is_border(connection, start) else [StartWithin(source, str(start))]
+    except UnshardError:
+        return []  # privileges are missing, or the binlog is off: both have their own items
+
+
+def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
+    try:
+        locate(server, instance.source.id, instance.start_gtid, instance.source.server_id)
+    except GtidNotFound as error:
+        return [error]
+    except UnshardError:
+        return []  # as above
+    return []
+
+
+def _referring(connection: Connection, tables: Mapping[TableId, TableId]) -> list[TableId]:
+    """Return the shards that have foreign keys."""
+    return [table for table in structures.read_referring(connection) if table in tables]
+
+
+def _table_items(
+    source: str,
+    place: str,
+    schemas: Mapping[TableId, TableSchema],
+    engines: Mapping[TableId, str],
+    referring: Sequence[TableId],
+) -> list[Item]:
+    keyless = [table for table, schema in schemas.items() if not schema.key]
+    problems: list[UnshardError] = [KeylessTable(str(table)) for table in keyless]
+    problems += [
+        NotTransactional(str(table), engines[table])
+        for table in keyless
+        if engines and engines[table].lower() not in TRANSACTIONAL
+    ]
+    if referring:
+        problems.append(ForeignKeysLeft(source, shortened([str(table) for table in referring])))
+    return verdict("table_schema", place, problems, "every shard has a key, none a foreign key", Severity.WARNING)

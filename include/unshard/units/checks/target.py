@@ -1,0 +1,256 @@
+"""Checks of the target before a task begins: settings, privileges, existing tables, collations. Runs in the driver."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, serverstate, structures
+from unshard.adapters.serverstate import account
+from unshard.adapters.target import tried_load_data
+from unshard.adapters.target.session import LISTED_WARNINGS
+from unshard.config import Connections, OnDuplicate, PrimaryKey, Task, resolve
+from unshard.config.model import CLUSTERED_INDEX
+from unshard.core.checks.items import (
+    Item,
+    Severity,
+    collation_problems,
+    problem,
+    target_problems,
+    verdict,
+    version_problems,
+)
+from unshard.core.checks.targetsettings import RULES, wrong_settings
+from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.rows.writepath import LoadData
+from unshard.core.rules.columnmapping import fitted
+from unshard.core.rules.extractedvalues import constants_of
+from unshard.core.structures.alike import unfit_reasons
+from unshard.core.structures.narrower import narrower
+from unshard.errors import UnshardError
+from unshard.errors.checks import PrivilegesMissing
+from unshard.errors.full import TargetNotEmpty
+from unshard.errors.rows import EngineNotTransactional
+from unshard.errors.rules import (
+    ExtractedColumnMissing,
+    ExtractedColumnTaken,
+    ExtractedValueUnfit,
+    ExtractionNeedsTable,
+    MappedColumnMissing,
+    MappedColumnUnfit,
+    MappedNotKey,
+)
+from unshard.errors.source import MissingPrivilege, SessionVariableRefused, StatementRefused
+from unshard.errors.targetchecks import (
+    CollationUnknown,
+    LocalInfileOff,
+    PrimaryKeyChoiceUnknown,
+    TargetNarrower,
+    TargetReadOnly,
+    TargetTableUnfit,
+)
+from unshard.units.checks.filters import row_filters
+from unshard.units.checks.source import Checked, granted, lacking, scarce, variables
+from unshard.units.checks.structures import structure_items
+from unshard.units.ddl.createtrial import trial_schema, trial_table
+
+PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")
+TEMPORARY = ("CREATE TEMPORARY TABLES",)
+"""For the rows on which expression filters are evaluated."""
+NAMES_UNFIT = (
+    ExtractionNeedsTable,
+    ExtractedColumnMissing,
+    ExtractedColumnTaken,
+    ExtractedValueUnfit,
+    MappedColumnMissing,
+    MappedColumnUnfit,
+    MappedNotKey,
+)
+"""Errors of a shard's names (they fill or change columns) and of structures that do not allow this."""
+EXTRA_CONNECTIONS = 3
+"""Meta store, DDL and trial tables, in addition to those that load."""
+READ_ONLY = (1290, 1836)
+PLACE = "target"
+
+Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
+
+
+def check_target(task: Task, connections: Connections) -> Checked:
+    """Check the properties of the target that do not depend on the sources."""
+    try:
+        with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
+            values, known = variables(connection), granted(connection)
+            infile = [LocalInfileOff(account(connection))] if values.get("local_infile") == "OFF" else []
+            needed = sum(instance.load.threads for instance in task.instances) + EXTRA_CONNECTIONS
+            version = values["version"]
+            meta = lacking(connection, PLACE, PRIVILEGES, known, task.meta_schema)
+            session = serverstate.session_variables(connection, list(RULES))
+            return Checked(
+                (
+                    Item("reachable", Severity.OK, PLACE, f"answers, version {version}"),
+                    *(
+                        []
+                        if "tidb" in version.lower()
+                        else verdict("version", PLACE, version_problems(PLACE, version), version, Severity.WARNING)
+                    ),
+                    *(problem("version", PLACE, error) for error in target_problems(version)),
+                    *verdict("local_infile", PLACE, infile, "ON", Severity.WARNING),
+                    *verdict(
+                        "conn_number",
+                        PLACE,
+                        scarce(connection, PLACE, values, needed),
+                        f"room for {needed}",
+                        Severity.WARNING,
+                    ),
+                    *verdict("target_settings", PLACE, wrong_settings(session), "fit"),
+                    *verdict("meta_schema", PLACE, meta, f"privileges on {task.meta_schema}"),
+                    *(problem("target_privilege", PLACE, error) for error in _session_refused(connection)),
+                ),
+                values=values,
+            )
+    except SessionVariableRefused as error:
+        chosen = error.variable == CLUSTERED_INDEX and task.options.primary_key is not PrimaryKey.DEFAULT
+        return Checked(
+            (problem("reachable", PLACE, PrimaryKeyChoiceUnknown(error.server_message) if chosen else error),)
+        )
+    except UnshardError as error:
+        return Checked((problem("reachable", PLACE, error),))
+
+
+def _session_refused(connection: Connection) -> list[UnshardError]:
+    """Set the writers' session variables, which MySQL 8 restricts: every warning about a row must be listed."""
+    try:
+        serverstate.list_warnings(connection, LISTED_WARNINGS)
+    except MissingPrivilege:
+        return [PrivilegesMissing(PLACE, account(connection), "SESSION_VARIABLES_ADMIN", "*.*")]
+    return []
+
+
+def check_tables(task: Task, connections: Connections, groups: Shards, filtered: Shards, is_new: bool) -> list[Item]:
+    """Check privileges on the target schemas, existing target tables, and collations of the missing ones.
+
+    `groups` are the shards that are still to load, `filtered` all shards: expression filters apply to all of them. If
+    the task `is_new`, all rows of an existing table are foreign.
+    """
+    items: list[Item] = []
+    with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
+        known = granted(connection)
+        for schema in sorted({target.schema for target in groups}):
+            refused = lacking(connection, PLACE, PRIVILEGES, known, schema)
+            items += verdict("target_privilege", PLACE, refused, f"privileges on {schema}")
+        existing = structures.read_schemas(connection, sorted(groups))
+        temporary = lacking(connection, PLACE, TEMPORARY, known, task.meta_schema)
+        items += row_filters(task, connection, temporary, filtered)
+        # A DDL is tried on a table that is created like the shard, so a task that syncs creates tables in any case.
+        made = {target: groups[target] for target in groups if task.task_mode.syncs or target not in existing}
+        meta = lacking(connection, PLACE, PRIVILEGES, known, task.meta_schema)
+        items += verdict(
+            "collation", PLACE, _unknown_collations(connection, made), "all collations of the shards are known"
+        )
+        mixed = [target for target in existing if is_new and _refuses_rows(task, groups[target])]
+        filled = {target for target in mixed if structures.has_rows(connection, target)}
+    items += [] if meta else _structures(task, connections, groups, existing)
+    for target, shards in sorted(groups.items()):
+        unfit = list(_unfit(task, target, existing.get(target), shards))
+        unfit += [TargetNotEmpty(str(target))] if target in filled else []
+        collations = {str(shard): structure.collation for shard, structure in shards.items()}
+        collations |= {PLACE: existing[target].collation} if target in existing else {}
+        items += [
+            problem("collation", f"target {target}", error, Severity.WARNING)
+            for error in collation_problems("the default collation of tables", collations)
+        ]
+        narrow = [] if unfit or target not in existing else _narrower(task, target, existing[target], shards)
+        fine = "exists and fits" if target in existing else "will be created"
+        items += verdict(
+            "target_tables", f"target {target}", unfit or narrow, fine, Severity.ERROR if unfit else Severity.WARNING
+        )
+    return items
+
+
+def _structures(
+    task: Task, connections: Connections, groups: Shards, existing: Mapping[TableId, TableSchema]
+) -> list[Item]:
+    """Test how rows are written, and whether the target can create tables like the shards.
+
+    Uses its own connection, because its sql_mode changes.
+    """
+    server = resolve(task.target, connections)
+    try:
+        with closing(mysql.connect(server, PLACE)) as connection:
+            with trial_schema(connection, task.meta_schema):
+                return [*_write_path(server, task), *structure_items(task, connection, groups, existing)]
+    except UnshardError as error:
+        if isinstance(error, StatementRefused) and error.errno in READ_ONLY:
+            error = TargetReadOnly(error.server_message)
+        return [problem("target_structure", PLACE, error)]
+
+
+def _write_path(server: Server, task: Task) -> list[Item]:
+    """Report how rows will be written; a privilege that the session lacks has its own item."""
+    try:
+        found = tried_load_data(server, trial_table(task.meta_schema))
+    except MissingPrivilege:
+        found = LoadData.UNKNOWN
+    return verdict("write_path", PLACE, (), found.told)
+
+
+def _refuses_rows(task: Task, shards: Iterable[Shard]) -> bool:
+    """Whether a load refuses to write into a table with foreign rows."""
+    policies = {task.instance(shard.source).load.on_duplicate for shard in shards}
+    return task.task_mode.loads and OnDuplicate.ERROR in policies
+
+
+def _narrower(
+    task: Task, target: TableId, present: TableSchema, shards: Mapping[Shard, TableSchema]
+) -> list[UnshardError]:
+    """Return the columns that do not hold all values; the mapping checks the columns that it changes."""
+    alike: dict[tuple[str, frozenset[str]], TableSchema] = {}  # equal shapes: already compared
+    for shard, structure in shards.items():
+        mapped = task.instance(shard.source).routing.reshaping(shard.table).mapped
+        alike[structure.shape, frozenset(each.column.lower() for each in mapped)] = structure
+    reasons = {reason for (_, but), structure in alike.items() for reason in narrower(present, structure, but)}
+    return [TargetNarrower(str(target), "; ".join(sorted(reasons)))] if reasons else []
+
+
+def _unknown_collations(connection: Connection, groups: Shards) -> list[UnshardError]:
+    wanted: dict[tuple[str, str], tuple[TableId, str]] = {}
+    for target, shards in sorted(groups.items()):
+        for schema in shards.values():
+            for column in schema.columns:
+                if column.charset and column.collation:
+                    wanted.setdefault((column.charset, column.collation), (target, f"column {column.name}"))
+            if schema.collation:
+                default = schema.collation.partition("_")[0], schema.collation
+                wanted.setdefault(default, (target, "its own default"))
+    return [
+        CollationUnknown(str(target), collation, purpose)
+        for (charset, collation), (target, purpose) in wanted.items()
+        if not serverstate.has_collation(connection, charset, collation)
+    ]
+
+
+def _unfit(
+    task: Task, target: TableId, present: TableSchema | None, shards: Mapping[Shard, TableSchema]
+) -> Iterator[UnshardError]:
+    """Yield why the target table cannot take the rows; of shards with the same error, only the first."""
+    if present is not None and present.lacks_transactions:
+        yield EngineNotTransactional(str(target), present.lacks_transactions)
+    reasons: set[str] = set()
+    refused: dict[str, UnshardError] = {}
+    for shard, structure in shards.items():
+        reshaping = task.instance(shard.source).routing.reshaping(shard.table)
+        extracted = reshaping.extracted
+        columns = [each.column for each in extracted]
+        try:
+            if present is not None:
+                reasons.update(unfit_reasons(present, structure, {column.lower() for column in columns}))
+                constants_of(str(shard), structure, target, present, extracted)
+            elif columns:
+                raise ExtractionNeedsTable(str(target), str(shard), ", ".join(columns))
+            by_name = {column.name.lower(): column for column in (present or structure).columns}
+            fitted(str(shard), structure, target, by_name, reshaping.mapped)
+        except NAMES_UNFIT as error:
+            refused.setdefault(f"{error.code} {columns}", error)
+    if reasons:
+        yield TargetTableUnfit(str(target), "; ".join(sorted(reasons)))
+    yield from refused.values()

@@ -1,0 +1,1 @@
+"""DDL of the shards: effects, locks, execution on the target."""

@@ -1,0 +1,365 @@
+"""Determine what a binlog statement does to the shards of a source. Runs in the driver.
+
+The planner calls this module. It reads the statement and tries it on the target. Every structure that a plan names by
+digest is stored first, so an existing plan can always be carried out.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, assert_never
+
+from unshard.core.ddl.effects import (
+    Coordinated,
+    Effect,
+    Follows,
+    Ignored,
+    Joins,
+    Leaves,
+    Renamed,
+    Undecided,
+    UnreadIgnored,
+)
+from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
+from unshard.core.ddl.grammar import IGNORE_REASON, without_specs
+from unshard.core.ddl.names import changes_rows, concerned, created, loose_fingerprint, mentions, put_in
+from unshard.core.ddl.reconcile import UNKNOWABLE
+from unshard.core.ddl.renaming import net_renames
+from unshard.core.ddl.schemadefaults import with_default
+from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
+from unshard.core.model import TableId, TableSchema
+from unshard.core.relay.segment import Statement
+from unshard.core.rules.columnmapping import overlaps, touched_mapping
+from unshard.core.rules.eventfilter import Action, Event, EventFilter
+from unshard.core.rules.reshaping import Reshaping
+from unshard.core.sql.tokens import MARIADB, tokenize
+from unshard.core.sql.words import VERSIONS
+from unshard.errors.ddl import DdlFiltered, DdlUnreadable
+from unshard.errors.locks import ShardDdlRefused
+from unshard.errors.rules import MappingOverlap
+
+RENAMED_STEP = "skip it to migrate its rows from now on, or drop the shard; or load the table as a new task"
+OTHER_STEP = "docs/limits.md describes its effect: skip it, or replace it with the statements for the target"
+MAPPED_STEP = (
+    "see docs/config.md, column mapping: when all shards have it, correct the rule and replace the DDL with what the"
+    " target needs; or skip it"
+)
+IGNORED_UNKNOWN = "a filter ignores it, and the shard's structure before it is not known yet"
+WHOLE = (
+    DdlKind.CREATE_TABLE,
+    DdlKind.DROP_TABLE,
+    DdlKind.TRUNCATE,
+    DdlKind.RENAME,
+    DdlKind.CREATE_DATABASE,
+    DdlKind.DROP_DATABASE,
+    DdlKind.ALTER_DATABASE,
+)
+"""Statements that are one change and are never executed on the target as they are."""
+
+
+class DdlTrial(Protocol):
+    """Finds the structure after a statement."""
+
+    def effect(
+        self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
+    ) -> TableSchema:
+        """Return the structure of `table` after the statement; raises an error with the server's message if it refuses.
+
+        The server treats the statement as it treats the primary key of `target`.
+        """
+
+
+class StructureStore(Protocol):
+    """Keeps structures by digest."""
+
+    def put(self, schema: TableSchema) -> str:
+        """Store a structure and return its digest."""
+
+    def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
+        """Return the structures of those digests."""
+
+
+class Routes(Protocol):
+    """Routing of the source's tables."""
+
+    def target_of(self, table: TableId) -> TableId | None:
+        """Return the target table, None if the table is not migrated."""
+
+    def target_schema_of(self, schema: str) -> str | None:
+        """Return the target schema, None if the schema is not migrated."""
+
+    def reshaping(self, table: TableId) -> Reshaping:
+        """Return the columns of a shard that the task fills or changes."""
+
+    @property
+    def events(self) -> EventFilter:
+        """Return the filter of ignored changes."""
+
+
+class DdlEffects:
+    """Determines the effects for one source; implements `PlanRules.effects`."""
+
+    def __init__(self, trial: DdlTrial, structures: StructureStore, routing: Routes, *, filters: bool = True) -> None:
+        """Keep what the effects need; `filters` is whether to apply the task's event filters."""
+        self._trial, self._structures, self._routing = trial, structures, routing
+        self._target_of, self._filters = routing.target_of, filters
+
+    def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect | UnreadIgnored, ...]:
+        """Return the effects of the statement on routed tables; `present` has their structures before it."""
+        try:
+            ddl = read(statement.text, statement.sql_mode, statement.schema)
+        except DdlUnreadable as error:
+            return tuple(self._unreadable(statement, present, error))
+        self._refuse(ddl, statement)
+        return tuple(self._effects(ddl, statement, present))
+
+    def _is_ignored(self, table: TableId, event: Event) -> bool:
+        """Whether the task's filters ignore a change; raises if they demand an error."""
+        if not self._filters:
+            return False
+        judged = self._routing.events.judge(table, event)
+        if judged.action is Action.ERROR:
+            raise DdlFiltered(judged.rule, str(table) if table.name else table.schema, event.text)
+        return judged.action is Action.IGNORE
+
+    def _refuse(self, ddl: Ddl, statement: Statement) -> None:
+        """Raise if filters demand an error for a statement that is never executed on the target."""
+        if found := view_of(ddl, statement.sql_mode, statement.schema):
+            if self._target_of(found[0]) is not None:
+                self._is_ignored(*found)
+        elif ddl.kind in WHOLE:
+            is_migrated = ddl.database and self._routing.target_schema_of(ddl.database) is not None
+            places = [TableId(ddl.database, "")] if is_migrated else self._routed(ddl.subjects)
+            for part in parts_of(ddl, statement.sql_mode):
+                for table in places:
+                    self._is_ignored(table, part.event)
+
+    def _left_out(
+        self, ddl: Ddl, statement: Statement, table: TableId, change: StructureChange = UNKNOWN_CHANGE
+    ) -> tuple[bool, tuple[int, ...]]:
+        """Return whether filters ignore all of an ALTER TABLE or INDEX statement, else the specifications they ignore.
+
+        RENAME TO is not among them: it is followed and never executed.
+        """
+        parts = parts_of(ddl, statement.sql_mode, change)
+        ignored = [part for part in parts if self._is_ignored(table, part.event)]
+        changes = [part for part in parts if "rename table" not in part.event.names]
+        left_out = [part for part in ignored if part in changes]
+        return bool(changes) and len(left_out) == len(changes), tuple(p.spec for p in left_out if p.spec is not None)
+
+    def _unreadable(
+        self, statement: Statement, present: Mapping[TableId, str], error: DdlUnreadable
+    ) -> Iterator[Effect | UnreadIgnored]:
+        """Yield an operator's decision for each shard that the statement may concern; ignore it if there is no such
+        shard.
+        """
+        found = mentions(statement)
+        shards = frozenset(present) if changes_rows(statement) else concerned(statement, present)
+        for table in sorted(shards):
+            target = self._target_of(table)
+            assert target is not None
+            if self._is_ignored(table, Event((), found.text)):
+                yield Ignored(table)
+                continue
+            routed = put_in(found.text, found.of(table), target)
+            yield Undecided(table, str(error), routed, loose_fingerprint(routed, statement.sql_mode))
+        made = created(statement)
+        if made is not None and made not in present and (target := self._target_of(made)) is not None:
+            routed = put_in(found.text, found.of(made), target)
+            yield Undecided(made, str(error), routed, loose_fingerprint(routed, statement.sql_mode), is_new=True)
+        elif not shards:
+            self._is_ignored(TableId(statement.schema, ""), Event((), found.text))
+            yield UnreadIgnored()
+
+    def _effects(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
+        subjects = self._routed(ddl.subjects)
+        match ddl.kind:
+            case DdlKind.ALTER | DdlKind.INDEX:
+                yield from self._altered(ddl, statement, present)
+            case DdlKind.CREATE_TABLE:
+                for table in subjects:
+                    yield from self._created(ddl, statement, table, present)
+            case DdlKind.DROP_TABLE | DdlKind.CREATE_SEQUENCE if ddl.drops:
+                yield from map(Leaves, subjects)
+            case DdlKind.DROP_DATABASE | DdlKind.CREATE_DATABASE if ddl.drops:
+                yield from (Leaves(table) for table in sorted(present) if table.schema == ddl.database)
+            case DdlKind.TRUNCATE:
+                yield from map(Ignored, subjects)
+            case DdlKind.RENAME:
+                yield from self._renamed(ddl, present)
+            case DdlKind.UNSUPPORTED:
+                touched = self._routed(ref.table for ref in ddl.tables if ref.role is not Role.REFERENCED)
+                yield from (self._unsupported(ddl, statement, table, present) for table in dict.fromkeys(touched))
+            case (
+                DdlKind.CREATE_DATABASE
+                | DdlKind.ALTER_DATABASE
+                | DdlKind.DROP_DATABASE
+                | DdlKind.DROP_TABLE
+                | DdlKind.CREATE_SEQUENCE
+                | DdlKind.DROP_SEQUENCE
+                | DdlKind.IGNORABLE
+            ):
+                return
+            case _:
+                assert_never(ddl.kind)
+
+    def _routed(self, tables: Iterable[TableId]) -> tuple[TableId, ...]:
+        return tuple(table for table in tables if self._target_of(table) is not None)
+
+    def _coordinated(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> Effect:
+        routed, agreed = self._agreed(ddl, statement, table)
+        if not before:
+            # The planner reports an unknown table, and nothing can be tried on an unknown structure.
+            if any(self._left_out(ddl, statement, table)):
+                reason = str(ShardDdlRefused(str(table), ddl.text, IGNORED_UNKNOWN, OTHER_STEP))
+                return Undecided(table, reason, routed, agreed)
+            return Coordinated(table, routed, agreed, "")
+        try:
+            found = self._trial.effect(self._schema(before), statement, table, self._target_of(table))
+        except UNKNOWABLE as error:
+            is_filtered = any(self._left_out(ddl, statement, table))
+            why = f"{error.message}, and a filter ignores a part of it"
+            refused = ShardDdlRefused(str(table), ddl.text, why, OTHER_STEP) if is_filtered else error
+            return Undecided(table, str(refused), routed, agreed)
+        after = self._structures.put(found)
+        everything, specs = self._left_out(ddl, statement, table, StructureChange(self._schema(before), found))
+        if everything:
+            return Follows(table, after)
+        if specs:
+            rest = without_specs(ddl, tokenize(ddl.text, statement.sql_mode, MARIADB)[1], specs)
+            routed, agreed = self._agreed(rest, statement, table)
+        if touched := touched_mapping(self._routing.reshaping(table).mapped, self._schema(before), found):
+            reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
+            return Undecided(table, reason, routed, agreed, after)
+        return Coordinated(table, routed, agreed, after)
+
+    def _agreed(self, ddl: Ddl, statement: Statement, table: TableId) -> tuple[str, str]:
+        routed = with_default(self._retargeted(ddl, table), statement)
+        return routed, fingerprint(routed, statement.sql_mode)
+
+    def _unsupported(self, ddl: Ddl, statement: Statement, table: TableId, present: Mapping[TableId, str]) -> Effect:
+        """Return the effect without a trial: such a statement may move rows between existing tables."""
+        creates = ddl.text.split(maxsplit=1)[0].upper() == "CREATE"
+        if creates and table in present and ddl.if_not_exists:
+            return Ignored(table)
+        if not creates and self._left_out(ddl, statement, table)[0]:
+            return self._followed(ddl, statement, table, present.get(table))
+        if ddl.reason == VERSIONS and (after := self._versioned(ddl, statement, table, present.get(table))):
+            return Follows(table, after)
+        routed = self._retargeted(ddl, table)
+        reason = str(ShardDdlRefused(str(table), ddl.text, ddl.reason, OTHER_STEP))
+        return Undecided(
+            table,
+            reason,
+            routed,
+            fingerprint(routed, statement.sql_mode),
+            is_new=table not in present and (creates or table not in ddl.subjects),
+        )
+
+    def _versioned(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> str:
+        """Return the structure after a statement that only changes whether a table keeps its history; else empty."""
+        with contextlib.suppress(*UNKNOWABLE):
+            found = (
+                self._trial.effect(self._schema(before), statement, table, self._target_of(table)) if before else None
+            )
+            if found is not None and before is not None and found.shape == self._schema(before).shape:
+                return self._structures.put(found)
+        return ""
+
+    def _followed(self, ddl: Ddl, statement: Statement, table: TableId, before: str | None) -> Effect:
+        """Return the effect of an ignored unsupported statement; only ALTER IGNORE changes a structure and can be
+        tried.
+        """
+        if ddl.reason == IGNORE_REASON and before:
+            with contextlib.suppress(*UNKNOWABLE):
+                found = self._trial.effect(self._schema(before), statement, table, self._target_of(table))
+                return Follows(table, self._structures.put(found))
+        return Ignored(table)
+
+    def _retargeted(self, ddl: Ddl, table: TableId) -> str:
+        target = self._target_of(table)
+        assert target is not None
+        return retarget(ddl, {table: target})
+
+    def _altered(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
+        """Coordinate a change under the old name; a shard that leaves its group takes the change along."""
+        moved = net_renames(ddl.renames)
+        for table in self._routed(ddl.subjects):
+            if self._target_of(moved.get(table, table)) == self._target_of(table):
+                yield self._coordinated(ddl, statement, table, present.get(table))
+        yield from self._renamed(ddl, present)
+
+    def _renamed(self, ddl: Ddl, present: Mapping[TableId, str]) -> Iterator[Effect]:
+        """Yield the shards that leave or get new names before those that take over their old names."""
+        moved = net_renames(ddl.renames)
+        conflicts = {new: why for table, new in moved.items() if (why := self._not_followed(table, new, present))}
+        yield from (
+            Leaves(table)
+            for table, new in moved.items()
+            if table in present and (new in conflicts or self._target_of(new) is None)
+        )
+        for table, new in moved.items():
+            if new in conflicts:
+                continue
+            if table in present and self._target_of(new) is not None:
+                yield Renamed(table, new)
+            elif self._target_of(table) is not None and self._target_of(new) is not None:
+                yield Ignored(table)  # a view, or a missing table with IF EXISTS
+        for new, why in conflicts.items():
+            reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
+            yield Undecided(new, reason, ddl.text, ddl.text, is_new=True)
+
+    def _not_followed(self, table: TableId, new: TableId, present: Mapping[TableId, str]) -> str:
+        """Return why a table that gets the name of a shard is not simply that shard; empty if it is."""
+        target, new_target = self._target_of(table), self._target_of(new)
+        if new_target is None or (target is not None and table not in present):
+            return ""
+        if target is None:
+            return "a table that is not a shard gets the name of a shard"
+        if target != new_target:
+            return f"a shard of {target} gets the name of a shard of {new_target}"
+        if self._routing.reshaping(table).by_name != self._routing.reshaping(new).by_name:
+            return f"columns of {target} are filled from its name, and the new name gives other values"
+        return ""
+
+    def _created(
+        self, ddl: Ddl, statement: Statement, table: TableId, present: Mapping[TableId, str]
+    ) -> Iterator[Effect]:
+        if table in present and not ddl.or_replace:
+            yield Ignored(table)
+            return
+        if table in present:
+            yield Leaves(table)
+        routed = self._retargeted(ddl, table)
+        try:
+            like = present.get(ddl.like) if ddl.like else None
+            before = self._schema(like) if like else None
+            found = self._trial.effect(before, statement, table, self._target_of(table))
+        except UNKNOWABLE as error:
+            yield Undecided(table, str(error), routed, fingerprint(routed, statement.sql_mode), is_new=True)
+            return
+        if clash := self._clash(table, found, present):
+            # Without a structure: a structure equal to that of its group would admit it automatically.
+            yield Undecided(table, clash, routed, fingerprint(routed, statement.sql_mode), is_new=True)
+        else:
+            makes_target = not self._is_ignored(table, Event(("create table",), ddl.text))
+            yield Joins(table, self._structures.put(found), routed, makes_target)
+
+    def _clash(self, table: TableId, created: TableSchema, present: Mapping[TableId, str]) -> str:
+        """Return why a new shard's mapped ids may collide with those of an existing shard; empty if they cannot."""
+        target = self._target_of(table)
+        own = self._routing.reshaping(table).mapped
+        if not own or target is None:
+            return ""
+        group = [other for other in present if other != table and self._target_of(other) == target]
+        schemas = self._structures.get({present[other] for other in group if present[other]})
+        shards = {
+            str(other): (schemas[present[other]], self._routing.reshaping(other).mapped)
+            for other in group
+            if present[other]
+        }
+        for column, found in overlaps({**shards, str(table): (created, own)}).items():
+            return str(MappingOverlap(str(target), column, found.first, found.second, found.start))
+        return ""
+
+    def _schema(self, digest: str) -> TableSchema:
+        return self._structures.get({digest})[digest]

@@ -1,0 +1,222 @@
+"""Execute a DDL on the target exactly once, and create target tables. Runs in the driver.
+
+Before anything else the caller records the target table's structure (`before`) and the structure that the DDL produces
+(`wanted`). `intended` returns both. Every retry passes the same two.
+
+| process dies | next attempt |
+|---|---|
+| before the DDL reaches the target | the target has `before`: the DDL is executed |
+| while the target executes it | its session holds the guard: the next attempt waits, then reads the structure again |
+| after the DDL, before the caller records it | the target has `wanted`: nothing is executed |
+| … and then someone alters the table | the target has neither: nothing is executed, an operator is asked |
+
+A target such as TiDB takes some statements only in steps of one change each (core.ddl.steps). The lock then executes
+the steps like the statements that an operator gives in place of a DDL: each step has its own intent.
+
+| process dies | next attempt |
+|---|---|
+| before the steps are recorded in the lock | the trial is made again, with the same steps |
+| after that, before the first step | the lock has the steps: the first is executed |
+| before a step reaches the target | its intent is open, the target has its `before`: it is executed |
+| after a step, before the lock records it | the target has the step's `wanted`: it is recorded, the next follows |
+| between two steps | the lock counts the completed steps: the next is executed |
+| after the last step | as after any other DDL |
+
+If the target refuses a step because of its rows, the lock fails, and the earlier steps stay done. A retry continues
+with the refused step.
+
+Both structures are stored with their texts (SHOW CREATE TABLE). The text identifies a DDL that changes only a comment,
+a CHECK, partitions or the name of a constraint. Where even the texts are equal (ENGINE=InnoDB, DROP and ADD of the same
+column), the DDL is executed again. The result has the same rows, because the rows after the DDL wait until the DDL is
+recorded as done.
+"""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from pymysql.connections import Connection
+
+from unshard.adapters import namedlocks
+from unshard.adapters.meta.locks.locks import Execution
+from unshard.adapters.mysql import assume_session, connect, create_as_shown, query
+from unshard.adapters.serverstate import limit_ddl_wait
+from unshard.adapters.structures import read_schema, read_schemas
+from unshard.adapters.targetddl import create_schema
+from unshard.adapters.trialtables import DdlTrialTables, Tried
+from unshard.core.ddl.queue import QueueEntry
+from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.ddl.steps import steps
+from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.structures.createtext import create_text, with_collation
+from unshard.core.structures.difference import differences, missing_columns
+from unshard.core.structures.versioning import unversioned
+from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
+from unshard.errors.source import StatementRefused, TableMissing
+
+log = logging.getLogger(__name__)
+
+GUARD_SECONDS = 30
+LOCK_WAIT_SECONDS = 120
+
+
+def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry) -> tuple[TableSchema, Tried]:
+    """Return the target's current structure and the trial of the DDL on it; raises EffectRefused."""
+    with contextlib.closing(connect(server, "target")) as connection:
+        before = read_schema(connection, target)
+    statement = replace(entry.statement, text=entry.routed)
+    return before, DdlTrialTables(server, meta_schema).tried(before, statement, target, target)
+
+
+class History(Protocol):
+    """The recorded executions of locks."""
+
+    def executions(self, lock: str) -> Sequence[Execution]:
+        """Return the executions of a lock; the open one, if any, is an intent."""
+
+
+class StructureStore(Protocol):
+    """Keeps structures by digest."""
+
+    def put(self, schema: TableSchema) -> str:
+        """Store a structure and return its digest."""
+
+
+class Intents(Protocol):
+    """The part of the meta store that keeps intents."""
+
+    @property
+    def schema(self) -> str:
+        """Return the meta schema."""
+
+    @property
+    def structures(self) -> StructureStore:
+        """Return the structures."""
+
+    @property
+    def locks(self) -> History:
+        """Return the history of locks."""
+
+
+def intended(meta: Intents, server: Server, lock: str, entry: QueueEntry) -> QueueEntry:
+    """Return the entry with the target's structures in place of the shard's; the same after every crash.
+
+    The target may have its own columns and indexes, so the trial is made on the target's structure. It is made once and
+    its result is stored in the open intent, because it is not possible after the DDL. If the target takes the DDL only
+    in steps, the returned entry has them as its replacement and is otherwise unchanged.
+    """
+    for execution in meta.locks.executions(lock):
+        if execution.done_at is None:
+            return replace(entry, before=execution.before, after=execution.wanted)
+    if is_create(entry):
+        made = DdlTrialTables(server, meta.schema).effect(
+            None, replace(entry.statement, text=entry.routed), entry.target
+        )
+        before = wanted = made
+    else:
+        before, tried = intent(server, meta.schema, entry.target, entry)
+        if tried.is_split:
+            return replace(entry, replacement=steps(entry.routed, entry.statement.sql_mode))
+        wanted = tried.after
+    return replace(entry, before=meta.structures.put(before), after=meta.structures.put(wanted))
+
+
+def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
+    """Execute the DDL of a queue entry unless the target has the wanted structure; return whether it was executed."""
+    if is_create(entry):
+        return _create(server, target, wanted)
+    with contextlib.closing(connect(server, "target", database=target.schema)) as connection:
+        with target_guard(connection, target):
+            present = read_schema(connection, target)
+            if before.digest != wanted.digest and _is_as(wanted, present, before, wanted):
+                log.info("ddl already present table=%s shard=%s", target, entry.shard)
+                return False
+            if not _is_as(before, present, before, wanted):
+                raise TargetChanged(str(target), _changes(before, present), entry.routed)
+            _run(connection, target, entry)
+            with contextlib.closing(connect(server, "target")) as other:
+                found = read_schema(other, target)  # this session uses our settings, not the source's
+            if found.shape != wanted.shape:
+                raise TargetChanged(str(target), "; ".join(differences(wanted, found)), entry.routed)
+    return True
+
+
+def is_create(entry: QueueEntry) -> bool:
+    """Whether the entry declares the structure of a shard that no shard of its group has; it alters nothing."""
+    return entry.is_alone and read(entry.routed, entry.statement.sql_mode, "").kind is DdlKind.CREATE_TABLE
+
+
+def _create(server: Server, target: TableId, like: TableSchema) -> bool:
+    """Create the target table if the shard is the first of its group; an existing table needs the shard's columns."""
+    with contextlib.closing(connect(server, "target")) as connection, target_guard(connection, target):
+        existed = target in read_schemas(connection, [target])
+        create_target(connection, target, like)
+    return not existed
+
+
+def create_target(connection: Connection, target: TableId, like: TableSchema) -> TableSchema:
+    """Create the target table with a shard's structure unless it exists; return its structure; idempotent.
+
+    An existing table may have its own columns and indexes, but must have all columns of the shard; raises
+    TargetLacksColumns.
+    """
+    if target not in read_schemas(connection, [target]):  # it may have a text unknown here
+        create_schema(connection, target.schema, if_not_exists=True)
+        create_as_shown(connection, create_text(target_text(like), target, if_not_exists=True))
+    found = read_schema(connection, target)
+    if missing := missing_columns(like, found):
+        raise TargetLacksColumns(str(target), ", ".join(missing))
+    return found
+
+
+def target_text(like: TableSchema) -> str:
+    """Return the CREATE TABLE of a target that is created like a shard, with the placeholder as its name."""
+    return with_collation(unversioned(like.create_sql), like.collation)
+
+
+def _is_as(one: TableSchema, present: TableSchema, before: TableSchema, wanted: TableSchema) -> bool:
+    """Whether the target has the structure `one`; the text decides where the DDL changes nothing else."""
+    if before.shape != wanted.shape:
+        return present.shape == one.shape
+    return present.digest == one.digest
+
+
+def _changes(before: TableSchema, present: TableSchema) -> str:
+    found = differences(before, present)
+    return "; ".join(found) if found else f"it is now {present.create_sql}"
+
+
+def _run(connection: Connection, target: TableId, entry: QueueEntry) -> None:
+    limit_ddl_wait(connection, LOCK_WAIT_SECONDS)
+    try:
+        assume_session(connection, entry.statement)
+        query(connection, entry.routed)
+    except (StatementRefused, TableMissing) as error:
+        errno = error.errno if isinstance(error, StatementRefused) else 1146
+        raise DdlRefused(str(target), errno, error.server_message, entry.routed) from error
+
+
+@contextlib.contextmanager
+def target_guard(connection: Connection, target: TableId, seconds: int | None = None) -> Iterator[None]:
+    """Hold the target table's guard for the block; a disconnected session keeps it until its DDL has ended."""
+    name, seconds = _guard_of(target), GUARD_SECONDS if seconds is None else seconds
+    if not namedlocks.take(connection, name, seconds):
+        raise DdlStillRunning(str(target), seconds)
+    try:
+        yield
+    finally:
+        if connection.open:
+            namedlocks.release(connection, name)
+
+
+def guarded(connection: Connection, targets: Sequence[TableId]) -> tuple[TableId, ...]:
+    """Return the target tables whose guard a session holds, without waiting and without blocking that session."""
+    held = namedlocks.are_held(connection, [*map(_guard_of, targets)])
+    return tuple(target for target, is_held in zip(targets, held, strict=True) if is_held)
+
+
+def _guard_of(target: TableId) -> str:
+    return "unshard_" + hashlib.sha256(str(target).encode()).hexdigest()[:32]

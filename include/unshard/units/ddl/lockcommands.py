@@ -1,0 +1,335 @@
+"""Execute an operator's commands to DDL locks: `preview` shows the effects, `give` records the command.
+
+Runs in the driver. The command line, the page and the DAG all use this module. A command only changes recorded state,
+in one transaction. The coordinator then acts on that state, in the same call or in its next one. So a recorded command
+takes effect even if the process dies, and repeating it changes nothing. A command about one shard's DDL is first pinned
+to that DDL, so that a repeated command does not apply to the shard's next DDL.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from unshard.core.ddl.lock import DdlLock, LockState, Outcome
+from unshard.core.ddl.lockcommands import (
+    ACTIONS,
+    Cleared,
+    DropShard,
+    Force,
+    IssuedCommand,
+    LockCommand,
+    Replace,
+    Retry,
+    Skip,
+    recorded,
+)
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.reconcile import is_refused
+from unshard.core.model import Shard
+from unshard.errors.locks import (
+    LockBegun,
+    LockResolved,
+    LockUndecided,
+    NotAnOwner,
+    NothingRefused,
+    NothingToReplace,
+    NotInGroup,
+)
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.coordinate import LockView, read_scene
+from unshard.units.ddl.lockstore import Store
+
+log = logging.getLogger(__name__)
+
+SHOWN_SHARDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A command with the state that it applies to."""
+
+    meta: Store
+    lock: DdlLock
+    view: LockView
+    members: tuple[ShardState, ...]
+
+    def member(self, shard: Shard) -> ShardState:
+        for state in self.members:
+            if state.shard == shard:
+                return state
+        raise NotInGroup(self.lock.id, str(shard), ", ".join(shard_argument(state.shard) for state in self.members))
+
+    def require_not_begun(self) -> None:
+        if self.lock.is_begun:
+            raise LockBegun(self.lock.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The effects of a command as text, and the function that records it; the function returns whether it changed
+    anything.
+    """
+
+    lines: tuple[str, ...]
+    do: Callable[[IssuedCommand], bool]
+
+
+def pinned(meta: Store, command: LockCommand) -> LockCommand:
+    """Return the command with the number of the shard's current DDL, if the command is about one shard's DDL."""
+    if isinstance(command, Skip | Replace) and command.shard is not None and command.seq is None:
+        queue = _case(meta, command).member(command.shard).queue
+        return replace(command, seq=queue[0].seq if queue else 0)
+    return command
+
+
+def preview(meta: Store, command: LockCommand) -> tuple[str, ...]:
+    """Return the effects of a command, one sentence per line; raises a coded error if it cannot be carried out."""
+    case = _case(meta, command)
+    if case.lock.resolved_at is not None and not isinstance(command, DropShard):
+        raise LockResolved(case.lock.id, str(case.lock.outcome or Outcome.EXECUTED))
+    return _prepared(case, command).lines
+
+
+def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason: str) -> LockView:
+    """Record a command and act on it, without executing DDL; return the resulting state of the lock.
+
+    Idempotent: a repeated command, or a command to a resolved lock, changes nothing. A command that cannot be carried
+    out raises a coded error and is not recorded.
+    """
+    case = _case(meta, command)
+    if case.lock.resolved_at is None or isinstance(command, DropShard):
+        changed = _prepared(case, command).do(recorded(command, by, via, reason))
+        log.info("command %s lock=%s by=%s via=%s new=%s", ACTIONS[type(command)], command.lock, by, via, changed)
+    coordinate.observe(meta)
+    return coordinate.view(meta, command.lock)
+
+
+def _case(meta: Store, command: LockCommand) -> _Case:
+    lock, scene = meta.locks.get(command.lock), read_scene(meta)
+    return _Case(meta, lock, coordinate.view(meta, command.lock), scene.members(lock.target))
+
+
+def _prepared(case: _Case, command: LockCommand) -> _Prepared:
+    match command:
+        case Force():
+            return _force(case, command.owner)
+        case Skip(shard=shard, seq=seq):
+            return _skip_one(case, shard, seq) if shard else _skip(case)
+        case Replace(statements=texts, shard=shard):
+            return _replace_one(case, shard, command) if shard else _replace(case, texts)
+        case DropShard():
+            return _drop(case, command.shard)
+        case Retry():
+            return _retry(case)
+        case _:
+            assert_never(command)
+
+
+def _force(case: _Case, owner: str | None) -> _Prepared:
+    view = case.view
+    if view.state is LockState.UNDECIDED:
+        raise LockUndecided(view.id, view.reason)
+    sources = sorted({shard.source for shard in view.ready})
+    if owner is not None and owner not in sources:
+        raise NotAnOwner(view.id, owner, ", ".join(sources))
+    chosen = owner or view.owner or next(iter(sources), "the owner")
+    lines = [f"{chosen} executes on {view.target}: {one_line(text)}" for text in _texts(case.lock)]
+    if view.ready:
+        lines.append(f"held rows of {listed(view.ready)} are released")
+    if view.missing:
+        lines.append(
+            f"the same DDL is skipped when {listed(view.missing)} reach it; "
+            "until then their rows are written by column name into the new structure"
+        )
+    if others := _with_another(view):
+        lines.append(f"{listed(others)} ran another DDL: the next lock is for that DDL")
+    return _Prepared(tuple(lines), lambda command: case.meta.lock_commands.force(view.id, owner, command))
+
+
+def _skip(case: _Case) -> _Prepared:
+    case.require_not_begun()
+    view, late = case.view, (*case.view.missing, *case.view.conflicts)
+    lines = [f"nothing is executed on {view.target}; the lock is resolved", *_executed_already(case)]
+    if view.ready:
+        lines.append(
+            f"held rows of {listed(view.ready)} are released; they are written by column name, "
+            "and a value without a column in the target suspends the target for that source"
+        )
+    if late:
+        lines.append(f"the same DDL is skipped when {listed(late)} reach it")
+    return _Prepared(tuple(lines), lambda command: _decide(case, OperatorDecision.SKIP, (), command))
+
+
+def _skip_one(case: _Case, shard: Shard, seq: int | None) -> _Prepared:
+    state, commands = case.member(shard), case.meta.lock_commands
+    if shard in case.lock.exempted:
+        return _Prepared((f"{shard} is already exempted from the lock",), lambda _: False)
+    if _has_moved(state, seq):
+        return _Prepared((f"{shard} is already past that DDL",), lambda _: False)
+    if not state.queue:
+        line = f"{shard} has reached no DDL: the lock does not wait for it, and it skips the DDL when it reaches it"
+        return _Prepared((line,), lambda command: commands.exempt(case.lock.id, shard, command))
+    entry = state.queue[0]
+    others = [other for other in case.view.ready if other != shard]
+    if entry.fingerprint == case.lock.fingerprint and (others or case.lock.is_begun):
+        lines = [
+            f"the lock does not wait for {shard}; the shard skips the DDL once the lock is resolved",
+            f"held rows of {shard} after this DDL wait until then",
+        ]
+        return _Prepared(tuple(lines), lambda command: commands.exempt(case.lock.id, shard, command))
+    lines = [
+        f"the DDL of {shard} is skipped, nothing is executed for it: {one_line(entry.routed)}",
+        f"held rows of {shard} after this DDL are released; they are written by column name",
+    ]
+    if entry.fingerprint != case.lock.fingerprint:
+        lines.append(f"the lock still waits for {shard}: the skipped DDL is not the lock's DDL")
+    else:
+        lines.append("no other shard has reached the lock's DDL yet: the lock is withdrawn until one does")
+    return _Prepared(tuple(lines), lambda command: commands.skip_head(case.lock, entry, command))
+
+
+def _replace(case: _Case, statements: tuple[str, ...]) -> _Prepared:
+    case.require_not_begun()
+    made, view = _made(case, case.lock.entry, statements), case.view
+    lines = [
+        f"these statements are executed on {view.target}, in this order, in place of `{one_line(view.ddl)}`:",
+        *(f"  {one_line(text)}" for text in made.replacement),
+        *_executed_already(case),
+    ]
+    if view.ready:
+        lines.append(f"they resolve the DDL of {listed(view.ready)}")
+    if view.missing:
+        lines.append(
+            f"the lock waits until {listed(view.missing)} reach the replaced DDL; unlock to execute without them"
+        )
+    if others := _with_another(view):
+        lines.append(
+            f"{listed(others)} ran another DDL: the lock stays in conflict until they agree or you "
+            "skip or replace their DDL, or unlock"
+        )
+    if pending := [shard for shard in view.conflicts if shard in view.ready]:
+        lines.append(f"{listed(pending)} must skip an earlier DDL first: the lock stays in conflict until you unlock")
+    return _Prepared(tuple(lines), lambda command: _decide(case, OperatorDecision.REPLACE, made.replacement, command))
+
+
+def _replace_one(case: _Case, shard: Shard, command: Replace) -> _Prepared:
+    state = case.member(shard)
+    case.require_not_begun()
+    if _has_moved(state, command.seq):
+        return _Prepared((f"{shard} is already past that DDL",), lambda _: False)
+    if not state.queue:
+        raise NothingToReplace(case.lock.id, str(shard))
+    entry = state.queue[0]
+    made = _made(case, entry, command.statements)
+    if made == entry:
+        return _Prepared((f"the DDL of {shard} is already replaced with that",), lambda _: False)
+    agrees = made.fingerprint == case.lock.fingerprint
+    lines = [
+        f"the DDL of {shard} is treated as `{one_line(made.routed)}` instead of `{one_line(entry.routed)}`",
+        f"it then {'equals' if agrees else 'differs from'} the lock's DDL: {one_line(case.view.ddl)}",
+    ]
+    if not agrees and case.view.ready == (shard,):
+        lines.append("no other shard has reached the lock's DDL: the lock is withdrawn, and another opens")
+    commands = case.meta.lock_commands
+    return _Prepared(tuple(lines), lambda command: commands.replace_head(case.lock.id, entry, made, command))
+
+
+def _has_moved(state: ShardState, seq: int | None) -> bool:
+    return seq is not None and seq != (state.queue[0].seq if state.queue else 0)
+
+
+def _drop(case: _Case, shard: Shard) -> _Prepared:
+    if all(state.shard != shard for state in case.members) and _is_dropped(case.meta, shard):
+        return _Prepared((f"{shard} is already dropped",), lambda _: False)
+    state = case.member(shard)
+    rows = sum(file.rows for file in state.held)
+    lines = (
+        f"{shard} leaves the group of {state.target} for good; its rows in the target stay as they are",
+        f"its {len(state.queue)} queued DDL and {rows} held rows are discarded and not applied",
+        "its later rows and DDL are ignored until the table is dropped and created again upstream",
+    )
+    return _Prepared(lines, lambda command: case.meta.lock_commands.drop_shard(case.lock.id, shard, command))
+
+
+def _retry(case: _Case) -> _Prepared:
+    case.require_not_begun()
+    view, lock = case.view, case.lock
+    heads = [state.queue[0] for state in case.members if state.queue and state.shard in view.ready]
+    refused = [entry for entry in heads if is_refused(entry)]
+    asked = [entry for entry in heads if not (entry.after or entry.reason)]
+    if lock.error is None and not refused:
+        if not asked:
+            raise NothingRefused(lock.id, one_line(view.reason) or f"it is {view.state}")
+        return _Prepared(
+            ("a new attempt is already pending: the next windows of its sources make it",), lambda _: False
+        )
+    lines = [f"{view.target} gets this statement again: {one_line(text)}" for text in _texts(lock)]
+    if refused:
+        lines.append(f"it is tried on an empty table for {listed([entry.shard for entry in refused])}")
+        lines.append("if the target accepts it now, it is a DDL like any other: all shards must reach it")
+    lines.append("if the target refuses again, the lock shows the new message")
+    return _Prepared(tuple(lines), lambda command: case.meta.lock_commands.retry(lock.id, refused, command))
+
+
+def _decide(case: _Case, verdict: OperatorDecision, statements: tuple[str, ...], command: IssuedCommand) -> bool:
+    with case.meta.locks.exclusive(case.lock.id):
+        return case.meta.lock_commands.decide(case.lock.id, verdict, statements, command)
+
+
+def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueEntry:
+    from unshard.core.ddl.replacement import replacing  # brings the tokenizer, which the other commands do not need
+
+    tables = [state.shard.table for state in case.members]
+    routed, fingerprint = replacing(case.lock.id, statements, case.lock.target, tables, entry)
+    return replace(
+        entry, routed="; ".join(routed), fingerprint=fingerprint, replacement=routed, verdict=OperatorDecision.REPLACE
+    )
+
+
+def _with_another(view: LockView) -> list[Shard]:
+    """Return the shards in conflict at another DDL; the others have a pending skip of an earlier lock."""
+    return [shard for shard in view.conflicts if shard not in view.ready]
+
+
+def _texts(lock: DdlLock) -> tuple[str, ...]:
+    return lock.replacement or lock.entry.replacement or (lock.entry.routed,)
+
+
+def _executed_already(case: _Case) -> list[str]:
+    if not case.lock.done:
+        return []
+    done = [run.ddl for run in case.meta.locks.executions(case.lock.id) if run.outcome in ("executed", "present")]
+    return [f"already executed, and stays on the target: {one_line(text)}" for text in done]
+
+
+def _is_dropped(meta: Store, shard: Shard) -> bool:
+    return any(state.shard == shard and state.is_dropped for state in meta.structures.shards())
+
+
+def shard_argument(shard: Shard) -> str:
+    """Return a shard as a command-line argument: `s1/shop_1.orders_3`."""
+    return f"{shard.source}/{shard.table}"
+
+
+def shard_named(meta: Store, lock: str, text: str) -> Shard:
+    """Return the shard of a lock's group that a command-line argument names; raises NotInGroup."""
+    target = meta.locks.get(lock).target
+    group = [state.shard for state in meta.structures.shards() if state.target == target]
+    for shard in group:
+        if text in (shard_argument(shard), str(shard)):
+            return shard
+    raise NotInGroup(lock, text, ", ".join(map(shard_argument, sorted(group))))
+
+
+def one_line(text: str) -> str:
+    """Return a statement without its line breaks."""
+    return " ".join(text.split())
+
+
+def listed(shards: Sequence[Shard]) -> str:
+    """Return the names of the shards; of many, only the first."""
+    if not shards:
+        return "-"
+    shown = ", ".join(map(str, shards[:SHOWN_SHARDS]))
+    return f"{shown} and {len(shards) - SHOWN_SHARDS} more" if len(shards) > SHOWN_SHARDS else shown

@@ -1,0 +1,182 @@
+"""Ports of the coordinator: the meta store, and the executor of a DDL.
+
+adapters.meta.Meta implements the store. The tests also have a store in memory, which runs the same scenarios in
+milliseconds and can be killed between any two steps.
+"""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, SkipResolution
+from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.ddl.newshards import Admission
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.task.state import SourceState
+from unshard.core.window.suspension import SuspendedTarget
+
+
+class Executor(Protocol):
+    """Executes DDL on the target, each exactly once."""
+
+    def intended(self, lock: str, entry: QueueEntry) -> QueueEntry:
+        """Return the entry with the target's structures in place of the shard's; the same after every crash."""
+
+    def execute(self, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
+        """Execute `entry` unless the target has the wanted structure; return whether it was executed.
+
+        Raises a coded error with the target's message if the target refuses.
+        """
+
+
+class Execution(Protocol):
+    """One execution of a statement of a lock."""
+
+    @property
+    def ddl(self) -> str:
+        """Return the statement."""
+
+    @property
+    def outcome(self) -> str | None:
+        """Return how it ended; None while that is unknown."""
+
+
+class Sources(Protocol):
+    """The sources of a task."""
+
+    def all(self) -> tuple[SourceState, ...]:
+        """Return every recorded source."""
+
+
+class ShardStore(Protocol):
+    """The shards of a task and their structures."""
+
+    def shards(self) -> tuple[ShardState, ...]:
+        """Return the shards of all sources, with queues and held files."""
+
+    def is_pending(self) -> bool:
+        """Whether any shard has a DDL that is not resolved."""
+
+    def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
+        """Return the structures of those digests."""
+
+
+class LockReader(Protocol):
+    """The locks of a task."""
+
+    def open(self) -> tuple[DdlLock, ...]:
+        """Return the locks that are not resolved."""
+
+    def all(self, resolved: int = ...) -> tuple[DdlLock, ...]:
+        """Return the open locks and the newest resolved ones."""
+
+    def get(self, lock: str) -> DdlLock:
+        """Return one lock; raises UnknownLock if it does not exist."""
+
+    def pending_skips(self) -> PendingSkips:
+        """Return the pending skips of shards, the oldest lock first."""
+
+    def executions(self, lock: str) -> Sequence[Execution]:
+        """Return what a lock has tried, the oldest first; the last one that is not done is an intent."""
+
+
+class Locks(LockReader, Protocol):
+    """Changes the locks of a task; every step finds the same state again or changes nothing."""
+
+    def create(self, target: TableId, entry: QueueEntry) -> None:
+        """Open the next lock of a target, unless one is open or the DDL is resolved."""
+
+    def note(self, lock: DdlLock, state: LockState, owner: str | None) -> None:
+        """Record the state of an open lock, if its owner has not changed since it was read."""
+
+    def settle(self, skip_resolution: SkipResolution) -> None:
+        """Resolve a queue head as a pending skip."""
+
+    def admit(self, admission: Admission) -> None:
+        """Resolve the DDL of a shard whose structure now equals a peer's, and give it the peer's pending skips."""
+
+    def withdraw(self, lock: DdlLock) -> None:
+        """Resolve a lock without executing it, unless its execution has begun."""
+
+    def exclusive(self, lock: str) -> contextlib.AbstractContextManager[None]:
+        """Be the only executor of a lock inside the block; raises LockBusy if another one exists."""
+
+    def start(self, lock: DdlLock, source: str, entry: QueueEntry) -> bool:
+        """Write the intent of executing the next statement; False if the lock was resolved or changed meanwhile."""
+
+    def split(self, lock: DdlLock, statements: tuple[str, ...]) -> bool:
+        """Record the statements that are executed in its place; False if the lock was resolved or changed meanwhile."""
+
+    def advance(self, lock: DdlLock, outcome: Outcome) -> None:
+        """End the intent of a statement that is not the last."""
+
+    def fail(self, lock: DdlLock, error: str, *, may_be_done: bool = False) -> None:
+        """Record the target's message and end the intent, unless the DDL may have been executed nevertheless."""
+
+    def resolve(self, lock: DdlLock, outcome: Outcome) -> None:
+        """Resolve queue heads and lock, record pending skips for the other shards, end the intent."""
+
+
+class CommandStore(Protocol):
+    """Commands of operators; every method records the command and returns whether it changed anything."""
+
+    def force(self, lock: str, owner: str | None, command: IssuedCommand) -> bool:
+        """Unlock, even if the target has refused the DDL."""
+
+    def decide(self, lock: str, verdict: OperatorDecision, statements: tuple[str, ...], command: IssuedCommand) -> bool:
+        """Skip or replace the DDL of all shards; raises LockBegun if the target may have executed it."""
+
+    def skip_head(self, lock: DdlLock, entry: QueueEntry, command: IssuedCommand) -> bool:
+        """Resolve a shard's DDL without executing it; if it is the lock's DDL, exempt the shard from the lock."""
+
+    def exempt(self, lock: str, shard: Shard, command: IssuedCommand) -> bool:
+        """Record a pending skip for a shard that has reached no DDL; the lock does not wait for the shard."""
+
+    def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, command: IssuedCommand) -> bool:
+        """Use statements in place of a shard's DDL, if that still is `entry`."""
+
+    def retry(self, lock: str, entries: Sequence[QueueEntry], command: IssuedCommand) -> bool:
+        """Clear the target's error message for a lock's DDL, so that the DDL is tried again."""
+
+    def drop_shard(self, lock: str, shard: Shard, command: IssuedCommand) -> bool:
+        """Take a shard out of its group."""
+
+
+class SuspendedStore(Protocol):
+    """The suspended targets: they take no rows for now."""
+
+    def all(self) -> tuple[SuspendedTarget, ...]:
+        """Return the suspended targets of all sources."""
+
+
+class StoreReader(Protocol):
+    """The part of the meta tables that shows locks."""
+
+    @property
+    def sources(self) -> Sources:
+        """Return the sources."""
+
+    @property
+    def structures(self) -> ShardStore:
+        """Return the structures."""
+
+    @property
+    def locks(self) -> LockReader:
+        """Return the locks."""
+
+    @property
+    def suspended_targets(self) -> SuspendedStore:
+        """Return what is stopped."""
+
+
+class Store(StoreReader, Protocol):
+    """The part of the meta tables that coordination needs."""
+
+    @property
+    def locks(self) -> Locks:
+        """Return the locks."""
+
+    @property
+    def lock_commands(self) -> CommandStore:
+        """Return the commands of operators."""

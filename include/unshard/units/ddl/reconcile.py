@@ -1,0 +1,115 @@
+"""Fill in the structures that operator decisions make known; the first step of planning a window. Runs in the driver.
+
+It is idempotent and level-triggered, like all of planning. It reads the unknown structures of the source's shards,
+determines which are known by now (core.ddl.reconcile), and writes them in one transaction per shard.
+
+| process dies                 | what happens                                                           |
+|------------------------------|------------------------------------------------------------------------|
+| before the transaction       | the next window of the source determines the same                      |
+| in it                        | all of it or nothing                                                   |
+| after it                     | nothing is unknown any more, or waits for an operator with a reason    |
+| a window that was begun with the old unknowns commits later | its rows of the meta tables are filled in next time |
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from unshard.core.ddl.newshards import matching_shard
+from unshard.core.ddl.queue import HeldFile, OperatorDecision, ShardState
+from unshard.core.ddl.reconcile import UNKNOWABLE, Finding, Record, ShardWithUnknowns, adopted, settled
+from unshard.core.ddl.shardgroup import groups
+from unshard.core.model import TableSchema
+from unshard.errors.ddl import DdlUnreadable, StructureUnknown
+from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
+
+log = logging.getLogger(__name__)
+
+NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable)
+"""Errors about an operator's statement, which is read here for the first time; other errors are server trouble."""
+
+
+class Trial(Protocol):
+    """Finds structures after statements, and whether rows fit them."""
+
+    def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
+        """Return the structure after a statement for the target or a shard; raises one of NO_STRUCTURE."""
+
+    def is_create(self, text: str, record: Record) -> bool:
+        """Whether the statement creates its table, so that it needs no structure before it."""
+
+    def misfit(self, file: HeldFile, schema: TableSchema) -> str:
+        """Return why the events of a raw file cannot be rows of that structure; empty if they can."""
+
+
+class UnknownStructures(Protocol):
+    """The part of the meta store that keeps structures, known and unknown."""
+
+    def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
+        """Return the shards with an unknown structure."""
+
+    def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
+        """Write the structures that have become known; known ones do not change."""
+
+    def shards(self) -> tuple[ShardState, ...]:
+        """Return the shards of all sources."""
+
+    def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
+        """Return the structures of those digests."""
+
+    def put(self, schema: TableSchema) -> str:
+        """Store a structure and return its digest."""
+
+
+def reconcile_structures(structures: UnknownStructures, source: str, trial: Trial) -> None:
+    """Fill in the structures of a source's shards that are known by now."""
+    unknown_shards = structures.unknown_shards(source)
+    group = groups(structures.shards()) if unknown_shards else {}
+    for shard in unknown_shards:
+        members = group.get(shard.target, ())
+        asked = _Asked(structures, trial, shard, members)
+        like = adopted(members, shard.shard)
+        findings = tuple(settled(shard, like, asked.find))
+        for finding in findings:
+            log.info("structure resolved shard=%s seq=%s known=%s", shard.shard, finding.seq, bool(finding.after))
+        structures.settle(shard, findings)
+
+
+class _Asked:
+    """Implements `core.ddl.reconcile.StructureAfter` for one shard."""
+
+    def __init__(
+        self, structures: UnknownStructures, trial: Trial, shard: ShardWithUnknowns, group: Sequence[ShardState]
+    ) -> None:
+        self._structures, self._trial, self._shard, self._group = structures, trial, shard, group
+
+    def find(self, record: Record, before: str) -> tuple[str, str]:
+        try:
+            after = self._after(record, self._structures.get({before})[before] if before else None)
+        except NO_STRUCTURE as error:
+            return "", str(error)
+        for file in self._shard.held:
+            if file.seq == record.entry.seq and (why := self._trial.misfit(file, after)):
+                return "", str(DecisionMisfits(str(self._shard.shard), record.entry.routed, why))
+        digest = self._structures.put(after)
+        return digest, self._mismatch(record, digest)
+
+    def _mismatch(self, record: Record, digest: str) -> str:
+        """Return why a new shard still waits although the target now takes its CREATE TABLE; else empty."""
+        entry = record.entry
+        others = [state for state in self._group if state.shard != entry.shard and not state.has_left]
+        is_asked = entry.is_alone and record.verdict is OperatorDecision.NONE
+        if not is_asked or not others or matching_shard(self._group, digest, entry.shard.source)[0] is not None:
+            return ""
+        return str(MismatchedNewShard(str(entry.shard), str(entry.target), entry.statement.text, str(others[0].shard)))
+
+    def _after(self, record: Record, schema: TableSchema | None) -> TableSchema:
+        if record.verdict is OperatorDecision.NONE or not record.is_answer:
+            is_create = record.entry.is_alone and self._trial.is_create(record.entry.routed, record)
+            return self._trial.after(None if is_create else schema, record.entry.routed, record)
+        for text in record.replacement if record.verdict is OperatorDecision.REPLACE else ():
+            is_create = self._trial.is_create(text, record)
+            schema = self._trial.after(None if is_create else schema, text, record)
+        if schema is None:
+            raise StructureUnknown(str(self._shard.shard), record.entry.routed)
+        return schema

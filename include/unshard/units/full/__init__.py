@@ -1,0 +1,1 @@
+"""The full load: snapshot, dump, load, handover."""

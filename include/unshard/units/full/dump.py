@@ -1,0 +1,293 @@
+"""Dump the rows of a source's shards, chunk by chunk, into Parquet files below the storage path.
+
+Runs in the driver; executors read the chunks (dumpchunks). Bounds are planned once and stored. Executors read the
+chunks and mark each one as dumped themselves, so a killed job loses only the chunks that it was reading. Each attempt
+writes files with its own names: if two executors read one chunk, only the executor that marks it keeps its file.
+
+Tables with a key are read in chunks at different moments, and the binlog from P0 on repairs the differences. For tables
+with several unique keys that works only where the load can leave rows to the binlog (`_leaves_rows`,
+units/full/deferredrows.py). Three kinds of tables are one chunk in one snapshot: a table that the binlog cannot repair;
+a table with several unique keys that one chunk holds; every table of a task that ends with the load or asks for
+snapshots. The location of that snapshot is stored in the file and becomes the shard's `start` before the source's phase
+is `dumped`.
+
+| process dies                      | what happens                                                         |
+|-----------------------------------|----------------------------------------------------------------------|
+| while planning                    | shards without chunks are planned                                    |
+| while a chunk is read             | its file has no name yet; the chunk is read again                    |
+| after the file, before the mark   | the file stays unused until the folder goes; the chunk is read again |
+| after all marks, before the phase | structures, starts and P1 are taken again: P1 only gets later        |
+| in a restart, chunks cleared      | the phase is still `snapshot`: shards without chunks are planned     |
+
+If a structure changes meanwhile, the dump starts again from a new snapshot; nothing is loaded yet at that time.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from unshard.adapters import mysql, structures, upstream
+from unshard.adapters.meta.tasks.activeworkers import dump_of
+from unshard.adapters.spark import map_items
+from unshard.adapters.target.steps import bounds_of
+from unshard.config import Consistency, OnDuplicate
+from unshard.core.ddl.queue import ShardState
+from unshard.core.full.chunks import Key, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
+from unshard.core.full.progress import weights
+from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
+from unshard.core.rows.writepath import LoadData
+from unshard.core.task.state import Chunk, ChunkState, Phase
+from unshard.errors.full import ConditionChanged, DumpLeft, NoSnapshot, StructureChanged
+from unshard.units.full.dumpchunks import DumpJob, Piece, dump_piece, origin_of, plan_bounds
+from unshard.units.full.refusedindexes import without_refused_indexes
+from unshard.units.full.snapshot import present_schemas, retake_snapshot
+from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DumpReport:
+    """The dumped rows of a source."""
+
+    source: str
+    chunks: int
+    rows: int
+    bytes: int
+    end: Location | None
+    """P1: the binlog location when the last chunk had been read."""
+
+
+def dump(work: Work, source: str) -> DumpReport:
+    """Dump the remaining chunks and record P1; idempotent."""
+    work.meta.pauses.refuse()
+    state = work.meta.sources.get(source)
+    if state is None or state.phase.order < Phase.SNAPSHOT.order:
+        raise NoSnapshot(source)
+    if state.phase.order < Phase.DUMPED.order:
+        with work.meta.active_workers.at(dump_of(source)):
+            _note_condition(work, source)
+            _dump_steadily(work, source)
+    return _report(work, source)
+
+
+def _note_condition(work: Work, source: str) -> None:
+    """Record the condition of the task file as the dump's condition, as long as no row is read."""
+    if all(chunk.state is ChunkState.PLANNED for chunk in work.meta.chunks.of(source)):
+        work.meta.conditions.put(source, work.task.instance(source).dump.where)
+
+
+def dump_folder(source: str) -> str:
+    """Return the folder of a source's dump, relative to the storage."""
+    return f"dump/{source}"
+
+
+def refuse_left(work: Work, source: str) -> None:
+    """Raise if another task-mode has left rows that this one would never load."""
+    if any(chunk.state is not ChunkState.LOADED for chunk in work.meta.chunks.of(source)):
+        raise DumpLeft(source)
+
+
+def _dump_steadily(work: Work, source: str) -> None:
+    if not work.task.task_mode.dumps:
+        refuse_left(work, source)
+        work.meta.sources.set_phase(source, Phase.DUMPED)
+        return
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _dump_once(work, source)
+            return
+        except StructureChanged as error:
+            if attempt == ATTEMPTS:
+                raise
+            _start_anew(work, source, error)
+
+
+def _start_anew(work: Work, source: str, error: StructureChanged) -> None:
+    if any(chunk.state is ChunkState.LOADED for chunk in work.meta.chunks.of(source)):
+        raise error
+    log.warning("dump starts again source=%s: %s", source, error)
+    work.meta.chunks.clear(source)
+    work.storage.delete_folder(dump_folder(source))
+    retake_snapshot(work, source)
+
+
+def _dump_once(work: Work, source: str) -> None:
+    shards = work.meta.structures.shards(source)
+    schemas = work.structures({state.structure for state in shards})
+    job = _job(work, source, schemas)
+    chunks = _planned(work, job, shards)
+    pieces = [_piece(chunk, shards, schemas, work) for chunk in chunks if chunk.state is ChunkState.PLANNED]
+    threads = work.task.instance(source).dump.threads
+    if pieces:
+        for _ in map_items(work.bulk_spark(), partial(dump_piece, job), [p.to_json() for p in pieces], threads):
+            pass
+    end = _end(work, source, shards, schemas)
+    _set_starts(work, source)
+    work.meta.sources.set_phase(source, Phase.DUMPED, dump_end=end)
+
+
+def dump_again(work: Work, state: ShardState) -> None:
+    """Read a shard whose chunks were reset, whole and in one snapshot, which becomes its `start`."""
+    source, schemas = state.shard.source, work.structures({state.structure})
+    planned = [c for c in work.meta.chunks.of(source) if c.shard == state.shard and c.state is ChunkState.PLANNED]
+    pieces = [Piece(chunk.id, state.shard.table, state.structure, None, None, whole=True) for chunk in planned]
+    for _ in map_items(
+        work.bulk_spark(), partial(dump_piece, _job(work, source, schemas)), [piece.to_json() for piece in pieces], 1
+    ):
+        pass
+    _end(work, source, [state], schemas)
+    _set_starts(work, source)
+
+
+def _job(work: Work, source: str, schemas: dict[str, TableSchema]) -> DumpJob:
+    options, known = work.task.instance(source).dump, work.meta.conditions.get(source)
+    if options.where != known:
+        raise ConditionChanged(source, known or "TRUE", options.where or "TRUE")
+    if options.rate:
+        work.meta.rates.begin(source)
+    return DumpJob(
+        source,
+        work.sources[source],
+        work.target,
+        work.task.meta_schema,
+        work.task.name,
+        work.storage,
+        dump_folder(source),
+        _chunk_rows(work, options.chunk_rows),
+        schemas,
+        options.rate,
+        options.consistency is Consistency.LOCK,
+        options.where,
+        options.where_place,
+        *_most(work),
+    )
+
+
+def _most(work: Work) -> tuple[int, int]:
+    """Return how many rows and bytes a file may have: it is loaded in one transaction, which TiDB limits; 0: any."""
+    writer = work.writer()
+    bounds = bounds_of(writer)
+    return (0, 0) if writer.load_data is LoadData.TRANSACTIONAL else (bounds.rows, bounds.bytes)
+
+
+def _chunk_rows(work: Work, wanted: int) -> int:
+    """Return how many rows a chunk has, at most those of one file."""
+    most, _ = _most(work)
+    return min(wanted, most) if most else wanted
+
+
+def _planned(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> tuple[Chunk, ...]:
+    have = {chunk.shard for chunk in work.meta.chunks.of(job.source)}
+    new = [state for state in shards if state.shard not in have]
+    walked = _walked(work, job, new)
+    bounds = dict(_walk(work, job, walked))
+    sizes = _sizes(work, job.source, new)
+    chunks = [chunk for state in new for chunk in _chunks(state, bounds.get(state.shard, ()), sizes[state.shard.table])]
+    return work.meta.chunks.plan(job.source, chunks)
+
+
+def _walked(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> list[ShardState]:
+    """Return the shards that are cut into chunks."""
+    if job.chunk_rows <= 0 or not _is_repaired(work, job.source):
+        return []
+    keyed = [state for state in shards if walked_columns(job.schemas[state.structure])]
+    several = [state for state in keyed if not is_chunked(job.schemas[state.structure])]
+    left = _leaves_rows(work, job, several) if several else frozenset()
+    return [state for state in keyed if is_chunked(job.schemas[state.structure]) or state.shard in left]
+
+
+def _leaves_rows(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> frozenset[Shard]:
+    """Return the shards whose rows can be left to the binlog: it has whole rows, and all their changes are applied.
+
+    With the policies to replace or to ignore, rows of the shard itself are not distinguished from rows of others.
+    """
+    instance = work.task.instance(job.source)
+    with contextlib.closing(mysql.connect(work.sources[job.source], f"source {job.source}")) as connection:
+        logs_whole_rows = upstream.inspect(connection, job.source).binlog_row_image.upper() == "FULL"
+    if not logs_whole_rows or instance.load.on_duplicate is not OnDuplicate.ERROR:
+        return frozenset()
+    targets = work.target_schemas({state.target for state in shards})
+    return frozenset(
+        state.shard
+        for state in shards
+        if instance.routing.reshaping(state.shard.table).keeps_rows
+        and may_leave_rows(job.schemas[state.structure], targets[state.target])
+    )
+
+
+def _is_repaired(work: Work, source: str) -> bool:
+    """Whether the binlog repairs the differences between chunks that were read at different moments."""
+    return work.task.task_mode.syncs and work.task.instance(source).dump.consistency is Consistency.AUTO
+
+
+def _walk(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> Iterator[tuple[Shard, tuple[Key, ...]]]:
+    """Find the bounds of several tables at a time, on threads: the servers do the work, and a Spark job costs more."""
+    with ThreadPoolExecutor(work.task.instance(job.source).dump.threads, thread_name_prefix="walk") as pool:
+        tables = pool.map(lambda state: plan_bounds(job, state.shard.table, state.structure), shards)
+        yield from zip((state.shard for state in shards), tables, strict=True)
+
+
+def _sizes(work: Work, source: str, shards: Sequence[ShardState]) -> dict[TableId, int]:
+    """Return the approximate bytes of each table, for the weights of its chunks."""
+    tables = [state.shard.table for state in shards]
+    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        return structures.table_sizes(connection, tables)
+
+
+def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chunk]:
+    spans = ranges(bounds)
+    for number, (span, weight) in enumerate(zip(spans, weights(size, len(spans)), strict=True), 1):
+        yield Chunk(0, state.shard, state.target, number, pack_key(span.lower), pack_key(span.upper), weight=weight)
+
+
+def _piece(chunk: Chunk, shards: Sequence[ShardState], schemas: dict[str, TableSchema], work: Work) -> Piece:
+    digest = next(state.structure for state in shards if state.shard == chunk.shard)
+    is_cut = chunk.lower is not None or chunk.upper is not None
+    whole = not is_cut and not (is_chunked(schemas[digest]) and _is_repaired(work, chunk.shard.source))
+    return Piece(chunk.id, chunk.shard.table, digest, chunk.lower, chunk.upper, whole)
+
+
+def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[str, TableSchema]) -> Location:
+    """Return P1, after the check that every shard still has the structure that it was read with."""
+    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        _, seen = present_schemas(connection, work.task.instance(source))
+        present = without_refused_indexes(work, seen)
+        for state in shards:
+            found = present.get(state.shard.table)
+            if found is None or found.shape != shape_of(state.structure):
+                raise StructureChanged(str(state.shard))
+        return upstream.location(connection, source)
+
+
+def _set_starts(work: Work, source: str) -> None:
+    """Set the shards' `start`, so that windows skip changes that snapshots of single tables contain.
+
+    A process that was considered dead may have read a chunk with the condition that the task file had before.
+    """
+    condition = work.meta.conditions.get(source)
+    for chunk in work.meta.chunks.of(source):
+        if not chunk.path or not work.storage.exists(chunk.path):
+            continue
+        start, where = origin_of(work.storage, chunk.path)
+        if where != condition:
+            raise ConditionChanged(source, where or "TRUE", condition or "TRUE")
+        if start is not None:
+            work.meta.structures.set_start(chunk.shard, start)
+
+
+def _report(work: Work, source: str) -> DumpReport:
+    chunks = work.meta.chunks.of(source)
+    state = work.meta.sources.get(source)
+    return DumpReport(
+        source,
+        len(chunks),
+        sum(c.rows for c in chunks),
+        sum(c.bytes for c in chunks),
+        state.dump_end if state else None,
+    )

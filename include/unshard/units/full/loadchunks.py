@@ -1,0 +1,270 @@
+"""Load one dumped chunk in one transaction of the target. Runs in executors.
+
+The transaction begins by locking the chunk's row in the meta tables and ends by changing it to `loaded`. So the
+rows of a chunk are in the target exactly when its state is `loaded`. The same transaction records the rows that are
+left to the binlog (units/full/deferredrows.py).
+
+| process dies                  | what happens                                                        |
+|-------------------------------|---------------------------------------------------------------------|
+| before COMMIT                 | the server rolls back; the chunk is loaded again                    |
+| in COMMIT, the answer is lost | a new connection reads the chunk's state: `loaded` means done       |
+| hangs, while another loads it | the other waits for the row's lock, then finds the chunk loaded     |
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.parquet import Storage
+from unshard.adapters.serverstate import limit_row_wait
+from unshard.adapters.target import (
+    Ledger,
+    Lines,
+    Loaded,
+    Mode,
+    Writer,
+    Writes,
+    in_sessions,
+    lines_of,
+    loadchunk,
+    write_or_defer,
+)
+from unshard.adapters.target.changes import DeferredRow
+from unshard.adapters.target.deferredrows import record
+from unshard.adapters.target.deletes import delete_keys, remove_rows
+from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
+from unshard.adapters.target.load import blank_rows
+from unshard.adapters.target.rowfilter import RowJudge
+from unshard.config import OnDuplicate
+from unshard.core import codec
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.rows.collision import Found
+from unshard.core.rows.compaction import Collisions
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.structures.uniquekeys import unique_keys
+from unshard.core.task.state import Chunk, ChunkState
+from unshard.core.window.suspension import ABOUT_ONE_TARGET, refusal_of
+from unshard.errors.full import ChunkGone, LoadCollision
+from unshard.errors.rows import Collision
+from unshard.units.full.deferredrows import OtherChunks
+from unshard.units.full.dumpchunks import meta_of
+from unshard.units.rows.conversion import Behind, Conversion, conversion, convert
+
+LOCK_WAIT_SECONDS = 600
+"""A chunk may wait for another one that holds rows or the AUTO_INCREMENT lock of the same table."""
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """The properties that all chunks of a source share; sent to executors, including passwords."""
+
+    source: str
+    writer: Writer
+    meta_schema: str
+    task: str
+    storage: Storage
+    on_duplicate: OnDuplicate
+    schemas: Mapping[str, TableSchema]
+    targets: Mapping[TableId, TableSchema]
+    reshapings: Mapping[TableId, Reshaping] = field(default_factory=dict)
+    """The columns that the names of a shard fill or change."""
+    behind: Behind = field(default_factory=dict)
+    """DDL that the target has and that shards of a late source do not have."""
+    filters: bool = False
+    """Whether expression filters for inserts exclude rows of the load."""
+    time_zone: str = "+00:00"
+    """Time zone in which the expressions are evaluated."""
+    diverts: bool = False
+    """Whether rows that a target cannot take are diverted."""
+
+    @cached_property
+    def row_error_table(self) -> str:
+        return mysql.table_name(TableId(self.meta_schema, "row_error"))
+
+    @cached_property
+    def deferred_table(self) -> str:
+        return mysql.table_name(TableId(self.meta_schema, "deferred_row"))
+
+    def row_of(self, load_batch: "LoadBatch") -> loadchunk.ChunkRow:
+        return loadchunk.ChunkRow(self.meta_schema, self.task, load_batch.chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBatch:
+    """One dumped chunk to be loaded into the target."""
+
+    chunk: int
+    number: int
+    shard: Shard
+    target: TableId
+    structure: str
+    path: str
+
+    @staticmethod
+    def of(chunk: Chunk, structure: str) -> "LoadBatch":
+        """Return the batch of a dumped chunk whose rows have that structure."""
+        return LoadBatch(chunk.id, chunk.number, chunk.shard, chunk.target, structure, chunk.path)
+
+    def to_json(self) -> str:
+        shard, target = self.shard, self.target
+        return json.dumps(
+            [
+                self.chunk,
+                self.number,
+                shard.source,
+                shard.table.schema,
+                shard.table.name,
+                target.schema,
+                target.name,
+                self.structure,
+                self.path,
+            ]
+        )
+
+    @staticmethod
+    def from_json(text: str) -> "LoadBatch":
+        chunk, number, source, schema, name, target_schema, target_name, structure, path = json.loads(text)
+        shard, target = Shard(source, TableId(schema, name)), TableId(target_schema, target_name)
+        return LoadBatch(chunk, number, shard, target, structure, path)
+
+
+def load_one_batch(job: LoadJob, item: str) -> Iterable[str]:
+    """Load one chunk exactly once, even if called repeatedly; yield the error, as text, if its target cannot take it.
+
+    Other chunks continue. A collision is raised: the shards must be asked which one has the row.
+    """
+    load_batch = LoadBatch.from_json(item)
+    try:
+        _repeated(job, load_batch, _load_once)
+    except Collision:
+        raise
+    except ABOUT_ONE_TARGET as error:
+        return (codec.dumps(refusal_of(load_batch.target, error)),)
+    return ()
+
+
+def unload_batch(job: LoadJob, item: str) -> Iterable[str]:
+    """Remove the rows of a loaded chunk from the target, exactly once; yields nothing."""
+    _repeated(job, LoadBatch.from_json(item), _unload_once)
+    return ()
+
+
+def _repeated(job: LoadJob, load_batch: LoadBatch, once: Callable[[Connection, LoadJob, LoadBatch], None]) -> None:
+    def in_transaction(connection: Connection) -> None:
+        limit_row_wait(connection, LOCK_WAIT_SECONDS)
+        connection.begin()
+        once(connection, job, load_batch)
+
+    in_sessions(job.writer, in_transaction)
+
+
+def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> None:
+    began = time.monotonic()
+    if not _is_waiting(connection, job, load_batch):
+        connection.rollback()
+        return
+    loaded, plan = Loaded(), _conversion(job, load_batch)
+    own = OtherChunks(
+        meta_of(job.writer.server, job.meta_schema, job.task),
+        job.storage,
+        load_batch.shard,
+        load_batch.chunk,
+        job.schemas[load_batch.structure],
+        plan,
+    )
+    for batch in _batches(job, load_batch):
+        loaded += _write(connection, job, load_batch, own, batch)
+    millis = int(1000 * (time.monotonic() - began))
+    loadchunk.mark_loaded(connection, job.row_of(load_batch), loaded.sent - loaded.skipped, millis)
+    mysql.commit(connection)
+
+
+def _batches(job: LoadJob, load_batch: LoadBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the chunk's rows without those that expression filters exclude from the load."""
+    reshaping = job.reshapings.get(load_batch.shard.table, AS_IT_IS)
+    rules = [rule for rule in reshaping.filters if rule.insert] if job.filters else []
+    with contextlib.closing(RowJudge(job.writer, job.meta_schema, job.time_zone)) as judge:
+        for batch in job.storage.read_batches(load_batch.path):
+            for rule in rules if batch.num_rows else ():
+                dropped = judge.true_for(rule.name, rule.insert, job.schemas[load_batch.structure], batch.columns)
+                batch = batch.filter(pa.array(~dropped))  # noqa: PLW2901
+            if batch.num_rows:
+                yield batch
+
+
+def _unload_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> None:
+    if _is_waiting(connection, job, load_batch):
+        connection.rollback()
+        return
+    plan = _conversion(job, load_batch)
+    for batch in _batches(job, load_batch):
+        _remove(connection, job.targets[load_batch.target], load_batch, plan, batch)
+    loadchunk.mark_dumped(connection, job.row_of(load_batch))
+    mysql.commit(connection)
+
+
+def _conversion(job: LoadJob, load_batch: LoadBatch) -> Conversion:
+    reshaping, behind = (
+        job.reshapings.get(load_batch.shard.table, AS_IT_IS),
+        job.behind.get((load_batch.shard, None), ()),
+    )
+    structure, present = job.schemas[load_batch.structure], job.targets[load_batch.target]
+    return conversion(load_batch.shard, structure, load_batch.target, present, behind, reshaping)
+
+
+def _remove(
+    connection: Connection, schema: TableSchema, load_batch: LoadBatch, plan: Conversion, batch: pa.RecordBatch
+) -> None:
+    values = convert(plan, batch.columns)
+    if plan.key:
+        columns = [plan.fields[number].column for number in plan.key]
+        chosen = zip(*(values[number].to_pylist() for number in plan.key), strict=True)
+        delete_keys(connection, load_batch.target, columns, [*chosen])
+        return
+    written = tuple(column.name for column in schema.written)
+    for line in lines_of(values).to_pylist():
+        remove_rows(connection, plan.destination, written, line, 1)
+
+
+def _is_waiting(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> bool:
+    state = loadchunk.lock(connection, job.row_of(load_batch))
+    if state is None or state is ChunkState.PLANNED:
+        raise ChunkGone(str(load_batch.shard), load_batch.number)
+    return state is ChunkState.DUMPED
+
+
+def _write(
+    connection: Connection, job: LoadJob, load_batch: LoadBatch, own: OtherChunks, batch: pa.RecordBatch
+) -> Loaded:
+    plan, ledger = own.plan, Ledger(job.meta_schema, job.task, Found.LOAD)
+    values = convert(plan, batch.columns)
+    lines, blank = lines_of(values), blank_rows(plan.destination.columns, values)
+    rows = Lines(plan.destination, Mode.PLAIN, lines, blank, [load_batch.shard] * len(lines))
+    unique = unique_keys(job.targets[load_batch.target])
+    writes = Writes(load_batch.target, [rows], unique, Collisions(job.on_duplicate.value), diverts=job.diverts)
+    left: list[DeferredRow] = []
+
+    def write(some: Writes) -> Loaded:
+        done, deferred = write_or_defer(connection, job.writer.server, some, ledger, own.among)
+        left.extend(deferred)
+        return done
+
+    try:
+        loaded, diverted = without_refused(connection, writes, write, MAX_DIVERTED)
+    except Collision as error:
+        raise LoadCollision(error.target, error.key, error.shard, error.owner, error.condition) from error
+    note(connection, job.row_error_table, job.task, own.key, diverted)
+    record(connection, job.deferred_table, job.task, load_batch.target, own.key, left)
+    return loaded
+
+
+def in_order(batches: Iterable[LoadBatch]) -> Iterator[LoadBatch]:
+    """Order chunks by number, then shard: then neighbours go to different tables if there are several."""
+    yield from sorted(batches, key=lambda load_batch: (load_batch.number, load_batch.shard))

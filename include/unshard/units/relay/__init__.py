@@ -1,0 +1,1 @@
+"""The relay: pulls the binlog of a source into segment files."""

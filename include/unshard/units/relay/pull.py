@@ -1,0 +1,257 @@
+"""Pull the binlog of a source up to its present end and store it as segments. Runs in the driver.
+
+Level-triggered: each pull reads what is stored, continues at its end, and stops at the position that the source had
+when the pull began. So it ends under any write load. An idle source costs one connection.
+
+| process dies …            | what happens                                                        |
+|---------------------------|---------------------------------------------------------------------|
+| before the dump           | nothing was written                                                 |
+| inside a segment          | whole segments stay; the next pull continues after the last of them |
+| between segment and index | the segment does not exist, the next pull writes it again           |
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+from pymysql.connections import Connection
+
+from unshard.adapters import binlogstream, mysql, upstream
+from unshard.adapters.relay import RelayStore
+from unshard.binlog.events import MAGIC
+from unshard.binlog.runcutter import RunCutter
+from unshard.core.model import Location, Server
+from unshard.core.relay.chain import Links, dump_start
+from unshard.core.relay.gtidset import History
+from unshard.core.relay.segment import Segment
+from unshard.errors import UnshardError
+from unshard.errors.relay import (
+    BinlogPurged,
+    BinlogReplaced,
+    BinlogSettingRefused,
+    DumpBroken,
+    DumpRefused,
+    PositionBeyondEnd,
+    SourceReplaced,
+)
+from unshard.units.relay.failover import locate
+
+SEGMENT_BYTES = (8 << 20) - (128 << 10)
+"""A window takes whole segments, so this is the granularity of window sizes: an eighth of `window-size`, less some room
+for the transaction that reaches it. Otherwise a window of 64 MiB would take only seven of them.
+"""
+READ_SECONDS = 60.0
+REPLICA_IDS = (1 << 31, (1 << 32) - 1)
+PROGRESS_BYTES = 1 << 19
+NO_SUCH_BINLOG = 1236
+Progress = Callable[[int, int], None]
+
+
+class PullOptions(TypedDict, total=False):
+    """Optional parameters of `pull`."""
+
+    server_id: int
+    """Replica id to register with; 0 or absent: a random high one."""
+    segment_bytes: int
+    until: Location | None
+    """Stop at the first transaction border at or after it."""
+    identity: str | None
+    """The recorded identity of the source; another server must prove by GTIDs that it continues the history."""
+    gtid: str
+    """The history up to `begins`, if it is known."""
+    dump_end: Location | None
+    """No other server can continue before this location: the dump's reads are known by positions of the first server
+    only.
+    """
+    progress: Progress | None
+    """Called with the number of bytes done and the total."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayReport:
+    """The result of one pull."""
+
+    begins: Location
+    """Where the pull continued."""
+    ends: Location
+    """Where the stored binlog ends now."""
+    upstream_end: Location
+    """The end of the source's binlog when the pull began."""
+    segments: int
+    bytes: int
+    identity: str = ""
+    """Identity of the server that answered."""
+
+
+def pull(
+    source: str, server: Server, store: RelayStore, begins: Location, **options: Unpack[PullOptions]
+) -> RelayReport:
+    """Store the binlog from `begins` (or the end of what is stored) to the source's present end."""
+    with contextlib.closing(mysql.connect(server, f"source {source}", read_timeout=READ_SECONDS)) as connection:
+        found = upstream.inspect(connection, source)
+        _check_source(source, found)
+        resumes = stored_end(store, source, begins)
+        known = options.get("identity")
+        if known and known != found.identity:
+            _check_succession(source, resumes, found, options)
+            resumes = _switch(server, source, store, resumes, options)
+        end = found.end.in_generation(resumes.generation)
+        if resumes > end:
+            raise PositionBeyondEnd(source, str(resumes), str(end))
+        stop = min(options.get("until") or end, end)
+        if resumes >= stop:
+            return RelayReport(resumes, resumes, end, 0, 0, found.identity)
+        return _Pull(source, store, store.links(source), stop, options).run(connection, resumes, found)
+
+
+def stored_end(store: RelayStore, source: str, begins: Location) -> Location:
+    """Return the location up to which the stored binlog has no gap."""
+    return store.links(source).end(begins)
+
+
+def _check_succession(source: str, resumes: Location, found: upstream.Upstream, options: PullOptions) -> None:
+    """Refuse another server unless GTIDs can prove that it continues where the last one ended."""
+    known, dump_end = options.get("identity") or "", options.get("dump_end")
+    same_make = known.partition(":")[0] == found.flavor
+    if not same_make or not found.gtid or (dump_end is not None and resumes < dump_end):
+        raise SourceReplaced(source, known, found.identity)
+
+
+def _switch(server: Server, source: str, store: RelayStore, resumes: Location, options: PullOptions) -> Location:
+    """Store the location where another server's files continue, as an empty segment that leads there."""
+    before = store.links(source).ending_at(resumes)
+    history = before.gtid if before else options.get("gtid", "")
+    if not history:
+        raise SourceReplaced(source, options.get("identity") or "", "a server that must prove its history by GTIDs")
+    following = locate(server, source, history, _replica_id(options)).in_generation(resumes.generation + 1)
+    link = Segment(
+        source,
+        resumes.file,
+        resumes.position,
+        resumes.position,
+        f"{resumes.file}.{resumes.position}-{resumes.position}.seg",
+        history,
+        0,
+        0,
+        (),
+        next_file=following.file,
+        next_position=following.position,
+        open=before.open if before else (),
+        finished=before.finished if before else (),
+    )
+    writer = store.writer(source)
+    writer.begin(MAGIC)
+    writer.finish(link, len(MAGIC))
+    return following
+
+
+def _replica_id(options: PullOptions) -> int:
+    return options.get("server_id") or random.randrange(*REPLICA_IDS)
+
+
+def _check_source(source: str, found: upstream.Upstream) -> None:
+    if found.binlog_format.upper() != "ROW":
+        raise BinlogSettingRefused(source, "binlog_format", found.binlog_format, "ROW")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pull:
+    """One pull with something to pull."""
+
+    source: str
+    store: RelayStore
+    stored: Links
+    stop: Location
+    options: PullOptions
+
+    def run(self, connection: Connection, resumes: Location, found: upstream.Upstream) -> RelayReport:
+        generation = resumes.generation
+        files = {
+            Location(file, 0).in_generation(generation).file: size
+            for file, size in upstream.binlog_files(connection).items()
+        }
+        if resumes.file not in files:
+            raise BinlogPurged(self.source, str(resumes), next(iter(files), "none"))
+        self.store.clean(self.source)
+        writer = self.store.writer(self.source)
+        size = self.options.get("segment_bytes", SEGMENT_BYTES)
+        before = self.stored.ending_at(resumes)
+        cutter = RunCutter(self.source, resumes, writer, size, before)
+        if before is None:
+            cutter.history = History(self.options.get("gtid", ""))
+        try:
+            self._copy(connection, cutter, _Meter(self.options.get("progress"), files, resumes, self.stop))
+        finally:
+            writer.abandon()
+        size = sum(segment.size for segment in writer.stored)
+        end = found.end.in_generation(generation)
+        return RelayReport(resumes, cutter.location, end, len(writer.stored), size, found.identity)
+
+    def _copy(self, connection: Connection, cutter: RunCutter, meter: "_Meter") -> None:
+        """Feed events to the cutter until the stop position; an earlier end by the server is an error."""
+        known = self._known_file(cutter.location)
+        try:
+            start = dump_start(self.stored.all, cutter.location)
+            cutter.read_again_from(start.position)
+            for run in binlogstream.dump(connection, self.source, start, _replica_id(self.options)):
+                for size in cutter.read(run, self.stop):
+                    if known and cutter.format:
+                        known = self._compare_file(known, cutter)
+                    meter.add(size)
+                if cutter.location >= self.stop:
+                    break
+        except UnshardError as error:
+            # All earlier segments are whole and stay.
+            cutter.end()
+            raise _explained(error) from error
+        cutter.end()
+        if cutter.location < self.stop:
+            raise DumpBroken(self.source, str(cutter.location), f"the server ended before {self.stop}")
+        meter.done()
+
+    def _known_file(self, location: Location) -> str:
+        """Return the fingerprint of the binlog file that continues, if a part of it is stored."""
+        last = self.stored.ending_at(location)
+        return self.store.described(last).fingerprint if last and last.file == location.file else ""
+
+    def _compare_file(self, known: str, cutter: RunCutter) -> str:
+        found = cutter.format.fingerprint if cutter.format else ""
+        if found != known:
+            raise BinlogReplaced(self.source, cutter.location.file, known, found)
+        return ""
+
+
+class _Meter:
+    """Calls the progress function at intervals, not for every event."""
+
+    def __init__(self, progress: Progress | None, files: Mapping[str, int], begins: Location, stop: Location) -> None:
+        self._progress = progress
+        self._done = self._shown = 0
+        first, last = (Location(at.file, 0) for at in (begins, stop))
+        before_stop = [size - len(MAGIC) for file, size in files.items() if first <= Location(file, 0) < last]
+        self._total = sum(before_stop) + stop.position - begins.position
+
+    def add(self, size: int) -> None:
+        """Count an event."""
+        self._done = min(self._done + size, self._total)
+        if self._progress and self._done - self._shown >= PROGRESS_BYTES:
+            self._shown = self._done
+            self._progress(self._done, self._total)
+
+    def done(self) -> None:
+        """Report the end."""
+        if self._progress:
+            self._progress(self._total, self._total)
+
+
+def _explained(error: UnshardError) -> UnshardError:
+    """Return the error with its own remedy if the file was purged after the check."""
+    if (
+        isinstance(error, DumpRefused)
+        and error.errno == NO_SUCH_BINLOG
+        and "could not find" in error.server_message.lower()
+    ):
+        return BinlogPurged(error.source, error.location, "unknown")
+    return error

@@ -1,0 +1,217 @@
+"""Turn all runs of one target table into the work of its writer: deletes, removals and lines in key order.
+
+Runs in executors.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unshard.adapters.target import Changes, Lines, Mode, Patches, Removal, Writes
+from unshard.adapters.target.deletes import any_of
+from unshard.core.model import Column, TableSchema
+from unshard.core.rows.collision import NAMED_AT_ONCE, Clash
+from unshard.core.rows.compaction import Collisions, Write, actions
+from unshard.core.structures.uniquekeys import unique_keys
+from unshard.errors.rows import Collision, KeyOutOfOrder
+from unshard.units.rows import sortkeys
+from unshard.units.rows.changes import counted_lines, equal_to_previous
+from unshard.units.rows.partialrows import PATCH, folded, split
+from unshard.units.rows.windowjob import WindowJob
+
+MODES = {Write.PLAIN: Mode.PLAIN, Write.REPLACE: Mode.REPLACE}
+
+
+def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
+    """Compact all runs of one target table; raises if the shards contradict themselves or each other."""
+    schema = job.schemas[target]
+    key = tuple(schema.column(name) for name in schema.key)
+    deletes, removals, lines, clashes = _parts(job, target, runs, bool(key))
+    order = deletes.encoded if isinstance(deletes, Keys) and not _needs_one_transaction(lines, schema) else None
+    written = tuple(column.name for column in schema.written)
+    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, clashes, job.diverts)
+    deferred = job.targets[target] in job.deferred
+    return Changes(job.targets[target], key, deletes, removals, written, writes, order, has_deferred=deferred)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys(Sequence[tuple[bytes, ...]]):
+    """Encoded keys, decoded on access: a million tuples would take more memory than everything else."""
+
+    columns: tuple[Column, ...]
+    encoded: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[bytes, ...]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Keys": ...
+
+    def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | Keys":
+        if isinstance(place, int):
+            return sortkeys.decode(self.columns, self.encoded[place].as_py())
+        first, last, _ = place.indices(len(self))
+        return Keys(self.columns, self.encoded.slice(first, last - first))
+
+
+Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[Removal], Sequence[Lines], tuple[Clash, ...]]
+
+
+def _parts(job: WindowJob, target: int, runs: pa.Table, has_key: bool) -> Parts:
+    if not runs.num_rows:
+        return (), (), (), ()
+    return _keyed(job, target, runs) if has_key else _multiset(job, runs)
+
+
+def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
+    removals: list[Removal] = []
+    writes: list[Lines] = []
+    for layout in pc.unique(runs["layout"]).to_pylist():
+        some = runs.filter(pc.equal(runs["layout"], layout)).combine_chunks()
+        lines = _array(some, "line")
+        counted = counted_lines(lines, _numbers(some, "come") - _numbers(some, "gone"))
+        destination = job.layouts[layout].destination
+        rows, change = counted.rows.to_numpy(), counted.change
+        for row, count in zip(rows[change < 0].tolist(), change[change < 0].tolist(), strict=True):
+            removals.append(Removal(destination, lines[row].as_py(), -count))
+        added = pa.array(np.repeat(rows[change > 0], change[change > 0]))
+        if len(added):
+            writes.append(_lines(job, some, layout, added, Mode.PLAIN))
+    return (), removals, writes, ()
+
+
+def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
+    runs = runs.take(pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")])).combine_chunks()
+    runs = folded(job, target, runs)
+    last, decided, broken = _decide(runs)
+    if broken is not None and job.collisions is Collisions.ERROR:
+        raise _disorder(job, target, runs, broken)
+    schema = job.schemas[target]
+    columns = tuple(schema.column(name) for name in schema.key)
+    table = actions(several_keys=len(schema.unique_indexes) > 1)
+    deleted = np.array([table[code].delete for code in range(len(table))])[decided]
+    written = np.array([table[code].write for code in range(len(table))])[decided]
+    gone = pc.unique(_array(runs, "key").take(pa.array(last[deleted])))
+    deletes = Keys(columns, gone.take(pc.sort_indices(gone)))
+    rows, how, clashes = _by_key(job, target, runs, last[written > 0], written[written > 0])
+    return deletes, (), list(_writes(job, runs, rows, how)), clashes
+
+
+def _decide(runs: pa.Table) -> tuple[np.ndarray, np.ndarray, int | None]:
+    """Return the last row of each group, its case in the table of actions, and a contradictory row if there is one."""
+    shards = _numbers(runs, "shard")
+    same = equal_to_previous(_array(runs, "key")) & np.append(False, shards[1:] == shards[:-1])
+    existed, exists = _numbers(runs, "gone") > 0, _numbers(runs, "come") > 0
+    safe = runs["safe"].to_numpy()
+    first = np.flatnonzero(~same)
+    last = np.append(first[1:], len(same)) - 1
+    any_safe = np.logical_or.reduceat(safe, first)
+    broken = np.flatnonzero(same[1:] & (exists[:-1] != existed[1:]) & ~(safe[1:] | safe[:-1])) + 1
+    case = 4 * any_safe + 2 * existed[first] + exists[last]
+    return last, case, int(broken[0]) if len(broken) else None
+
+
+def _by_key(
+    job: WindowJob, target: int, runs: pa.Table, rows: np.ndarray, how: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, tuple[Clash, ...]]:
+    """Sort the rows to write by key, and resolve the keys that two shards have."""
+    key = _array(runs, "key").take(pa.array(rows))
+    seq = _numbers(runs, "seq")[rows]
+    order = pc.sort_indices(pa.table({"key": key, "seq": seq}), [("key", "ascending"), ("seq", "ascending")]).to_numpy()
+    rows, how = rows[order], how[order]
+    same = equal_to_previous(key.take(pa.array(order)))
+    if not same.any():
+        return rows, how, ()
+    seconds = np.flatnonzero(same)
+    clashes = tuple(
+        _shared(job, target, runs, int(rows[n - 1]), int(rows[n])) for n in seconds[:NAMED_AT_ONCE].tolist()
+    )
+    clashes = (*clashes[:-1], replace(clashes[-1], others=len(seconds) - len(clashes)))
+    match job.collisions:
+        case Collisions.ERROR:
+            clash = clashes[0]
+            raise Collision(str(clash.target), clash.key, str(clash.shard), f"shard {clash.owner}", clash.condition)
+        case Collisions.REPLACE:
+            kept = ~np.append(same[1:], False)
+        case Collisions.IGNORE:
+            kept = ~same
+    return rows[kept], how[kept], clashes
+
+
+def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -> Iterator[Lines]:
+    layouts = _numbers(runs, "layout")[rows]
+    for write, mode in MODES.items():
+        for layout in np.unique(layouts[how == write]).tolist():
+            chosen = pa.array(rows[(how == write) & (layouts == layout)])
+            made = replace(_lines(job, runs, layout, chosen, mode), order=_array(runs, "key").take(chosen))
+            yield _with_patches(job, runs, chosen, made)
+
+
+def _needs_one_transaction(lines: Sequence[Lines], schema: TableSchema) -> bool:
+    """Whether rows must be read that an earlier step of the same changes may have deleted."""
+    gaps = [each.patches for each in lines if each.patches is not None]
+    return bool(gaps) and (len(schema.unique_indexes) > 1 or any(each.moves for each in gaps))
+
+
+def _lines(job: WindowJob, runs: pa.Table, layout: int, rows: pa.Array, mode: Mode) -> Lines:
+    shards = [job.shards[number] for number in _array(runs, "shard").take(rows).to_pylist()]
+    lines, blank = _array(runs, "line").take(rows), _array(runs, "blank").take(rows)
+    return Lines(job.layouts[layout].destination, mode, lines, blank, shards)
+
+
+def _with_patches(job: WindowJob, runs: pa.Table, chosen: pa.Array, made: Lines) -> Lines:
+    """Determine the rows that lines with gaps change, and keep only the line of each."""
+    gaps = np.flatnonzero(_numbers(runs, "come")[chosen.to_numpy()] >= PATCH)
+    if not len(gaps):
+        return made
+    rows = chosen.take(pa.array(gaps))
+    target = made.destination.table
+    schema = job.schemas[job.targets.index(target)]
+    own, come = _array(runs, "key").take(rows), _numbers(runs, "come")[rows.to_numpy()]
+    parts = [split(line) for line in made.lines.take(pa.array(gaps)).to_pylist()]
+    bases = [base or key for (base, _), key in zip(parts, own.to_pylist(), strict=True)]
+    places = np.arange(len(made.lines))
+    places[gaps] = len(made.lines) + np.arange(len(gaps))
+    lines = pa.concat_arrays([made.lines, pa.array([line for _, line in parts], pa.binary())]).take(pa.array(places))
+    target_keys = Keys(tuple(schema.column(name) for name in schema.key), pa.array(bases, pa.binary()))
+    patches = Patches(gaps, target_keys, (come == PATCH).tolist(), bases != own.to_pylist())
+    return replace(made, lines=lines, patches=patches)
+
+
+def _shared(job: WindowJob, target: int, runs: pa.Table, first: int, second: int) -> Clash:
+    owner, shard = (job.shards[runs["shard"][row].as_py()] for row in (first, second))
+    key, schema = runs["key"][second].as_py(), job.schemas[target]
+    columns = [schema.column(name) for name in schema.key]
+    condition = any_of(columns, [sortkeys.decode(columns, key)])
+    return Clash(job.targets[target], shown_key(job, target, key), condition, shard, owner)
+
+
+def _disorder(job: WindowJob, target: int, runs: pa.Table, row: int) -> KeyOutOfOrder:
+    shard = job.shards[runs["shard"][row].as_py()]
+    return KeyOutOfOrder(str(shard), str(job.targets[target]), shown_key(job, target, runs["key"][row].as_py()))
+
+
+def shown_key(job: WindowJob, target: int, key: bytes) -> str:
+    """Return a key as messages show it."""
+    schema = job.schemas[target]
+    columns = [schema.column(name) for name in schema.key]
+    values = sortkeys.decode(columns, key)
+    pairs = zip(columns, values, strict=True)
+    return ", ".join(f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}" for c, value in pairs)
+
+
+def _numbers(runs: pa.Table, name: str) -> np.ndarray:
+    numbers: np.ndarray = runs[name].to_numpy()
+    return numbers
+
+
+def _array(runs: pa.Table, name: str) -> pa.Array:
+    column = runs[name]
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

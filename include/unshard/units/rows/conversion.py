@@ -1,0 +1,329 @@
+"""Convert rows from the structure of a shard to that of its target, by column name. Runs in executors.
+
+* A column goes to the target's column of the same name (names ignore case). If the charsets are equal, the bytes are
+  copied. Otherwise they are transcoded, and a character without a counterpart is an error.
+* A column of the shard that the target lacks is an error, unless a forced unlock has executed DDL on the target that
+  the shard has not reached: then the values go where that DDL moves them (core.rows.lineage).
+* A column that a route extracts from the shard's names has one value in all its rows; the target must have it.
+* A column mapping changes values last, in the target's character set.
+* A column of the target that the shard lacks gets the target's default. Generated columns are never written.
+* Values that the server would change without a warning (fractions of a second, DOUBLE to FLOAT, BIT to a number;
+  units/rows/lossy.py) are refused here.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unshard.adapters.target import Destination
+from unshard.adapters.target.destination import key_of
+from unshard.adapters.target.lines import lines_of
+from unshard.adapters.target.load import refuse_nulls
+from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.rows.lineage import Ran, names_after
+from unshard.core.rows.missingcolumns import constant_default, implicit_value
+from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId, fitted
+from unshard.core.rules.extractedvalues import constants_of
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.sql import charsets
+from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
+from unshard.units.rows.lossy import first_changed, rounds
+
+FAMILIES = {
+    "bit": "bit",
+    "timestamp": "timestamp",
+    "datetime": "datetime",
+    "date": "datetime",
+    "time": "time",
+    "geometry": "geometry",
+    "point": "geometry",
+    "linestring": "geometry",
+    "polygon": "geometry",
+    "multipoint": "geometry",
+    "multilinestring": "geometry",
+    "multipolygon": "geometry",
+    "geometrycollection": "geometry",
+    "vector": "vector",
+}
+"""Types that cannot be mixed with others: the same text or bytes would have another meaning there."""
+EXACT = {
+    "float": frozenset({"float"}),
+    "double": frozenset({"double", "float", "tinyint", "smallint", "mediumint", "int"}),
+}
+"""The types whose values a floating-point type holds exactly; the server rounds others without a warning."""
+WIDE = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
+SUPERSETS = frozenset({("utf8mb3", "utf8mb4"), ("utf8", "utf8mb4"), ("utf8", "utf8mb3"), ("utf8mb3", "utf8")})
+
+
+NO_PLACE = -1
+PLAIN_NUMBER = r"\A(?:0|[1-9][0-9]{0,18})\z"
+"""As MySQL prints it, so that a number has only one text."""
+Behind = Mapping[tuple[Shard, int | None], tuple[Ran, ...]]
+"""DDL that the target has and the rows of a shard do not have; for held rows by the number of the DDL they wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The origin of a column of the target."""
+
+    column: Column
+    """The target's column."""
+    place: int
+    """Number of the shard's column among the columns of its rows."""
+    charset: str | None = None
+    """The shard's charset when the bytes must be transcoded."""
+    cut: int = 0
+    """Number of fractional-second digits that the target lacks; they must be zero."""
+    constant: bytes | None = None
+    """The value of every row, if the column is extracted and has no place."""
+    mapped: Mapped | None = None
+    """The column mapping of the values."""
+    shard_column: Column | None = None
+    """The shard's column; None if DDL that the target already has changes the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Conversion of rows of one structure to rows of one target table."""
+
+    destination: Destination
+    fields: tuple[Field, ...]
+    key: tuple[int, ...]
+    """Numbers of the fields of the target's key; empty for a multiset."""
+
+
+def conversion(
+    shard: Shard,
+    structure: TableSchema,
+    target: TableId,
+    schema: TableSchema,
+    behind: Sequence[Ran] = (),
+    reshaping: Reshaping = AS_IT_IS,
+) -> Conversion:
+    """Match the columns of a shard's structure with those of the target; raises coded errors.
+
+    `behind` is the DDL that the target has and the rows do not have.
+    """
+    target_names = names_after(structure.names, behind)
+    if not reshaping.leaves_columns_out:
+        _refuse_unknown(shard, structure, target_names, target, schema)
+    places = {column.name.lower(): place for place, column in enumerate(structure.written)}
+    known = {target_names[c.name.lower()]: c for c in structure.columns if c.name.lower() in target_names}
+    constants = constants_of(str(shard), structure, target, schema, reshaping.extracted)
+    mapped = _mapped(shard, structure, target, schema, target_names, reshaping)
+    if behind:
+        constants = {**_made_up(schema, known), **constants}
+    fields = tuple(
+        Field(column, NO_PLACE, constant=constants[column.name.lower()])
+        if column.name.lower() in constants
+        else _field(
+            shard,
+            _source(structure, known[column.name.lower()], mapped),
+            target,
+            column,
+            places,
+            mapped.get(known[column.name.lower()].name.lower()),
+        )
+        for column in schema.written
+        if column.name.lower() in known or column.name.lower() in constants
+    )
+    fields = tuple(replace(field, shard_column=None) for field in fields) if behind else fields
+    for field in fields:
+        if field.shard_column is not None and rounds(field.shard_column, field.column):
+            raise _differs(shard, field.shard_column, target, field.column)
+    names = [field.column.name.lower() for field in fields]
+    for name in schema.key:
+        if name.lower() not in names:
+            raise KeyColumnMissing(str(shard), name, str(target))
+    destination = Destination(target, tuple(field.column for field in fields), schema.key or schema.names[:3])
+    return Conversion(destination, fields, tuple(names.index(name.lower()) for name in schema.key))
+
+
+def convert(plan: Conversion, columns: Sequence[pa.Array]) -> list[pa.Array]:
+    """Return the target's columns for the shard's columns; raises RowRefused with column and key."""
+    arrays = [_array_of(field, columns) for field in plan.fields]
+    converted = [_converted(plan, number, arrays) for number in range(len(arrays))]
+    refuse_nulls(plan.destination, converted)
+    return converted
+
+
+def _array_of(field: Field, columns: Sequence[pa.Array]) -> pa.Array:
+    if field.constant is None:
+        return columns[field.place]
+    return pa.repeat(pa.scalar(field.constant, pa.binary()), len(columns[0]))
+
+
+def _made_up(schema: TableSchema, known: Mapping[str, Column]) -> dict[str, bytes]:
+    """Return the values of old rows in columns that DDL has added and that the server fills only in existing rows."""
+    added = [column for column in schema.written if column.name.lower() not in known]
+    key = {name.lower() for name in schema.key}
+    values = {c.name.lower(): constant_default(c) if c.name.lower() in key else implicit_value(c) for c in added}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _refuse_unknown(
+    shard: Shard, structure: TableSchema, target_names: Mapping[str, str], target: TableId, schema: TableSchema
+) -> None:
+    names = {column.name.lower() for column in schema.columns}
+    for column in structure.written:
+        if target_names.get(column.name.lower(), schema.columns[0].name.lower()) not in names:
+            raise ColumnNotInTarget(str(shard), column.name, str(target))
+
+
+def _mapped(
+    shard: Shard,
+    structure: TableSchema,
+    target: TableId,
+    schema: TableSchema,
+    target_names: Mapping[str, str],
+    reshaping: Reshaping,
+) -> dict[str, Mapped]:
+    """Return the mappings by the name of the shard's column that they change."""
+    if not reshaping.mapped:
+        return {}
+    target_columns = {column.name.lower(): column for column in schema.columns}
+    wanted = {name: target_columns[new] for name, new in target_names.items() if new in target_columns}
+    return fitted(str(shard), structure, target, wanted, reshaping.mapped)
+
+
+def _source(structure: TableSchema, column: Column, mapped: Mapping[str, Mapped]) -> Column:
+    """Return the shard's column whose values go to this column's place."""
+    found = mapped.get(column.name.lower())
+    return structure.column(found.source) if found else column
+
+
+def _field(
+    shard: Shard,
+    shard_column: Column,
+    target: TableId,
+    target_column: Column,
+    places: dict[str, int],
+    mapped: Mapped | None,
+) -> Field:
+    if shard_column.is_generated or not _mixes(shard_column, target_column):
+        raise _differs(shard, shard_column, target, target_column)
+    place = places[shard_column.name.lower()]
+    charset = None if _same_bytes(shard_column.charset, target_column.encoding) else shard_column.charset
+    return Field(
+        target_column,
+        place,
+        charset,
+        max(0, _fraction(shard_column) - _fraction(target_column)),
+        mapped=mapped,
+        shard_column=shard_column,
+    )
+
+
+def _differs(shard: Shard, shard_column: Column, target: TableId, target_column: Column) -> ColumnTypesDiffer:
+    kind = shard_column.column_type + (" (generated)" if shard_column.is_generated else "")
+    return ColumnTypesDiffer(str(shard), target_column.name, kind, str(target), target_column.column_type)
+
+
+def _mixes(shard_column: Column, target_column: Column) -> bool:
+    if target_column.data_type in EXACT:
+        return shard_column.data_type in EXACT[target_column.data_type]
+    return FAMILIES.get(shard_column.data_type) == FAMILIES.get(target_column.data_type)
+
+
+def _same_bytes(from_charset: str | None, to_charset: str | None) -> bool:
+    if (
+        from_charset is None
+        or to_charset is None
+        or from_charset == to_charset
+        or (from_charset, to_charset) in SUPERSETS
+    ):
+        return True
+    return from_charset == "ascii" and to_charset not in WIDE
+
+
+def _fraction(column: Column) -> int:
+    if column.data_type not in ("datetime", "timestamp", "time"):
+        return 0
+    found = re.search(r"\((\d)\)", column.column_type)
+    return int(found[1]) if found else 0
+
+
+def _converted(plan: Conversion, number: int, arrays: Sequence[pa.Array]) -> pa.Array:
+    field, array = plan.fields[number], arrays[number]
+    if field.charset is not None:
+        array = _transcoded(plan, number, arrays, field.charset)
+    if field.cut:
+        _refuse_fractions(plan, number, arrays, field.cut)
+    if field.mapped is not None:
+        array = _changed(plan, number, arrays, array, field.mapped)
+    if field.shard_column is not None and (found := first_changed(field.shard_column, field.column, array)):
+        raise _refused(plan, number, arrays, *found)
+    return array
+
+
+def _changed(plan: Conversion, number: int, arrays: Sequence[pa.Array], array: pa.Array, mapped: Mapped) -> pa.Array:
+    """Return the values after a column mapping; raises RowRefused for the first value that it cannot change."""
+    charset = plan.fields[number].column.encoding
+    match mapped.change:
+        case PartitionId() as change:
+            changed, bad = with_bits(array if charset else _without_padding(array), change)
+        case Affix(before=before, after=after):
+            around = [pa.scalar(charsets.encode(part, str(charset)), pa.binary()) for part in (before, after)]
+            return pc.binary_join_element_wise(around[0], array, around[1], pa.scalar(b"", pa.binary()))
+    if bad is not None:
+        message = f"column mapping '{mapped.rule}' takes whole numbers from 0 to {(1 << change.free) - 1} only"
+        raise _refused(plan, number, arrays, bad, message)
+    return changed
+
+
+def _without_padding(array: pa.Array) -> pa.Array:
+    """Remove the zeros that ZEROFILL prints."""
+    return pc.replace_substring_regex(array.cast(pa.string()), r"\A0+(\d)", r"\1")
+
+
+def with_bits(array: pa.Array, change: PartitionId) -> tuple[pa.Array, int | None]:
+    """Return the ids with a shard's bits, or the number of the first row whose value is not an id that fits."""
+    texts = array.cast(pa.string())
+    fits = pc.fill_null(pc.match_substring_regex(texts, PLAIN_NUMBER), True)
+    if (bad := pc.index(fits, False).as_py()) >= 0:
+        return array, int(bad)
+    ids = pc.fill_null(texts, "0").cast(pa.uint64()).to_numpy()
+    too_large = np.flatnonzero(ids >> np.uint64(change.free))
+    if len(too_large):
+        return array, int(too_large[0])
+    mapped = pa.array(ids | np.uint64(change.high)).cast(pa.string()).cast(pa.binary())
+    return pc.if_else(pc.is_null(array), pa.scalar(None, pa.binary()), mapped), None
+
+
+def _transcoded(plan: Conversion, number: int, arrays: Sequence[pa.Array], charset: str) -> pa.Array:
+    field, coded = plan.fields[number], pc.dictionary_encode(arrays[number])
+    values: list[bytes] = []
+    for value in coded.dictionary.to_pylist():
+        try:
+            values.append(transcode(value, charset, str(field.column.encoding)))
+        except UnicodeError as error:
+            row = pc.index(arrays[number], pa.scalar(value, pa.binary())).as_py()
+            message = f"x'{value.hex()[:60]}' of {charset} has no counterpart in {field.column.encoding} ({error})"
+            raise _refused(plan, number, arrays, row, message) from error
+    return pa.array(values, pa.binary()).take(coded.indices)
+
+
+def transcode(value: bytes, from_charset: str, to_charset: str) -> bytes:
+    """Return the same text in another charset of MySQL's; raises UnicodeError if that charset lacks a character."""
+    text = charsets.decode(value, from_charset)
+    if to_charset == "ucs2" and any(ord(character) > 0xFFFF for character in text):
+        raise UnicodeError("ucs2 ends at U+FFFF")
+    return charsets.encode(text, to_charset)
+
+
+def _refuse_fractions(plan: Conversion, number: int, arrays: Sequence[pa.Array], cut: int) -> None:
+    tail = pc.binary_slice(arrays[number], -cut)
+    lost = pc.fill_null(pc.not_equal(tail, pa.scalar(b"0" * cut, pa.binary())), False)
+    if pc.any(lost).as_py():
+        row = pc.index(lost, True).as_py()
+        raise _refused(plan, number, arrays, row, "the target's column keeps fewer digits of the second")
+
+
+def _refused(plan: Conversion, number: int, arrays: Sequence[pa.Array], row: int, message: str) -> RowRefused:
+    destination = plan.destination
+    key = key_of(destination, lines_of([each.slice(row, 1) for each in arrays])[0].as_py())
+    return RowRefused(str(destination.table), destination.columns[number].name, key, message)

@@ -1,0 +1,197 @@
+"""The job of a window's executors: one immutable value, made in the driver before Spark is called.
+
+Everything that can be refused without reading a row is refused at that time, separately for each target: columns
+without a counterpart, keys without columns in the shard, engines without transactions.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+
+from unshard.adapters.parquet import Storage
+from unshard.adapters.relay import RelayStore
+from unshard.adapters.target import Writer
+from unshard.core.ddl.queue import HeldFile
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.rows.compaction import Collisions
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.task.state import BegunWindow
+from unshard.core.window.plan import Disposition, Plan
+from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused, held_behind, withheld
+from unshard.errors import UnshardError
+from unshard.errors.rows import EngineNotTransactional
+from unshard.units.rows.conversion import Behind, Conversion, conversion
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPart:
+    """A file of held rows that is released."""
+
+    ordinal: int
+    target: TableId
+    file: HeldFile
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogPart:
+    """A byte range of a segment."""
+
+    ordinal: int
+    segment: str
+    file: str
+    start: int
+    end: int
+    dispositions: tuple[Disposition, ...]
+    committed: bool = False
+    """As in Read."""
+
+
+Part = HeldPart | BinlogPart
+"""A work unit; the ordinals give the order of all rows of the window: releases first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to apply, all of one structure and after the same DDL."""
+
+    shard: Shard
+    structure: str
+    target: TableId
+    seq: int | None = None
+    """Number of the DDL that held rows wait for; None: they come from the binlog."""
+
+
+@dataclass(frozen=True)
+class WindowJob:
+    """A begun window with everything that its executors read and write."""
+
+    task: str
+    meta_schema: str
+    begun: BegunWindow
+    writer: Writer
+    storage: Storage
+    relay: RelayStore
+    collisions: Collisions
+    targets: tuple[TableId, ...]
+    """The tables to write; executors use their numbers."""
+    schemas: tuple[TableSchema, ...]
+    """Their present structures."""
+    shards: tuple[Shard, ...]
+    structures: Mapping[str, TableSchema]
+    behind: Behind
+    """DDL that a forced unlock has executed on the target before some shards reached it."""
+    parts: tuple[Part, ...]
+    reshapings: Mapping[TableId, Reshaping] = field(default_factory=dict)
+    """The columns that the names and column mappings of each shard fill or change."""
+    partial: frozenset[TableId] = frozenset()
+    """Targets that were suspended after they had got some of the window's rows: held rows may be applied again."""
+    deferred: frozenset[TableId] = frozenset()
+    """Targets that wait for deferred rows of this source."""
+    diverts: bool = False
+    """Whether rows that a target cannot take are diverted instead of suspending it."""
+    time_zone: str = "+00:00"
+    """Time zone in which filter expressions are evaluated."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.begun.plan
+
+    @cached_property
+    def layouts(self) -> tuple[Conversion, ...]:
+        """All column lists that lines of this window can have, each with its conversion."""
+        found = {(c.destination.table, _names(c)): c for c in self._conversions.values()}
+        return tuple(found.values())
+
+    def conversion(self, rows: Rows) -> tuple[Conversion, int]:
+        """Return the conversion of these rows, and the number of their layout."""
+        found = self._conversions[rows]
+        target = rows.target
+        return found, self._layout_numbers[target, _names(found)]
+
+    @cached_property
+    def _conversions(self) -> dict[Rows, Conversion]:
+        return {rows: found for rows, found in self._tried.items() if isinstance(found, Conversion)}
+
+    @cached_property
+    def _tried(self) -> dict[Rows, Conversion | UnshardError]:
+        schemas = dict(zip(self.targets, self.schemas, strict=True))
+        return {rows: self._try(rows, schemas[rows.target]) for rows in applied(self.parts)}
+
+    def _try(self, rows: Rows, schema: TableSchema) -> Conversion | UnshardError:
+        behind = self.behind.get((rows.shard, rows.seq), ())
+        reshaping = self.reshapings.get(rows.shard.table, AS_IT_IS)
+        try:
+            return conversion(rows.shard, self.structures[rows.structure], rows.target, schema, behind, reshaping)
+        except ABOUT_ONE_TARGET as error:
+            return error
+
+    @cached_property
+    def _layout_numbers(self) -> dict[tuple[TableId, tuple[str, ...]], int]:
+        return {(c.destination.table, _names(c)): number for number, c in enumerate(self.layouts)}
+
+    @property
+    def bytes(self) -> int:
+        """Number of bytes to read; compressed files count with their file size."""
+        return sum(map(bytes_of, self.parts))
+
+    def refusals(self) -> tuple[TargetRefused, ...]:
+        """Return the targets that cannot take their rows, as far as this is known without reading a row."""
+        found: list[TargetRefused] = []
+        for target, schema in zip(self.targets, self.schemas, strict=True):
+            if schema.lacks_transactions:
+                found.append(TargetRefused(target, EngineNotTransactional(str(target), schema.lacks_transactions)))
+        tried = self._tried.items()
+        found += [TargetRefused(rows.target, error) for rows, error in tried if isinstance(error, UnshardError)]
+        return tuple(found)
+
+
+def bytes_of(part: Part) -> int:
+    """Return the number of bytes to read of a part; a compressed file counts with its file size."""
+    return part.file.bytes if isinstance(part, HeldPart) else part.end - part.start
+
+
+def applied(parts: tuple[Part, ...]) -> Iterator[Rows]:
+    """Yield the rows to apply, some of them repeatedly."""
+    for part in parts:
+        match part:
+            case HeldPart(target=target, file=file):
+                yield Rows(file.shard, file.structure, target, file.seq)
+            case BinlogPart(dispositions=dispositions):
+                yield from (Rows(d.shard, d.structure, d.target) for d in dispositions if d.hold is None)
+
+
+def dropped_since(dropped: Collection[Shard], plan: Plan) -> frozenset[Shard]:
+    """Return the shards that an operator has dropped, except those that this window creates again."""
+    return frozenset(dropped) - {change.shard for change in plan.structures if change.joins}
+
+
+def parts_of(
+    plan: Plan,
+    dropped: Collection[Shard] = (),
+    stopped: Collection[TableId] = (),
+    last: Mapping[Shard, int] = MappingProxyType({}),
+) -> tuple[Part, ...]:
+    """Number the work units of a plan: released files, then byte ranges.
+
+    Dropped shards are left out, because their rows may be the reason why the window fails. Rows for suspended targets
+    are held after the newest DDL (`last`) of their shard.
+    """
+    releases = [r for r in plan.releases if r.shard not in dropped and r.target not in stopped]
+    behind = held_behind(plan, last)
+    reads = [
+        replace(r, dispositions=withheld((d for d in r.dispositions if d.shard not in dropped), stopped, behind))
+        for r in plan.reads
+    ]
+    released = [(release.target, file) for release in releases for file in release.files]
+    held = [HeldPart(number, target, file) for number, (target, file) in enumerate(released)]
+    ranges = [(read, bounds) for read in reads if read.dispositions for bounds in read.ranges]
+    read = [
+        BinlogPart(number, read.segment, read.file, start, end, read.dispositions, read.committed)
+        for number, (read, (start, end)) in enumerate(ranges, len(held))
+    ]
+    return (*held, *read)
+
+
+def _names(found: Conversion) -> tuple[str, ...]:
+    return tuple(column.name for column in found.destination.columns)

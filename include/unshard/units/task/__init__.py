@@ -1,0 +1,1 @@
+"""A whole task: run, status, pause and removal."""

@@ -1,0 +1,201 @@
+"""The status of a task: phase, positions, lag, rows, and progress of dump and load of each source.
+
+It only reads from the meta tables and the sources, so it works without Spark and beside a process that runs the task. A
+source that does not answer is shown with its error, the others with their figures.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from unshard.adapters import mysql, serverstate, upstream
+from unshard.adapters.meta import MetaReader
+from unshard.adapters.meta.shards.ignored import IgnoredStatement
+from unshard.config import Connections, Instance, Task, environment_connections, resolve
+from unshard.core.ddl.online import OnlineTable, Role
+from unshard.core.full.progress import NOTHING_YET, Progress
+from unshard.core.model import Location
+from unshard.core.rows.collision import CollisionState
+from unshard.core.rows.writepath import LoadData
+from unshard.core.task.pause import PauseState
+from unshard.core.task.state import Phase
+from unshard.core.window.suspension import SuspendedTarget
+from unshard.errors import UnshardError
+from unshard.errors.base import ServerError
+from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta, migrated_meta
+from unshard.units.ddl.coordinate import LockView, views
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """The status of one source; None for unknown values."""
+
+    source: str
+    phase: Phase = Phase.NEW
+    position: Location | None = None
+    upstream: Location | None = None
+    lag_seconds: int | None = None
+    lag_bytes: int | None = None
+    windows: int = 0
+    rows_applied: int = 0
+    rows_held: int = 0
+    """Rows that are held now."""
+    shards: int = 0
+    shards_held: int = 0
+    dump: Progress = NOTHING_YET
+    load: Progress = NOTHING_YET
+    error: UnshardError | None = None
+    bytes_held: int = 0
+    held_since: datetime | None = None
+    """When the oldest held rows were stored."""
+    collisions: Mapping[CollisionState, int] = field(default_factory=dict)
+    """Number of keys that its shards share with other shards, by state of the collision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """Facts about a task that an operator should know although the task goes on."""
+
+    passed: tuple[IgnoredStatement, ...] = ()
+    """Ignored statements that could not be read and concern no shard, the newest first."""
+    locks: tuple[LockView, ...] = ()
+    """Open and newest resolved locks, the oldest first."""
+    pause: PauseState | None = None
+    """The pause state; None if the task is not paused."""
+    stops: tuple[SuspendedTarget, ...] = ()
+    """Suspended targets."""
+    online: tuple[tuple[str, OnlineTable], ...] = ()
+    """Online-DDL shadow tables of tools at work, with their sources."""
+    diverted: Mapping[str, int] = field(default_factory=dict)
+    """Number of quarantined rows of each target that lacks them."""
+    deferred: Mapping[str, int] = field(default_factory=dict)
+    """Number of deferred rows of each target."""
+    load_data: LoadData | None = None
+    """The result of the trial of LOAD DATA LOCAL on the target; None: no process has written rows yet."""
+
+    @property
+    def warned(self) -> tuple[LockView, ...]:
+        """Locks whose DDL makes the target differ from the union of the shards."""
+        return tuple(lock for lock in self.locks if lock.warning)
+
+
+def refuse_paused(task: Task, connections: Connections = environment_connections) -> None:
+    """Raise TaskPaused if the task is paused or stopped; creates no meta tables, but migrates old ones."""
+    with migrated_meta(task, connections) as meta:
+        if meta is not None:
+            meta.pauses.refuse()
+
+
+def begun(task: Task, connections: Connections = environment_connections) -> Begun:
+    """Return how far a task has begun; NOT_KNOWN if the target does not answer."""
+    try:
+        with existing_meta(task, connections) as meta:
+            return begun_in(meta)
+    except ServerError:
+        return NOT_KNOWN  # the prechecks report the error of the target
+
+
+def status(task: Task, connections: Connections = environment_connections) -> tuple[SourceStatus, ...]:
+    """Read the meta tables once, then ask all sources in parallel."""
+    with existing_meta(task, connections) as meta:
+        each = [known(meta, instance.source.id) for instance in task.instances]
+        times = [_last_time(meta, instance.source.id) for instance in task.instances]
+    with ThreadPoolExecutor(max_workers=len(each)) as pool:
+        return tuple(pool.map(_asked, each, times, task.instances, [connections] * len(each)))
+
+
+def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
+    """Return the remarks that are recorded in the meta tables."""
+    if meta is None:
+        return Remarks()
+    online = ((source, online_table) for source in sources for online_table in meta.online.of(source))
+    shadows = tuple(
+        (source, online_table)
+        for source, online_table in online
+        if online_table.role is Role.SHADOW and online_table.seen
+    )
+    stops, diverted = meta.suspended_targets.all(), meta.row_errors.counts()
+    return Remarks(
+        meta.ignored.newest(),
+        views(meta, resolved=True),
+        meta.pauses.get(),
+        stops,
+        shadows,
+        diverted,
+        meta.deferred.counts(),
+        meta.write_paths.last(),
+    )
+
+
+def full_progress(meta: MetaReader, sources: Iterable[str]) -> dict[str, tuple[Progress, Progress]]:
+    """Return the progress of dump and load of each source, as `run` shows it."""
+    return {source: meta.chunks.progress(source) for source in sources}
+
+
+def lag_bytes(logs: Mapping[str, int], position: Location, end: Location) -> int:
+    """Return the bytes of binlog between two locations, given name and size of the upstream's files."""
+    if end <= position:
+        return 0
+    if position.file == end.file:
+        return end.position - position.position
+    if position.generation != end.generation:
+        return sum(logs.values())
+    sizes = {Location(name, 0).in_generation(end.generation).order[:2]: size for name, size in logs.items()}
+    first, last = position.order[:2], end.order[:2]
+    between = sum(size for number, size in sizes.items() if first < number < last)
+    return max(sizes.get(first, 0) - position.position, 0) + between + end.position
+
+
+def known(meta: MetaReader | None, source: str) -> SourceStatus:
+    """Return the status of a source from the meta tables, without asking the source."""
+    state = meta.sources.get(source) if meta else None
+    if meta is None or state is None:
+        return SourceStatus(source)
+    checkpoint = meta.checkpoints.get(source)
+    totals = meta.windows.totals(source)
+    held = meta.structures.totals(source)
+    dump, load = meta.chunks.progress(source)
+    return SourceStatus(
+        source,
+        state.phase,
+        position=checkpoint.location if checkpoint else state.snapshot,
+        windows=totals.windows,
+        rows_applied=totals.rows_applied,
+        rows_held=held.rows,
+        bytes_held=held.bytes,
+        held_since=held.since,
+        shards=held.shards,
+        shards_held=held.waiting,
+        dump=dump,
+        load=load,
+        collisions=meta.collisions.counts(source),
+    )
+
+
+def _last_time(meta: MetaReader | None, source: str) -> int | None:
+    """Return the time stamp of the last event before the checkpoint."""
+    checkpoint = meta.checkpoints.get(source) if meta else None
+    return checkpoint.last_time if checkpoint else None
+
+
+def _asked(known: SourceStatus, last_time: int | None, instance: Instance, connections: Connections) -> SourceStatus:
+    """Add the values that only the source itself has."""
+    try:
+        server = resolve(instance.source.endpoint, connections)
+        with contextlib.closing(mysql.connect(server, f"source {known.source}")) as connection:
+            end = upstream.location(connection, known.source)
+            logs = upstream.binlog_files(connection)
+            now = serverstate.clock(connection)
+    except UnshardError as error:
+        return replace(known, error=error)
+    if known.position is None:
+        return replace(known, upstream=end)
+    end = end.in_generation(known.position.generation)
+    return replace(
+        known,
+        upstream=end,
+        lag_bytes=lag_bytes(logs, known.position, end),
+        lag_seconds=0 if end <= known.position else max(0, now - last_time) if last_time else None,
+    )

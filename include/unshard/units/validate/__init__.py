@@ -1,0 +1,1 @@
+"""`unshard validate`: compares each target table with the union of its shards."""

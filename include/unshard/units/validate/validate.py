@@ -1,0 +1,307 @@
+"""Validate that every target table is the union of its shards. Runs in the driver, on threads.
+
+The servers do the work, a few statements at a time; `compare` describes the method, and
+docs/adr/0004-validate-on-threads.md explains why it needs no Spark. Rows that a DDL lock holds are not in the target
+yet: such a table differs, and its verdict names the lock. Rows that the dump has excluded (`where`) are ignored if all
+places can evaluate the condition. Otherwise they are missing, and the verdict says why.
+"""
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from unshard.adapters import mysql, structures
+from unshard.config import Instance
+from unshard.core.ddl.queue import ShardState
+from unshard.core.full.condition import ALL_ROWS, ValidationFilter
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.sql.keyrange import KeyRange
+from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
+from unshard.core.validate.explanations import Because, Waiting
+from unshard.core.validate.rowdifferences import Difference
+from unshard.errors.rows import NoTargetTable
+from unshard.errors.validate import NothingToValidate
+from unshard.units.full.discover import Found, find_shards
+from unshard.units.validate.compare import (
+    ComparedTable,
+    Sessions,
+    Sum,
+    TableCheck,
+    agree,
+    checksums,
+    narrow,
+    ranges,
+    reshaped_place,
+    union,
+)
+from unshard.units.validate.filter import condition_of, validation_filter
+from unshard.units.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options for thoroughness and speed."""
+
+    threads: int = 4
+    chunk_rows: int = 50_000
+    rows_per_shard: int = 1_000
+    """Minimum number of rows per shard in a chunk; with fewer, the statements would cost more than the rows."""
+    limit: int = 20
+    """Number of differing keys that are named per table."""
+
+
+DEFAULTS = Settings()
+MOST_DIVERTED = 10_000
+"""Number of diverted rows that are searched for among the differences."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """The result for one target table."""
+
+    target: TableId
+    key: tuple[str, ...]
+    compared: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    shards: int
+    chunks: int
+    rows_target: int
+    rows_union: int
+    differences: tuple[Difference, ...]
+    differing_chunks: int
+    waiting: Waiting
+    seconds: float
+    unseen: tuple[str, ...] = ()
+    """Shards that their source does not show: dropped or renamed meanwhile, or the account may not read them."""
+    through: ValidationFilter = ALL_ROWS
+
+    @property
+    def lost_columns(self) -> tuple[str, ...]:
+        """Columns of shards that the target lacks and no open DDL lock explains."""
+        if self.waiting.locks or self.waiting.shards:
+            return ()
+        return tuple(each.column for each in self.left_out if each.reason is Reason.NOT_IN_TARGET)
+
+    def because(self, difference: Difference) -> Because | None:
+        """Return the task's state that explains a difference, if any."""
+        return self.waiting.because(self.key, difference)
+
+    @property
+    def equal(self) -> bool:
+        """Whether target and union agree in everything that was compared, and no column is lost."""
+        return not self.differing_chunks and not self.lost_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """Progress: the number of compared rows of a table."""
+
+    target: TableId
+    chunks: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkResult:
+    """One compared range; `differences` only if the sums differ, and not beyond the limit."""
+
+    sums: Mapping[str, Sum]
+    differences: tuple[Difference, ...] = ()
+
+
+_Found = tuple[Shard, TableSchema]
+Watch = Callable[[Chunked], None]
+Comparer = Callable[[TableCheck], Iterator[ChunkResult]]
+"""Compares all ranges of a table: on threads here, on Spark in spark_jobs/validate_table.py."""
+
+
+def validate(
+    work: Work,
+    tables: Sequence[TableId] = (),
+    settings: Settings = DEFAULTS,
+    watch: Watch = lambda _: None,
+    comparer: Comparer | None = None,
+) -> tuple[TableResult, ...]:
+    """Compare the target tables of the task, or only `tables`, and name the differences."""
+    checks = plan_checks(work, tables)
+    waiting = _waiting(work)
+    with Sessions() as sessions, _pool(settings.threads) as pool:
+        compare = comparer or (lambda check: _on_threads(check, settings, sessions, pool))
+        return tuple(
+            _judged(check, waiting.get(check.target.table, Waiting()), compare(check), watch) for check in checks
+        )
+
+
+def chunk_rows(check: TableCheck, settings: Settings) -> int:
+    """Return the number of target rows of one range."""
+    return max(settings.chunk_rows, settings.rows_per_shard * len(check.shards))
+
+
+def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck, ...]:
+    """Find shards and target tables, read their structures, decide how to compare them."""
+    shards: dict[TableId, list[_Found]] = defaultdict(list)
+    unseen: dict[TableId, list[str]] = defaultdict(list)
+    for source, server in work.sources.items():
+        with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
+            states, instance = work.meta.structures.shards(source), work.task.instance(source)
+            found = find_shards(connection, instance, {state.shard.table for state in states})
+            for problem in found.problems:
+                raise problem
+            for state in states:
+                if _is_unseen(state, found, instance) and (not tables or state.target in tables):
+                    unseen[state.target].append(str(state.shard))
+            dropped = {state.shard.table for state in states if state.is_dropped}
+            wanted = [
+                table
+                for table, target in found.targets.items()
+                if table not in dropped and (not tables or target in tables)
+            ]
+            for table, schema in sorted(structures.read_schemas(connection, wanted).items()):
+                shards[found.targets[table]].append((Shard(source, table), schema))
+    wanted_targets = sorted(shards.keys() | unseen.keys())
+    if absent := [str(table) for table in tables if table not in wanted_targets]:
+        raise NothingToValidate(f" {', '.join(absent)}")
+    if not wanted_targets:
+        raise NothingToValidate("")
+    targets = work.present(set(wanted_targets))
+    checks = {target: _check(work, target, targets, shards[target]) for target in wanted_targets}
+    conditions = {source: condition_of(work, source) for source in work.sources}
+    with Sessions() as sessions:
+        return tuple(
+            replace(validation_filter(sessions, check, _of(conditions, shards[target])), unseen=tuple(unseen[target]))
+            for target, check in checks.items()
+        )
+
+
+def _of(conditions: Mapping[str, str], shards: Sequence[_Found]) -> dict[str, str]:
+    return {shard.source: conditions[shard.source] for shard, _ in shards}
+
+
+def _is_unseen(state: ShardState, found: Found, instance: Instance) -> bool:
+    is_shard = (
+        not (state.has_left or state.is_dropped) and instance.routing.target_of(state.shard.table) == state.target
+    )
+    return is_shard and state.shard.table not in found.targets
+
+
+def _check(work: Work, target: TableId, schemas: dict[TableId, TableSchema], shards: Sequence[_Found]) -> TableCheck:
+    if target not in schemas:
+        raise NoTargetTable(str(target))
+    place = ComparedTable(PLACE_TARGET, work.target, target, schemas[target])
+    places = tuple(_place(work, shard, schema, place) for shard, schema in shards)
+    structures_by_place = {each.name: each.schema for each in (place, *places)}
+    return TableCheck(place, places, compare_structures(structures_by_place))
+
+
+def _place(work: Work, shard: Shard, structure: TableSchema, target: ComparedTable) -> ComparedTable:
+    place = ComparedTable(str(shard), work.sources[shard.source], shard.table, structure)
+    return reshaped_place(place, target, work.task.instance(shard.source).routing.reshaping(shard.table))
+
+
+def _waiting(work: Work) -> dict[TableId, Waiting]:
+    """Return per target the shards whose rows wait, the locks that they wait for, and the diverted rows."""
+    locks: dict[TableId, list[str]] = defaultdict(list)
+    for lock in work.meta.locks.open():
+        locks[lock.target].append(str(lock.id))
+    held = [state for state in work.meta.structures.shards() if state.queue or state.held]
+    suspended, diverted = work.meta.suspended_targets.all(), work.meta.row_errors.all(MOST_DIVERTED, only_open=True)
+    return {
+        target: Waiting(
+            tuple(locks.get(target, ())),
+            sum(file.rows for state in held if state.target == target for file in state.held),
+            tuple(str(state.shard) for state in held if state.target == target),
+            tuple(each for each in suspended if each.target == target),
+            tuple(error for error in diverted if error.target == target),
+        )
+        for target in {
+            *locks,
+            *(s.target for s in held),
+            *(each.target for each in suspended),
+            *(row.target for row in diverted),
+        }
+    }
+
+
+@contextlib.contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Return a pool that is not waited for if the block is left by an error or an interruption."""
+    pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="validate")
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _judged(check: TableCheck, waiting: Waiting, results: Iterator[ChunkResult], watch: Watch) -> TableResult:
+    began = time.monotonic()
+    target, shards, chunks, differing = Sum(), Sum(), 0, 0
+    differences: list[Difference] = []
+    for result in results:
+        chunks += 1
+        target, shards = target + result.sums[PLACE_TARGET], shards + union(result.sums)
+        differing += not agree(result.sums)
+        differences += result.differences
+        watch(Chunked(check.target.table, chunks, target.rows))
+    comparison = check.comparison
+    return TableResult(
+        target=check.target.table,
+        key=comparison.key,
+        compared=tuple(form.column for form in comparison.forms),
+        left_out=comparison.left_out,
+        shards=len(check.shards),
+        chunks=chunks,
+        rows_target=target.rows,
+        rows_union=shards.rows,
+        differences=tuple(differences),
+        differing_chunks=differing,
+        waiting=waiting,
+        seconds=time.monotonic() - began,
+        unseen=check.unseen,
+        through=check.through,
+    )
+
+
+def _on_threads(
+    check: TableCheck, settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor
+) -> Iterator[ChunkResult]:
+    """Compare all ranges first, then narrow the differing ones until enough keys are named."""
+    suspects: list[tuple[KeyRange, dict[str, Sum]]] = []
+    for span, sums in _compared(check, settings, sessions, pool):
+        if agree(sums):
+            yield ChunkResult(sums)
+        else:
+            suspects.append((span, sums))
+    found = 0
+    for first in range(0, len(suspects), settings.threads):
+        some = suspects[first : first + settings.threads]
+        enough = found >= settings.limit
+        asked = [None if enough else pool.submit(narrow, sessions, check, span, settings.limit) for span, _ in some]
+        for (_, sums), future in zip(some, asked, strict=True):
+            differences = tuple(future.result()) if future else ()
+            found += len(differences)
+            yield ChunkResult(sums, differences)
+
+
+def _compared(
+    check: TableCheck, settings: Settings, sessions: Sessions, pool: ThreadPoolExecutor
+) -> Iterator[tuple[KeyRange, dict[str, Sum]]]:
+    """Yield the sums of each range; the servers work a few ranges ahead."""
+    ahead: list[tuple[KeyRange, list[Future[dict[str, Sum]]]]] = []
+    for span in ranges(sessions, check, chunk_rows(check, settings)):
+        ahead.append((span, [pool.submit(checksums, sessions, check, p, span) for p in check.by_server]))
+        if len(ahead) > 2 * settings.threads:
+            yield _collected(*ahead.pop(0))
+    for span, asked in ahead:
+        yield _collected(span, asked)
+
+
+def _collected(span: KeyRange, asked: Sequence[Future[dict[str, Sum]]]) -> tuple[KeyRange, dict[str, Sum]]:
+    sums: dict[str, Sum] = {}
+    for each in asked:
+        sums |= each.result()
+    return span, sums

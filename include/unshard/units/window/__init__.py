@@ -1,0 +1,1 @@
+"""Windows: the only way in which binlog rows reach the target."""

@@ -1,0 +1,41 @@
+"""The Spark job of a window, as the driver starts it: read parts, shuffle their runs by target, apply them.
+
+Each target has one applier, and reading is less work than writing. So a small window runs as one task without a
+shuffle, because a shuffle would take longer than the reading. Several targets are read and written in parallel. The
+code uses only the session of pyspark, so it is the same for spark-submit, Connect and local.
+"""
+
+import pickle
+from typing import Any
+
+from unshard.adapters.spark import collect
+from unshard.units.limits import LIMITS, Limits
+from unshard.units.rows.shuffle import PAYLOADS_SPARK
+from unshard.units.rows.windowjob import WindowJob
+from unshard.units.window.slices import ReadAndApply
+from unshard.units.window.tasks import RESULTS_SPARK, ApplyTargets, ReadParts, Result
+
+MOST_APPLIERS = 8
+
+
+def run_job(spark: Any, job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
+    """Run the window on Spark and return its results; coded errors are returned as results."""
+    bodies = collect(lambda: _frame(spark, job, limits)).column("body").to_pylist()
+    return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
+
+
+def _frame(spark: Any, job: WindowJob, limits: Limits) -> Any:
+    workers = workers_for(job, limits)
+    numbers = spark.range(0, workers, 1, workers)
+    if workers == 1:
+        return numbers.mapInArrow(ReadAndApply(job), RESULTS_SPARK)
+    slots = min(max(len(job.targets), 1), MOST_APPLIERS)
+    payloads = numbers.mapInArrow(ReadParts(job, workers, slots), PAYLOADS_SPARK).repartitionById(slots, "slot")
+    return payloads.mapInArrow(ApplyTargets(job), RESULTS_SPARK)
+
+
+def workers_for(job: WindowJob, limits: Limits) -> int:
+    """Return the number of tasks that read."""
+    if job.bytes <= (limits.alone_bytes if len(job.targets) == 1 else limits.small_bytes):
+        return 1
+    return max(1, min(len(job.parts), -(-job.bytes // limits.worker_bytes), limits.most_workers))

@@ -1,0 +1,132 @@
+"""Adds to the statements of a source the context that their events do not carry, before they are planned (driver).
+
+* The time zone of a session that used its server's: the task's, because the target may have another one.
+* The default character set of a schema, for tables that are created or altered without a character set.
+* Types and character sets that have another meaning on the target (core.structures.sourcetypes).
+
+Defaults are followed from the snapshot on, statement by statement (core.ddl.schemadefaults). Each change is stored at
+once, so the next plan begins at the checkpoint and not at the snapshot.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from unshard.adapters import mysql, structures
+from unshard.adapters.meta.shards.schemadefaults import DefaultChange
+from unshard.core.ddl.parsed import Ddl
+from unshard.core.ddl.schemadefaults import altered, relies_on_schema
+from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.model import Location
+from unshard.core.relay.segment import SchemaDefault, Segment, Statement
+from unshard.core.structures.sourcetypes import DEPENDS, Meanings, as_source_means
+from unshard.errors.ddl import DdlUnreadable
+from unshard.units.work import Work
+
+UTF8 = {"utf8": "utf8mb3"}
+"""The name that every server knows, and the name that current servers print."""
+CONCERNED = re.compile(r"\b(DATABASE|SCHEMA|CREATE|CHARSET|SET)\b", re.IGNORECASE)
+
+
+def in_context(work: Work, source: str, begins: Location, segments: Iterable[Segment]) -> list[Segment]:
+    """Return the segments after `begins` with statements that are complete without further context."""
+    zoned = [_meant(work, source, in_zone(segment, work.task.timezone)) for segment in segments]
+    if not any(segment.statement and CONCERNED.search(segment.statement.text) for segment in zoned):
+        return zoned
+    return list(_Defaults(work, source, begins).followed(zoned))
+
+
+def in_zone(segment: Segment, zone: str) -> Segment:
+    """Give a statement the task's time zone if its session used that of its server, which the target may not have."""
+    statement = segment.statement
+    if statement is None or statement.time_zone != "SYSTEM":
+        return segment
+    return replace(segment, statement=replace(statement, time_zone=zone))
+
+
+def _meant(work: Work, source: str, segment: Segment) -> Segment:
+    """Rewrite types and character sets of a statement that have another meaning on the target."""
+    statement = segment.statement
+    if statement is None or not DEPENDS.search(statement.text) or _read(statement) is None:
+        return segment
+    meanings = _meanings(work, source)
+    if statement.collations:
+        with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as asked:
+            chosen = structures.collations_by_charset(asked, statement.collations)
+        meanings = replace(meanings, collations={**(meanings.collations or {}), **_with_old_names(chosen)})
+    text = as_source_means(statement.text, statement.sql_mode, meanings)
+    return replace(segment, statement=replace(statement, text=text))
+
+
+def _meanings(work: Work, source: str) -> Meanings:
+    of_target = work.trial_tables.types()
+    state = next((state for state in work.meta.sources.all() if state.source == source), None)
+    is_mariadb = state is None or state.flavor == "mariadb"
+    by_bytes = {name.partition("_")[0] for name in of_target.defaults if name.endswith("_bin")}
+    collations: dict[str, str] = {}
+    if by_bytes & {"utf8mb4", "utf8mb3"}:
+        with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as asked:
+            found = structures.read_collations(asked, defaults=True) & of_target.collations - of_target.defaults
+        collations = {name.partition("_")[0]: name for name in found}
+    collations = _with_old_names(collations)
+    national = f"CHARACTER SET utf8 COLLATE {collations['utf8']}" if "utf8" in collations else "CHARACTER SET utf8"
+    is_national = of_target.national == UTF8["utf8"]
+    return Meanings(is_mariadb and of_target.has_json, "" if is_national else national, collations)
+
+
+def _with_old_names(collations: dict[str, str]) -> dict[str, str]:
+    """Return collations by character set also for the old names of character sets, as old servers name them."""
+    renamed = {new: collations[new].replace("utf8mb3_", "utf8_") for new in UTF8.values() if new in collations}
+    return {**collations, **renamed, **{old: renamed[new] for old, new in UTF8.items() if new in renamed}}
+
+
+class _Defaults:
+    """The schemas' defaults at one location of the binlog, moved on by `followed`."""
+
+    def __init__(self, work: Work, source: str, begins: Location) -> None:
+        self._work, self._source = work, source
+        changes = work.meta.schema_defaults.of(source)
+        self._known = {change.schema: change.default for change in changes if change.location <= begins}
+
+    def followed(self, segments: Iterable[Segment]) -> Iterator[Segment]:
+        for segment in segments:
+            statement = segment.statement
+            ddl = _read(statement) if statement and CONCERNED.search(statement.text) else None
+            if ddl is None or statement is None:
+                yield segment
+                continue
+            self._follow(ddl, statement, Location(segment.file, segment.end))
+            yield replace(segment, statement=self._given(ddl, statement))
+
+    def _follow(self, ddl: Ddl, statement: Statement, location: Location) -> None:
+        if ddl.kind is DdlKind.DROP_DATABASE:
+            default = None
+        elif ddl.kind in (DdlKind.CREATE_DATABASE, DdlKind.ALTER_DATABASE):
+            server = self._work.trial_tables.server_default(dict(statement.session).get("collation_server", 0))
+            default = altered(self._known.get(ddl.database), ddl.text, statement.sql_mode, server)
+        else:
+            return
+        if ddl.database not in self._known or default != self._known[ddl.database]:
+            self._work.meta.schema_defaults.add(self._source, DefaultChange(ddl.database, location, default))
+        self._known[ddl.database] = default
+
+    def _given(self, ddl: Ddl, statement: Statement) -> Statement:
+        if ddl.kind not in (DdlKind.CREATE_TABLE, DdlKind.ALTER) or not relies_on_schema(ddl.text, statement.sql_mode):
+            return statement
+        return replace(statement, default=self._default(ddl.subjects[0].schema))
+
+    def _default(self, schema: str) -> SchemaDefault | None:
+        """Ask the source for an unknown schema: one in another spelling, or one from before the first snapshot."""
+        if self._known.get(schema) is None:
+            with contextlib.closing(mysql.connect(self._work.sources[self._source], f"source {self._source}")) as asked:
+                found = {name.lower(): default for name, default in structures.read_defaults(asked).items()}
+            self._known[schema] = found.get(schema.lower())
+        return self._known[schema]
+
+
+def _read(statement: Statement) -> Ddl | None:
+    try:
+        return read(statement.text, statement.sql_mode, statement.schema)
+    except DdlUnreadable:
+        return None  # planning raises the error if the statement concerns a shard

@@ -1,0 +1,118 @@
+"""Suspends targets that refuse rows of a source, and lets them go on (core.window.suspension)."""
+
+import contextlib
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.tablerows import has_row
+from unshard.adapters.target import Writer, open_session
+from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.rows.collision import Found
+from unshard.core.rows.compaction import Collisions
+from unshard.core.task.state import BegunWindow
+from unshard.core.window.plan import Plan
+from unshard.core.window.suspension import SuspendedTarget, TargetRefused, refusal_of
+from unshard.errors import UnshardError
+from unshard.errors.rows import Collision
+from unshard.units.full.keyowners import stopped_by
+from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
+
+
+def suspend_targets(work: Work, begun: BegunWindow, refused: Collection[TargetRefused]) -> None:
+    """Record targets as suspended for the source.
+
+    Raises the error of a target that has a part of the window and cannot be suspended there: the source waits for it.
+    """
+    errors = {each.target: each.error for each in reversed([*refused])}
+    found = {target: _with_owner(work, error, begun.plan.number) for target, error in errors.items()}
+    digests = {target: schema.digest for target, schema in work.present(set(found)).items()}
+    refusals = [refusal_of(target, error) for target, error in found.items()]
+    cut = {refusal.target for refusal in work.meta.suspended_targets.stop(begun, refusals, digests)}
+    for target, error in found.items():
+        if target in cut:
+            raise error
+        log.error("target %s stops for source %s: %s", target, begun.plan.source, error)
+
+
+def _with_owner(work: Work, error: UnshardError, window: int) -> UnshardError:
+    """Record a collision and name its owner; later windows look for the key only if it is in the target."""
+    if not isinstance(error, Collision):
+        return error
+    named = stopped_by(work, error, Found.WINDOW, window)
+    return named if error.owner == Collision.unnamed else replace(named, condition="")
+
+
+def suspended_of(work: Work, plan: Plan) -> dict[TableId, SuspendedTarget]:
+    """Return the targets that were suspended in this very window: its plan still wants their rows applied."""
+    return {stop.target: stop for stop in work.meta.suspended_targets.all(plan.source) if stop.window == plan.number}
+
+
+def still_suspended(work: Work, source: str) -> frozenset[TableId]:
+    """Return the suspended targets, except those whose cause is gone: these are let go on."""
+    stops = work.meta.suspended_targets.all(source)
+    if not stops:
+        return frozenset()
+    present = work.present({stop.target for stop in stops})
+    policy = Collisions(work.task.instance(source).load.on_duplicate.value)
+    with contextlib.closing(open_session(Writer(work.target))) as connection:
+        changed = {stop: why for stop in stops if (why := _change(connection, stop, present.get(stop.target), policy))}
+    for stop, why in changed.items():
+        log.info("target %s goes on for source %s: %s", stop.target, source, why)
+        work.meta.suspended_targets.lift(stop)
+    return frozenset(stop.target for stop in stops if stop not in changed)
+
+
+def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema | None, policy: Collisions) -> str:
+    """Return the change that may have removed the cause, or an empty text."""
+    if schema is None:
+        return ""
+    if schema.digest != stop.structure:
+        return "its structure has changed"
+    error = error_of(stop)
+    if not isinstance(error, Collision):
+        return ""
+    if policy is not Collisions.ERROR:
+        return f"on-duplicate is {policy} now"
+    if not error.condition:
+        return ""
+    is_taken = has_row(connection, mysql.table_name(stop.target), error.condition)
+    return "" if is_taken else f"{error.key} is free"
+
+
+def newest_ddl(work: Work, plan: Plan) -> Mapping[Shard, int]:
+    """Return the number of the newest DDL of each shard of a plan's source, before its window."""
+    return {state.shard: state.last_seq for state in work.meta.structures.shards(plan.source)}
+
+
+def retry(work: Work, stops: Collection[SuspendedTarget]) -> None:
+    """Let targets go on: the next window of the source releases their held rows."""
+    for stop in stops:
+        work.meta.suspended_targets.lift(stop)
+
+
+def command_retry(work: Work, stops: Collection[SuspendedTarget], by: str, via: str, reason: str) -> None:
+    """Let targets go on by an operator's command; one that goes on already, or was suspended again, is unchanged."""
+    for stop in stops:
+        details = {"source": stop.source, "target": str(stop.target), "key": stop.refusal.key}
+        is_new = work.meta.suspended_targets.lift(stop, IssuedCommand("retry", by, via, reason, details))
+        log.info(
+            "command retry task=%s source=%s target=%s by=%s via=%s new=%s",
+            work.task.name,
+            stop.source,
+            stop.target,
+            by,
+            via,
+            is_new,
+        )
+
+
+def error_of(stop: SuspendedTarget) -> UnshardError:
+    """Return the error for which a target is suspended."""
+    return stop.refusal.error

@@ -1,0 +1,448 @@
+"""Runs one window of one source (driver): the only way in which rows of the binlog reach the target.
+
+    1 plan     a pure decision from checkpoint, relay, queues and structures
+    2 begin    persist the plan and raise the epoch: from here on a retry runs this very plan
+    3 move     create missing targets, then one Spark job: held rows to files, other rows into the targets
+    4 commit   one meta transaction: held files, queues, structures, checkpoint; then remove files that are not needed
+
+Steps 2 to 4 are stages (core.window.stages), which units.stages runs.
+
+| death           | what happens                                                                         |
+|-----------------|--------------------------------------------------------------------------------------|
+| in 1            | nothing has happened                                                                 |
+| in 2            | the window is begun or not; the next run finds the open window or plans again        |
+| in 3            | some targets have the window, as their fences tell; the same plan runs again         |
+| in 3, rows contradict their structure | no target has a row; the next run finds the same and plans again |
+| in 4            | all or nothing; after it only unnamed files are left, until a later window removes them |
+
+A window without rows needs no Spark. Without new binlog, and with nothing to release or drop, no window runs.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from unshard.adapters.meta.shards.plannedshards import WAITS
+from unshard.adapters.meta.tasks.activeworkers import window_of
+from unshard.config import Instance
+from unshard.core.ddl.online import named_by
+from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
+from unshard.core.model import Location, TableId, TableSchema
+from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.rowerrors import RowErrors
+from unshard.core.task.pendingwork import EVERYTHING, PendingWork
+from unshard.core.task.state import BegunWindow, Phase, SyncState
+from unshard.core.window.pace import Pace, next_bytes, remembered
+from unshard.core.window.plan import Contradiction, Plan
+from unshard.core.window.planning import PlanRules, plan_window, within_window
+from unshard.core.window.stages import (
+    Attempt,
+    BeginWindow,
+    CommitWindow,
+    CreateTargets,
+    Done,
+    MoveRows,
+    PlanAgain,
+    SuspendTargets,
+    SweepFiles,
+    WindowStage,
+    following,
+)
+from unshard.core.window.suspension import SuspendedTarget, TargetRefused
+from unshard.errors import UnshardError
+from unshard.errors.rows import NoTargetTable, RowsContradict
+from unshard.errors.window import NotInSync
+from unshard.units.ddl.effects import DdlEffects
+from unshard.units.ddl.online import OnlineDdl
+from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.full.keyowners import name_owners
+from unshard.units.full.targets import create_joined, reshaped_by
+from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
+from unshard.units.stages import evaluate
+from unshard.units.window.deferredrows import refuse_missing
+from unshard.units.window.rules import adopt_rules
+from unshard.units.window.spark import run_job
+from unshard.units.window.statementcontext import in_context
+from unshard.units.window.suspension import newest_ddl, still_suspended, suspend_targets, suspended_of
+from unshard.units.window.tasks import PartReport, TargetReport, held_folder, held_window
+from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+
+SWEPT_WINDOWS = 100
+"""Files of dead attempts are looked for at least every so many windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowReport:
+    """The result of one call; if no window ran, `window` is None and both locations are the checkpoint."""
+
+    source: str
+    window: int | None
+    begins: Location
+    ends: Location
+    rows_applied: int
+    """Row changes that are in the target now, including released ones, without those of the next three counts."""
+    rows_filtered: int
+    """Row changes that the task's filters left out."""
+    rows_skipped: int
+    """Rows that were left out because another shard owns their key (on-duplicate: ignore), without those of an attempt
+    that died."""
+    rows_diverted: int
+    """Rows that were quarantined because the target refused them (row-errors: divert)."""
+    rows_held: int
+    rows_released: int
+    rows_passed: int
+    """Row events of shards that an operator has dropped, and of sequences."""
+    ddls: tuple[QueueEntry, ...]
+    seconds: float
+    more: bool
+    """Whether another window could run at once."""
+    stopped: tuple[SuspendedTarget, ...] = ()
+    """Targets that were suspended in it: their rows were held."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether a window ran."""
+        return self.window is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """The result of moving the rows of a window."""
+
+    applied: int = 0
+    filtered: int = 0
+    skipped: int = 0
+    diverted: int = 0
+    released: int = 0
+    held: tuple[HeldFile, ...] = ()
+    stopped: tuple[SuspendedTarget, ...] = ()
+    """Targets whose rows were held, because they are suspended."""
+    refused: tuple[TargetRefused, ...] = ()
+    """Targets that refused their rows in this attempt: they got no rows, and no rows are held for them yet."""
+    tried: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    """The structures of the targets in this attempt."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """Shards whose rows contradict their structure: no target has any row of the window."""
+
+
+NOTHING_MOVED = _Moved()
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A window while its stages run."""
+
+    begun: BegunWindow
+    attempt: Attempt
+    stops: Mapping[TableId, SuspendedTarget] = field(default_factory=dict)
+    """Targets that were suspended in this very window."""
+    moved: _Moved = NOTHING_MOVED
+
+
+def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
+    """Run the open window of a source, else the next one; idempotent at every point."""
+    began = time.monotonic()
+    standing = work.meta.windows.standing(source)
+    if adopt_rules(work, standing):
+        standing = work.meta.windows.standing(source)
+    plan = standing.open or _plan(work, standing)
+    if plan.is_empty:
+        report = _report(plan, None, NOTHING_MOVED, began, more=False)
+    else:
+        with work.meta.active_workers.at(window_of(source)):
+            report = _Run(work, standing, began, progress).run(plan)
+    if not report.more and (plan.safe or PendingWork.DEFERRED in standing.beside):
+        refuse_missing(work, standing, report.ends)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Runs the stages of one window (core.window.stages)."""
+
+    work: Work
+    standing: SyncState
+    began: float
+    progress: Progress | None
+
+    def run(self, plan: Plan) -> WindowReport:
+        """Run all stages of a plan."""
+        self._say(1, "plan", plan)
+        first = _Window(BegunWindow(plan, self.standing.epoch), Attempt(is_again=self.standing.open is not None))
+        done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._stage)
+        plan, more = done.begun.plan, _more(self.work, done.begun, done.moved)
+        return _report(plan, plan.number, done.moved, self.began, more=more)
+
+    def _stage(self, stage: WindowStage, window: _Window) -> _Window:
+        begun, is_again = window.begun, window.attempt.is_again
+        match stage:
+            case BeginWindow():
+                after = self._begin(window)
+            case CreateTargets():
+                after = self._create(window)
+            case MoveRows():
+                after = self._found(window, _move(self.work, begun, window.stops))
+            case PlanAgain():
+                _plan_again(self.work, begun, stage.found)
+                after = replace(window, attempt=Attempt(is_again=True))
+            case SuspendTargets():
+                suspend_targets(self.work, begun, stage.refused)
+                after = replace(window, attempt=Attempt(is_again=True))
+            case CommitWindow():
+                after = self._commit(window)
+            case SweepFiles():
+                _sweep(self.work, begun.plan, window.moved.stopped, again=is_again)
+                after = replace(window, attempt=Attempt(Done.SWEPT, is_again))
+            case _:
+                assert_never(stage)
+        return after
+
+    def _begin(self, window: _Window) -> _Window:
+        """Begin the window; in another attempt the new epoch stops every writer of the attempt before."""
+        begun = self.work.meta.windows.begin(window.begun.plan.source, window.begun.plan)
+        self._say(2, "begin", begun.plan)
+        return _Window(begun, Attempt(Done.BEGUN, window.attempt.is_again))
+
+    def _create(self, window: _Window) -> _Window:
+        plan = window.begun.plan
+        stops = suspended_of(self.work, plan) if PendingWork.STOPS in window.begun.beside else {}
+        if refused := create_joined(self.work, plan, stops):
+            return self._found(window, _Moved(refused=refused))
+        return replace(window, stops=stops, attempt=Attempt(Done.CREATED, window.attempt.is_again))
+
+    def _found(self, window: _Window, moved: _Moved) -> _Window:
+        """Return the window with its moved rows, or with the reason for another attempt."""
+        if moved.contradictions:
+            return replace(window, attempt=Attempt(is_again=True, contradictions=moved.contradictions))
+        if moved.refused:
+            return replace(window, attempt=Attempt(is_again=True, refused=_refused_still(self.work, moved)))
+        self._say(3, "move", window.begun.plan)
+        return replace(window, moved=moved, attempt=Attempt(Done.MOVED, window.attempt.is_again))
+
+    def _commit(self, window: _Window) -> _Window:
+        begun, moved = window.begun, window.moved
+        # The time that a window took is unknown if an earlier run began it.
+        known = self.standing.paces
+        paces = () if window.attempt.is_again else _paces(self.work, known, begun.plan, moved, self.began)
+        self.work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped)
+        self._say(4, "commit", begun.plan)
+        return replace(window, attempt=Attempt(Done.COMMITTED, window.attempt.is_again))
+
+    def _say(self, step: int, name: str, plan: Plan) -> None:
+        log.info("sync step %s/4 %s source=%s window=%s location=%s", step, name, plan.source, plan.number, plan.ends)
+        if self.progress is not None:
+            self.progress(name)
+
+
+def _refused_still(work: Work, moved: _Moved) -> tuple[TargetRefused, ...]:
+    """Return the refused targets that were not altered since; others (after a forced lock, say) are tried again."""
+    present = {target: schema.digest for target, schema in work.present({r.target for r in moved.refused}).items()}
+    tried = {target: schema.digest for target, schema in moved.tried.items()}
+    return tuple(each for each in moved.refused if present.get(each.target) == tried.get(each.target))
+
+
+def _paces(work: Work, known: Sequence[Pace], plan: Plan, moved: _Moved, began: float) -> tuple[Pace, ...]:
+    rows = moved.applied + moved.filtered + moved.skipped + moved.diverted + sum(file.rows for file in moved.held)
+    pace = Pace(plan.bytes, rows, int(1000 * (time.monotonic() - began)))
+    return remembered(known, pace, work.task.options.window)
+
+
+def _plan_again(work: Work, begun: BegunWindow, found: Sequence[Contradiction]) -> None:
+    """Replace the plan by one that holds the contradicting rows; no target has any row of the window yet."""
+    found = sorted(found, key=lambda each: each.part)
+    for each in found:
+        log.warning("rows contradict their structure shard=%s location=%s", each.shard, each.location)
+    standing = work.meta.windows.standing(begun.plan.source)
+    plan = _plan(work, standing, (*begun.plan.contradictions, *found))
+    if plan.queued == begun.plan.queued or not work.meta.windows.plan_again(begun, plan):
+        raise RowsContradict(str(found[0].shard), str(found[0].location), found[0].words)
+
+
+def next_plan(work: Work, source: str) -> Plan:
+    """Plan the window after the checkpoint; only structures and schema defaults that planning finds are stored."""
+    return _plan(work, work.meta.windows.standing(source))
+
+
+def _plan(work: Work, standing: SyncState, contradictions: tuple[Contradiction, ...] = ()) -> Plan:
+    source, checkpoint, beside = standing.source, standing.checkpoint, standing.beside
+    if checkpoint is None or standing.phase is not Phase.SYNC:
+        raise NotInSync(source, standing.phase.value)
+    instance = work.task.instance(source)
+    rules = PlanRules(
+        target_of=instance.routing.target_of,
+        effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing),
+        window_bytes=next_bytes(standing.paces, work.task.options.window),
+        safe_until=standing.dump_end,
+        force_safe=instance.sync.safe_mode,
+        sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
+        orders=work.meta.statement_commands.waiting(source) if PendingWork.ORDERS in beside else (),
+        ordered=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, filters=False),
+        history=standing.gtid,
+        stopped=still_suspended(work, source) if PendingWork.STOPS in beside else frozenset(),
+        retried=work.meta.suspended_targets.lifted(source) if PendingWork.STOPS in beside else (),
+        together=work.task.options.window,
+        online_tables=work.meta.online.of(source) if PendingWork.ONLINE_TABLES in beside else (),
+        online=online_ddl(work, instance),
+        contradictions=contradictions,
+    )
+    if PendingWork.UNKNOWNS in beside:
+        beside = EVERYTHING  # the function may ask again about DDL that was resolved
+        reconcile_structures(work.meta.structures, source, TrialOfStatements(work.trial_tables, work.storage))
+    found = work.store.links(source).following(checkpoint)
+    segments = in_context(work, source, checkpoint, within_window(found, rules))
+    shards: tuple[ShardState, ...] = ()
+    if segments or beside & WAITS:
+        shards = work.meta.structures.planned_shards(source, named_by(segments, rules.online_tables), beside)
+    return plan_window(source, standing.window + 1, checkpoint, segments, shards, rules)
+
+
+def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
+    """Return the follower of online DDL tools; None if the task does not follow them."""
+    if instance.online is None:
+        return None
+    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing)
+
+
+def window_job(
+    work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget], schemas: Mapping[TableId, TableSchema]
+) -> WindowJob | tuple[TargetRefused, ...]:
+    """Return the job for the executors, or the targets that refuse the window before a row is read.
+
+    `schemas` must have been read before the call: the missing DDL of the shards is read here, after them.
+    """
+    plan = begun.plan
+    targets = tuple(sorted(plan.targets - stops.keys()))
+    shards = {d.shard for read in plan.reads for d in read.dispositions} | {release.shard for release in plan.releases}
+    if missing := [target for target in targets if target not in schemas]:
+        return tuple(TargetRefused(target, NoTargetTable(str(target))) for target in missing)
+    job = WindowJob(
+        task=work.task.name,
+        meta_schema=work.task.meta_schema,
+        begun=begun,
+        writer=replace(work.writer(), sessions=work.task.instance(plan.source).sync.workers),
+        storage=work.storage,
+        relay=work.store,
+        collisions=Collisions(work.task.instance(plan.source).load.on_duplicate.value),
+        targets=targets,
+        schemas=tuple(schemas[target] for target in targets),
+        shards=tuple(sorted(shards)),
+        structures=work.structures(_digests(plan)),
+        behind=work.meta.locks.behind(shards, plan.structures),
+        parts=parts_of(
+            plan,
+            dropped_since(work.meta.structures.dropped(shards), plan) if PendingWork.DROPPED in begun.beside else (),
+            stops,
+            newest_ddl(work, plan) if stops else {},
+        ),
+        deferred=work.meta.deferred.targets(plan.source) if PendingWork.DEFERRED in begun.beside else frozenset(),
+        partial=frozenset(target for target, stop in stops.items() if stop.is_partial),
+        diverts=work.task.options.row_errors is RowErrors.DIVERT,
+        time_zone=work.task.timezone,
+        reshapings=reshaped_by(work, plan.source, shards),
+    )
+    return job.refusals() or job
+
+
+def _digests(plan: Plan) -> set[str]:
+    read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
+    return read | {file.structure for release in plan.releases for file in release.files}
+
+
+def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget]) -> _Moved:
+    plan, stopped = begun.plan, tuple(stops.values())
+    if not plan.moves_rows:
+        return _Moved(stopped=stopped)
+    schemas = work.present({*plan.targets} - stops.keys())
+    job = window_job(work, begun, stops, schemas)
+    if not isinstance(job, WindowJob):
+        return _Moved(refused=job, tried=schemas)
+    results = run_job(work.spark(), job, work.limits) if job.parts else ()
+    if contradictions := tuple(result for result in results if isinstance(result, Contradiction)):
+        return _Moved(contradictions=contradictions)
+    if error := next((result for result in results if isinstance(result, UnshardError)), None):
+        raise error
+    if refused := tuple(result for result in results if isinstance(result, TargetRefused)):
+        return _Moved(refused=refused, tried=schemas)
+    parts = [result for result in results if isinstance(result, PartReport)]
+    targets = [result for result in results if isinstance(result, TargetReport)]
+    if any(target.applied.collided or target.applied.before for target in targets):
+        name_owners(work, plan.source)
+    held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
+    skipped = sum(target.applied.skipped for target in targets)
+    # Recorded together with the rows, because an earlier attempt may have quarantined some of them.
+    diverted = work.meta.row_errors.of_window(plan.source, plan.number) if job.diverts else 0
+    return _Moved(
+        applied=sum(part.applied for part in parts) - skipped - diverted,
+        filtered=sum(part.filtered for part in parts),
+        skipped=skipped,
+        diverted=diverted,
+        released=sum(part.released for part in parts),
+        held=tuple(held),
+        stopped=stopped,
+    )
+
+
+def _sweep(work: Work, plan: Plan, stopped: Collection[SuspendedTarget], again: bool) -> None:
+    """Remove files that are not needed any more: of released and dropped rows, and segments before the window.
+
+    The window's own segments stay, because the next pull goes on from them. Files that a death has left are not looked
+    for in every window, because that reads the names of all held files: only after a window that ran again, when the
+    first rows are held or the last are released, and every SWEPT_WINDOWS windows.
+    """
+    kept = {stop.target for stop in stopped}
+    gone = [file for release in plan.releases if release.target not in kept for file in release.files]
+    gone += [file for drop in plan.drops for file in drop.files]
+    for file in gone:
+        work.storage.delete(file.path)
+    holds = any(d.hold is not None for read in plan.reads for d in read.dispositions)
+    is_first_or_last = (holds or bool(gone)) and not work.meta.structures.holds(plan.source, plan.number)
+    if again or is_first_or_last or plan.number % SWEPT_WINDOWS == 0:
+        _sweep_orphans(work, plan)
+    work.store.purge(plan.source, plan.begins)
+
+
+def _sweep_orphans(work: Work, plan: Plan) -> None:
+    named = {file.path for state in work.meta.structures.shards(plan.source) for file in state.held}
+    for path in work.storage.list(held_folder(plan.source)):
+        # Another process may run a later window already, whose files are not committed yet.
+        if path not in named and held_window(path) <= plan.number:
+            work.storage.delete(path)
+
+
+def _report(plan: Plan, window: int | None, moved: _Moved, began: float, *, more: bool) -> WindowReport:
+    return WindowReport(
+        source=plan.source,
+        window=window,
+        begins=plan.begins,
+        ends=plan.ends,
+        rows_applied=moved.applied,
+        rows_filtered=moved.filtered,
+        rows_skipped=moved.skipped,
+        rows_diverted=moved.diverted,
+        rows_held=sum(file.rows for file in moved.held),
+        rows_released=moved.released,
+        rows_passed=plan.passed,
+        ddls=plan.queued,
+        seconds=time.monotonic() - began,
+        more=more,
+        stopped=moved.stopped,
+    )
+
+
+def _more(work: Work, begun: BegunWindow, moved: _Moved) -> bool:
+    """Return whether another window could run at once; only windows of the source add to its held rows."""
+    source = begun.plan.source
+    if work.store.links(source).has_more(begun.plan.ends):
+        return True
+    if not begun.beside & (PendingWork.HELD | PendingWork.DROPPED) and not moved.held:
+        return False
+    stopped = {stop.target for stop in work.meta.suspended_targets.all(source)}
+    target_of = work.task.instance(source).routing.target_of
+    return any(target_of(shard.table) not in stopped for shard in work.meta.structures.waiting(source))

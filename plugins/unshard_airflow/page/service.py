@@ -1,0 +1,269 @@
+"""Read tasks and locks for the page, and issue its commands.
+
+Tasks come from their files, everything else from the meta tables. Reading changes nothing, except that it records the
+user who cleared a task (page.audit). Sources are queried only for the page of one task: many open overviews must not
+query every source of every task.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from unshard.config import Task, load_task, resolve
+from unshard.core.ddl.lockcommands import Cleared, LockCommand
+from unshard.errors import UnshardError
+from unshard_airflow.connections import airflow_connections
+from unshard_airflow.files import DEFAULT, VARIABLE, invalid_dag_id
+from unshard_airflow.graph import DDL, FULL
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta import Meta
+    from unshard.adapters.meta.locks.locks import Execution
+    from unshard.adapters.meta.locks.statementcommands import CommandRecord
+    from unshard.adapters.meta.tasks.actions import OperatorAction
+    from unshard.adapters.meta.tasks.prechecks import StoredPrechecks
+    from unshard.core.rows.collision import RecordedCollision
+    from unshard.core.rows.rowerrors import RowError
+    from unshard.core.task.pause import PauseState
+    from unshard.core.window.suspension import SuspendedTarget
+    from unshard.units.ddl.coordinate import LockView
+    from unshard.units.task.status import Remarks, SourceStatus
+
+VIA = "page"
+SHOWN = 100
+"""Longest list of a kind; the page shows the number of further entries."""
+SHOWN_ROWS = 10
+"""Longest list of diverted rows, which are counted by target."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFile:
+    """One file of the folder: a task or an invalid file."""
+
+    name: str
+    dag: str
+    """The DAG whose permissions apply to it."""
+    task: Task | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The latest commands and executions, the newest first."""
+
+    actions: "tuple[OperatorAction, ...]" = ()
+    executions: "tuple[Execution, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The state of a task from the meta tables, read at once."""
+
+    remarks: "Remarks"
+    history: History = History()
+    prechecks: "StoredPrechecks | None" = None
+    """Result of the last stored prechecks."""
+    orders: "tuple[CommandRecord, ...]" = ()
+    """Commands about single statements: waiting ones, then the newest others."""
+    row_errors: "tuple[RowError, ...]" = ()
+    """The newest diverted rows that a target lacks."""
+    collisions: "tuple[RecordedCollision, ...]" = ()
+    """Open collisions, then the newest others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A task in a few figures."""
+
+    sources: "tuple[SourceStatus, ...]" = ()
+    remarks: "Remarks | None" = None
+    """None if the target does not answer; then `error` is set."""
+    error: UnshardError | None = None
+
+
+class Service(Protocol):
+    """Reads tasks and locks, and issues commands."""
+
+    def files(self) -> Sequence[TaskFile]:
+        """Return all task files."""
+
+    def overview(self, task: Task) -> Overview:
+        """Return the state from the meta tables; if the target does not answer, the value has an error."""
+
+    def sources(self, task: Task) -> "Sequence[SourceStatus]":
+        """Query the sources and return their status."""
+
+    def locks(self, task: Task) -> "Sequence[LockView]":
+        """Return open and newest resolved locks, the oldest first."""
+
+    def reading(self, task: Task) -> Reading:
+        """Return the state of a task from the meta tables."""
+
+    def history(self, task: Task, lock: str) -> History:
+        """Return commands and executions of one lock."""
+
+    def pause(self, task: Task) -> "PauseState | None":
+        """Return the pause or stop of the task, if any."""
+
+    def stops(self, task: Task) -> "Sequence[SuspendedTarget]":
+        """Return the suspended targets."""
+
+    def at_work(self, task: Task) -> Sequence[str]:
+        """Return the active work of the task."""
+
+    def set_paused(self, task: Task, is_paused: bool, by: str, reason: str) -> None:
+        """Pause or resume the task."""
+
+    def retry(self, task: Task, stops: "Collection[SuspendedTarget]", by: str, reason: str) -> None:
+        """Continue suspended targets."""
+
+    def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
+        """Return the command, bound to the present DDL, and its effect."""
+
+    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> "LockView":
+        """Issue the command."""
+
+
+class TaskFolder:
+    """The service for the folder of task files from which the DAGs are built."""
+
+    def __init__(self, who_cleared: Callable[[str, Cleared], str | None]) -> None:
+        """`who_cleared` returns the user who cleared a task, from its DAG and the worker's data, if known."""
+        self._who_cleared = who_cleared
+
+    def files(self) -> Sequence[TaskFile]:
+        """Return all task files, by their names."""
+        folder = Path(os.environ.get(VARIABLE) or DEFAULT)
+        return [_task_file(path) for path in sorted(folder.glob("*.yaml"))]
+
+    def overview(self, task: Task) -> Overview:
+        """Return the state from the meta tables."""
+        from unshard.units.task import status
+
+        try:
+            with _meta(task) as meta:
+                known = tuple(status.known(meta, instance.source.id) for instance in task.instances)
+                return Overview(known, status.remarks(meta, task.sources))
+        except UnshardError as error:
+            return Overview(error=error)
+
+    def sources(self, task: Task) -> "Sequence[SourceStatus]":
+        """Query the sources in parallel."""
+        from unshard.units.task.status import status
+
+        return status(task, airflow_connections)
+
+    def locks(self, task: Task) -> "Sequence[LockView]":
+        """Return open and newest resolved locks."""
+        from unshard.units.ddl import coordinate
+
+        with _meta(task) as meta:
+            return coordinate.views(meta, resolved=True) if meta else ()
+
+    def reading(self, task: Task) -> Reading:
+        """Read the state of a task for its page."""
+        from unshard.units.task.status import remarks
+
+        with _meta(task) as meta:
+            told = remarks(meta, task.sources)
+            if meta is None:
+                return Reading(told)
+            return Reading(
+                told,
+                self._history(meta, task),
+                meta.prechecks.last(),
+                _waiting_first(meta.statement_commands.all()),
+                meta.row_errors.all(SHOWN_ROWS, only_open=True),
+                meta.collisions.all(SHOWN),
+            )
+
+    def history(self, task: Task, lock: str) -> History:
+        """Return commands and executions of one lock."""
+        with _meta(task) as meta:
+            return self._history(meta, task, lock) if meta else History()
+
+    def pause(self, task: Task) -> "PauseState | None":
+        """Return the pause or stop of the task, if any."""
+        with _meta(task) as meta:
+            return meta.pauses.get() if meta else None
+
+    def stops(self, task: Task) -> "Sequence[SuspendedTarget]":
+        """Return the suspended targets."""
+        with _meta(task) as meta:
+            return meta.suspended_targets.all() if meta else ()
+
+    def at_work(self, task: Task) -> Sequence[str]:
+        """Return the active work of the task, on any machine."""
+        from unshard.units.task import lifecycle
+
+        with _meta(task) as meta:
+            return lifecycle.at_work(task, meta, resolve(task.target, airflow_connections)) if meta else ()
+
+    def set_paused(self, task: Task, is_paused: bool, by: str, reason: str) -> None:
+        """Pause or resume the task in the user's name."""
+        from unshard.units.task import lifecycle
+        from unshard.units.work import open_work
+
+        with open_work(task, airflow_connections) as work:
+            (lifecycle.pause if is_paused else lifecycle.resume)(work, by, VIA, reason)
+
+    def retry(self, task: Task, stops: "Collection[SuspendedTarget]", by: str, reason: str) -> None:
+        """Continue suspended targets in the user's name."""
+        from unshard.units.window.suspension import command_retry
+        from unshard.units.work import open_work
+
+        with open_work(task, airflow_connections) as work:
+            command_retry(work, stops, by, VIA, reason)
+
+    def _history(self, meta: "Meta", task: Task, lock: str | None = None) -> History:
+        actions = [self._named(meta, DDL + task.name, action) for action in meta.locks.actions(lock, SHOWN)]
+        return History(tuple(reversed(actions)), meta.locks.executions(lock, SHOWN)[::-1])
+
+    def _named(self, meta: "Meta", dag: str, action: "OperatorAction") -> "OperatorAction":
+        """Find the user of the command, if not known yet, and record it, because Airflow deletes old entries."""
+        who = self._who_cleared(dag, action.who) if isinstance(action.who, Cleared) else None
+        if who is None:
+            return action
+        meta.lock_commands.name(action.number, who)
+        return replace(action, who=who)
+
+    def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
+        """Return the command, bound to the present DDL, and its dry run."""
+        from unshard.units.ddl import lockcommands
+        from unshard.units.work import open_work
+
+        with open_work(task, airflow_connections, only_reads=True) as work:
+            order = lockcommands.pinned(work.meta, order)
+            return order, lockcommands.preview(work.meta, order)
+
+    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> "LockView":
+        """Issue the command in the user's name."""
+        from unshard.units.ddl import lockcommands
+        from unshard.units.work import open_work
+
+        with open_work(task, airflow_connections) as work:
+            return lockcommands.give(work.meta, order, by=by, via=VIA, reason=reason)
+
+
+@contextlib.contextmanager
+def _meta(task: Task) -> "Iterator[Meta | None]":
+    """Open the meta tables also for writing: who gave a command may become known later."""
+    from unshard.adapters.meta import Meta
+    from unshard.units.begun import opened
+
+    with opened(Meta, task, airflow_connections) as meta:
+        yield meta
+
+
+def _waiting_first(orders: "Sequence[CommandRecord]") -> "tuple[CommandRecord, ...]":
+    return tuple(sorted(orders, key=lambda each: (each.ended_at is not None, -each.order.number)))
+
+
+def _task_file(path: Path) -> TaskFile:
+    try:
+        task = load_task(path.resolve())
+    except UnshardError:
+        return TaskFile(path.name, invalid_dag_id(path), None)
+    return TaskFile(task.name, (DDL if task.task_mode.syncs else FULL) + task.name, task)

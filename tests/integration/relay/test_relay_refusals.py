@@ -1,0 +1,97 @@
+"""Refusals of the relay: each is a coded error that names the place, and nothing is stored partially."""
+
+import time
+
+import pytest
+
+from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill
+from unshard.adapters.relay import RelayStore
+from unshard.errors.relay import (
+    BinlogOff,
+    BinlogPurged,
+    BinlogReplaced,
+    BinlogSettingRefused,
+    PositionBeyondEnd,
+    RelayUnwritable,
+    SourceReplaced,
+    StatementDml,
+)
+from unshard.units.relay.pull import pull
+
+pytestmark = pytest.mark.integration
+
+
+def test_purged_binlog_of_the_source(upstream_server, tmp_path):
+    store = RelayStore(tmp_path)
+    begins = end_of(upstream_server)
+    upstream_server.run("FLUSH LOGS", "FLUSH LOGS", "PURGE BINARY LOGS TO 'mysql-bin.000003'")
+    with pytest.raises(BinlogPurged) as caught:
+        pull(SOURCE, upstream_server.server, store, begins)
+    assert caught.value.oldest == "mysql-bin.000003"
+    assert store.segments(SOURCE) == ()
+
+
+def test_a_reset_binlog_is_noticed(upstream_server, tmp_path):
+    store = RelayStore(tmp_path)
+    fill(upstream_server, 100)
+    begins = pull(SOURCE, upstream_server.server, store, FIRST).ends
+    upstream_server.run("RESET MASTER")
+    with pytest.raises(PositionBeyondEnd):
+        pull(SOURCE, upstream_server.server, store, FIRST)
+    time.sleep(1)  # the creation time of the binlog file has whole seconds
+    upstream_server.run("RESET MASTER")
+    fill(upstream_server, 2000)
+    assert end_of(upstream_server) > begins
+    # The position may or may not be a border in the new file; in both cases nothing of it is stored.
+    before = store.segments(SOURCE)
+    with pytest.raises((BinlogReplaced, PositionBeyondEnd)):
+        pull(SOURCE, upstream_server.server, store, FIRST)
+    assert store.segments(SOURCE) == before
+
+
+def test_another_identity_is_refused(upstream_server, tmp_path):
+    with pytest.raises(SourceReplaced):
+        pull(SOURCE, upstream_server.server, RelayStore(tmp_path), FIRST, identity="mariadb:1:000000000000")
+
+
+def test_settings_are_checked(upstream_server, tmp_path):
+    variable = "binlog_format"
+    upstream_server.run(f"SET GLOBAL {variable} = MIXED")
+    with pytest.raises(BinlogSettingRefused) as caught:
+        pull(SOURCE, upstream_server.server, RelayStore(tmp_path), FIRST)
+    assert variable in str(caught.value)
+
+
+def test_a_server_without_binlog(target, tmp_path):
+    with pytest.raises(BinlogOff):
+        pull(SOURCE, target.server, RelayStore(tmp_path), FIRST)
+
+
+@pytest.mark.parametrize(
+    ("statements", "error"),
+    [
+        (("SET SESSION binlog_format=STATEMENT", "INSERT INTO d.t(v) VALUES ('a')"), StatementDml),
+        (("SET SESSION binlog_format=STATEMENT", "/* hint */ UPDATE d.t SET v='b'"), StatementDml),
+        (("SET SESSION binlog_format=STATEMENT", "INSERT INTO d.t(v) VALUES (RAND())"), StatementDml),
+    ],
+)
+def test_what_cannot_be_followed_stops_before_it(upstream_server, tmp_path, statements, error):
+    store = RelayStore(tmp_path)
+    fill(upstream_server, 3)
+    begins = end_of(upstream_server)
+    upstream_server.run(*statements)
+    for _ in range(2):
+        with pytest.raises(error) as caught:
+            pull(SOURCE, upstream_server.server, store, FIRST)
+        assert begins.file in str(caught.value)
+    run = assert_equal_to_server(upstream_server, store)
+    assert run[-1].ends == begins
+
+
+def test_a_place_that_is_no_folder(upstream_server, tmp_path):
+    (tmp_path / "relay").write_text("somebody's file")
+    store = RelayStore(tmp_path / "relay")
+    with pytest.raises(RelayUnwritable, match="Not a directory"):
+        store.segments(SOURCE)
+    with pytest.raises(RelayUnwritable, match="Not a directory"):
+        pull(SOURCE, upstream_server.server, store, FIRST)

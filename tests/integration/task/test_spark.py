@@ -1,0 +1,235 @@
+"""Spark sessions of both kinds: results, errors as themselves, the code that executors run."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+from unshard.adapters import spark as sparks
+from unshard.adapters.parquet import Storage
+from unshard.adapters.relay import RelayStore
+from unshard.adapters.target import Writer
+from unshard.core.model import Location, Server
+from unshard.core.rows.compaction import Collisions
+from unshard.core.task.state import BegunWindow
+from unshard.core.window.plan import Plan
+from unshard.errors.storage import (
+    SparkJobFailed,
+    SparkTaskCrashed,
+    SparkUnavailable,
+    StorageFailed,
+    UnknownSparkConnection,
+)
+from unshard.units.rows.windowjob import WindowJob
+from unshard.units.window.spark import run_job
+from unshard_demo import processes
+from unshard_demo.servers import free_port
+from unshard_demo.spark import running_spark
+
+pytestmark = pytest.mark.spark
+# Executors know our package, not the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+INCLUDE = Path(sparks.__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[object]:
+    with sparks.session("local[2]") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_spark(tmp_path_factory.mktemp("connect")) as server:
+        yield server.url
+
+
+def twice(item: str) -> Iterable[str]:
+    return (item, item.upper())
+
+
+def failing(item: str) -> Iterable[str]:
+    if item == "coded":
+        raise StorageFailed("write", "/x", "full")
+    return [str(1 // 0)] if item == "bug" else [item]
+
+
+def where(_: str) -> Iterable[str]:
+    import unshard
+
+    yield unshard.__file__
+
+
+def frozen(_: str) -> Iterable[str]:
+    import gc
+
+    yield str(gc.get_freeze_count())
+
+
+def check(spark: object) -> None:
+    assert sorted(sparks.map_items(spark, twice, ["a", "b", "c"], 2)) == ["A", "B", "C", "a", "b", "c"]
+    assert list(sparks.map_items(spark, twice, [], 2)) == []
+    assert len(list(sparks.map_items(spark, twice, list(map(str, range(1000))), 7))) == 2000
+    with pytest.raises(StorageFailed) as coded:
+        list(sparks.map_items(spark, failing, ["x", "coded", "y"], 2))
+    assert (coded.value.action, coded.value.reason) == ("write", "full")
+    with pytest.raises(SparkTaskCrashed, match="ZeroDivisionError") as crash:
+        list(sparks.map_items(spark, failing, ["bug"], 2))
+    assert "1 // 0" in crash.value.__notes__[0]
+
+
+def test_local(local: object) -> None:
+    check(local)
+
+
+def test_what_a_worker_has_imported_is_not_collected_after_every_task(local: object) -> None:
+    assert [int(count) > 10_000 for count in sparks.map_items(local, frozen, ["a", "b"], 2)] == [True, True]
+
+
+def test_a_process_has_one_classic_session(local: object) -> None:
+    with sparks.session("local[2]") as inner:
+        assert inner.sparkContext is local.sparkContext
+    check(local)
+    with pytest.raises(SparkUnavailable, match=r"local\[2\] already"), sparks.session("local[1]"):
+        pass
+
+
+AGAIN = """
+import time
+from unshard.adapters import spark as sparks
+from test_spark import twice
+from pyspark import SparkContext
+for _ in range(2):
+    with sparks.session("local[1]") as spark:
+        assert sorted(sparks.map_items(spark, twice, ["a"], 1)) == ["A", "a"]
+        jvm = SparkContext._gateway.proc
+    assert jvm.returncode is not None
+"""
+
+
+def test_a_session_that_ends_takes_its_jvm_along(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"}
+    subprocess.run([sys.executable, "-W", "error", "-c", AGAIN], env=environment, cwd=tmp_path, timeout=600, check=True)
+
+
+CLIENT = """
+import sys
+from unshard.adapters import spark as sparks
+sys.path.insert(0, sys.argv[3])
+from test_spark import check, where
+with sparks.session(sys.argv[1], name="shop") as spark:
+    check(spark)
+    print(spark.session_id, *sparks.map_items(spark, where, ["x"], 1))
+    if sys.argv[2] == "close":
+        spark.stop()
+"""
+
+
+def client(url: str, end: str, folder: Path) -> tuple[str, str]:
+    root = str(Path(__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"}
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, url, end, root],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    session, place = done.stdout.split()
+    assert not list(folder.iterdir())
+    return session, place
+
+
+def test_processes_meet_in_one_session_of_a_connect_server(connect: str, tmp_path: Path) -> None:
+    first, place = client(connect, "leave", tmp_path)
+    assert first == sparks.session_id("shop")
+    assert place.endswith("unshard/__init__.py")
+    assert client(connect, "close", tmp_path)[0] == first
+    second, _ = client(connect, "leave", tmp_path)
+    assert second == sparks.session_id("shop", 1)
+    assert client(connect, "leave", tmp_path)[0] == second
+
+
+def test_processes_may_open_a_session_at_the_same_moment(connect: str, tmp_path: Path) -> None:
+    client(connect, "close", tmp_path)  # so that the next session has no code yet
+    with ThreadPoolExecutor(3) as pool:
+        found = set(pool.map(lambda _: client(connect, "leave", tmp_path), range(3)))
+    assert len(found) == 1
+
+
+def test_a_local_session_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
+    script = CLIENT.replace("spark.session_id", "'local'").replace('sys.argv[2] == "close"', "False")
+    root = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", script, "local[1]", "", root],
+        cwd=tmp_path,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"},
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert (done.stderr, list(tmp_path.iterdir())) == ("", [])
+
+
+def test_nothing_there_is_told() -> None:
+    with pytest.raises(SparkUnavailable, match="refused"):
+        sparks.open_session(f"sc://127.0.0.1:{free_port()}")
+
+
+@pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")
+def test_a_server_that_has_died_is_told_by_a_code(tmp_path: Path) -> None:
+    """Without it not even a DataFrame can be made."""
+    place = Location("b.000001", 4)
+    begun = BegunWindow(Plan("s1", 1, place, place, False, (), (), (), (), "", 0), 1)
+    job = WindowJob(
+        "task",
+        "meta",
+        begun,
+        Writer(Server("127.0.0.1", 1, "", "")),
+        Storage("/nowhere"),
+        RelayStore(tmp_path),
+        Collisions.ERROR,
+        (),
+        (),
+        (),
+        {},
+        {},
+        (),
+    )
+    with running_spark(tmp_path / "spark") as server, sparks.session(server.url, name="dies") as spark:
+        processes.kill(server.program)
+        with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
+            list(sparks.map_items(spark, twice, ["a"], 1))
+        with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
+            run_job(spark, job)
+
+
+def test_what_a_connection_is() -> None:
+    known = {
+        "a": {"conn_type": "spark_connect", "host": "sc://h", "port": 15003},
+        "b": {"conn_type": "spark_connect", "host": "h", "port": None},
+        "c": {"conn_type": "spark", "host": "spark://h", "port": 7077},
+        "d": {"conn_type": "spark", "host": "local[2]", "port": None},
+        "e": {"conn_type": "mysql", "host": "h", "port": 3306},
+    }
+    assert [sparks.address(name, known.__getitem__) for name in "abcd"] == [
+        "sc://h:15003",
+        "sc://h:15002",
+        "spark://h:7077",
+        "local[2]",
+    ]
+    for direct in ("local", "local[*]", "local[2,3]", "yarn", "spark://h:7077", "k8s://https://h", "sc://h:1"):
+        assert sparks.address(direct) == direct
+    for wrong in ("e", "nonsense"):
+        with pytest.raises((UnknownSparkConnection, KeyError)):
+            sparks.address(wrong, known.__getitem__)
+    with pytest.raises(UnknownSparkConnection, match="what"):
+        sparks.address("what")

@@ -1,0 +1,171 @@
+"""Statements that cannot be read, and sequences, on real servers: never does a whole source stop for one.
+
+`CREATE TABLE .name` is legal, and nothing that unshard reads.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.livetask import LiveTask, living
+from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lockcommands import Skip
+from unshard.core.model import TableId
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.lockcommands import give
+from unshard.units.task.status import remarks
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LiveTask]:
+    numbers = {("s1", "t"): (1, 2), ("s2", "t"): (1,), ("s2", "u"): (1,)}
+    columns = {"t": "id INT PRIMARY KEY, v INT", "u": "id INT PRIMARY KEY"}
+    with living(unique, tmp_path, (source_1, source_2, target), "tu", columns=columns, numbers=numbers) as made:
+        for source in made.sources.values():
+            source.run(f"CREATE DATABASE {foreign(unique)}")
+        yield made
+        for source in made.sources.values():
+            source.run(f"DROP DATABASE {foreign(unique)}")
+
+
+def foreign(name: str) -> str:
+    """Name a schema that is not followed and does not contain `name`; with a digit first, `8e2_t` would be a number."""
+    return f"z{name[::-1]}"
+
+
+def elsewhere(task: LiveTask, *statements: str) -> None:
+    task.sources["s1"].run(f"USE {foreign(task.name)}", *statements)
+
+
+def skip(task: LiveTask) -> None:
+    for lock in coordinate.observe(task.work().meta):
+        assert lock.state is LockState.UNDECIDED and "[US-4001]" in lock.reason
+        give(task.work().meta, Skip(lock.id), "operator", "test", "it concerns nobody")
+    task.run()
+
+
+def test_a_statement_that_concerns_no_shard_is_written_down_and_passed_over(task: LiveTask) -> None:
+    t = f"{task.name}.t_1"
+    elsewhere(
+        task,
+        f"INSERT INTO {t} VALUES (1, 1)",
+        "CREATE TABLE .gizmo (i INT) COMMENT 'with a secret'",
+        f"INSERT INTO {t} VALUES (2, 2)",
+    )
+    task.run()
+    task.restart()
+    task.assert_settled()
+    (passed,) = task.work().meta.ignored.newest()
+    assert (passed.source, passed.passed.text) == ("s1", "CREATE TABLE .gizmo (i INT) COMMENT '…'")
+    assert task.work().meta.ignored.passed() == {"s1": 1}
+
+
+def test_what_may_concern_shards_of_a_schema_stops_those_and_is_over_with_a_skip(task: LiveTask) -> None:
+    elsewhere(
+        task, f"CREATE TABLE .gizmo (i INT) COMMENT 'of {task.name}'", f"INSERT INTO {task.name}.t_1 VALUES (1, 1)"
+    )
+    task.sources["s2"].run(f"INSERT INTO {task.name}.t_1 VALUES (2, 2)", f"INSERT INTO {task.name}.u_1 VALUES (3)")
+    task.run()
+    assert task.target.run(f"SELECT id FROM {task.table('t')}") == [(2,)]
+    assert task.assert_union("u") == 1 and task.upstream_end("s1") == task.checkpoint("s1")
+    assert task.work().meta.ignored.newest() == ()
+    skip(task)
+    task.assert_settled()
+    for source, name in task.shards["t"]:
+        task.sources[source].run(
+            f"ALTER TABLE {name} ADD w INT", f"INSERT INTO {name} VALUES ({source[1]}{name[-1]}, 0, 0)"
+        )
+    task.run()
+    task.assert_settled()
+    assert task.assert_union("t") == 5, "nobody else owes a skip that would stand in the way"
+
+
+def test_a_change_of_rows_that_names_no_table_stops_all_shards_of_its_source(task: LiveTask) -> None:
+    t = f"{task.name}.t_1"
+    body = f"BEGIN INSERT INTO {t} VALUES (1, 1); RETURN 1; END"
+    elsewhere(
+        task,
+        f"CREATE FUNCTION put() RETURNS INT DETERMINISTIC {body}",
+        "SET SESSION binlog_format = STATEMENT",
+        "SELECT put()",
+        "SET SESSION binlog_format = ROW",
+        f"INSERT INTO {t} VALUES (2, 2)",
+    )
+    task.sources["s2"].run(f"INSERT INTO {t} VALUES (3, 3)")
+    task.run()
+    assert task.target.run(f"SELECT id FROM {task.table('t')}") == [(3,)]
+    skip(task)
+    assert task.target.run(f"SELECT id FROM {task.table('t')} ORDER BY id") == [(2,), (3,)]
+
+
+def test_rows_of_sequences_are_left_out_under_every_name(task: LiveTask) -> None:
+    task.sources["s1"].run(
+        f"USE {task.name}",
+        "CREATE SEQUENCE t_7",
+        "DO NEXTVAL(t_7)",
+        "INSERT INTO t_1 VALUES (NEXTVAL(t_7), 1)",
+        "CREATE TABLE t_8 LIKE t_7",
+        "DO NEXTVAL(t_8)",
+        "RENAME TABLE t_7 TO t_9, t_2 TO t_7",
+        "DO SETVAL(t_9, 70)",
+        "ALTER TABLE t_9 COMMENT 'a', RENAME TO x",
+        "DO NEXTVAL(x)",
+        "ALTER SEQUENCE t_8 RESTART 5",
+        "DO NEXTVAL(t_8)",
+        "INSERT INTO t_7 VALUES (NEXTVAL(x), 2)",
+        "CREATE SEQUENCE s",
+        "RENAME TABLE s TO u_5",
+        "DO NEXTVAL(u_5)",
+    )
+    task.shards["t"] = [(source, name.replace(".t_2", ".t_7")) for source, name in task.shards["t"]]
+    task.pull("s1")
+    passed = 0
+    while (report := task.window("s1")).moved:
+        passed += report.rows_passed
+        task.restart()
+    assert passed >= 4, "each name has written at least once"
+    task.run()
+    task.assert_settled()
+    assert task.assert_union("t") == 2 and task.executed("t") == []
+    there = {TableId(task.name, name) for name in ("t_8", "x", "u_5")}
+    assert task.work().meta.ignored.sequences("s1") == there
+    task.sources["s1"].run(
+        f"USE {task.name}",
+        "DROP TABLE t_8",
+        "DROP SEQUENCE x, u_5",
+        "CREATE TABLE t_8 LIKE t_1",
+        "INSERT INTO t_8 VALUES (8, 8)",
+    )
+    task.shards["t"].append(("s1", f"{task.name}.t_8"))
+    task.run()
+    task.assert_settled()
+    assert task.assert_union("t") == 3 and task.work().meta.ignored.sequences("s1") == frozenset()
+
+
+@pytest.mark.mariadb_only("TiDB refuses to add a column with the default UUID(): the DDL waits for an operator")
+def test_a_column_that_each_server_fills_by_itself_is_told_and_mended_as_it_is_told(task: LiveTask) -> None:
+    assert_filled_and_mended(task, "CHAR(36) DEFAULT UUID()", "CONCAT('n', id)")
+
+
+def test_moments_that_each_server_fills_in_are_told_and_mended_as_it_is_told(task: LiveTask) -> None:
+    moment = "DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
+    assert_filled_and_mended(task, moment, "'2020-01-01' + INTERVAL id DAY")
+
+
+def assert_filled_and_mended(task: LiveTask, column: str, value: str) -> None:
+    for number, (source, name) in enumerate(task.shards["t"]):
+        task.sources[source].run(f"INSERT INTO {name} VALUES ({number}, 1)", f"ALTER TABLE {name} ADD c {column}")
+        task.run()
+    with pytest.raises(AssertionError, match="rows missing"):
+        task.assert_union("t")
+    (lock,) = coordinate.views(task.work().meta, resolved=True)
+    assert lock.state is LockState.RESOLVED and lock.filled == ("c",) and "UPDATE on every shard" in lock.warning
+    assert remarks(task.work().meta, task.sources).warned == (lock,)
+    for source, name in task.shards["t"]:
+        task.sources[source].run(f"UPDATE {name} SET c = {value}")
+    task.run()
+    task.assert_settled()

@@ -1,0 +1,306 @@
+"""Windows that are written while they are read: the result is the same for every cut, and an error leaves no rows."""
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cutting import bound_transactions, cut_at_commit, open_transactions
+from tests.integration.rows.test_target_apply import TABLES, Change, Shop, Target, _until, insert, make
+from tests.livetask import LiveTask, living
+from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices
+from unshard.adapters.target.steps import Bounds
+from unshard.core.ddl.queue import HeldFile
+from unshard.core.model import Shard
+from unshard.core.rows.compaction import Collisions, Op
+from unshard.core.rules.eventfilter import Judged
+from unshard.core.rules.reshaping import Reshaping
+from unshard.errors import UnshardError
+from unshard.errors.relay import DamagedEvent
+from unshard.errors.rows import Collision, RowRefused
+from unshard.errors.source import ConnectionLost
+from unshard.errors.window import FencedOut
+from unshard.units.rows.apply import changes_of
+from unshard.units.rows.windowjob import HeldPart
+from unshard.units.window import slices as windowslices
+from unshard.units.window.tasks import fence_of
+from unshard_demo.servers import MariaDb
+
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
+__all__ = ["make"]
+Cut = list[dict[Shard, list[Change]]]
+KEYED = [name for name in TABLES if name != "without key"]
+
+
+def sliced(
+    target: Target, cut: Cut, between: Callable[[int], object] = lambda _: None, diverts: bool = False
+) -> Applied | None:
+    """Apply the next window in these slices; `between` is called before each of them is made."""
+    target.window += 1
+    job = replace(target.job(), diverts=diverts)
+
+    def made() -> Iterator[Slice]:
+        for number, some in enumerate(cut, 1):
+            between(number)
+            yield Slice(changes_of(job, 0, target.runs(some, random.Random(number))), number / len(cut))
+
+    return apply_slices(job.writer, fence_of(job, 0), made())
+
+
+def whole(target: Target, cut: Cut) -> Applied:
+    """Apply the same window again, without slices."""
+    target.window -= 1
+    return target.apply(joined(cut), random.Random(1))
+
+
+def joined(cut: Cut) -> dict[Shard, list[Change]]:
+    return {shard: [change for some in cut for change in some.get(shard, [])] for each in cut for shard in each}
+
+
+def union(target: Target) -> Counter:
+    return Counter(row for rows in target.rows.values() for row in rows)
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_any_cut_ends_in_the_union(make, name):
+    """Among them keys that change, rows that go and come again, and unique values that move, from slice to slice."""
+    chance, target = random.Random(name), make(TABLES[name])
+    shops = {shard: Shop(name, target, shard, chance) for shard in target.shards}
+    for _ in range(18):
+        cut = [
+            {shard: shop.changes(chance.choice([0, 1, 5, 30])) for shard, shop in shops.items()}
+            for _ in range(chance.randint(1, 5))
+        ]
+        assert sliced(target, cut) is not None
+        assert target.stored() == union(target)
+        assert target.fence() == (target.window, 1)
+
+
+@pytest.mark.parametrize("name", ["integer", "unique"])
+def test_rows_of_two_shards_that_meet_end_as_without_slices(make, name):
+    """A row that moves with its INSERT first is followed; where both shards keep the key, both ways name it."""
+    chance, target = random.Random(name), make(TABLES[name])
+    for number in range(6):
+        target.server.run(f"DELETE FROM {target.table}")
+        target.rows = {shard: [] for shard in target.shards}
+        first, second = (Shop(name, target, shard, chance) for shard in target.shards)
+        cut: Cut = [{first.shard: first.changes(20)}]
+        assert sliced(target, cut) is not None
+        row = chance.choice(target.rows[first.shard])
+        moves = [{second.shard: [(Op.INSERT, row)]}, {}, {first.shard: [(Op.DELETE, row)] if number % 2 else []}]
+        before = target.stored()
+        with pytest.raises(Collision):
+            sliced(target, moves)
+        assert target.stored() == before
+        if number % 2:
+            whole(target, moves)
+            assert target.fence() == (target.window, 1)
+        else:
+            with pytest.raises(Collision):
+                whole(target, moves)
+            target.window -= 1
+        assert target.stored() == before
+
+
+def _too_long(target: Target) -> Cut:
+    return [{target.shards[0]: insert(1)}, {target.shards[0]: insert(2, v=b"x" * 21)}, {target.shards[0]: insert(3)}]
+
+
+@pytest.mark.parametrize("diverts", [False, True])
+def test_a_row_that_does_not_fit_leaves_nothing(make, diverts):
+    """It is not quarantined either: a later slice may correct it."""
+    target = make(TABLES["integer"])
+    with pytest.raises(RowRefused):
+        sliced(target, _too_long(target), diverts=diverts)
+    assert not target.stored() and target.fence() == (0, 1)
+
+
+def test_a_window_beyond_one_transaction_is_left_whole(make, monkeypatch):
+    """Reading notices it, and the written slices are rolled back."""
+    bound_transactions(monkeypatch, Bounds(10, 1 << 20, 1))
+    target, made = make(TABLES["integer"]), list[int]()
+    shard = target.shards[0]
+    assert sliced(target, [{shard: insert(*range(6))}, {shard: insert(7)}, {}], made.append) is None
+    assert made == [1]
+    cut: Cut = [{shard: insert(1)}, {shard: insert(2)}, {shard: insert(*range(10, 30))}, {}]
+    target.window = 0
+    assert sliced(target, cut, made.append) is None
+    assert made == [1, 1, 2, 3]
+    assert not target.stored() and target.fence() == (0, 1)
+    assert whole(target, cut).written == 22
+    target.window = 0
+    assert sliced(target, cut) is None, "it is applied"
+
+
+def test_a_window_that_is_cut_by_key_already_is_left_so(make):
+    target = make(TABLES["integer"])
+    columns = "task, source, target_schema, target_table, `window`, number, kind, upper_key, key_columns, done"
+    target.server.run(
+        f"INSERT INTO {target.meta}.fence_step ({columns}) VALUES ('task', 's1', '{target.table.schema}',"
+        " 't', 1, 0, 'all', NULL, 'id int(11)', 0)"
+    )
+    assert sliced(target, [{target.shards[0]: insert(1)}]) is None
+    assert whole(target, [{target.shards[0]: insert(1)}]).written == 1
+
+
+def test_another_run_between_two_slices_fences_this_one_out(make):
+    target = make(TABLES["integer"])
+    cut: Cut = [{target.shards[0]: insert(number)} for number in range(3)]
+
+    def overtaken(number: int) -> None:
+        if number == 2:
+            target.server.run(f"UPDATE {target.meta}.fence SET epoch = 2")
+
+    assert sliced(target, cut, overtaken) is None
+    assert not target.stored()
+    with pytest.raises(FencedOut):
+        whole(target, cut)
+
+
+@pytest.mark.parametrize("arrives", [False, True], ids=["before it arrives", "before its answer"])
+def test_a_commit_that_is_lost_is_seen_by_the_fence(make, arrives):
+    target = make(TABLES["integer"])
+    cut: Cut = [{target.shards[0]: insert(number)} for number in range(3)]
+    with cut_at_commit(target.server, arrives=arrives) as (way, _):
+        target.server, real = way, target.server
+        with pytest.raises(ConnectionLost):
+            sliced(target, cut)
+        target.server = real
+    _until(lambda: not open_transactions(target.server))
+    assert whole(target, cut).before == arrives
+    assert sum(target.stored().values()) == 3 and target.fence() == (1, 1)
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_process_killed_between_two_slices_leaves_nothing(make, number):
+    target = make(TABLES["integer"])
+    cut: Cut = [{target.shards[0]: insert(*range(each * 100, each * 100 + 100))} for each in range(4)]
+    if not (child := os.fork()):
+        sliced(target, cut, lambda at: os.kill(os.getpid(), signal.SIGKILL) if at == number else None)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    _until(lambda: not open_transactions(target.server))
+    assert not target.stored() and target.fence() == (0, 1)
+    assert sliced(target, cut).written == 400
+
+
+# --- whole windows, from the binlog -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Cut windows into small slices; return the result and the number of slices of each window."""
+    found: list[object] = []
+
+    def observed(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
+        made: list[Slice] = []
+        found.append(made)
+        try:
+            found[-1] = apply_slices(writer, fence, (made.append(each) or each for each in slices)), len(made)
+        except UnshardError as error:
+            found[-1] = type(error), len(made)
+            raise
+        return found[-1][0]
+
+    monkeypatch.setattr(windowslices, "SLICE_BYTES", 10_000)
+    monkeypatch.setattr(windowslices, "apply_slices", observed)
+    return found
+
+
+@pytest.fixture
+def task(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LiveTask]:
+    columns, numbers = {"g": "id INT PRIMARY KEY, v VARCHAR(2000)"}, {("s1", "g"): (1, 2)}
+    made = {"columns": columns, "numbers": numbers, "window_bytes": 1 << 24}
+    with living(unique, tmp_path, (source_1, target), "g", **made) as opened:
+        yield opened
+
+
+def write(task: LiveTask, *statements: str) -> None:
+    task.sources["s1"].run(f"USE {task.name}", *statements)
+
+
+def fill(first: int, last: int, shard: int = 1) -> list[str]:
+    """Return inserts of about a thousand bytes of binlog each."""
+    return [f"INSERT INTO g_{shard} VALUES ({n}, REPEAT('x', 1000))" for n in range(first, last)]
+
+
+def test_a_window_is_written_while_it_is_read(task, ends):
+    changes = (
+        "UPDATE g_1 SET id = -id WHERE id < 30",
+        "DELETE FROM g_1 WHERE id % 3 = 0",
+        *fill(0, 1),
+        "INSERT INTO g_1 VALUES (3, 'again')",
+        "UPDATE g_1 SET v = id WHERE id > 20",
+    )
+    write(task, *fill(0, 60), *changes)
+    task.pull("s1")
+    assert task.window("s1").rows_applied == 60 + 29 + 20 + 2 + 20
+    assert task.assert_union("g") == 42
+    ((applied, slices),) = ends
+    assert slices > 5 and applied.written > 60
+    write(task, "UPDATE g_1 SET v = 'y' WHERE id = 3")
+    task.run()
+    assert len(ends) == 1, "a small window is no slices"
+    task.assert_union("g")
+
+
+def test_a_row_that_moves_with_its_insert_first_is_followed(task, ends):
+    write(task, *fill(0, 5))
+    task.run()
+    write(task, *fill(3, 4, shard=2), *fill(10, 40), "DELETE FROM g_1 WHERE id = 3")
+    task.pull("s1")
+    task.window("s1")
+    assert [end for end, _ in ends] == [Collision]
+    assert task.assert_union("g") == 35
+
+
+@pytest.mark.parametrize(("kind", "value"), [("", "REPEAT('y', 1001)"), ("NOT NULL", "NULL")], ids=["server", "here"])
+def test_a_row_that_does_not_fit_stops_the_target_with_nothing_of_the_window(task, ends, kind, value):
+    task.target.run(f"ALTER TABLE {task.table('g')} MODIFY v VARCHAR(1000) {kind}")
+    write(task, *fill(0, 30), f"UPDATE g_1 SET v = {value} WHERE id = 7", *fill(40, 60))
+    task.pull("s1")
+    (stop,) = task.window("s1").stopped
+    assert [end for end, _ in ends] == [RowRefused] and stop.refusal.key == "id = 7"
+    assert task.target.run(f"SELECT COUNT(*) FROM {task.table('g')}") == [(0,)]
+
+
+def test_a_segment_that_cannot_be_read_stops_the_window_with_nothing_written(task, ends):
+    write(task, *fill(0, 40))
+    task.pull("s1")
+    store = task.work().store
+    last = store.folder / "s1" / store.segments("s1")[-2].name
+    damaged = bytearray(last.read_bytes())
+    damaged[-40] ^= 1
+    last.write_bytes(damaged)
+    with pytest.raises(DamagedEvent):
+        task.window("s1")
+    ((error, slices),) = ends
+    assert error is DamagedEvent and slices > 1
+    assert task.target.run(f"SELECT COUNT(*) FROM {task.table('g')}") == [(0,)]
+
+
+def test_what_could_end_otherwise_is_not_cut(make, monkeypatch):
+    monkeypatch.setattr(windowslices, "SLICE_BYTES", 10)
+    job = make(TABLES["integer"]).job()
+    (part,) = job.parts
+    job = replace(job, parts=tuple(replace(part, ordinal=n, end=size) for n, size in enumerate((3, 4, 4, 11, 1, 9))))
+    assert [[part.end for part in some] for some in windowslices.slices_of(job)] == [[3, 4], [4], [11], [1, 9]]
+    shard = job.shards[0]
+    held = HeldPart(0, job.targets[0], HeldFile(shard, 1, 1, 0, "x", 1, 1, "", safe=True))
+    keyless, ignored = replace(job.schemas[0], indexes=()), Reshaping(events=(("update", Judged()),))
+    for other in (
+        replace(job, collisions=Collisions.REPLACE),
+        replace(job, collisions=Collisions.IGNORE),
+        replace(job, begun=replace(job.begun, plan=replace(job.plan, safe=True))),
+        replace(job, parts=(held, *job.parts[1:])),
+        replace(job, targets=job.targets * 2, schemas=job.schemas * 2),
+        replace(job, schemas=(keyless,)),
+        replace(job, deferred=frozenset(job.targets)),
+        replace(job, reshapings={shard.table: ignored}),
+    ):
+        assert windowslices.slices_of(other) == (other.parts,)

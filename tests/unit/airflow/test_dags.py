@@ -1,0 +1,318 @@
+"""The DAG file as Airflow's processor sees it: what it builds, and how little it needs for that.
+
+The bag is filled in a process of its own, because what counts is which modules a fresh one loads.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from unshard.config import environment_connections, load_task, storage_access
+from unshard.core.model import ObjectAccess
+
+ROOT = Path(__file__).parents[3]
+HEAVY = {"pyspark", "pymysql", "pymysqlreplication", "pyarrow", "numpy", "pandas", "sqlglot", "requests"}
+PROBE = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, AssetOrTimeSchedule, BaseOperator, BaseSensorOperator, task_group
+before = set(sys.modules)  # what any DAG file costs
+bag = DagBag(dag_folder=sys.argv[1])
+dags = {
+    name: {
+        "edges": {t.task_id: sorted(t.downstream_task_ids) for t in dag.tasks},
+        "rules": {t.task_id: t.trigger_rule.value for t in dag.tasks},
+        "retries": {t.task_id: t.retries for t in dag.tasks},
+        "labels": {t.task_id: t.map_index_template for t in dag.tasks if getattr(t, "map_index_template", None)},
+        "outlets": {t.task_id: [a.name for a in t.outlets] for t in dag.tasks if t.outlets},
+        "runs": dag.max_active_runs, "catchup": dag.catchup, "paused": dag.is_paused_upon_creation,
+        "doc": dag.doc_md, "params": dict(dag.params), "timetable": type(dag.timetable).__name__,
+    }
+    for name, dag in bag.dags.items()
+}
+loaded = sorted(set(sys.modules) - before)
+json.dump({"errors": bag.import_errors, "dags": dags, "loaded": loaded}, open(sys.argv[2], "w"))
+"""
+
+
+def parsed(folder: Path, tasks: Path, **settings: str) -> dict[str, Any]:
+    """Fill a bag from our DAG file over those task files."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW"))}
+    env = (
+        kept
+        | {
+            "AIRFLOW_HOME": str(folder),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "UNSHARD_TASKS": str(tasks),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "include"), str(ROOT / "plugins"))),
+        }
+        | settings
+    )
+    told = folder / "told.json"
+    subprocess.run(
+        [sys.executable, "-c", PROBE, str(ROOT / "dags"), str(told)],
+        env=env,
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
+    body: dict[str, Any] = json.loads(told.read_text())
+    return body
+
+
+def task_files(folder: Path) -> Path:
+    """The example, another task, a second one of the example's name, and a file that is no task."""
+    tasks = folder / "tasks"
+    shutil.copytree(ROOT / "include" / "tasks", tasks)
+    example = (tasks / "orders_merge.yaml").read_text()
+    (tasks / "other.yaml").write_text(example.replace("orders_merge", "other"))
+    for mode in ("dump", "load", "incremental"):
+        of_mode = example.replace("orders_merge", f"only_{mode}").replace("task-mode: all", f"task-mode: {mode}")
+        (tasks / f"{mode}.yaml").write_text(of_mode)
+    (tasks / "twin.yaml").write_text(example)
+    (tasks / "broken one.yaml").write_text("name: broken\nno-such-key: 1\n")
+    return tasks
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("airflow")
+    return parsed(folder, task_files(folder))
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Airflow in this process, with a home that is not the developer's."""
+    if "airflow" not in sys.modules:
+        os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
+def test_three_dags_per_task(bag: dict[str, Any]) -> None:
+    assert bag["errors"] == {}
+    expected = {
+        f"unshard_{kind}__{task}"
+        for kind in ("full", "sync", "ddl")
+        for task in ("orders_merge", "other", "only_incremental")
+    }
+    expected |= {"unshard_full__only_dump", "unshard_full__only_load"}
+    assert {name for name in bag["dags"] if "invalid" not in name} == expected
+
+
+def test_task_that_only_dumps_or_loads_has_the_steps_of_that(bag: dict[str, Any]) -> None:
+    edges = {mode: bag["dags"][f"unshard_full__only_{mode}"]["edges"] for mode in ("dump", "load")}
+    assert edges == {
+        "dump": {"precheck": ["snapshot"], "snapshot": ["dump"], "dump": []},
+        "load": {"precheck": ["load"], "load": ["handover"], "handover": []},
+    }
+
+
+def test_task_without_a_dump_is_asked_for_a_start_time(bag: dict[str, Any]) -> None:
+    assert {name: dag["params"] for name, dag in bag["dags"].items() if dag["params"]} == {
+        "unshard_full__only_incremental": {"start_time": None}
+    }
+
+
+def test_parsing_loads_nothing_heavy(bag: dict[str, Any]) -> None:
+    loaded = {name.partition(".")[0] for name in bag["loaded"]}
+    assert not loaded & HEAVY
+    ours = {name for name in bag["loaded"] if name.startswith("unshard.")}
+    assert ours, "the probe no longer sees what the DAG file loads"
+    assert not {name for name in ours if name.startswith(("unshard.units", "unshard.adapters", "unshard.binlog"))}
+
+
+def test_full_goes_from_precheck_to_handover(bag: dict[str, Any]) -> None:
+    dag = bag["dags"]["unshard_full__orders_merge"]
+    assert dag["edges"] == {
+        "precheck": ["snapshot"],
+        "snapshot": ["dump"],
+        "dump": ["load"],
+        "load": ["handover"],
+        "handover": [],
+    }
+    assert dag["outlets"] == {"handover": ["unshard_work__orders_merge"]}
+    assert set(dag["labels"]) == {"snapshot", "dump", "load"}
+
+
+def test_windows_run_one_after_the_other(bag: dict[str, Any]) -> None:
+    dag = bag["dags"]["unshard_sync__orders_merge"]
+    assert dag["edges"]["relay"] == ["apply"]
+    assert dag["edges"]["report"] == ["again", "start_lock"]
+    assert (dag["runs"], dag["catchup"], dag["timetable"]) == (1, False, "AssetOrTimeSchedule")
+    assert dag["outlets"] == {"again": ["unshard_work__orders_merge"]}
+
+
+def test_failed_source_stops_no_other_and_is_red(bag: dict[str, Any]) -> None:
+    rules = bag["dags"]["unshard_sync__orders_merge"]["rules"]
+    assert rules["report"] == "all_done"
+    assert rules["failed"] == "one_failed"
+
+
+def test_locks_of_one_task_wait_side_by_side(bag: dict[str, Any]) -> None:
+    dag = bag["dags"]["unshard_ddl__orders_merge"]
+    assert dag["edges"] == {
+        "unlock": ["wait_for_shards"],
+        "replace": ["wait_for_shards"],
+        "wait_for_shards": ["execute_ddl"],
+        "execute_ddl": [],
+    }
+    assert dag["rules"]["wait_for_shards"] == "all_done", "a question that nobody answers does not end the wait"
+    assert dag["runs"] > 1
+    assert dag["outlets"] == {"execute_ddl": ["unshard_work__orders_merge"]}
+
+
+def test_everything_is_active_and_retries(bag: dict[str, Any]) -> None:
+    for name, dag in bag["dags"].items():
+        assert dag["paused"] is False
+        if "invalid" not in name:
+            expected = {"failed": 0, "wait_for_shards": 10, "replace": 10}
+            assert all(retries == expected.get(task, 2) for task, retries in dag["retries"].items())
+
+
+def test_invalid_file_shows_its_error_and_harms_no_other(bag: dict[str, Any]) -> None:
+    doc = bag["dags"]["unshard_invalid__broken_one"]["doc"]
+    assert "[US-1001]" in doc
+    assert "no-such-key" in doc
+
+
+def test_second_file_of_a_name_is_refused(bag: dict[str, Any]) -> None:
+    assert "another task file" in bag["dags"]["unshard_invalid__twin"]["doc"]
+
+
+def test_process_of_a_task_builds_only_its_own_dag(tmp_path: Path) -> None:
+    bag = parsed(tmp_path, task_files(tmp_path), _AIRFLOW_PARSING_CONTEXT_DAG_ID="unshard_sync__other")
+    assert set(bag["dags"]) == {"unshard_sync__other"}
+    bag = parsed(tmp_path, tmp_path / "tasks", _AIRFLOW_PARSING_CONTEXT_DAG_ID="unshard_sync__orders_merge")
+    assert "orders_merge.yaml" in bag["dags"]["unshard_sync__orders_merge"]["doc"], "and not of its twin"
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("max_tries", "retries", "cleared"), [(2, 2, False), (3, 2, True), (0, 0, False), (1, 0, True), (0, None, False)]
+)
+def test_only_a_clear_forces(max_tries: int, retries: int | None, cleared: bool) -> None:
+    from unshard_airflow.locks import was_cleared
+
+    # A task that another scheduler starts anew has a higher try number, and was not cleared.
+    instance = SimpleNamespace(max_tries=max_tries, try_number=2)
+    assert was_cleared({"ti": instance, "task": SimpleNamespace(retries=retries)}) is cleared
+
+
+@dataclass(frozen=True, slots=True)
+class ShardDone:
+    shard: object
+    files: tuple[str, ...]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_reports_become_plain_values() -> None:
+    from unshard.core.model import Location, Shard, TableId
+    from unshard_airflow.outcome import as_json
+
+    done = ShardDone(Shard("s1", TableId("a", "t")), ())
+    report = {"at": Location("bin.000001", 4), "done": (done,), "when": datetime(2026, 1, 1, tzinfo=UTC), "n": None}
+    value = as_json(report)
+    assert value["done"] == [{"shard": "s1 a.t", "files": []}]
+    assert (value["at"], value["n"]) == ("bin.000001:4", None)
+    assert json.loads(json.dumps(value)) == value
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("window", "continuous", "left"),
+    [
+        ({"more": True}, False, True),
+        ({"rows_applied": 5}, False, False),
+        ({"rows_applied": 5}, True, True),
+        ({"rows_diverted": 5}, True, True),
+        ({"rows_skipped": 5}, True, True),
+        ({"rows_filtered": 5}, True, True),
+        ({"ddls": [{"seq": 1}]}, True, True),
+        ({}, True, False),
+    ],
+)
+def test_windows_go_on_while_there_is_work(window: dict[str, Any], continuous: bool, left: bool) -> None:
+    from unshard_airflow.windows import MOVED, has_work_left
+
+    idle = dict.fromkeys(MOVED, 0) | {"more": False, "ddls": []}
+    assert has_work_left(idle | window, continuous) is left
+
+
+@pytest.mark.usefixtures("plugin")
+def test_coded_error_of_a_submitted_job_is_found() -> None:
+    from unshard_airflow.bulk import permanent_error
+
+    output = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nWARN\n[US-6001] no (do)\n"
+    assert permanent_error(output.format(1)) == "[US-6001] no (do)"
+    assert permanent_error(output.format(75)) is None
+    assert permanent_error("Error code is: 1.\nException in thread main") is None
+
+
+@pytest.mark.usefixtures("plugin")
+def test_permanent_errors_are_not_retried() -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from unshard.errors import UnshardError
+    from unshard_airflow.outcome import failures_told
+
+    class Passing(UnshardError):
+        transient = True
+
+    with pytest.raises(Passing), failures_told():
+        raise Passing
+    with pytest.raises(AirflowFailException, match=r"\[US-0000\]"), failures_told():
+        raise UnshardError
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("connection", "submitted"),
+    [
+        ("local[2]", True),
+        ("spark://m:7077", True),
+        ("yarn", True),
+        ("sc://h:15002", False),
+        ("bulk", True),
+        ("live", False),
+    ],
+)
+def test_type_of_connection_decides_how_bulk_work_runs(
+    connection: str, submitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unshard_airflow.bulk import is_submitted
+
+    monkeypatch.setenv("AIRFLOW_CONN_BULK", '{"conn_type": "spark", "host": "spark://m", "port": 7077}')
+    monkeypatch.setenv("AIRFLOW_CONN_LIVE", '{"conn_type": "spark_connect", "host": "h", "port": 15002}')
+    assert is_submitted(connection) is submitted
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_submitted_job_gets_the_connection_of_the_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unshard_airflow.bulk import submit_environment
+
+    extra = {"region_name": "r", "endpoint_url": "http://h"}
+    connection = {"conn_type": "aws", "login": "key", "password": "secret", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources/s1.yaml").write_text("source-id: s1\nfrom: {host: h, user: u}\n")
+    path = tmp_path / "task.yaml"
+    path.write_text(
+        "name: t\ntask-mode: all\ntarget-database: {host: h, user: u}\n"
+        "mysql-instances: [{source-id: s1}]\n"
+        "unshard: {storage-path: s3://bucket, storage-conn-id: store}\n"
+    )
+    task = load_task(path)
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", submit_environment(task)["AIRFLOW_CONN_STORE"])
+    found = storage_access(task.options, environment_connections)
+    assert found == ObjectAccess("key", "secret", region="r", endpoint="http://h")

@@ -1,0 +1,248 @@
+"""What the tasks of a lock's run ask, take for an answer, and tell people when they fail."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lockcommands import LockCommand, Replace, Retry, Skip
+from unshard.core.model import Shard, TableId
+from unshard.core.window.suspension import SuspendedTarget, refusal_of
+from unshard.errors.rows import NoTargetTable, RowRefused
+from unshard.units.ddl.coordinate import LockView, MemberState
+
+A1, B1 = (Shard(source, TableId("shop_1", "orders_1")) for source in ("s1", "s2"))
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+VIEW = LockView(
+    "m-shop.orders-1",
+    TableId("shop", "orders"),
+    1,
+    "ALTER TABLE `shop`.`orders` ADD COLUMN c INT",
+    LockState.WAITING,
+    NOW,
+    NOW,
+    None,
+    "s1",
+    False,
+    False,
+    {"s1": MemberState.READY, "s2": MemberState.WAITING},
+    (A1,),
+    (B1,),
+    (),
+    (),
+    0,
+    0,
+    None,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Airflow in this process, with a home that is not the developer's."""
+    if "airflow" not in sys.modules:
+        os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
+def test_paused_task_is_skipped_and_not_failed() -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from unshard.errors.task import TaskPaused
+    from unshard_airflow.outcome import failures_told
+
+    with pytest.raises(AirflowSkipException, match="task m is paused by eve"), failures_told():
+        raise TaskPaused("m", "paused by eve")
+
+
+def test_waiting_lock_is_helped_by_unlocking() -> None:
+    from unshard_airflow.remedies import remedies
+
+    told = "\n".join(remedies(VIEW, "/tasks/m.yaml"))
+    for command in (
+        "clear the task unlock",
+        "unshard unlock /tasks/m.yaml m-shop.orders-1",
+        "clear the task replace",
+        "unshard skip /tasks/m.yaml m-shop.orders-1 --shard s2/shop_1.orders_1",
+        "unshard drop-shard",
+        "shards that have not reached it: s2 shop_1.orders_1",
+    ):
+        assert command in told, command
+
+
+def test_undecided_lock_is_not_told_to_be_unlocked() -> None:
+    from unshard_airflow.remedies import remedies
+
+    told = "\n".join(remedies(replace(VIEW, state=LockState.UNDECIDED, reason="cannot be read"), "m.yaml"))
+    assert "unshard unlock" not in told and "unshard replace m.yaml" in told and "cannot be read" in told
+    assert "unshard retry" not in told
+
+
+def test_refused_lock_is_helped_by_asking_again() -> None:
+    from unshard_airflow.remedies import remedies
+
+    for parts in ({"state": LockState.UNDECIDED, "reason": "[US-4003] no"}, {"state": LockState.FAILED, "error": "no"}):
+        told = "\n".join(remedies(replace(VIEW, **parts), "m.yaml"))
+        assert "to try the DDL again: unshard retry m.yaml --lock m-shop.orders-1" in told
+
+
+def test_commands_can_be_pasted_into_a_shell() -> None:
+    from unshard_airflow.remedies import remedies
+
+    odd = Shard("s 2", TableId("a'b", "t"))
+    told = "\n".join(remedies(replace(VIEW, missing=(odd,)), "/my tasks/m.yaml"))
+    assert "unshard unlock '/my tasks/m.yaml' m-shop.orders-1" in told
+    assert "--shard 's 2/" in told
+
+
+def test_shard_in_conflict_is_the_one_to_go_without() -> None:
+    from unshard_airflow.remedies import remedies
+
+    told = "\n".join(
+        remedies(
+            replace(VIEW, conflicts=(A1,), conflicting=("ALTER TABLE x",), differences=(("`x` instead of `y`",),)),
+            "m.yaml",
+        )
+    )
+    assert "in conflict: s1 shop_1.orders_1 ran ALTER TABLE x (`x` instead of `y`)" in told
+    assert "--shard s1/shop_1.orders_1" in told and "--shard s2" not in told
+
+
+def context_of(task: Any, **more: Any) -> dict[str, Any]:
+    instance = SimpleNamespace(dag_id="unshard_ddl__m", run_id="m-shop.orders-1", task_id="wait_for_shards")
+    return {"task": task, "ti": instance, **more}
+
+
+def test_alert_of_a_lock_has_all_that_helps() -> None:
+    from unshard_airflow.alerts import alert_of
+    from unshard_airflow.locks import WaitForShards
+
+    task = WaitForShards(task_id="wait_for_shards", task_file="/tasks/m.yaml")
+    task.seen = VIEW
+    alert = alert_of(context_of(task, exception=TimeoutError("Sensor has timed out")))
+    assert (alert.lock, alert.missing) == ("m-shop.orders-1", ("s2 shop_1.orders_1",))
+    assert alert.title == "unshard: DDL lock m-shop.orders-1: wait_for_shards failed"
+    for told in ("Sensor has timed out", "unshard unlock /tasks/m.yaml m-shop.orders-1", "ADD COLUMN c INT"):
+        assert told in alert.text
+
+
+def test_alert_shows_no_value_of_a_row_and_no_secret() -> None:
+    from unshard_airflow.alerts import alert_of
+    from unshard_airflow.locks import ExecuteDdl
+
+    task = ExecuteDdl(task_id="execute_ddl", task_file="/tasks/m.yaml")
+    said = "Duplicate entry 'ann@x.org' for key 'mail'"
+    task.seen = replace(VIEW, error=said, ddl="ALTER TABLE t CONNECTION='mysql://u:hidden@h'", state=LockState.FAILED)
+    text = alert_of(context_of(task, exception=ValueError(said))).text
+    assert "ann" not in text and "hidden" not in text and "for key 'mail'" in text
+
+
+def test_alert_of_a_window_names_every_target_that_has_stopped_and_what_helps() -> None:
+    from unshard_airflow.alerts import alert_of
+    from unshard_airflow.operators import Apply
+
+    task = Apply(task_id="apply", task_file="/tasks/m.yaml", source="s1")
+    errors = (
+        RowRefused("shop.a", "v", "id = 1", "Incorrect integer value: 'zoe@x.org' for column `v` at row 1"),
+        NoTargetTable("shop.b"),
+    )
+    refusals = [refusal_of(TableId("shop", error.target[-1]), error) for error in errors]
+    task.stopped = [SuspendedTarget("s1", each, 1, "", 1, NOW) for each in refusals]
+    text = alert_of(context_of(task, exception=ValueError("[US-6002]"))).text
+    retry = "unshard retry /tasks/m.yaml --table shop."
+    for told in ("[US-6002] target table shop.a", f"{retry}a", "[US-6001] target table shop.b", f"{retry}b"):
+        assert told in text, told
+    assert "zoe" not in text
+
+
+def test_alert_of_another_task_says_what_failed() -> None:
+    from unshard_airflow.alerts import alert_of
+
+    alert = alert_of(context_of(SimpleNamespace(), exception=None))
+    assert (alert.lock, alert.remedies) == ("", ())
+    assert alert.text == "unshard: unshard_ddl__m, run m-shop.orders-1: wait_for_shards failed"
+
+
+told_of: list[Any] = []
+
+
+class Recorder:
+    """A notifier that is no class of Airflow's."""
+
+    def __call__(self, context: Mapping[str, Any]) -> None:
+        told_of.append(context["ti"].task_id)
+
+
+def test_notifier_of_the_environment_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unshard_airflow.alerts import notify
+
+    notify(context_of(SimpleNamespace()))  # none is named: nothing happens
+    monkeypatch.setenv("UNSHARD_NOTIFIER", f"{__name__}.Recorder")
+    notify(context_of(SimpleNamespace()))
+    assert told_of == ["wait_for_shards"]
+
+
+@pytest.mark.parametrize("name", ["nonsense", "no.such.Module", f"{__name__}.Nobody", ".x"])
+def test_notifier_that_is_not_there_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unshard_airflow.alerts import notify
+
+    monkeypatch.setenv("UNSHARD_NOTIFIER", name)
+    with pytest.raises(ImportError, match="UNSHARD_NOTIFIER"):
+        notify(context_of(SimpleNamespace()))
+
+
+def test_subclass_gets_an_alert() -> None:
+    from unshard_airflow.alerts import Alert, FailureNotifier
+    from unshard_airflow.locks import WaitForShards
+
+    sent: list[Alert] = []
+
+    class Chat(FailureNotifier):
+        def send(self, alert: Alert) -> None:
+            sent.append(alert)
+
+    task = WaitForShards(task_id="wait_for_shards", task_file="m.yaml")
+    task.seen = VIEW
+    Chat()(context_of(task))
+    assert [alert.lock for alert in sent] == [VIEW.id]
+
+
+@pytest.mark.parametrize(
+    ("choice", "given", "order"),
+    [
+        ("Skip", {"statements": "is not looked at"}, Skip(VIEW.id)),
+        ("Skip", {"shard": "s2 shop_1.orders_1"}, Skip(VIEW.id, B1)),
+        ("Replace", {"statements": "A;\nB;\n", "shard": None}, Replace(VIEW.id, ("A", "B"))),
+        ("Replace", {"statements": "A", "shard": "s1 shop_1.orders_1"}, Replace(VIEW.id, ("A",), A1)),
+        ("Try again", {"statements": "is not looked at", "shard": "s2 shop_1.orders_1"}, Retry(VIEW.id)),
+        ("Show the effect", {"statements": "A"}, Replace(VIEW.id, ("A",))),
+        ("Show the effect", {"statements": None}, Skip(VIEW.id)),
+    ],
+)
+def test_answer_becomes_an_order(choice: str, given: dict[str, Any], order: LockCommand) -> None:
+    from unshard_airflow.replace import order_of
+
+    assert order_of(VIEW, choice, given) == order
+
+
+@pytest.mark.parametrize("given", [{"statements": ""}, {"statements": "A", "shard": "s9 x.y"}, {}])
+def test_answer_that_says_nothing_is_refused(given: dict[str, Any]) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from unshard_airflow.replace import order_of
+
+    with pytest.raises(AirflowFailException, match="clear this task to answer again"):
+        order_of(VIEW, "Replace", given)
+
+
+def test_question_offers_the_shards_of_the_lock() -> None:
+    from airflow.sdk.definitions.param import ParamsDict
+
+    from unshard_airflow.replace import fields
+
+    shard = ParamsDict(fields((A1, B1))).get_param("shard").serialize()
+    assert shard["schema"]["enum"] == ["", "s1 shop_1.orders_1", "s2 shop_1.orders_1"]

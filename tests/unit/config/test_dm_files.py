@@ -1,0 +1,154 @@
+"""Files as DM's manual shows them: what is read, what is warned of, what is refused, and the page about it."""
+
+import copy
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from unshard.config import OnDuplicate, Task, load_task
+from unshard.config.reference import BLOCKS
+from unshard.config.taskkeys import OPTIONS
+from unshard.core.model import Location, TableId
+from unshard.errors import UnshardError
+
+ROOT = Path(__file__).parents[3]
+FILES = ROOT / "tests/files/dm"
+LATER = {
+    "validators": ("validators", "global", "mode"),
+}
+"""What a later version brings; whoever brings it takes the line away."""
+
+Write = Callable[[dict[str, Any]], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a task file beside DM's source files."""
+
+    def write(body: dict[str, Any]) -> Path:
+        shutil.copytree(FILES / "sources", tmp_path / "sources", dirs_exist_ok=True)
+        (tmp_path / "task.yaml").write_text(yaml.safe_dump(body))
+        return tmp_path / "task.yaml"
+
+    return write
+
+
+def without(body: dict[str, Any], *kept: str) -> dict[str, Any]:
+    """Return the task without what comes later, but for `kept`."""
+    body = copy.deepcopy(body)
+    for path in (path for name, path in LATER.items() if name not in kept):
+        block = body
+        for key in path[:-1]:
+            block = block[key]
+        del block[path[-1]]
+    return body
+
+
+def full() -> dict[str, Any]:
+    body: dict[str, Any] = yaml.safe_load((FILES / "full.yaml").read_text())
+    return body
+
+
+def test_the_task_that_the_manual_begins_with_is_read_as_it_is() -> None:
+    task = load_task(FILES / "basic.yaml")
+    assert task.sources == ("mysql-replica-01", "mysql-replica-02")
+    for instance in task.instances:
+        assert instance.routing.target_of(TableId("shop_1", "orders_7")) == TableId("shop", "orders")
+        assert instance.routing.target_of(TableId("shop_1", "customers")) is None
+        assert (instance.dump.threads, instance.load.threads) == (4, 16)
+
+
+def test_the_condition_of_the_manual_is_that_of_the_dump(write: Write) -> None:
+    task = load_task(write(without(full()) | {"task-mode": "all"}))
+    assert task.instances[0].dump.where == "id > 7"
+
+
+def test_every_key_of_the_manual_is_known(write: Write) -> None:
+    task = load_task(write(without(full())))
+    first, second = task.instances
+    assert (first.start, second.start) == (Location("mysql-bin.000001", 4), Location("mysql-bin.000002", 4))
+    assert (first.load.on_duplicate, second.load.on_duplicate) == (OnDuplicate.REPLACE, OnDuplicate.REPLACE)
+    found = first.routing.reshaping(TableId("shop_1", "orders_7")).extracted
+    assert [(each.column, each.value) for each in found] == [
+        ("c_table", "7"),
+        ("c_schema", "1"),
+        ("c_source", "replica01"),
+    ]
+    assert task.target.security is not None and task.target.security.allowed == ("target",)
+    assert first.source.endpoint.security is not None, "empty texts are no keys"
+
+
+@pytest.mark.parametrize("feature", LATER)
+def test_what_a_later_version_brings_is_refused_by_its_place(write: Write, feature: str) -> None:
+    with pytest.raises(UnshardError) as caught:
+        load_task(write(without(full(), feature)))
+    assert caught.value.code == "US-1009" and ".".join(LATER[feature]) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("black-white-list", "is the old name of 'block-allow-list'"),
+        ("import-mode", "'sql' is the old name of 'logical'"),
+        ("binlog-gtid", "binlog-name and binlog-pos are the start"),
+        ("remove-meta", "`unshard run --remove-meta`"),
+        ("enable-heartbeat", "DM itself has removed it"),
+        ("ansi-quotes", "the sql_mode of a statement"),
+        ("enable-ansi-quotes", "the sql_mode of a statement"),
+        ("batch", "unshard.window-size"),
+        ("safe-mode-duration", "at the position of the dump's end"),
+        ("dir", "unshard.storage-path"),
+        ("pd-addr", "physical import"),
+        ("mydumper-path", "Spark reads the tables"),
+        ("where", "nothing is dumped"),
+        ("relay-binlog-gtid", "the relay begins where the task begins"),
+        ("remain-space", "as soon as no checkpoint needs them"),
+        ("backoff-max", "Airflow retries"),
+        ("password", "use conn-id or password-env instead"),
+    ],
+)
+def test_keys_that_do_nothing_are_warned_of_and_say_why(write: Write, key: str, words: str) -> None:
+    task: Task = load_task(write(without(full())))
+    found = [warning for warning in task.warnings if re.search(rf"\.{key}: |:\d+ {key}: ", warning)]
+    assert found and all(words in warning for warning in found), task.warnings
+
+
+@pytest.mark.parametrize("name", sorted({name for block in BLOCKS if block is not OPTIONS for name in block.names}))
+def test_the_migration_page_has_every_key(name: str) -> None:
+    assert f"`{name}`" in (ROOT / "docs/migrating-from-dm.md").read_text()
+
+
+COMMANDS = (
+    "check-task",
+    "start-task",
+    "stop-task",
+    "pause-task",
+    "resume-task",
+    "query-status",
+    "shard-ddl-lock",
+    "unlock-ddl-lock",
+    "binlog skip",
+    "handle-error",
+    "binlog-schema",
+    "operate-source",
+    "start-relay",
+    "stop-relay",
+    "purge-relay",
+    "transfer-source",
+    "config",
+    "validation",
+    "encrypt",
+    "sync-diff-inspector",
+    "task update",
+    "operate-leader",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_migration_page_has_every_command(command: str) -> None:
+    assert f"`{command}" in (ROOT / "docs/migrating-from-dm.md").read_text()

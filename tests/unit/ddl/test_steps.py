@@ -1,0 +1,38 @@
+"""An ALTER TABLE is split into statements with one change each."""
+
+import pytest
+
+from unshard.core.ddl.steps import steps
+
+WHOLE = [
+    "ALTER TABLE t ADD a INT",
+    "ALTER TABLE t ADD a INT, ALGORITHM=INPLACE, LOCK=NONE",
+    "CREATE INDEX i ON t (a, b)",
+    "ALTER TABLE t DROP PARTITION p0, p1",
+    "ALTER TABLE t ADD PARTITION (PARTITION p VALUES LESS THAN (4))",
+    "ALTER TABLE t ADD COLUMN IF NOT EXISTS a INT, DROP COLUMN IF EXISTS a",
+]
+SPLIT = [
+    ("ADD a INT, ADD KEY (a)", ["ADD a INT", "ADD KEY (a)"]),
+    (
+        "ADD a INT DEFAULT 1 /* , */ , ALGORITHM=COPY, ADD UNIQUE u (a, b)",
+        ["ADD a INT DEFAULT 1", "ADD UNIQUE u (a, b)"],
+    ),
+    ("ADD (a INT, b DECIMAL(3,1), KEY k (a, b))", ["ADD a INT", "ADD b DECIMAL(3,1)", "ADD KEY k (a, b)"]),
+    ("ADD COLUMN (a INT, `key` INT), DROP c", ["ADD COLUMN a INT", "ADD COLUMN `key` INT", "DROP c"]),
+    ("DROP c, ADD c ENUM('x,y', ')')", ["DROP c", "ADD c ENUM('x,y', ')')"]),
+    (
+        "ADD COLUMN IF NOT EXISTS a INT, ADD KEY IF NOT EXISTS k (a)",
+        ["ADD COLUMN IF NOT EXISTS a INT", "ADD KEY IF NOT EXISTS k (a)"],
+    ),
+]
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_what_cannot_be_split_stays_as_it_is(text: str) -> None:
+    assert steps(text, 0) == (text,)
+
+
+@pytest.mark.parametrize(("specs", "wanted"), SPLIT)
+def test_each_step_is_cut_out_of_the_text(specs: str, wanted: list[str]) -> None:
+    assert steps(f"ALTER TABLE `d`.`t` {specs}", 0) == tuple(f"ALTER TABLE `d`.`t` {spec}" for spec in wanted)

@@ -1,0 +1,63 @@
+"""Error numbers become coded errors; transient errors of TiDB must be retried."""
+
+import pymysql
+import pytest
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.target import retrying
+from unshard.errors import UnshardError
+from unshard.errors.source import ConnectionLost, ServerBusy, StatementRefused
+
+PASSING = (1205, 1213, 8002, 8005, 8022, 8028, *range(9001, 9008))
+UNKNOWN_OUTCOME = 8501
+
+
+def coded(errno: int) -> UnshardError:
+    connection = Connection(host="h", user="u", defer_connect=True)
+    return mysql.coded(pymysql.err.OperationalError(errno, "words"), connection, "COMMIT")
+
+
+def tries(error: UnshardError) -> int:
+    """Return how often work is tried whose first attempt raises the error."""
+    tried: list[int] = []
+
+    def work() -> int:
+        tried.append(1)
+        if len(tried) == 1:
+            raise error
+        return len(tried)
+
+    try:
+        return retrying.repeated(work)
+    except UnshardError:
+        return len(tried)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrying, "FIRST_PAUSE", 0)
+
+
+@pytest.mark.parametrize("errno", PASSING)
+def test_a_conflict_is_tried_again(errno: int) -> None:
+    error = coded(errno)
+    assert type(error) is ServerBusy
+    assert tries(error) == 2
+
+
+def test_a_commit_with_an_unknown_outcome_is_looked_after_in_a_new_session() -> None:
+    error = coded(UNKNOWN_OUTCOME)
+    assert type(error) is ConnectionLost
+    assert tries(error) == 2
+
+
+@pytest.mark.parametrize("errno", [1064, 1105, 8003, 8200, 9008, 9010])
+def test_any_other_error_is_not_tried_again(errno: int) -> None:
+    error = coded(errno)
+    assert type(error) is StatementRefused
+    assert tries(error) == 1
+
+
+def test_no_other_number_is_a_conflict() -> None:
+    assert {errno for errno, kind in mysql.CAUSES.items() if kind is ServerBusy} == set(PASSING)

@@ -1,0 +1,61 @@
+"""PyMySQL has the private parts that adapters/pymysqlprivate.py uses; a version that changes them fails here."""
+
+import inspect
+
+import pymysql
+import pytest
+from pymysql.connections import Connection, MysqlPacket
+from pymysql.constants.COMMAND import COM_QUERY
+from pymysql.err import raise_mysql_exception
+from pymysql.protocol import OKPacketWrapper
+
+SIGNATURES = {
+    Connection._execute_command: "(self, command, sql)",
+    Connection._read_packet: "(self, packet_type=<class 'pymysql.protocol.MysqlPacket'>)",
+    Connection._write_bytes: "(self, data)",
+    Connection._create_ssl_ctx: "(self, sslp)",
+    Connection.write_packet: "(self, payload)",
+    Connection.set_character_set: "(self, charset, collation=None)",
+    MysqlPacket.read_length_encoded_integer: "(self)",
+    MysqlPacket.is_eof_packet: "(self)",
+    MysqlPacket.is_load_local_packet: "(self)",
+    OKPacketWrapper.__init__: "(self, from_packet)",
+    raise_mysql_exception: "(data)",
+}
+
+
+@pytest.mark.parametrize("function", SIGNATURES, ids=lambda function: function.__qualname__)
+def test_signature(function) -> None:
+    assert str(inspect.signature(function)) == SIGNATURES[function]
+
+
+def test_a_command_is_one_packet_after_which_the_answer_has_number_1() -> None:
+    source = inspect.getsource(Connection._execute_command)
+    assert "self._next_seq_id = 1" in source and "self._write_bytes(" in source
+    assert COM_QUERY == 3
+
+
+def test_answers_are_read_from_a_buffered_stream_over_the_socket() -> None:
+    source = inspect.getsource(Connection)
+    assert 'self._rfile = sock.makefile("rb")' in source and "self._sock = sock" in source
+    assert "self._rfile.read(" in inspect.getsource(Connection._read_bytes)
+
+
+def test_the_context_of_tls_is_made_by_the_method_that_we_override() -> None:
+    assert "self.ctx = self._create_ssl_ctx(ssl)" in inspect.getsource(Connection.__init__)
+    assert Connection(defer_connect=True).ctx is not None
+
+
+def test_the_character_set_is_set_by_the_method_that_we_override() -> None:
+    assert "self.set_character_set(" in inspect.getsource(Connection.connect)
+
+
+def test_what_an_answer_says() -> None:
+    answer = OKPacketWrapper(MysqlPacket(b"\x00\x02\x00\x02\x00\x03\x00Records: 2", "utf8mb4"))
+    assert (answer.affected_rows, answer.warning_count, bytes(answer.message)) == (2, 3, b"Records: 2")
+
+
+def test_an_error_packet_becomes_the_error_of_the_driver() -> None:
+    with pytest.raises(pymysql.err.ProgrammingError) as error:
+        raise_mysql_exception(b"\xff\x7a\x04#42S02no such table")
+    assert error.value.args == (1146, "no such table")

@@ -1,0 +1,64 @@
+"""The causes of expected differences between a target and its shards."""
+
+import json
+from datetime import datetime
+
+import pytest
+
+from unshard.core.model import Shard, TableId
+from unshard.core.rows.rowerrors import RowError, RowErrorState
+from unshard.core.validate.explanations import Because, Waiting
+from unshard.core.validate.rowdifferences import Difference, DifferenceKind
+from unshard.core.window.suspension import Refusal, SuspendedTarget
+
+TARGET, NOW = TableId("shop", "t"), datetime(2026, 1, 1)
+ASIDE = RowError(
+    TARGET,
+    Shard("s1", TableId("a", "t_1")),
+    "ID = 007",
+    "v",
+    "too long",
+    json.dumps({"ID": "007", "n": None, "v": "x"}),
+    1,
+    RowErrorState.OPEN,
+    1,
+    NOW,
+    NOW,
+)
+STOP = SuspendedTarget("s1", Refusal(TARGET, "v", "id = 1", "too long"), 1, "", 1, NOW)
+S1, S2 = "s1 a.t_1", "s2 a.t_1"
+
+
+def missing(key: str, *shards: str) -> Difference:
+    return Difference(DifferenceKind.MISSING, (key,), shards, 1)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "difference", "want"),
+    [
+        (Waiting(), missing("7", S1), None),
+        (Waiting(aside=(ASIDE,)), missing("7", S1), Because.DIVERTED),
+        (Waiting(aside=(ASIDE,)), missing("7", S2), None),
+        (Waiting(aside=(ASIDE,)), missing("8", S1), None),
+        (Waiting(shards=(S1,)), missing("7", S1), Because.HELD),
+        (Waiting(shards=(S1,)), missing("7", S2), None),
+        (Waiting(shards=(S1,)), missing("7", S2, S1), Because.HELD),
+        (Waiting(shards=(S1,), stops=(STOP,)), missing("7", S1), Because.SUSPENDED),
+        (Waiting(shards=(S2,), stops=(STOP,)), missing("7", S2), Because.HELD),
+        (Waiting(stops=(STOP,)), missing("7", S1), None),
+        (Waiting(shards=(S1,), stops=(STOP,), aside=(ASIDE,)), missing("7", S1), Because.DIVERTED),
+        (Waiting(shards=(S1,), aside=(ASIDE,)), missing("7"), None),
+    ],
+)
+def test_a_difference_is_explained_by_what_is_known_of_its_shard(
+    waiting: Waiting, difference: Difference, want: Because | None
+) -> None:
+    assert waiting.because(("id",), difference) is want
+
+
+def test_a_diverted_row_is_identified_by_all_columns_of_its_key() -> None:
+    both = Difference(DifferenceKind.MISSING, ("7", None), (S1,), 1)
+    assert Waiting(aside=(ASIDE,)).because(("id", "n"), both) is Because.DIVERTED
+    assert Waiting(aside=(ASIDE,)).because(("id", "v"), both) is None
+    assert Waiting(aside=(ASIDE,)).because(("id", "other"), both) is None
+    assert Waiting(aside=(ASIDE,)).because((), Difference(DifferenceKind.MISSING, (), (S1,), 1)) is None
