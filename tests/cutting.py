@@ -12,6 +12,8 @@ from unshard.adapters.target import apply, slices, steps
 from unshard_demo.servers import MariaDb
 
 COMMIT = b"\x03COMMIT"
+LOOKUP = b"\x03SELECT 1 FROM"
+"""The search for a key that is taken; the locks of the write before it are released."""
 PATIENCE_SECONDS = 120
 
 
@@ -46,11 +48,19 @@ class Way:
     """A connection between client and server that breaks at a COMMIT: before it arrives, or before its answer does.
 
     It forwards bytes in both directions, packet by packet towards the server, and breaks at the COMMIT with that
-    number. With `meanwhile` it calls this function instead of breaking, and forwards the COMMIT.
+    number. With `meanwhile` it calls this function instead of breaking, and forwards the statement, which may be
+    another one than COMMIT.
     """
 
-    def __init__(self, port: int, arrives: bool, number: int, meanwhile: Callable[[], None] | None = None) -> None:
-        self._to, self._arrives, self._left = port, arrives, number
+    def __init__(
+        self,
+        port: int,
+        arrives: bool,
+        number: int,
+        meanwhile: Callable[[], None] | None = None,
+        statement: bytes = COMMIT,
+    ) -> None:
+        self._to, self._arrives, self._left, self._statement = port, arrives, number, statement
         self._meanwhile = meanwhile
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._sockets, self._threads = [self._listening], list[threading.Thread]()
@@ -87,7 +97,7 @@ class Way:
             while True:
                 header = _exactly(client, 4)
                 body = _exactly(client, int.from_bytes(header[:3], "little"))
-                if body == COMMIT and self._is_the_one():
+                if body.startswith(self._statement) and self._is_the_one():
                     if self._meanwhile is None:
                         break
                     self._meanwhile()
@@ -136,9 +146,9 @@ def cut_at_commit(server: MariaDb, *, arrives: bool, number: int = 1) -> Iterato
 
 
 @contextlib.contextmanager
-def interrupted_at_commit(server: MariaDb, meanwhile: Callable[[], None]) -> Iterator[MariaDb]:
-    """Yield the server with a connection that calls `meanwhile` before the first COMMIT arrives."""
-    way = Way(server.port, arrives=True, number=1, meanwhile=meanwhile)
+def interrupted_at(server: MariaDb, meanwhile: Callable[[], None], statement: bytes = COMMIT) -> Iterator[MariaDb]:
+    """Yield the server with a connection that calls `meanwhile` before the first such statement arrives."""
+    way = Way(server.port, arrives=True, number=1, meanwhile=meanwhile, statement=statement)
     try:
         yield dataclasses.replace(server, port=way.port)
     finally:

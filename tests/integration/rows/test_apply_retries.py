@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.cutting import bound_transactions, cut_at_commit, waiting_sessions
+from tests.cutting import LOOKUP, bound_transactions, cut_at_commit, interrupted_at, waiting_sessions
 from tests.integration.rows.test_target_apply import TABLES, Change, Target, _until, insert, make
 from unshard.adapters.target import Applied
 from unshard.adapters.target.steps import Bounds
@@ -60,6 +60,21 @@ def test_a_deadlock_with_another_session_is_tried_again(make, name):
     assert int(str(target.server.run(count)[0][1])) == before + 1
     assert writer.error is None and writer.applied.written == 1
     assert target.stored() == Counter([row for _, row in change]) and target.fence() == (1, 1)
+
+
+@pytest.mark.parametrize("policy", Collisions)
+def test_a_key_that_becomes_free_while_its_owner_is_looked_for_is_no_collision(make, policy):
+    """The row moves from another source, whose window commits its DELETE between the two statements."""
+    target = make(TABLES["integer"])
+    target.collisions = policy
+    target.apply({target.shards[1]: insert(1, v=b"old")}, random.Random(1))
+    server = target.server
+    with interrupted_at(server, lambda: server.run(f"DELETE FROM {target.table} WHERE id = 1"), LOOKUP) as way:  # type: ignore[arg-type,return-value]
+        target.server = way
+        applied = target.apply({target.shards[0]: insert(1, 2)}, random.Random(1))
+        target.server = server
+    assert (applied.written, applied.collided) == (2, False)
+    assert target.stored() == Counter([row for _, row in insert(1, 2)]) and target.fence() == (2, 1)
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["before it arrives", "before its answer"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cutting import interrupted_at_commit
+from tests.cutting import interrupted_at
 from tests.integration.rows.test_target_apply import TABLES, Change, Target, insert, make
 from unshard.adapters import mysql
 from unshard.adapters.target import retrying
@@ -46,7 +46,7 @@ def unlocked_metadata(target: MariaDb) -> Iterator[None]:
 
 def applied_with(target: Target, changes: list[Change], meanwhile: Callable[[], None]) -> None:
     """Apply a window; `meanwhile` runs before its first COMMIT."""
-    with interrupted_at_commit(target.server, meanwhile) as way:
+    with interrupted_at(target.server, meanwhile) as way:
         target.server, real = way, target.server
         applied = target.apply({target.shards[0]: changes}, random.Random(1))
         target.server = real

@@ -25,6 +25,8 @@ from unshard.errors.rows import Collision
 
 KEYS_PER_QUERY = 500
 SAVEPOINT = "before_writes"
+ATTEMPTS = 3
+"""Writes whose taken keys cannot be found are tried this often."""
 Keyed = Sequence[tuple[int, tuple[bytes, ...]]]
 
 
@@ -53,12 +55,17 @@ def write_rows(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[
         _record(connection, ledger, writes.known_clashes, writes.collisions)
         return Loaded(), bool(writes.known_clashes)
     mysql.query(connection, f"SAVEPOINT {SAVEPOINT}")
-    loaded = _load(connection, writes.lines)
     clashes = writes.known_clashes
-    if loaded.skipped:
+    for attempt in range(1, ATTEMPTS + 1):
+        loaded = _load(connection, writes.lines)
+        if not loaded.skipped:
+            break
         mysql.query(connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-        clashes += _clashes(connection, writes, loaded)
-        loaded = _load_again(connection, writes, clashes)
+        found = _clashes(connection, writes, loaded)
+        if found or attempt == ATTEMPTS:
+            clashes += found or (_unfound(writes, loaded),)
+            loaded = _load_again(connection, writes, clashes)
+            break
     _record(connection, ledger, clashes, writes.collisions)
     return loaded, bool(clashes)
 
@@ -91,15 +98,21 @@ def _error(writes: Writes, clash: Clash) -> Collision:
 def _clashes(connection: Connection, writes: Writes, loaded: Loaded) -> tuple[Clash, ...]:
     """Return the rows whose key is taken: by a row of the table, or by another row of these writes.
 
-    If neither search finds one, the result has only the server's message.
+    The result is empty if the keys have become free since: a row moves to another source, and the window with its
+    DELETE commits between the two statements.
     """
     found = [*_taken(connection, writes)]
     if len(found) < min(loaded.skipped, NAMED_AT_ONCE):
         found = [*found, *_shared_keys(writes)][:NAMED_AT_ONCE]
     if not found:
-        message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
-        found = [Clash(writes.table, message, "", writes.lines[0].shards[0])]
+        return ()
     return (*found[:-1], replace(found[-1], others=max(0, loaded.skipped - len(found))))
+
+
+def _unfound(writes: Writes, loaded: Loaded) -> Clash:
+    """Return a collision of which only the server's message is known."""
+    message = loaded.duplicates[0] if loaded.duplicates else "a row with this key"
+    return Clash(writes.table, message, "", writes.lines[0].shards[0], others=max(0, loaded.skipped - 1))
 
 
 def _taken(connection: Connection, writes: Writes) -> Iterator[Clash]:
