@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     """Return the state of the lock and the commands that help."""
     command = f"{shlex.quote(task_file)} {shlex.quote(view.id)}"
-    lines = [f"lock {view.id} is {view.state}: {statement(view.ddl)}", *standing(view)]
+    lines = [f"lock {view.id} is {view.state}: {statement(view.ddl)}", *situation(view)]
     lines.append("to wait again: clear the task wait_for_shards of this run")
     if view.is_refused:
         lines.append(f"to try the DDL again: unshard retry {shlex.quote(task_file)} --lock {shlex.quote(view.id)}")
@@ -35,7 +35,7 @@ def of_stop(stop: "SuspendedTarget", task_file: str) -> tuple[str, ...]:
     )
 
 
-def standing(view: "LockView") -> "Iterable[str]":
+def situation(view: "LockView") -> "Iterable[str]":
     """Return what the lock waits for and why it does not continue automatically."""
     if view.reason:
         yield f"the effect of the DDL is unknown: {refusal(view.reason)}"

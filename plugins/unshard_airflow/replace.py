@@ -30,7 +30,7 @@ from unshard_airflow.locks import lock_of, was_cleared
 from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import opened
 from unshard_airflow.outcome import as_json
-from unshard_airflow.remedies import remedies, standing
+from unshard_airflow.remedies import remedies, situation
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -124,7 +124,7 @@ class Replace(HITLOperator):
         """Wait for an answer, and check the lock every LOOK_AGAIN; fail when the time is up."""
         if datetime.now(UTC) >= until:
             raise AirflowFailException(f"no decision on lock {view.id} in time")
-        lines = "\n".join(f"* {line}" for line in standing(view))
+        lines = "\n".join(f"* {line}" for line in situation(view))
         self.body = ASKED.format(lock=view.id, state=view.state, ddl=statement(view.ddl), told=lines)
         self.body += ASKED_AGAIN if view.is_refused else ""
         self.options = options(view)

@@ -11,7 +11,7 @@ from unshard.cli.progress import Display
 from unshard.config import load_task
 from unshard.core.model import TableId
 from unshard.core.numbers import amount
-from unshard.core.validate.explanations import Because, Waiting
+from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference
 from unshard.errors.config import UsageWrong
 from unshard.units.validate.validate import Chunked, Settings, TableResult
@@ -85,8 +85,8 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
             "locks": [*verdict.waiting.locks],
             "held_rows": verdict.waiting.held_rows,
             "shards": [*verdict.waiting.shards],
-            "suspended_for": [stop.source for stop in verdict.waiting.stops],
-            "diverted": len(verdict.waiting.aside),
+            "suspended_for": [stop.source for stop in verdict.waiting.suspended],
+            "diverted": len(verdict.waiting.diverted),
         },
     }
 
@@ -129,18 +129,20 @@ def _lines(verdict: TableResult, limit: int) -> list[str]:
     return [*lines, *_waiting(verdict.waiting)]
 
 
-def _waiting(waiting: Waiting) -> Iterator[str]:
+def _waiting(waiting: NotYetInTarget) -> Iterator[str]:
     if waiting.shards or waiting.locks:
         stopped = (
-            f"the target is suspended for {', '.join(stop.source for stop in waiting.stops)}" if waiting.stops else ""
+            f"the target is suspended for {', '.join(stop.source for stop in waiting.suspended)}"
+            if waiting.suspended
+            else ""
         )
         after = f"they are after {', '.join(waiting.locks) or 'a DDL'}" if waiting.locks or not stopped else ""
         yield (
             f"  waiting: {amount(waiting.held_rows)} rows of {len(waiting.shards)} shards are held: "
             f"{' and '.join(filter(None, (stopped, after)))}"
         )
-    if waiting.aside:
-        yield f"  diverted: {amount(len(waiting.aside))} rows, see `unshard row-errors`"
+    if waiting.diverted:
+        yield f"  diverted: {amount(len(waiting.diverted))} rows, see `unshard row-errors`"
 
 
 def _where(places: tuple[str, ...]) -> str:

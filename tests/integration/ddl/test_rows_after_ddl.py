@@ -12,7 +12,7 @@ from unshard.adapters.target import Mode, open_session, tried_writer
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import blank_rows, load_text
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.lineage import Ran
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.errors import UnshardError
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
 from unshard.units.rows.conversion import conversion, convert
@@ -39,7 +39,7 @@ class Field:
             *(f"ALTER TABLE {self.target} {each}" for each in specs),
             f"INSERT INTO {self.shard} VALUES {values}",
         )
-        self.ran = tuple(Ran(f"ALTER TABLE {self.target} {each}", 0) for each in specs)
+        self.ran = tuple(ExecutedDdl(f"ALTER TABLE {self.target} {each}", 0) for each in specs)
 
     def write(self) -> None:
         """Write the shard's rows into the target as a window does."""

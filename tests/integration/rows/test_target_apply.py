@@ -26,7 +26,7 @@ from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Applied, Writer, tried_writer
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
-from unshard.core.rows.lineage import Ran
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
@@ -87,7 +87,7 @@ class Target:
             (self.schema,),
             self.shards,
             {structure.digest: structure},
-            {(s, None): (Ran(f"ALTER TABLE t {behind}", 0),) for s in self.shards if behind},
+            {(s, None): (ExecutedDdl(f"ALTER TABLE t {behind}", 0),) for s in self.shards if behind},
             (BinlogPart(0, "", "", 0, 0, dispositions),),
         )
 

@@ -231,11 +231,11 @@ def test_tables_schemas_and_sources_are_added_to_a_running_task(
         assert codes(task) == {"US-6405"}, "both have 11: its load has begun and not ended"
         source_1.run(f"DELETE FROM {left_out} WHERE id = 11")
         with task.work() as work:
-            former = work.meta.windows.standing("s1").rules, work.meta.rules.get("s1")
+            former = work.meta.windows.sync_state("s1").rules, work.meta.rules.get("s1")
             at = work.meta.checkpoints.get("s1")
         task.go()
         with task.work() as work:
-            assert former[0] and at and work.meta.windows.standing("s1").rules != former[0]
+            assert former[0] and at and work.meta.windows.sync_state("s1").rules != former[0]
             work.meta.rules.put("s1", *former, at.location)
         task.go()
         assert task.assert_union() == 7, "a table that is made meanwhile joins by its CREATE TABLE"

@@ -288,11 +288,11 @@ def test_plan_must_follow_on_the_checkpoint(synced: Meta) -> None:
 
 
 IS_THERE = {
-    PendingWork.HALT: "pause SET task = 'orders', kind = 'paused'",
-    PendingWork.ORDERS: "statement_command SET id = 1, {mine}, state = 'waiting'",
+    PendingWork.PAUSE: "pause SET task = 'orders', kind = 'paused'",
+    PendingWork.STATEMENT_COMMANDS: "statement_command SET id = 1, {mine}, state = 'waiting'",
     PendingWork.SEQUENCES: "sequence SET {mine}, shard_table = 'q'",
     PendingWork.ONLINE_TABLES: "online_ddl SET {mine}, online_name = '_t_gho'",
-    PendingWork.STOPS: "suspended_target SET {mine}, target_table = 't'",
+    PendingWork.SUSPENDED: "suspended_target SET {mine}, target_table = 't'",
     PendingWork.UNKNOWNS: "shard SET {mine}, shard_table = 'u', digest = ''",
     PendingWork.QUEUES: "shard_ddl SET task = 'orders', source = 's2', seq = 1, state = 'pending', after_digest = 'x'",
     PendingWork.HELD: "held_rows SET {mine}, seq = 1, structure = 'x'",
@@ -317,12 +317,12 @@ def test_one_look_tells_what_there_is(synced: Meta, target: MariaDb) -> None:
     for row in IS_NOT:
         insert(row)
     wanted = PendingWork(0)
-    assert synced.windows.standing("s1").beside == wanted
+    assert synced.windows.sync_state("s1").beside == wanted
     for flag, row in IS_THERE.items():
         insert(row)
         wanted |= flag
-        assert synced.windows.standing("s1").beside == wanted, flag
-    assert synced.windows.standing("nobody") == SyncState("nobody")
+        assert synced.windows.sync_state("s1").beside == wanted, flag
+    assert synced.windows.sync_state("nobody") == SyncState("nobody")
 
 
 def test_commit_moves_queue_structure_and_held_files(synced: Meta) -> None:

@@ -57,7 +57,7 @@ def test_a_backlog_is_many_windows_and_the_speed_is_remembered(task: LiveTask) -
     assert sizes[0] <= BYTES // 4, "nothing is known of the speed"
     assert max(sizes) <= BYTES
     assert len(sizes) >= sum(sizes) / BYTES > 6
-    assert [pace.bytes for pace in task.work().meta.windows.standing("s1").paces] == sizes[-5:]
+    assert [pace.bytes for pace in task.work().meta.windows.sync_state("s1").paces] == sizes[-5:]
     assert task.assert_union("g") == 400
 
 
@@ -100,7 +100,7 @@ def test_a_window_that_has_begun_keeps_its_size(task: LiveTask) -> None:
     small = sized(task, WindowLimits(1, 1, 1), Pace(BYTES, 100, HOUR))
     report = run_window(small, "s1")
     assert (report.begins, report.ends) == (plan.begins, plan.ends)
-    assert small.meta.windows.standing("s1").paces == (Pace(BYTES, 100, HOUR),), "how long it took, nobody knows"
+    assert small.meta.windows.sync_state("s1").paces == (Pace(BYTES, 100, HOUR),), "how long it took, nobody knows"
 
 
 def test_a_window_reads_no_index_of_a_segment_behind_it(task: LiveTask) -> None:

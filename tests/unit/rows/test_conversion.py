@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from unshard.core.model import Column, Index, Shard, TableId, TableSchema
-from unshard.core.rows.lineage import Ran
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.reshaping import Reshaping
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
@@ -112,7 +112,9 @@ def test_values_that_a_server_bends_in_silence_are_refused(given, wanted, fits, 
     with pytest.raises(RowRefused) as raised:
         converted(*columns, *good, (b"3", bent.encode()))
     assert (raised.value.column, raised.value.key) == ("v", "id = 3")
-    behind = conversion(SHARD, columns[0], TARGET, columns[1], behind=(Ran(f"ALTER TABLE t MODIFY v {kind}", 0),))
+    behind = conversion(
+        SHARD, columns[0], TARGET, columns[1], behind=(ExecutedDdl(f"ALTER TABLE t MODIFY v {kind}", 0),)
+    )
     assert convert(behind, [pa.array([b"3"], pa.binary()), pa.array([bent.encode()], pa.binary())])
 
 
@@ -186,7 +188,7 @@ def test_a_column_that_the_target_lacks_is_an_error_unless_the_shard_misses_ddl(
     given, wanted = schema(column("old", "int(11)"), column("v", "int(11)")), schema(column("v", "int(11)"))
     with pytest.raises(ColumnNotInTarget, match="'old'"):
         conversion(SHARD, given, TARGET, wanted)
-    plan = conversion(SHARD, given, TARGET, wanted, behind=(Ran("ALTER TABLE t DROP old", 0),))
+    plan = conversion(SHARD, given, TARGET, wanted, behind=(ExecutedDdl("ALTER TABLE t DROP old", 0),))
     assert [field.place for field in plan.fields] == [0, 2]
 
 
@@ -231,7 +233,7 @@ def test_a_refused_row_is_named_by_its_extracted_key_too():
 def test_a_shard_that_misses_ddl_keeps_its_extracted_columns():
     given = schema(column("old", "int(11)"), column("v", "int(11)"))
     plan = conversion(
-        SHARD, given, TARGET, WIDER, behind=(Ran("ALTER TABLE t DROP old", 0),), reshaping=Reshaping(EXTRACTED)
+        SHARD, given, TARGET, WIDER, behind=(ExecutedDdl("ALTER TABLE t DROP old", 0),), reshaping=Reshaping(EXTRACTED)
     )
     assert [(field.column.name, field.place, field.constant) for field in plan.fields] == [
         ("id", 0, None),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.rows.lineage import Ran, names_after
+from unshard.core.rows.lineage import ExecutedDdl, names_after
 
 NAMES = ("id", "a", "B", "c")
 CASES = [
@@ -34,13 +34,17 @@ CASES = [
 @pytest.mark.parametrize(("text", "moves"), CASES)
 def test_one_statement(text: str, moves: dict[str, str | None]) -> None:
     wanted = {"id": "id", "a": "a", "b": "b", "c": "c"} | moves
-    assert names_after(NAMES, (Ran(text, 0),)) == {old: new for old, new in wanted.items() if new is not None}
+    assert names_after(NAMES, (ExecutedDdl(text, 0),)) == {old: new for old, new in wanted.items() if new is not None}
 
 
 def test_several_statements_one_after_another() -> None:
     texts = ("RENAME COLUMN a TO x", "DROP c", "ADD c INT", "CHANGE x y INT", "ADD a INT", "DROP a")
-    assert names_after(NAMES, [Ran(f"ALTER TABLE t {text}", 0) for text in texts]) == {"id": "id", "a": "y", "b": "b"}
+    assert names_after(NAMES, [ExecutedDdl(f"ALTER TABLE t {text}", 0) for text in texts]) == {
+        "id": "id",
+        "a": "y",
+        "b": "b",
+    }
 
 
 def test_quotes_of_the_session_count() -> None:
-    assert names_after(NAMES, (Ran('ALTER TABLE "t" DROP "a"', 4),)).keys() == {"id", "b", "c"}
+    assert names_after(NAMES, (ExecutedDdl('ALTER TABLE "t" DROP "a"', 4),)).keys() == {"id", "b", "c"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unshard.core.rows.lineage import Ran
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rows.servervalues import filled_by_each
 
 SPECS = [
@@ -33,7 +33,7 @@ SPECS = [
 
 @pytest.mark.parametrize(("specs", "want"), SPECS, ids=[specs for specs, _ in SPECS])
 def test_columns_that_each_server_fills_by_itself(specs: str, want: list[str]) -> None:
-    assert list(filled_by_each(Ran(f"ALTER TABLE `d`.`t` {specs}", 0))) == want
+    assert list(filled_by_each(ExecutedDdl(f"ALTER TABLE `d`.`t` {specs}", 0))) == want
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def test_columns_that_each_server_fills_by_itself(specs: str, want: list[str]) -
     [("TIMESTAMP", True), ("TIMESTAMP(3) NOT NULL", True), ("TIMESTAMP NULL", False), ("DATETIME", False)],
 )
 def test_a_timestamp_has_a_default_of_its_own_where_that_is_not_explicit(kind: str, is_own: bool) -> None:
-    assert bool(filled_by_each(Ran(f"ALTER TABLE t ADD c {kind}", 0), explicit_timestamps=False)) == is_own
+    assert bool(filled_by_each(ExecutedDdl(f"ALTER TABLE t ADD c {kind}", 0), explicit_timestamps=False)) == is_own
 
 
 @pytest.mark.parametrize(
     "text", ["CREATE INDEX i ON t (a)", "ALTER TABLE t ADD c DATETIME DEFAULT NOW() COMMENT 'open"]
 )
 def test_other_statements_fill_nothing(text: str) -> None:
-    assert filled_by_each(Ran(text, 0)) == ()
+    assert filled_by_each(ExecutedDdl(text, 0)) == ()

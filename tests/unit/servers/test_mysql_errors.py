@@ -1,4 +1,4 @@
-"""Error numbers become coded errors; transient errors of TiDB must be retried."""
+"""Error numbers and messages of a server become coded errors; transient errors of TiDB must be retried."""
 
 import pymysql
 import pytest
@@ -13,9 +13,9 @@ PASSING = (1205, 1213, 8002, 8005, 8022, 8028, *range(9001, 9008))
 UNKNOWN_OUTCOME = 8501
 
 
-def coded(errno: int) -> UnshardError:
+def coded(errno: int, message: str = "words") -> UnshardError:
     connection = Connection(host="h", user="u", defer_connect=True)
-    return mysql.coded(pymysql.err.OperationalError(errno, "words"), connection, "COMMIT")
+    return mysql.coded(pymysql.err.OperationalError(errno, message), connection, "COMMIT")
 
 
 def tries(error: UnshardError) -> int:
@@ -61,3 +61,21 @@ def test_any_other_error_is_not_tried_again(errno: int) -> None:
 
 def test_no_other_number_is_a_conflict() -> None:
     assert {errno for errno, kind in mysql.CAUSES.items() if kind is ServerBusy} == set(PASSING)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("tikv aborts txn: pessimistic lock not found", ServerBusy),
+        (
+            "tikv aborts txn: Error(Txn(Error(Mvcc(Error(PessimisticLockNotFound { start_ts: TimeStamp(4) })))))",
+            ServerBusy,
+        ),
+        ("can't find column c", StatementRefused),
+    ],
+)
+def test_a_transaction_that_tidb_aborts_is_tried_again(message: str, kind: type[UnshardError]) -> None:
+    """Such an error has no number of its own."""
+    error = coded(1105, message)
+    assert type(error) is kind
+    assert error.transient is (kind is ServerBusy)

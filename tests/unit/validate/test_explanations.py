@@ -7,12 +7,12 @@ import pytest
 
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.rowerrors import RowError, RowErrorState
-from unshard.core.validate.explanations import Because, Waiting
+from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference, DifferenceKind
 from unshard.core.window.suspension import Refusal, SuspendedTarget
 
 TARGET, NOW = TableId("shop", "t"), datetime(2026, 1, 1)
-ASIDE = RowError(
+DIVERTED = RowError(
     TARGET,
     Shard("s1", TableId("a", "t_1")),
     "ID = 007",
@@ -36,29 +36,29 @@ def missing(key: str, *shards: str) -> Difference:
 @pytest.mark.parametrize(
     ("waiting", "difference", "want"),
     [
-        (Waiting(), missing("7", S1), None),
-        (Waiting(aside=(ASIDE,)), missing("7", S1), Because.DIVERTED),
-        (Waiting(aside=(ASIDE,)), missing("7", S2), None),
-        (Waiting(aside=(ASIDE,)), missing("8", S1), None),
-        (Waiting(shards=(S1,)), missing("7", S1), Because.HELD),
-        (Waiting(shards=(S1,)), missing("7", S2), None),
-        (Waiting(shards=(S1,)), missing("7", S2, S1), Because.HELD),
-        (Waiting(shards=(S1,), stops=(STOP,)), missing("7", S1), Because.SUSPENDED),
-        (Waiting(shards=(S2,), stops=(STOP,)), missing("7", S2), Because.HELD),
-        (Waiting(stops=(STOP,)), missing("7", S1), None),
-        (Waiting(shards=(S1,), stops=(STOP,), aside=(ASIDE,)), missing("7", S1), Because.DIVERTED),
-        (Waiting(shards=(S1,), aside=(ASIDE,)), missing("7"), None),
+        (NotYetInTarget(), missing("7", S1), None),
+        (NotYetInTarget(diverted=(DIVERTED,)), missing("7", S1), Because.DIVERTED),
+        (NotYetInTarget(diverted=(DIVERTED,)), missing("7", S2), None),
+        (NotYetInTarget(diverted=(DIVERTED,)), missing("8", S1), None),
+        (NotYetInTarget(shards=(S1,)), missing("7", S1), Because.HELD),
+        (NotYetInTarget(shards=(S1,)), missing("7", S2), None),
+        (NotYetInTarget(shards=(S1,)), missing("7", S2, S1), Because.HELD),
+        (NotYetInTarget(shards=(S1,), suspended=(STOP,)), missing("7", S1), Because.SUSPENDED),
+        (NotYetInTarget(shards=(S2,), suspended=(STOP,)), missing("7", S2), Because.HELD),
+        (NotYetInTarget(suspended=(STOP,)), missing("7", S1), None),
+        (NotYetInTarget(shards=(S1,), suspended=(STOP,), diverted=(DIVERTED,)), missing("7", S1), Because.DIVERTED),
+        (NotYetInTarget(shards=(S1,), diverted=(DIVERTED,)), missing("7"), None),
     ],
 )
 def test_a_difference_is_explained_by_what_is_known_of_its_shard(
-    waiting: Waiting, difference: Difference, want: Because | None
+    waiting: NotYetInTarget, difference: Difference, want: Because | None
 ) -> None:
     assert waiting.because(("id",), difference) is want
 
 
 def test_a_diverted_row_is_identified_by_all_columns_of_its_key() -> None:
     both = Difference(DifferenceKind.MISSING, ("7", None), (S1,), 1)
-    assert Waiting(aside=(ASIDE,)).because(("id", "n"), both) is Because.DIVERTED
-    assert Waiting(aside=(ASIDE,)).because(("id", "v"), both) is None
-    assert Waiting(aside=(ASIDE,)).because(("id", "other"), both) is None
-    assert Waiting(aside=(ASIDE,)).because((), Difference(DifferenceKind.MISSING, (), (S1,), 1)) is None
+    assert NotYetInTarget(diverted=(DIVERTED,)).because(("id", "n"), both) is Because.DIVERTED
+    assert NotYetInTarget(diverted=(DIVERTED,)).because(("id", "v"), both) is None
+    assert NotYetInTarget(diverted=(DIVERTED,)).because(("id", "other"), both) is None
+    assert NotYetInTarget(diverted=(DIVERTED,)).because((), Difference(DifferenceKind.MISSING, (), (S1,), 1)) is None

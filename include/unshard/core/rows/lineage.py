@@ -25,14 +25,14 @@ from unshard.core.sql.tokens import MARIADB, tokenize
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ExecutedDdl:
     """A statement that ran on the target and has not run on a shard."""
 
     text: str
     sql_mode: int
 
 
-def names_after(names: Iterable[str], ran: Sequence[Ran]) -> dict[str, str]:
+def names_after(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> dict[str, str]:
     """Return the name of each column of a shard after the statements, in lower case, without dropped columns."""
     found = {name.lower(): name.lower() for name in names}
     for each in ran:
@@ -42,12 +42,12 @@ def names_after(names: Iterable[str], ran: Sequence[Ran]) -> dict[str, str]:
     return found
 
 
-def _moves(ran: Ran) -> dict[str, str | None]:
+def _moves(ran: ExecutedDdl) -> dict[str, str | None]:
     """Return the columns that a statement renames or drops, by their names before it; None for a dropped one."""
     return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))
 
 
-def specs_of_alter(ran: Ran) -> Iterator[TokenCursor]:
+def specs_of_alter(ran: ExecutedDdl) -> Iterator[TokenCursor]:
     """Yield the specifications of an ALTER TABLE; nothing for another statement."""
     plain, tokens = tokenize(ran.text, ran.sql_mode, MARIADB)
     cursor = TokenCursor(plain, tokens, "")

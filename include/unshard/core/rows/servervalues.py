@@ -15,7 +15,7 @@ change on the shards can correct the values.
 from collections.abc import Iterator, Sequence
 
 from unshard.core.ddl.grammar import TokenCursor
-from unshard.core.rows.lineage import Ran, specs_of_alter
+from unshard.core.rows.lineage import ExecutedDdl, specs_of_alter
 from unshard.core.sql.tokens import Token
 from unshard.core.sql.words import ADDS_NO_COLUMN, OWN_VALUES
 from unshard.errors.ddl import DdlUnreadable
@@ -24,7 +24,7 @@ ENDS = frozenset({"ON", "CHECK", "CONSTRAINT"})
 """Words that end a default; the clauses after them may contain the same functions."""
 
 
-def filled_by_each(ran: Ran, explicit_timestamps: bool = True) -> tuple[str, ...]:
+def filled_by_each(ran: ExecutedDdl, explicit_timestamps: bool = True) -> tuple[str, ...]:
     """Return the columns that a statement adds and whose values in existing rows differ between servers."""
     try:
         return tuple(

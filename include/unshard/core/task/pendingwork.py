@@ -10,14 +10,14 @@ from enum import IntFlag, auto
 class PendingWork(IntFlag):
     """The kinds of work that a window may have besides new binlog."""
 
-    HALT = auto()
+    PAUSE = auto()
     """The task is paused or stopped."""
-    ORDERS = auto()
+    STATEMENT_COMMANDS = auto()
     """Commands about statements that no window has reached."""
     SEQUENCES = auto()
     ONLINE_TABLES = auto()
     """Tables of online DDL tools."""
-    STOPS = auto()
+    SUSPENDED = auto()
     """Suspended targets, including those that may go on since."""
     UNKNOWNS = auto()
     """Unknown structures after undecided DDL."""

@@ -21,25 +21,25 @@ class Because(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class NotYetInTarget:
     """The rows of one target that are not in it yet."""
 
     locks: tuple[str, ...] = ()
     held_rows: int = 0
     shards: tuple[str, ...] = ()
     """The shards that have held rows or queued DDL."""
-    stops: tuple[SuspendedTarget, ...] = ()
-    aside: tuple[RowError, ...] = ()
+    suspended: tuple[SuspendedTarget, ...] = ()
+    diverted: tuple[RowError, ...] = ()
 
     def because(self, key: Sequence[str], difference: Difference) -> Because | None:
         """Return the cause of a difference, None if no cause is known; `key` are the names of its key columns.
 
         Of held rows, only the shard is known. The difference of a row that no shard has is never explained.
         """
-        if any(str(each.shard) in difference.shards and _is_of(each, key, difference) for each in self.aside):
+        if any(str(each.shard) in difference.shards and _is_of(each, key, difference) for each in self.diverted):
             return Because.DIVERTED
         held = set(self.shards) & set(difference.shards)
-        if any(shard.startswith(f"{stop.source} ") for shard in held for stop in self.stops):
+        if any(shard.startswith(f"{stop.source} ") for shard in held for stop in self.suspended):
             return Because.SUSPENDED
         return Because.HELD if held else None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pymysql.connections import Connection
 
-from unshard.adapters.target.rowfilter import check_expression
+from unshard.adapters.target.evaluator import check_expression
 from unshard.config import Task
 from unshard.core.checks.items import Item, verdict
 from unshard.core.model import Shard, TableId, TableSchema

@@ -485,12 +485,12 @@ def _filled(lock: DdlLock) -> tuple[str, ...]:
     is_not_executed = lock.verdict is OperatorDecision.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
     if is_not_executed or not any(map(MAY_FILL.search, texts)):
         return ()
-    from unshard.core.rows.lineage import Ran  # these bring the tokenizer
+    from unshard.core.rows.lineage import ExecutedDdl  # these bring the tokenizer
     from unshard.core.rows.servervalues import filled_by_each
 
     statement = lock.entry.statement
     explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))
-    return tuple(name for text in texts for name in filled_by_each(Ran(text, statement.sql_mode), explicit))
+    return tuple(name for text in texts for name in filled_by_each(ExecutedDdl(text, statement.sql_mode), explicit))
 
 
 def _difference(entry: QueueEntry, lock: DdlLock, pending_skips: PendingSkips) -> tuple[str, ...]:

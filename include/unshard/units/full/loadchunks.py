@@ -40,8 +40,8 @@ from unshard.adapters.target.changes import DeferredRow
 from unshard.adapters.target.deferredrows import record
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
+from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.load import blank_rows
-from unshard.adapters.target.rowfilter import RowJudge
 from unshard.config import OnDuplicate
 from unshard.core import codec
 from unshard.core.model import Shard, TableId, TableSchema
@@ -190,10 +190,10 @@ def _batches(job: LoadJob, load_batch: LoadBatch) -> Iterator[pa.RecordBatch]:
     """Yield the chunk's rows without those that expression filters exclude from the load."""
     reshaping = job.reshapings.get(load_batch.shard.table, AS_IT_IS)
     rules = [rule for rule in reshaping.filters if rule.insert] if job.filters else []
-    with contextlib.closing(RowJudge(job.writer, job.meta_schema, job.time_zone)) as judge:
+    with contextlib.closing(ExpressionEvaluator(job.writer, job.meta_schema, job.time_zone)) as evaluator:
         for batch in job.storage.read_batches(load_batch.path):
             for rule in rules if batch.num_rows else ():
-                dropped = judge.true_for(rule.name, rule.insert, job.schemas[load_batch.structure], batch.columns)
+                dropped = evaluator.true_for(rule.name, rule.insert, job.schemas[load_batch.structure], batch.columns)
                 batch = batch.filter(pa.array(~dropped))  # noqa: PLW2901
             if batch.num_rows:
                 yield batch

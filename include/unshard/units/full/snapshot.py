@@ -26,7 +26,7 @@ from unshard.config import Instance, OnDuplicate
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.relay.segment import SchemaDefault
-from unshard.core.rows.lineage import Ran
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.structures.alike import structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
@@ -257,7 +257,11 @@ def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tup
 
 
 def _check_fit(
-    instance: Instance, shard: Shard, schema: TableSchema, into: tuple[TableId, TableSchema], behind: tuple[Ran, ...]
+    instance: Instance,
+    shard: Shard,
+    schema: TableSchema,
+    into: tuple[TableId, TableSchema],
+    behind: tuple[ExecutedDdl, ...],
 ) -> None:
     """Check that the target can take the rows of a shard; DDL that only the target has may cause differences."""
     target, present = into

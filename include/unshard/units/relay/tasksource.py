@@ -16,8 +16,8 @@ from unshard.units.work import Work
 
 def pull_source(work: Work, source: str, **options: Unpack[PullOptions]) -> RelayReport | None:
     """Pull a source after its checkpoint; None if it has no checkpoint yet."""
-    sync_state = work.meta.windows.standing(source)
-    if sync_state.checkpoint is None or PendingWork.HALT in sync_state.beside:
+    sync_state = work.meta.windows.sync_state(source)
+    if sync_state.checkpoint is None or PendingWork.PAUSE in sync_state.beside:
         work.meta.pauses.refuse()
     if sync_state.checkpoint is None:
         return None
@@ -37,7 +37,7 @@ def pull_source(work: Work, source: str, **options: Unpack[PullOptions]) -> Rela
 def end_of_source(work: Work, source: str, connection: Connection) -> Location:
     """Return the present end of a source's binlog, in its current or next generation."""
     found = upstream.inspect(connection, source)
-    sync_state = work.meta.windows.standing(source)
+    sync_state = work.meta.windows.sync_state(source)
     if sync_state.checkpoint is None:
         return found.end
     generation = stored_end(work.store, source, sync_state.checkpoint).generation

@@ -24,7 +24,7 @@ from unshard.adapters.target.destination import key_of
 from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import refuse_nulls
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.lineage import Ran, names_after
+from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.rows.missingcolumns import constant_default, implicit_value
 from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId, fitted
 from unshard.core.rules.extractedvalues import constants_of
@@ -62,7 +62,7 @@ SUPERSETS = frozenset({("utf8mb3", "utf8mb4"), ("utf8", "utf8mb4"), ("utf8", "ut
 NO_PLACE = -1
 PLAIN_NUMBER = r"\A(?:0|[1-9][0-9]{0,18})\z"
 """As MySQL prints it, so that a number has only one text."""
-Behind = Mapping[tuple[Shard, int | None], tuple[Ran, ...]]
+Behind = Mapping[tuple[Shard, int | None], tuple[ExecutedDdl, ...]]
 """DDL that the target has and the rows of a shard do not have; for held rows by the number of the DDL they wait for."""
 
 
@@ -101,7 +101,7 @@ def conversion(
     structure: TableSchema,
     target: TableId,
     schema: TableSchema,
-    behind: Sequence[Ran] = (),
+    behind: Sequence[ExecutedDdl] = (),
     reshaping: Reshaping = AS_IT_IS,
 ) -> Conversion:
     """Match the columns of a shard's structure with those of the target; raises coded errors.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from unshard.adapters.target.rowfilter import RowJudge
+from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.core.model import Shard, TableSchema
 from unshard.core.rows.compaction import Op
 from unshard.core.rules.eventfilter import Action
@@ -26,11 +26,11 @@ FIRST_COLUMN = 2
 
 def passing(reshaping: Reshaping, shard: Shard, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of a batch that the filters by kind let through; raises if one demands an error."""
-    for kind, judged in reshaping.events:
+    for kind, rule in reshaping.events:
         ops = batch.column(0).to_numpy()
         matching = np.isin(ops, [op.value for op in OPS[kind]])
-        if matching.any() and judged.action is Action.ERROR:
-            raise RowsFiltered(judged.rule, str(shard), kind, int((ops == OPS[kind][0].value).sum()))
+        if matching.any() and rule.action is Action.ERROR:
+            raise RowsFiltered(rule.rule, str(shard), kind, int((ops == OPS[kind][0].value).sum()))
         batch = batch.filter(pa.array(~matching)) if matching.any() else batch
     return batch
 
@@ -38,13 +38,13 @@ def passing(reshaping: Reshaping, shard: Shard, batch: pa.RecordBatch) -> pa.Rec
 class Filtering:
     """All filters, for the batches of one part of a window in order."""
 
-    def __init__(self, judge: RowJudge, structures: Mapping[str, TableSchema]) -> None:
-        self._judge, self._structures = judge, structures
+    def __init__(self, evaluator: ExpressionEvaluator, structures: Mapping[str, TableSchema]) -> None:
+        self._evaluator, self._structures = evaluator, structures
         self._halves: dict[tuple[Shard, str], pa.RecordBatch] = {}
 
     def close(self) -> None:
         """Close what the evaluation of expressions has opened."""
-        self._judge.close()
+        self._evaluator.close()
 
     def passing(self, reshaping: Reshaping, shard: Shard, structure: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch that all filters let through."""
@@ -102,6 +102,6 @@ class Filtering:
         if expression and matching.any():
             rows = batch.filter(pa.array(matching))
             columns = rows.columns[FIRST_COLUMN : rows.num_columns - is_sparse(rows)]
-            matching[matching] = self._judge.true_for(rule, expression, structure, columns)
+            matching[matching] = self._evaluator.true_for(rule, expression, structure, columns)
             return matching
         return np.zeros(len(matching), bool)

@@ -121,35 +121,35 @@ def _loading(task: Task, source: str, phase: Phase) -> SourcePlan:
 
 
 def _source(work: Work, source: str, locks: tuple[LockPlan, ...]) -> SourcePlan:
-    standing = work.meta.windows.standing(source)
-    if standing.checkpoint is None or standing.phase is not Phase.SYNC or not work.task.task_mode.syncs:
-        return _loading(work.task, source, standing.phase)
+    sync_state = work.meta.windows.sync_state(source)
+    if sync_state.checkpoint is None or sync_state.phase is not Phase.SYNC or not work.task.task_mode.syncs:
+        return _loading(work.task, source, sync_state.phase)
     try:
-        return _following(work, standing, locks)
+        return _following(work, sync_state, locks)
     except UnshardError as error:
-        return SourcePlan(source, standing.phase, standing.checkpoint, error=error)
+        return SourcePlan(source, sync_state.phase, sync_state.checkpoint, error=error)
 
 
-def _following(work: Work, standing: SyncState, locks: tuple[LockPlan, ...]) -> SourcePlan:
-    source = standing.source
+def _following(work: Work, sync_state: SyncState, locks: tuple[LockPlan, ...]) -> SourcePlan:
+    source = sync_state.source
     rules = changes_of(work.meta, work.task.instance(source))
     if rules is not None:
         retry(work, work.meta.suspended_targets.all(source))  # in memory, as the window itself does with new rules
-    made = standing.open or next_plan(work, source)
+    made = sync_state.open or next_plan(work, source)
     stops = work.meta.suspended_targets.all(source)
     around = Surroundings(
         {state.shard: state for state in work.meta.structures.shards(source)},
         _holds(locks),
         {stop.target: str(stop.refusal.error) for stop in stops},
     )
-    stages = following(made, Attempt(is_again=standing.open is not None))
+    stages = following(made, Attempt(is_again=sync_state.open is not None))
     planned = tuple(PlannedStage(stage, explain(stage, around)) for stage in stages)
     return SourcePlan(
         source,
-        standing.phase,
-        standing.checkpoint,
+        sync_state.phase,
+        sync_state.checkpoint,
         planned,
-        None if made.is_empty else _window(work, made, standing.open is not None),
+        None if made.is_empty else _window(work, made, sync_state.open is not None),
         tuple(kept(made, around)) if made.is_empty else (),
         stops,
         rules,

@@ -20,7 +20,7 @@ from unshard.core.full.condition import ALL_ROWS, ValidationFilter
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
-from unshard.core.validate.explanations import Because, Waiting
+from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference
 from unshard.errors.rows import NoTargetTable
 from unshard.errors.validate import NothingToValidate
@@ -72,7 +72,7 @@ class TableResult:
     rows_union: int
     differences: tuple[Difference, ...]
     differing_chunks: int
-    waiting: Waiting
+    waiting: NotYetInTarget
     seconds: float
     unseen: tuple[str, ...] = ()
     """Shards that their source does not show: dropped or renamed meanwhile, or the account may not read them."""
@@ -131,7 +131,7 @@ def validate(
     with Sessions() as sessions, _pool(settings.threads) as pool:
         compare = comparer or (lambda check: _on_threads(check, settings, sessions, pool))
         return tuple(
-            _judged(check, waiting.get(check.target.table, Waiting()), compare(check), watch) for check in checks
+            _judged(check, waiting.get(check.target.table, NotYetInTarget()), compare(check), watch) for check in checks
         )
 
 
@@ -201,7 +201,7 @@ def _place(work: Work, shard: Shard, structure: TableSchema, target: ComparedTab
     return reshaped_place(place, target, work.task.instance(shard.source).routing.reshaping(shard.table))
 
 
-def _waiting(work: Work) -> dict[TableId, Waiting]:
+def _waiting(work: Work) -> dict[TableId, NotYetInTarget]:
     """Return per target the shards whose rows wait, the locks that they wait for, and the diverted rows."""
     locks: dict[TableId, list[str]] = defaultdict(list)
     for lock in work.meta.locks.open():
@@ -209,7 +209,7 @@ def _waiting(work: Work) -> dict[TableId, Waiting]:
     held = [state for state in work.meta.structures.shards() if state.queue or state.held]
     suspended, diverted = work.meta.suspended_targets.all(), work.meta.row_errors.all(MOST_DIVERTED, only_open=True)
     return {
-        target: Waiting(
+        target: NotYetInTarget(
             tuple(locks.get(target, ())),
             sum(file.rows for state in held if state.target == target for file in state.held),
             tuple(str(state.shard) for state in held if state.target == target),
@@ -237,7 +237,7 @@ def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
     pool.shutdown()
 
 
-def _judged(check: TableCheck, waiting: Waiting, results: Iterator[ChunkResult], watch: Watch) -> TableResult:
+def _judged(check: TableCheck, waiting: NotYetInTarget, results: Iterator[ChunkResult], watch: Watch) -> TableResult:
     began = time.monotonic()
     target, shards, chunks, differing = Sum(), Sum(), 0, 0
     differences: list[Difference] = []

@@ -13,10 +13,10 @@ from unshard.errors.rows import DeferredRowMissing
 from unshard.units.work import Work
 
 
-def refuse_missing(work: Work, standing: SyncState, reached: Location) -> None:
+def refuse_missing(work: Work, sync_state: SyncState, reached: Location) -> None:
     """Raise DeferredRowMissing if a row is missing although all changes up to the end of safe mode are applied."""
-    if standing.dump_end is None or reached < standing.dump_end:
+    if sync_state.dump_end is None or reached < sync_state.dump_end:
         return
-    missing = work.meta.deferred.missing(standing.source)
+    missing = work.meta.deferred.missing(sync_state.source)
     if missing is not None:
         raise DeferredRowMissing(str(missing.target), str(missing.shard), missing.key, missing.count)

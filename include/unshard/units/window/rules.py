@@ -75,14 +75,14 @@ def _digest(instance: Instance) -> str:
     return digest_of(instance.routing, instance.online)
 
 
-def adopt_rules(work: Work, standing: SyncState) -> bool:
+def adopt_rules(work: Work, sync_state: SyncState) -> bool:
     """Adopt the rules of the file if they are not in force yet; a coded error says why they are refused."""
-    instance, checkpoint = work.task.instance(standing.source), standing.checkpoint
-    if standing.rules == _digest(instance) or checkpoint is None or standing.phase is not Phase.SYNC:
+    instance, checkpoint = work.task.instance(sync_state.source), sync_state.checkpoint
+    if sync_state.rules == _digest(instance) or checkpoint is None or sync_state.phase is not Phase.SYNC:
         return False
-    if standing.rules is not None:
+    if sync_state.rules is not None:
         _adopt(work, instance, checkpoint)
-        retry(work, work.meta.suspended_targets.all(standing.source))
+        retry(work, work.meta.suspended_targets.all(sync_state.source))
     note_rules(work, instance, checkpoint)
     return True
 
@@ -94,7 +94,7 @@ def changes_of(meta: MetaReader, instance: Instance) -> tuple[str, ...] | None:
     RulesWait if the rules are refused.
     """
     source = instance.source.id
-    if meta.windows.standing(source).rules in (None, _digest(instance)):
+    if meta.windows.sync_state(source).rules in (None, _digest(instance)):
         return None
     shards = meta.structures.shards()
     revision = _revised(meta, instance, _own(shards, source, _unfinished(meta, source)))

@@ -149,17 +149,17 @@ class _Window:
 def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
     """Run the open window of a source, else the next one; idempotent at every point."""
     began = time.monotonic()
-    standing = work.meta.windows.standing(source)
-    if adopt_rules(work, standing):
-        standing = work.meta.windows.standing(source)
-    plan = standing.open or _plan(work, standing)
+    sync_state = work.meta.windows.sync_state(source)
+    if adopt_rules(work, sync_state):
+        sync_state = work.meta.windows.sync_state(source)
+    plan = sync_state.open or _plan(work, sync_state)
     if plan.is_empty:
         report = _report(plan, None, NOTHING_MOVED, began, more=False)
     else:
         with work.meta.active_workers.at(window_of(source)):
-            report = _Run(work, standing, began, progress).run(plan)
-    if not report.more and (plan.safe or PendingWork.DEFERRED in standing.beside):
-        refuse_missing(work, standing, report.ends)
+            report = _Run(work, sync_state, began, progress).run(plan)
+    if not report.more and (plan.safe or PendingWork.DEFERRED in sync_state.beside):
+        refuse_missing(work, sync_state, report.ends)
     return report
 
 
@@ -168,14 +168,14 @@ class _Run:
     """Runs the stages of one window (core.window.stages)."""
 
     work: Work
-    standing: SyncState
+    sync_state: SyncState
     began: float
     progress: Progress | None
 
     def run(self, plan: Plan) -> WindowReport:
         """Run all stages of a plan."""
         self._say(1, "plan", plan)
-        first = _Window(BegunWindow(plan, self.standing.epoch), Attempt(is_again=self.standing.open is not None))
+        first = _Window(BegunWindow(plan, self.sync_state.epoch), Attempt(is_again=self.sync_state.open is not None))
         done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._stage)
         plan, more = done.begun.plan, _more(self.work, done.begun, done.moved)
         return _report(plan, plan.number, done.moved, self.began, more=more)
@@ -212,7 +212,7 @@ class _Run:
 
     def _create(self, window: _Window) -> _Window:
         plan = window.begun.plan
-        stops = suspended_of(self.work, plan) if PendingWork.STOPS in window.begun.beside else {}
+        stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else {}
         if refused := create_joined(self.work, plan, stops):
             return self._found(window, _Moved(refused=refused))
         return replace(window, stops=stops, attempt=Attempt(Done.CREATED, window.attempt.is_again))
@@ -229,7 +229,7 @@ class _Run:
     def _commit(self, window: _Window) -> _Window:
         begun, moved = window.begun, window.moved
         # The time that a window took is unknown if an earlier run began it.
-        known = self.standing.paces
+        known = self.sync_state.paces
         paces = () if window.attempt.is_again else _paces(self.work, known, begun.plan, moved, self.began)
         self.work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped)
         self._say(4, "commit", begun.plan)
@@ -259,34 +259,34 @@ def _plan_again(work: Work, begun: BegunWindow, found: Sequence[Contradiction]) 
     found = sorted(found, key=lambda each: each.part)
     for each in found:
         log.warning("rows contradict their structure shard=%s location=%s", each.shard, each.location)
-    standing = work.meta.windows.standing(begun.plan.source)
-    plan = _plan(work, standing, (*begun.plan.contradictions, *found))
+    sync_state = work.meta.windows.sync_state(begun.plan.source)
+    plan = _plan(work, sync_state, (*begun.plan.contradictions, *found))
     if plan.queued == begun.plan.queued or not work.meta.windows.plan_again(begun, plan):
         raise RowsContradict(str(found[0].shard), str(found[0].location), found[0].words)
 
 
 def next_plan(work: Work, source: str) -> Plan:
     """Plan the window after the checkpoint; only structures and schema defaults that planning finds are stored."""
-    return _plan(work, work.meta.windows.standing(source))
+    return _plan(work, work.meta.windows.sync_state(source))
 
 
-def _plan(work: Work, standing: SyncState, contradictions: tuple[Contradiction, ...] = ()) -> Plan:
-    source, checkpoint, beside = standing.source, standing.checkpoint, standing.beside
-    if checkpoint is None or standing.phase is not Phase.SYNC:
-        raise NotInSync(source, standing.phase.value)
+def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = ()) -> Plan:
+    source, checkpoint, beside = sync_state.source, sync_state.checkpoint, sync_state.beside
+    if checkpoint is None or sync_state.phase is not Phase.SYNC:
+        raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
     rules = PlanRules(
         target_of=instance.routing.target_of,
         effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing),
-        window_bytes=next_bytes(standing.paces, work.task.options.window),
-        safe_until=standing.dump_end,
+        window_bytes=next_bytes(sync_state.paces, work.task.options.window),
+        safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
-        orders=work.meta.statement_commands.waiting(source) if PendingWork.ORDERS in beside else (),
+        orders=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in beside else (),
         ordered=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, filters=False),
-        history=standing.gtid,
-        stopped=still_suspended(work, source) if PendingWork.STOPS in beside else frozenset(),
-        retried=work.meta.suspended_targets.lifted(source) if PendingWork.STOPS in beside else (),
+        history=sync_state.gtid,
+        stopped=still_suspended(work, source) if PendingWork.SUSPENDED in beside else frozenset(),
+        retried=work.meta.suspended_targets.lifted(source) if PendingWork.SUSPENDED in beside else (),
         together=work.task.options.window,
         online_tables=work.meta.online.of(source) if PendingWork.ONLINE_TABLES in beside else (),
         online=online_ddl(work, instance),
@@ -300,7 +300,7 @@ def _plan(work: Work, standing: SyncState, contradictions: tuple[Contradiction, 
     shards: tuple[ShardState, ...] = ()
     if segments or beside & WAITS:
         shards = work.meta.structures.planned_shards(source, named_by(segments, rules.online_tables), beside)
-    return plan_window(source, standing.window + 1, checkpoint, segments, shards, rules)
+    return plan_window(source, sync_state.window + 1, checkpoint, segments, shards, rules)
 
 
 def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:

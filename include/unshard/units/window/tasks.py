@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from unshard.adapters.spark import freeze_imports
 from unshard.adapters.target import Applied, Fence, apply_changes
-from unshard.adapters.target.rowfilter import RowJudge
+from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.binlog import rawrows
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.rawrows import BEYOND, Span, extract
@@ -176,7 +176,7 @@ class PartReader:
     def __init__(self, job: WindowJob, part: Part) -> None:
         self._job, self._part = job, part
         self._batches = 0
-        self._filtering = Filtering(RowJudge(job.writer, job.meta_schema, job.time_zone), job.structures)
+        self._filtering = Filtering(ExpressionEvaluator(job.writer, job.meta_schema, job.time_zone), job.structures)
         self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
         self.report = PartReport()
         self.refused: dict[int, UnshardError] = {}

@@ -46,7 +46,7 @@ from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, Ski
 from unshard.core.ddl.newshards import Admission
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.lineage import Ran
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.window.plan import StructureChange
 from unshard.errors.locks import LockBusy, UnknownLock
 
@@ -110,7 +110,7 @@ class LockReader(ReadingPart):
         with self._database.reading() as connection:
             return read_missing_ddl(connection, self._task, shards, changes)
 
-    def behind_at(self, target: TableId, structure: str) -> tuple[Ran, ...]:
+    def behind_at(self, target: TableId, structure: str) -> tuple[ExecutedDdl, ...]:
         """Return the DDL that the target has and that a new shard of that structure lacks."""
         with self._database.reading() as connection:
             return ran_by(connection, self._task, locks_behind(connection, self._task, target, structure))

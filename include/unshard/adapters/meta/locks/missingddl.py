@@ -15,7 +15,7 @@ from unshard.adapters.meta.shards.structures import read_shards
 from unshard.core.ddl.queue import EntryState, QueueEntry
 from unshard.core.ddl.shardgroup import last_index
 from unshard.core.model import Shard, TableId
-from unshard.core.rows.lineage import Ran
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.window.plan import StructureChange
 
 DDL_LOCK_MEMBER, SHARD_DDL, DDL_HISTORY, HELD_ROWS, DDL_LOCK = (
@@ -28,7 +28,7 @@ DDL_LOCK_MEMBER, SHARD_DDL, DDL_HISTORY, HELD_ROWS, DDL_LOCK = (
 HAD = ("executed", "present")
 Locks = tuple[str, ...]
 
-Behind = Mapping[tuple[Shard, int | None], tuple[Ran, ...]]
+Behind = Mapping[tuple[Shard, int | None], tuple[ExecutedDdl, ...]]
 
 
 def read_missing_ddl(
@@ -48,7 +48,7 @@ def read_missing_ddl(
     if not pending_skips and not passed:
         return {}
     ran = _ran(connection, task)
-    found: dict[tuple[Shard, int | None], tuple[Ran, ...]] = {}
+    found: dict[tuple[Shard, int | None], tuple[ExecutedDdl, ...]] = {}
     numbers = _held_numbers(connection, task, pending_skips.keys() | passed.keys())
     for shard in pending_skips.keys() | passed.keys():
         mine = pending_skips.get(shard, frozenset())
@@ -74,7 +74,7 @@ def locks_behind(connection: Connection, task: str, target: TableId, structure: 
     return () if stands is None else tuple(row.lock_id for row in rows[stands:])
 
 
-def ran_by(connection: Connection, task: str, locks: Collection[str]) -> tuple[Ran, ...]:
+def ran_by(connection: Connection, task: str, locks: Collection[str]) -> tuple[ExecutedDdl, ...]:
     """Return the statements that were executed for these locks, oldest first."""
     return _of(_ran(connection, task), locks) if locks else ()
 
@@ -96,7 +96,7 @@ def _is(table: Any, target: TableId) -> tuple[Any, Any]:
     return table.c.target_schema == target.schema, table.c.target_table == target.name
 
 
-def _of(ran: list[tuple[str, Ran]], locks: Collection[str]) -> tuple[Ran, ...]:
+def _of(ran: list[tuple[str, ExecutedDdl]], locks: Collection[str]) -> tuple[ExecutedDdl, ...]:
     return tuple(statement for lock, statement in ran if lock in locks)
 
 
@@ -162,10 +162,10 @@ def _are(table: Any, shards: Collection[Shard]) -> Any:
     return is_one_of(table, shards) if len(shards) <= AT_ONCE else table.c.source.in_({s.source for s in shards})
 
 
-def _ran(connection: Connection, task: str) -> list[tuple[str, Ran]]:
+def _ran(connection: Connection, task: str) -> list[tuple[str, ExecutedDdl]]:
     query = (
         select(DDL_HISTORY.c.lock_id, DDL_HISTORY.c.ddl, DDL_HISTORY.c.sql_mode)
         .where(DDL_HISTORY.c.task == task, DDL_HISTORY.c.outcome.in_(HAD))
         .order_by(DDL_HISTORY.c.id)
     )
-    return [(row.lock_id, Ran(row.ddl, row.sql_mode)) for row in connection.execute(query)]
+    return [(row.lock_id, ExecutedDdl(row.ddl, row.sql_mode)) for row in connection.execute(query)]

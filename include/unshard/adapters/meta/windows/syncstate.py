@@ -53,11 +53,13 @@ def _any(table: Any, *where: Any) -> Any:
 
 
 FOUND: Mapping[PendingWork, Any] = {
-    PendingWork.HALT: exists().where(tables.pause.c.task == THIS_TASK),
-    PendingWork.ORDERS: _any(tables.statement_command, tables.statement_command.c.state == CommandState.WAITING.value),
+    PendingWork.PAUSE: exists().where(tables.pause.c.task == THIS_TASK),
+    PendingWork.STATEMENT_COMMANDS: _any(
+        tables.statement_command, tables.statement_command.c.state == CommandState.WAITING.value
+    ),
     PendingWork.SEQUENCES: _any(tables.sequence),
     PendingWork.ONLINE_TABLES: _any(tables.online_ddl),
-    PendingWork.STOPS: _any(tables.suspended_target),
+    PendingWork.SUSPENDED: _any(tables.suspended_target),
     PendingWork.UNKNOWNS: or_(
         _any(SHARD, SHARD.c.digest == ""),
         _any(SHARD_DDL, SHARD_DDL.c.after_digest == ""),

@@ -74,14 +74,14 @@ LOCK = _locking()
 class WindowReader(ReadingPart):
     """Rows of `window` and the sync state."""
 
-    def standing(self, source: str) -> SyncState:
+    def sync_state(self, source: str) -> SyncState:
         """Return the sync state of a source with its pending-work flags."""
         with self._database.reading() as connection:
             return read_sync_state(connection, self._task, source)
 
     def open(self, source: str) -> Plan | None:
         """Return the plan of the open window: begun and not committed."""
-        return self.standing(source).open
+        return self.sync_state(source).open
 
     def totals(self, source: str) -> WindowTotals:
         """Return sums over all committed windows of a source."""
@@ -107,7 +107,7 @@ class Windows(WritingPart, WindowReader):
             if not connection.execute(raised).rowcount:
                 raise UnknownSource(self._task, source)
             state = read_sync_state(connection, self._task, source)
-            if PendingWork.HALT in state.beside:
+            if PendingWork.PAUSE in state.beside:
                 refuse_paused(connection, self._task)
             begun = state.open or self._persist(connection, plan, state)
             connection.execute(update(FENCE).where(matches(FENCE, mine)).values(epoch=state.epoch))
@@ -162,7 +162,7 @@ class Windows(WritingPart, WindowReader):
                 raise NotBegun(plan.source, plan.number)
             if found.state == COMMITTED:
                 return
-            if stopped or PendingWork.STOPS in begun.beside:
+            if stopped or PendingWork.SUSPENDED in begun.beside:
                 keep(connection, self._task, plan, {stop.target: stop for stop in stopped})
             self._move_held(connection, plan, held, {stop.target for stop in stopped})
             self._move_shards(connection, plan)
@@ -181,7 +181,7 @@ class Windows(WritingPart, WindowReader):
         if (state.checkpoint, state.window + 1) != (plan.begins, plan.number):
             reached = f"{state.checkpoint} after window {state.window}"
             raise WindowMismatch(plan.source, f"{plan.begins} as window {plan.number}", reached)
-        if plan.orders or PendingWork.ORDERS in state.beside:
+        if plan.orders or PendingWork.STATEMENT_COMMANDS in state.beside:
             require_known(connection, self._task, plan)
         connection.execute(
             insert(WINDOW).values(

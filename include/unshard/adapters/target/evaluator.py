@@ -23,7 +23,7 @@ from unshard.errors.source import StatementRefused
 NUMBER = Column("", "bigint", "bigint", False, None, None, None, "")
 
 
-class RowJudge:
+class ExpressionEvaluator:
     """Evaluates expressions over rows; opens its session at the first use."""
 
     def __init__(self, writer: Writer, schema: str, time_zone: str) -> None:
