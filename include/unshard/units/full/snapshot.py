@@ -139,8 +139,8 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
         shadows = _shadows(connection, found.online_tables)
         if not found.targets:
             raise NoShards(source, serverstate.account(connection), found.seen)
-        if count := upstream.prepared(connection):
-            raise TransactionsPrepared(source, count)
+        if transactions := upstream.prepared(connection):
+            raise TransactionsPrepared(source, len(transactions))
         moment = begin_snapshot(connection, source)
         mysql.rollback(connection)
         again, after = present_schemas(connection, instance)
