@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import sys
+import tempfile
 import threading
 from argparse import Namespace
 from dataclasses import replace
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import unshard
+from unshard.adapters import tracebacks
 from unshard.cli import app, main, progress
 from unshard.cli.commands import COMMANDS, COMMON, Command
 from unshard.cli.console import Answer, Console, table
@@ -108,6 +111,51 @@ def test_interruption_ends_with_130_and_says_what_comes_next(monkeypatch, capsys
     monkeypatch.setattr(threading, "active_count", lambda: 1)
     assert main(["check", "t.yaml"]) == 130
     assert "next run continues from here" in capsys.readouterr().err
+
+
+SECRET = "s3cret-word"
+
+
+def broken(options: Namespace, console: Console) -> Answer:
+    tracebacks.hide(SECRET)
+    raise ValueError(f"no columns in {SECRET} at postgres://root:other-{SECRET[:6]}@db")
+
+
+@pytest.mark.parametrize("wanted", [(), ("--verbose",)], ids=["plain", "verbose"])
+def test_an_unexpected_error_has_a_code_and_its_traceback_is_in_a_file(wanted, monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["/bin/unshard", "check", "t.yaml"])
+    replaced(monkeypatch, broken)
+    assert main(["check", "t.yaml", *wanted]) == 1
+    said = capsys.readouterr()
+    (file,) = tmp_path.iterdir()
+    assert said.out == "" and "[US-7012] unexpected ValueError: no columns" in said.err and str(file) in said.err
+    assert ("Traceback" in said.err) == bool(wanted)
+    written = file.read_text()
+    assert "Traceback" in written and "line" in written and "ValueError: no columns in" in written
+    assert "unshard check t.yaml" in written and unshard.__version__ in written
+    assert "s3cret" not in written + said.err and file.stat().st_mode & 0o077 == 0
+
+
+def test_an_unexpected_error_is_told_although_no_file_can_be_written(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    replaced(monkeypatch, broken)
+    assert main(["check", "t.yaml", "--json"]) == 1
+    said = capsys.readouterr()
+    error = json.loads(said.out)["error"]
+    assert error["code"] == "US-7012" and "could not be written" in error["message"] and said.err == ""
+
+
+def test_the_traceback_names_the_causes_without_their_passwords() -> None:
+    tracebacks.hide(SECRET)
+    try:
+        try:
+            raise KeyError(SECRET)
+        except KeyError as error:
+            raise ValueError("outer") from error
+    except ValueError as error:
+        text = tracebacks.text_of(error)
+    assert text.index("KeyError") < text.index("ValueError: outer") and "s3cret" not in text
 
 
 def test_json_is_the_only_thing_on_stdout(monkeypatch, capsys) -> None:

@@ -19,7 +19,7 @@ from pymysql.connections import Connection
 from pymysql.converters import conversions
 from pymysql.cursors import Cursor, SSCursor
 
-from unshard.adapters import tls
+from unshard.adapters import tls, tracebacks
 from unshard.adapters.pymysqlprivate import TlsSharingConnection
 from unshard.core.model import Server, TableId
 from unshard.core.relay.segment import Statement
@@ -123,6 +123,7 @@ class ServerConnection(TlsSharingConnection):
 
 def driver_connection(server: Server, kind: type[C] = ServerConnection, **options: Any) -> C:
     """Connect without setting the session; raises the driver's errors."""
+    tracebacks.hide(server.password)
     if server.tls is not None:
         options["ssl"] = tls.context(server.tls)
     # The driver would encode the password as latin1, and fail for other characters.

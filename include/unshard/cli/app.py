@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import unshard
+from unshard.adapters import tracebacks
 from unshard.cli.commands import COMMANDS, COMMON, Argument, Command
 from unshard.cli.console import Console
 from unshard.errors import UnshardError
@@ -61,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception as error:
+        return console.failure(tracebacks.coded(error), error)
 
 
 def _run(command_line: Sequence[str], console: Console) -> int:

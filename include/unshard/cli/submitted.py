@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from unshard.adapters import tracebacks
 from unshard.adapters.spark import submitted_session
 from unshard.errors import UnshardError
 
@@ -25,5 +26,8 @@ def submitted(doc: str | None, job: Job, argv: Sequence[str] | None = None) -> i
     except UnshardError as error:
         sys.stderr.write(f"{error}\n")
         return os.EX_TEMPFAIL if error.transient else 1
+    except Exception as error:
+        sys.stderr.write(f"{tracebacks.coded(error)}\n")
+        return 1
     sys.stdout.write(f"{line}\n")
     return 0
