@@ -9,6 +9,7 @@ import threading
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -17,10 +18,16 @@ from unshard.adapters import tracebacks
 from unshard.cli import app, main, progress
 from unshard.cli.commands import COMMANDS, COMMON, Command
 from unshard.cli.console import Answer, Console, table
+from unshard.cli.run import Errors
 from unshard.core.full.progress import Progress
 from unshard.core.model import Location
 from unshard.core.numbers import amount, size
 from unshard.errors.config import UsageWrong
+from unshard.errors.rows import Collision
+from unshard.errors.source import ServerUnreachable
+from unshard.units.ddl.coordinate import LockView
+from unshard.units.task.run import Outcome as RunOutcome
+from unshard.units.task.run import Trouble
 from unshard.units.task.status import lag_bytes
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
@@ -156,6 +163,43 @@ def test_the_traceback_names_the_causes_without_their_passwords() -> None:
     except ValueError as error:
         text = tracebacks.text_of(error)
     assert text.index("KeyError") < text.index("ValueError: outer") and "s3cret" not in text
+
+
+def collision(target: str) -> Trouble:
+    error = Collision(target, "id=7", "s1:a.orders_1", "shard s2:a.orders_2")
+    return Trouble(f"s1, {target}", error, False)
+
+
+def test_the_hint_of_several_errors_is_printed_once() -> None:
+    errors = Errors()
+    said = [errors.final(collision(target)) for target in ("a.orders", "a.customers")]
+    assert said == [
+        f"error: s1, a.orders: {collision('a.orders').error}",
+        "error: s1, a.customers: [US-6006] target table a.customers has id=7 already, from shard s2:a.orders_2; "
+        "shard s1:a.orders_1 has it too",
+    ]
+
+
+def test_an_error_that_remains_after_all_retries_is_printed_once() -> None:
+    errors = Errors()
+    trouble = Trouble("s1", ServerUnreachable("source s1", "u@h:1", "refused"), True)
+    said = [errors.retried(trouble), errors.retried(trouble), errors.final(replace(trouble, again=False))]
+    assert said == [
+        f"s1: {trouble.error}, trying again",
+        "s1: [US-2001] came again, trying again",
+        "error: s1: [US-2001] see its message above",
+    ]
+
+
+def test_exit_status_of_a_run() -> None:
+    suspended, failure = (collision("a.orders"),), (Trouble("s1", ServerUnreachable("s1", "h", "no"), False),)
+    lock = cast(LockView, object())
+    assert [
+        RunOutcome((), locks, failures, stops, 1.0).exit_code
+        for locks in ((), (lock,))
+        for failures in ((), failure)
+        for stops in ((), suspended)
+    ] == [0, 4, 1, 1, 3, 4, 1, 1]
 
 
 def test_json_is_the_only_thing_on_stdout(monkeypatch, capsys) -> None:

@@ -43,6 +43,7 @@ from unshard.errors.source import (
 
 __all__ = [
     "assume_session",
+    "begin",
     "coded",
     "coded_errors",
     "commit",
@@ -176,6 +177,11 @@ def change(connection: Connection, sql: str, args: Arguments) -> int:
     """Run one statement and return how many rows it has changed; raises coded errors."""
     with coded_errors(connection, sql), connection.cursor(Cursor) as cursor:
         return int(cursor.execute(_spelled(sql, args), args))
+
+
+def begin(connection: Connection) -> None:
+    """Begin a transaction."""
+    query(connection, "BEGIN")
 
 
 def commit(connection: Connection) -> None:

@@ -83,8 +83,12 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
 
 
 def _log(verbose: bool) -> None:
-    """Log on stderr: the steps of unshard with --verbose, otherwise errors only."""
-    logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    """Log on stderr: the steps of unshard with --verbose, otherwise its errors only.
+
+    Other packages log tracebacks of lost connections, which unshard handles or reports by a code.
+    """
+    form = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    logging.basicConfig(level=logging.ERROR if verbose else logging.CRITICAL, format=form, stream=sys.stderr)
     logging.getLogger("unshard").setLevel(logging.INFO if verbose else logging.ERROR)
 
 

@@ -16,7 +16,7 @@ Job = Callable[[Any, Path, str], str]
 
 
 def submitted(doc: str | None, job: Job, argv: Sequence[str] | None = None) -> int:
-    """Run a job on the session that spark-submit started; exit code 75 is a transient error."""
+    """Run a job on the session that spark-submit started; exit code 75: it may succeed if it is repeated."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--task", type=Path, required=True, help="task file")
     parser.add_argument("--source", required=True, help="id of the source")
@@ -28,6 +28,6 @@ def submitted(doc: str | None, job: Job, argv: Sequence[str] | None = None) -> i
         return os.EX_TEMPFAIL if error.transient else 1
     except Exception as error:
         sys.stderr.write(f"{tracebacks.coded(error)}\n")
-        return 1
+        return os.EX_TEMPFAIL
     sys.stdout.write(f"{line}\n")
     return 0

@@ -1,18 +1,29 @@
-"""A connection that breaks at any statement ends in a coded error, and the next attempt goes on."""
+"""A connection that breaks at any statement ends in a retry or a coded error, and the next attempt goes on."""
+
+import shutil
+from itertools import count
 
 import pytest
 
 from tests.cutting import cut_at_commit
+from tests.lifetask import LifeTask, task
 from unshard.adapters.meta import Meta
+from unshard.errors import UnshardError
 from unshard.errors.source import ConnectionLost
+from unshard.errors.storage import SparkTaskCrashed
+from unshard.errors.task import UnexpectedError
+from unshard.units.limits import Limits
+from unshard.units.task.run import Trouble
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
+__all__ = ["task"]
 
 ANY_STATEMENT = b"\x03"
+ARRIVES = pytest.mark.parametrize("arrives", [False, True], ids=["lost statement", "lost answer"])
 
 
-@pytest.mark.parametrize("arrives", [False, True], ids=["lost statement", "lost answer"])
+@ARRIVES
 def test_a_connection_that_breaks_while_meta_tables_are_created(target: MariaDb, unique: str, arrives: bool) -> None:
     lost, number, is_cut = [], 0, True
     while is_cut:
@@ -28,3 +39,38 @@ def test_a_connection_that_breaks_while_meta_tables_are_created(target: MariaDb,
                 meta.close()
             is_cut = way.broken.is_set()
     assert len(lost) > 30 and set(lost) == {"target (meta tables)"}
+
+
+@ARRIVES
+@pytest.mark.parametrize(("is_full", "every"), [(False, 13), (True, 41)], ids=["windows", "full load"])
+def test_a_run_survives_a_broken_connection_to_the_target(
+    task: LifeTask, is_full: bool, every: int, arrives: bool
+) -> None:
+    """Cut at each n-th statement: no error is a defect, and the next run catches up."""
+    task.limits = Limits(pause_seconds=0.01)
+    task.go()
+    for number in count(1, every):
+        if is_full:
+            task.target.run(f"DROP DATABASE {task.name}_to", f"DROP DATABASE {task.meta_schema}")
+            shutil.rmtree(task.folder / "storage")
+        for first, (source, (shard,)) in zip((1000, 2000), task.shards.items(), strict=True):
+            task.insert(source, shard, first + number)
+        with cut_at_commit(task.target, arrives=arrives, number=number, statement=ANY_STATEMENT) as (cut, way):
+            point_at(task, cut.port)
+            try:
+                errors = task.run().errors
+            except UnshardError as error:
+                errors = (Trouble("task", error, False),)
+            is_cut = way.broken.is_set()
+        assert not [str(each.error) for each in errors if isinstance(each.error, UnexpectedError | SparkTaskCrashed)]
+        point_at(task, task.target.port)
+        task.go()
+        task.assert_union()
+        if not is_cut:
+            break
+    assert number > 50
+
+
+def point_at(task: LifeTask, port: int) -> None:
+    task.body["target-database"]["port"] = port
+    task.write()
