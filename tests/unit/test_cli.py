@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -151,6 +152,26 @@ def test_an_unexpected_error_is_told_although_no_file_can_be_written(monkeypatch
     said = capsys.readouterr()
     error = json.loads(said.out)["error"]
     assert error["code"] == "US-7012" and "could not be written" in error["message"] and said.err == ""
+
+
+LOGGED = """
+import logging
+from unshard.cli import main
+main(["check", "/nowhere.yaml"])
+try:
+    1 // 0
+except ZeroDivisionError:
+    for name in ("sqlalchemy.pool.impl.QueuePool", "py4j", "root", "unshard.x"):
+        log = logging.getLogger(None if name == "root" else name)
+        log.error("lost by %s", name, exc_info=not name.startswith("un"))
+"""
+
+
+def test_loggers_of_other_packages_write_no_traceback() -> None:
+    """They log connections that are lost and replaced, in runs that succeed."""
+    done = subprocess.run([sys.executable, "-c", LOGGED], capture_output=True, text=True, check=True)
+    assert "US-1002" in done.stderr and "lost by unshard.x" in done.stderr
+    assert done.stderr.count("lost by") == 1 and "Traceback" not in done.stderr
 
 
 def test_the_traceback_names_the_causes_without_their_passwords() -> None:

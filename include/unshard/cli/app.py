@@ -85,10 +85,14 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
 def _log(verbose: bool) -> None:
     """Log on stderr: the steps of unshard with --verbose, otherwise its errors only.
 
-    Other packages log tracebacks of lost connections, which unshard handles or reports by a code.
+    Other packages log tracebacks of lost connections, which unshard handles or reports by a code. Some of them set the
+    levels of their loggers themselves, so the handler leaves them out.
     """
+    handler = logging.StreamHandler(sys.stderr)
+    if not verbose:
+        handler.addFilter(logging.Filter("unshard"))
     form = "%(asctime)s %(levelname)s %(name)s %(message)s"
-    logging.basicConfig(level=logging.ERROR if verbose else logging.CRITICAL, format=form, stream=sys.stderr)
+    logging.basicConfig(level=logging.ERROR, format=form, handlers=[handler])
     logging.getLogger("unshard").setLevel(logging.INFO if verbose else logging.ERROR)
 
 
