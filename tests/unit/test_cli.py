@@ -193,8 +193,10 @@ def collision(target: str) -> Trouble:
 
 def test_the_hint_of_several_errors_is_printed_once() -> None:
     errors = Errors()
-    said = [errors.final(collision(target)) for target in ("a.orders", "a.customers")]
+    said = [errors.given_up(collision("a.orders"))]
+    said += [errors.final(collision(target)) for target in ("a.orders", "a.customers")]
     assert said == [
+        "s1, a.orders: stopped by [US-6006], see its message at the end",
         f"error: s1, a.orders: {collision('a.orders').error}",
         "error: s1, a.customers: [US-6006] target table a.customers has id=7 already, from shard s2:a.orders_2; "
         "shard s1:a.orders_1 has it too",
@@ -204,10 +206,11 @@ def test_the_hint_of_several_errors_is_printed_once() -> None:
 def test_an_error_that_remains_after_all_retries_is_printed_once() -> None:
     errors = Errors()
     trouble = Trouble("s1", ServerUnreachable("source s1", "u@h:1", "refused"), True)
-    said = [errors.retried(trouble), errors.retried(trouble), errors.final(replace(trouble, again=False))]
+    said = [errors.retried(trouble), errors.retried(trouble), errors.given_up(trouble), errors.final(trouble)]
     assert said == [
         f"s1: {trouble.error}, trying again",
         "s1: [US-2001] came again, trying again",
+        "s1: [US-2001] came again, not tried any more",
         "error: s1: [US-2001] see its message above",
     ]
 

@@ -88,7 +88,7 @@ def session(connection: str, connections: Connections | None = None, name: str =
     A process has at most one classic session: an inner block shares it and does not close it.
     """
     with _OPENING:
-        _forget_dead_jvm()
+        _forget_lost_session()
         shared = _active() is not None
         spark = open_session(address(connection, connections), name)
     try:
@@ -102,7 +102,7 @@ def is_usable(spark: Any) -> bool:
     """Whether jobs can still run in the session; otherwise open another one."""
     if _is_connect(spark):
         return _key(spark) in _SHIPPED
-    return spark.sparkContext is _active() and not _is_jvm_dead()
+    return spark.sparkContext is _active() and not _is_lost()
 
 
 def address(connection: str, connections: Connections | None = None) -> str:
@@ -147,9 +147,10 @@ def close_session(spark: Any) -> None:
         spark.client.close()  # closes only this client's channel
         return
     with _OPENING:
-        _forget_dead_jvm()
+        _forget_lost_session()
         if spark.sparkContext is _active():
-            spark.stop()
+            with contextlib.suppress(Exception):  # the JVM dies at this moment
+                spark.stop()
             _end_jvm()
 
 
@@ -278,15 +279,22 @@ def _classic(master: str, name: str) -> Any:
     return spark
 
 
-def _is_jvm_dead() -> bool:
-    """Whether the JVM that this process started has ended by itself."""
-    process = getattr(_gateway(), "proc", None)
-    return process is not None and process.poll() is not None
+def _is_lost() -> bool:
+    """Whether the classic session of this process has ended by itself: its JVM is dead, or its context has stopped."""
+    process, context = getattr(_gateway(), "proc", None), _active()
+    if process is not None and process.poll() is not None:
+        return True
+    if context is None:
+        return False
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except Exception:  # the JVM does not answer
+        return True
 
 
-def _forget_dead_jvm() -> None:
-    """Remove what pyspark remembers of a session whose JVM is dead; otherwise it would use it for the next one."""
-    if not _is_jvm_dead():
+def _forget_lost_session() -> None:
+    """Remove what pyspark remembers of a lost session; otherwise it would use it for the next one."""
+    if not _is_lost():
         return
     from pyspark.sql import SparkSession
 

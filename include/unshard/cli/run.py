@@ -42,13 +42,19 @@ class Errors:
         """Return the warning before another try."""
         return f"{trouble.place}: {self._text(trouble, 'came again')}, trying again"
 
+    def given_up(self, trouble: Trouble) -> str:
+        """Return the note that an error is not tried again; other sources may still continue for long."""
+        if _key(trouble) in self._printed:
+            return f"{trouble.place}: [{trouble.error.code}] came again, not tried any more"
+        return f"{trouble.place}: stopped by [{trouble.error.code}], see its message at the end"
+
     def final(self, trouble: Trouble) -> str:
         """Return the line at the end of the run."""
         return f"error: {trouble.place}: {self._text(trouble, 'see its message above')}"
 
     def _text(self, trouble: Trouble, reference: str) -> str:
         error = trouble.error
-        if self._is_printed(f"{trouble.place}: {error}"):
+        if self._is_printed(_key(trouble)):
             return f"[{error.code}] {reference}"
         hint = "" if not error.hint or self._is_printed(error.next_step) else f" ({error.next_step})"
         return f"[{error.code}] {error.message}{hint}"
@@ -58,6 +64,10 @@ class Errors:
         is_printed = text in self._printed
         self._printed.add(text)
         return is_printed
+
+
+def _key(trouble: Trouble) -> str:
+    return f"{trouble.place}: {trouble.error}"
 
 
 def run(options: Namespace, console: Console) -> Answer:
@@ -98,8 +108,8 @@ def _show(note: Note, console: Console, display: Display, errors: Errors) -> Non
             console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {what}")
         case Trouble() if note.again:
             console.warn([errors.retried(note)])
-        case Trouble(place, error):
-            console.note(f"{place}: [{error.code}], see its message at the end")
+        case Trouble():
+            console.note(errors.given_up(note))
         case _:
             assert_never(note)
 

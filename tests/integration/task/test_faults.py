@@ -1,19 +1,25 @@
 """A connection that breaks at any statement ends in a retry or a coded error, and the next attempt goes on."""
 
 import shutil
+import tempfile
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from tests.cutting import cut_at_commit
 from tests.lifetask import LifeTask, task
 from unshard.adapters.meta import Meta
+from unshard.core.model import Location
 from unshard.errors import UnshardError
 from unshard.errors.source import ConnectionLost
 from unshard.errors.storage import SparkTaskCrashed
 from unshard.errors.task import UnexpectedError
 from unshard.units.limits import Limits
+from unshard.units.relay.pull import RelayReport
+from unshard.units.relay.tasksource import pull_source
 from unshard.units.task.run import Trouble
+from unshard.units.work import Work
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -74,3 +80,25 @@ def test_a_run_survives_a_broken_connection_to_the_target(
 def point_at(task: LifeTask, port: int) -> None:
     task.body["target-database"]["port"] = port
     task.write()
+
+
+def test_an_unexpected_error_of_one_source_does_not_stop_the_other(
+    task: LifeTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    task.go()
+    for first, (source, (shard,)) in zip((10, 20), task.shards.items(), strict=True):
+        task.insert(source, shard, first)
+
+    def broken(work: Work, source: str, until: Location) -> RelayReport | None:
+        return pull_source(work, source, until=until if source == "s2" else Location("", 1 // 0))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr("unshard.units.task.run.pull_source", broken)
+        (trouble,) = task.run().errors
+    assert (trouble.place, trouble.error.code) == ("s1", "US-7012") and "ZeroDivisionError" in str(trouble.error)
+    (file,) = tmp_path.glob("unshard-error-*.txt")
+    assert str(file) in str(trouble.error) and "1 // 0" in file.read_text()
+    assert task.target.run(f"SELECT id FROM {task.name}_to.t WHERE id >= 10") == [(20,)]
+    task.go()
+    task.assert_union()
