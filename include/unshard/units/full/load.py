@@ -125,7 +125,7 @@ def _load_dumped(work: Work, source: str, job: LoadJob) -> None:
     answers = map_items(work.bulk_spark(), partial(load_one_batch, job), batches, threads)
     refused = [codec.loads(Refusal, text) for text in answers]
     for refusal in refused:
-        log.error("target %s stops the load of source %s: %s", refusal.target, source, refusal.error)
+        log.warning("target %s stops the load of source %s: %s", refusal.target, source, refusal.error)
     if len(refused) == 1:
         raise refused[0].error
     if refused:
