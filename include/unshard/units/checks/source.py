@@ -15,6 +15,7 @@ from unshard.core.checks import grants
 from unshard.core.checks.items import (
     Item,
     Severity,
+    engine_problems,
     image_problems,
     kept_for,
     problem,
@@ -57,6 +58,7 @@ VARIABLES = (
     "server_id",
     "log_bin",
     "binlog_format",
+    "binlog_storage_engine",
     "binlog_row_image",
     "binlog_row_metadata",
     "local_infile",
@@ -191,6 +193,9 @@ def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[It
     form, image = values.get("binlog_format", "ROW"), values.get("binlog_row_image", "FULL")
     wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() != "ROW" else []
     items += verdict("binlog_format", place, wrong, form)
+    if "binlog_storage_engine" in values:
+        engine = engine_problems(source, values["binlog_storage_engine"])
+        items += verdict("binlog_storage_engine", place, engine, "not set: the binlog is in files")
     items += verdict("binlog_row_image", place, image_problems(source, image), image, Severity.WARNING)
     metadata, retention = values.get("binlog_row_metadata", "not set"), kept_for(values)
     description = f"{metadata}: rows have column names" if metadata == "FULL" else f"{metadata}: columns are tracked"
