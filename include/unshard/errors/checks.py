@@ -20,20 +20,6 @@ class CheckWarned(SourceError):
     """
 
 
-class NoShards(CheckFailed, code="US-2301"):
-    """No table of this source is in the block-allow list and in a route.
-
-    Either the patterns are wrong, or the account does not see the tables: information_schema shows only tables on
-    which the account has a privilege.
-    """
-
-    source: str
-    account: str
-    tables: int
-    template = "source {source} has no table for this task among the {tables} that {account} may see"
-    hint = "check routes and block-allow-list, and that the account has SELECT on the shards"
-
-
 class BinlogDisabled(CheckFailed, code="US-2302"):
     """The source writes no binlog, so unshard cannot follow its changes."""
 
@@ -163,6 +149,26 @@ class RuleIdle(CheckWarned, code="US-2312", scope=Scope.CONFIG):
     sources: str
     template = "{rule} matches no table of {sources}"
     hint = "correct its patterns, or keep it for tables that come later; unshard sees only tables that the account sees"
+
+
+class NoTablesYet(CheckWarned, code="US-2380", scope=Scope.CONFIG):
+    """No table of this source is in the block-allow list and in a route.
+
+    The tables may come later. Otherwise the patterns are wrong, or the account does not see the tables:
+    information_schema shows only tables on which the account has a privilege.
+
+    Consequence: `unshard check` reports a warning. The task starts. A table that is created later takes part from its
+    CREATE TABLE on, if the task syncs.
+    """
+
+    source: str
+    account: str
+    tables: int
+    template = "source {source} has no table for this task yet among the {tables} that {account} may see"
+    hint = (
+        "nothing to do if its tables come later; else check routes and block-allow-list, and that the account has"
+        " SELECT on the shards"
+    )
 
 
 class SequenceLeftOut(CheckWarned, code="US-2313", scope=Scope.CONFIG):

@@ -20,7 +20,7 @@ from functools import cache
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, serverstate, structures, targetddl, upstream
+from unshard.adapters import mysql, structures, targetddl, upstream
 from unshard.adapters.snapshot import Moment, begin_snapshot
 from unshard.config import Instance, OnDuplicate
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
@@ -31,7 +31,7 @@ from unshard.core.structures.alike import structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import digest_of, rules_of
-from unshard.errors.checks import NoShards, ShardsDiffer
+from unshard.errors.checks import ShardsDiffer
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
 from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.ddl.createtrial import TrialTables
@@ -137,8 +137,6 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
         found, before = present_schemas(connection, instance)
         around = structures.read_defaults(connection), structures.read_sequences(connection)
         shadows = _shadows(connection, found.online_tables)
-        if not found.targets:
-            raise NoShards(source, serverstate.account(connection), found.seen)
         if count := upstream.prepared(connection):
             raise TransactionsPrepared(source, count)
         moment = begin_snapshot(connection, source)
