@@ -266,9 +266,10 @@ class KeysCountUp(CheckWarned, code="US-2325"):
 
 
 class KeysOverlap(CheckFailed, code="US-2326"):
-    """Keys sampled in one shard were found in another shard of the same target.
+    """Values sampled in one shard were found in another shard, and a unique key of their target allows them only once.
 
-    That no sampled key is found proves nothing: only the load sees all keys.
+    The keys of an existing target table count, not those of the shards. That no sampled key is found proves nothing:
+    only the load sees all keys.
 
     Consequence: With `on-duplicate: error` the load would fail, so `unshard check` reports an error. With `replace` or
     `ignore` it reports a warning.
@@ -280,8 +281,8 @@ class KeysOverlap(CheckFailed, code="US-2326"):
     other: str
     template = "shards {first} and {other} of {target} both have a row with the key {key}"
     hint = (
-        "remove one, or add a column that a route extracts to the target's key, or set `on-duplicate` of the "
-        "loader to `replace` or `ignore`"
+        "remove one, or create the target with a key that separates the shards (with a column of theirs, or one that"
+        " a route extracts), or set `on-duplicate` of the loader to `replace` or `ignore`"
     )
 
 

@@ -26,8 +26,9 @@ from unshard.config import Instance, OnDuplicate
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.relay.segment import SchemaDefault
-from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.structures.alike import structure_differences, unfit_reasons
+from unshard.core.structures.filledkeys import as_filled
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import digest_of, rules_of
@@ -267,7 +268,8 @@ def _check_fit(
     reasons = unfit_reasons(present, schema, {each.column.lower() for each in reshaping.extracted})
     if reasons and not behind:
         raise TargetTableUnfit(str(target), "; ".join(reasons))
-    conversion(shard, schema, target, present, behind, reshaping)
+    filled = {*filled_names(schema.names, behind), *(each.column.lower() for each in reshaping.extracted)}
+    conversion(shard, schema, target, as_filled(present, filled), behind, reshaping)
 
 
 def _refuse_rows(work: Work, connection: Connection, target: TableId) -> None:
