@@ -249,10 +249,10 @@ def zone_problems(source: str, offsets: Mapping[datetime, timedelta], name: str,
     return []
 
 
-def counting_up(target: TableId, shards: Mapping[Shard, TableSchema], apart: Collection[str]) -> list[UnshardError]:
-    """Return the warning that several shards number their rows; `apart` are other key columns that separate them."""
+def counting_up(target: TableId, shards: Mapping[Shard, TableSchema]) -> list[UnshardError]:
+    """Return the warning that several shards number their rows."""
     counting = sorted(shard for shard, schema in shards.items() if _counts_up(schema))
-    if len(counting) < 2 or apart:
+    if len(counting) < 2:
         return []
     return [KeysCountUp(str(target), len(counting), str(counting[0]), str(counting[1]))]
 

@@ -35,7 +35,7 @@ from unshard.errors.checks import (
     FlavorWrong,
     ForeignKeysLeft,
     KeylessTable,
-    NoShards,
+    NoTablesYet,
     NotTransactional,
     PrivilegesMissing,
     SequenceLeftOut,
@@ -111,7 +111,7 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
     readable, refused = _readable(connection, found.targets, known)
     schemas = structures.read_schemas(connection, readable)
     zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
-    no_shards = [] if found.targets or found.problems else [NoShards(source, account(connection), found.seen)]
+    no_shards = [] if found.targets or found.problems else [NoTablesYet(source, account(connection), found.seen)]
     locks = instance.dump.consistency is Consistency.LOCK
     for schema in sorted({table.schema for table in found.targets}) if locks else ():
         refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
@@ -127,7 +127,9 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
         *verdict(
             "conn_number", place, scarce(connection, place, values, needed), f"room for {needed}", Severity.WARNING
         ),
-        *verdict("shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards"),
+        *verdict(
+            "shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards", Severity.WARNING
+        ),
         *verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
         *verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
         *verdict(
