@@ -73,7 +73,7 @@ def _key(trouble: Trouble) -> str:
 def run(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     if options.start_time:
         task = starting_at(task, options.start_time)
     with open_work(task) as work:

@@ -28,7 +28,7 @@ REASONS = {
 def validate(options: Namespace, console: Console) -> Answer:
     """Compare and report; exit code 2 if a table differs."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:

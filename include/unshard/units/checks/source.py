@@ -44,6 +44,7 @@ from unshard.errors.checks import (
     StartGone,
     StartWithin,
 )
+from unshard.errors.config import StartUnset
 from unshard.errors.relay import GtidNotFound
 from unshard.units.checks.condition import dump_condition
 from unshard.units.checks.mapping import mapped_ids
@@ -145,6 +146,9 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
     ]
     if (instance.start or instance.start_gtid) and not instance.start_time:
         items += _start_items(instance, server, connection, place, is_loaded)
+    if instance.start_unset and not instance.start_time and not is_loaded:
+        unset = StartUnset(instance.start_unset, source)
+        items.append(problem("meta_position", place, unset, Severity.WARNING))
     size = sum(structures.table_sizes(connection, found.targets).values())
     within = {table.schema for table in found.targets}
     all_defaults = structures.read_defaults(connection).items()

@@ -25,6 +25,7 @@ from unshard.adapters.snapshot import Moment, begin_snapshot
 from unshard.config import Instance, OnDuplicate
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
+from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.structures.alike import structure_differences, unfit_reasons
@@ -33,6 +34,7 @@ from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import digest_of, rules_of
 from unshard.errors.checks import ShardsDiffer
+from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
 from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.ddl.createtrial import TrialTables
@@ -91,6 +93,8 @@ def note_rules(work: Work, instance: Instance, begins: Location) -> None:
 def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     """Take the snapshot again, whether or not one exists; no row of the source may be loaded yet."""
     instance = work.task.instance(source)
+    if instance.start_unset and not instance.start_time:
+        raise StartUnset(instance.start_unset, source)
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         about = upstream.inspect(connection, source)
         view = _steady_view(connection, instance)
@@ -119,7 +123,8 @@ def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:
         return instance.start, ""
     if instance.start_gtid:
         source = instance.source
-        return locate(work.sources[source.id], source.id, instance.start_gtid, source.server_id), instance.start_gtid
+        location = locate(work.sources[source.id], source.id, instance.start_gtid, source.server_id)
+        return location, History(instance.start_gtid).text
     return view.moment.location, view.moment.gtid
 
 

@@ -28,6 +28,7 @@ from typing import TypeVar, assert_never
 
 from unshard.adapters import mysql, tracebacks
 from unshard.config import Connections, TaskMode, environment_connections
+from unshard.core.checks.alike import summaries
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location
 from unshard.core.task.fullstages import DumpRows, FullMode, FullStage, LoadRows, TakeSnapshot, source_stages
@@ -220,9 +221,8 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _
     items = precheck(work.task, connections, begun)
     keep(work.task, connections, items)
     raise_if_failed(items)
-    for item in items:
-        if item.code == IndexesLeftOut.code:
-            watch(IndexLeftOut(item.place, item.message))
+    for item in summaries(item for item in items if item.code == IndexesLeftOut.code):
+        watch(IndexLeftOut(item.place, item.message))
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
     if work.task.task_mode is not TaskMode.DUMP and begun_in(work.meta).loaded.issuperset(work.task.sources):
         _retried(HANDOVER, lambda: handover(work), tally, watch)
