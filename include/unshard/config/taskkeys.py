@@ -362,7 +362,8 @@ TASK = Block(
         Key(
             "ignore-checking-items",
             texts(choice({name: name for name in IGNORABLE})),
-            "Names of prechecks whose problems are shown but do not stop the task; `all` for every precheck.",
+            "Names of prechecks whose problems are shown but do not stop the task; `all` for every precheck. An error"
+            " at which the task would stop anyway cannot be ignored.",
             (),
             shown="none",
         ),

@@ -143,8 +143,8 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
         found, before = present_schemas(connection, instance)
         around = structures.read_defaults(connection), structures.read_sequences(connection)
         shadows = _shadows(connection, found.online_tables)
-        if count := upstream.prepared(connection):
-            raise TransactionsPrepared(source, count)
+        if transactions := upstream.prepared(connection):
+            raise TransactionsPrepared(source, len(transactions))
         moment = begin_snapshot(connection, source)
         mysql.rollback(connection)
         again, after = present_schemas(connection, instance)
