@@ -26,6 +26,7 @@ from unshard.config.model import (
     OnDuplicate,
     Options,
     PrimaryKey,
+    ShardMode,
     Source,
     SyncOptions,
     Task,
@@ -75,7 +76,7 @@ def load_task(path: Path) -> Task:
         name=values["name"],
         path=path.absolute(),
         task_mode=values["task-mode"],
-        shard_mode=values["shard-mode"],
+        shard_mode=_shard_mode(values),
         meta_schema=values["meta-schema"],
         timezone=values["timezone"],
         target=_target(endpoint(values["target-database"]), options["target-primary-key"]),
@@ -85,6 +86,11 @@ def load_task(path: Path) -> Task:
         ignored_checks=values["ignore-checking-items"],
         warnings=tuple(values.place.notes),
     )
+
+
+def _shard_mode(values: Values) -> ShardMode:
+    is_sharding = values.gives("is-sharding") and values["is-sharding"]
+    return values["shard-mode"] or (ShardMode.PESSIMISTIC if is_sharding else ShardMode.NONE)
 
 
 def _warn_of_old_switch(values: Values) -> None:
