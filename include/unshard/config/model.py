@@ -59,6 +59,8 @@ class TaskMode(StrEnum):
 class ShardMode(StrEnum):
     """Mode in which the DDLs of shards are coordinated."""
 
+    NONE = ""
+    """The file names none. DDLs of several shards are coordinated nevertheless (core.ddl.onetoone)."""
     PESSIMISTIC = "pessimistic"
 
 

@@ -25,6 +25,7 @@ from unshard.config.model import (
     OnDuplicate,
     Options,
     PrimaryKey,
+    ShardMode,
     Source,
     SyncOptions,
     Task,
@@ -74,7 +75,7 @@ def load_task(path: Path) -> Task:
         name=values["name"],
         path=path.absolute(),
         task_mode=values["task-mode"],
-        shard_mode=values["shard-mode"],
+        shard_mode=_shard_mode(values),
         meta_schema=values["meta-schema"],
         timezone=_time_zone(values),
         target=_target(endpoint(values["target-database"]), options["target-primary-key"]),
@@ -103,6 +104,11 @@ def _time_zone(values: Values) -> str:
     if wanted := time_zone(zone):
         raise BadValue(str(place), zone, wanted)
     return zone
+
+
+def _shard_mode(values: Values) -> ShardMode:
+    is_sharding = values.gives("is-sharding") and values["is-sharding"]
+    return values["shard-mode"] or (ShardMode.PESSIMISTIC if is_sharding else ShardMode.NONE)
 
 
 def _check_old_switch(values: Values, root: Entries) -> None:

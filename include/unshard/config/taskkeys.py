@@ -20,7 +20,7 @@ from unshard.core.rules.extractors import Origin
 REMOVED = "DM itself has removed it"
 
 KEYS = {key.value: key for key in (PrimaryKey.CLUSTERED, PrimaryKey.NONCLUSTERED)}
-SHARD_MODES = {"": ShardMode.PESSIMISTIC, "pessimistic": ShardMode.PESSIMISTIC}
+SHARD_MODES = {"": ShardMode.NONE, "pessimistic": ShardMode.PESSIMISTIC}
 
 
 def rules_shown(rules: Iterable[str]) -> str:
@@ -303,9 +303,10 @@ TASK = Block(
         Key(
             "shard-mode",
             choice(SHARD_MODES, {"optimistic": "the optimistic shard mode"}),
-            "Coordination of the shards' DDLs; empty means the same. A target with a single shard never waits. An "
-            "explicit `is-sharding` must agree with it, as in DM.",
-            ShardMode.PESSIMISTIC,
+            "Coordination of the shards' DDLs. Without it they are coordinated too, but more targets are one-to-one: "
+            "TRUNCATE, DROP and RENAME TABLE of their only shard are replicated. A target with a single shard never "
+            "waits. An explicit `is-sharding` must agree with it, as in DM.",
+            ShardMode.NONE,
         ),
         Key("is-sharding", boolean(), "DM's old switch. unshard always coordinates shards.", True),
         Key(

@@ -62,7 +62,7 @@ def test_minimal_task_has_the_documented_defaults(write: Write) -> None:
         "shop",
         path,
         TaskMode.ALL,
-        ShardMode.PESSIMISTIC,
+        ShardMode.NONE,
     )
     assert (task.meta_schema, task.timezone, task.warnings) == ("unshard_meta", "+00:00", ())
     options = task.options

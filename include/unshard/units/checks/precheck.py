@@ -8,7 +8,7 @@ checked in parallel. Nothing is changed on them. The start of `run`, the first t
 import contextlib
 import shutil
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
