@@ -266,7 +266,7 @@ FOLDERS: dict[str, set[str]] = {
     "core/structures": {"core/sql"},
     "core/rules": {"core/sql"},
     "core/ddl": {"core/sql", "core/structures", "core/rules", "core/relay"},
-    "core/rows": {"core/sql", "core/ddl"},
+    "core/rows": {"core/sql", "core/ddl", "core/structures"},
     "core/window": {"core/relay", "core/rules", "core/ddl"},
     "core/full": {"core/sql", "core/structures", "core/rules"},
     "core/task": {"core/window"},

@@ -14,7 +14,7 @@ from unshard.core.numbers import amount
 from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference
 from unshard.errors.config import UsageWrong
-from unshard.units.validate.validate import Chunked, Settings, TableResult
+from unshard.units.validate.validate import Chunked, Settings, TableResult, unfed
 from unshard.units.validate.validate import validate as compare
 from unshard.units.work import open_work
 
@@ -28,13 +28,14 @@ REASONS = {
 def validate(options: Namespace, console: Console) -> Answer:
     """Compare and report; exit code 2 if a table differs, 1 if none differs but one has no verdict."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:
         verdicts = compare(
             work, [_table(name) for name in options.table], settings, lambda chunked: display.tell(_progress(chunked))
         )
+        left = () if options.table else unfed(work)
     seconds = time.monotonic() - began
     equal = all(verdict.equal for verdict in verdicts)
     differ = any(verdict.differs for verdict in verdicts)
@@ -44,9 +45,11 @@ def validate(options: Namespace, console: Console) -> Answer:
         "rows": sum(verdict.rows_target for verdict in verdicts),
         "seconds": round(seconds, 3),
         "warnings": [*task.warnings],
+        "unfed": [str(target) for target in left],
         "tables": [_document(verdict, settings.limit) for verdict in verdicts],
     }
     lines = [line for verdict in verdicts for line in _lines(verdict, settings.limit)]
+    lines += [f"{target}: no shard feeds it any more; its rows are of dropped shards" for target in left]
     return Answer(document, [*lines, _summary(verdicts, equal, seconds)], 2 if differ else 0 if equal else 1)
 
 

@@ -49,7 +49,6 @@ TABLE: dict[str, str | tuple[str, ...]] = {
     "TransactionsPrepared": ("prepared_transactions",),
     "ConditionRefused": ("dump_condition",),
     "ConditionChanged": ("full_load",),
-    "NoShards": ("shards",),
     "BinlogDisabled": ("binlog_enable",),
     "BinlogSettingWrong": ("binlog_format",),
     "ServerIdZero": ("server_id",),

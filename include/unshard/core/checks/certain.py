@@ -8,7 +8,6 @@ from unshard.errors.base import ServerError
 from unshard.errors.checks import (
     BinlogDisabled,
     KeysOverlap,
-    NoShards,
     PrivilegesMissing,
     ServerIdZero,
     ShardsDiffer,
@@ -65,7 +64,6 @@ CERTAIN: tuple[type[UnshardError], ...] = (
     GtidNotFound,
     MappingAmbiguous,
     MappingNameUnfit,
-    NoShards,
     NotDumped,
     RouteAmbiguous,
     ServerError,

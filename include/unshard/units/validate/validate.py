@@ -193,6 +193,11 @@ def _without_verdict(each: Incomparable, waiting: NotYetInTarget) -> TableResult
     )
 
 
+def unfed(work: Work) -> tuple[TableId, ...]:
+    """Return the target tables that exist and that no shard feeds any more: their rows are of dropped shards."""
+    return tuple(sorted(work.present({*work.meta.structures.unfed_targets()})))
+
+
 def chunk_rows(check: TableCheck, settings: Settings) -> int:
     """Return the number of target rows of one range."""
     return max(settings.chunk_rows, settings.rows_per_shard * len(check.shards))
