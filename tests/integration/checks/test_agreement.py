@@ -39,10 +39,6 @@ def _one_shard(task: LifeTask) -> None:
     task.body["mysql-instances"] = task.body["mysql-instances"][:1]
 
 
-def _no_table(task: LifeTask) -> None:
-    task.body["block-allow-list"]["ours"]["do-dbs"] = ["nothing"]
-
-
 def _wide(task: LifeTask) -> None:
     _one_shard(task)
     task.body["routes"]["all"]["table-pattern"] = "wide_*"
@@ -96,7 +92,6 @@ WIDE = ", ".join(["id INT PRIMARY KEY", *(f"c{number} TINYINT" for number in ran
 WIDE_TABLE = f"CREATE TABLE {{name}}.wide_1 ({WIDE}) ENGINE=MyISAM"
 CASES = {
     "shards differ": Case("US-2307", ("ALTER TABLE {name}.t_1 ADD w INT",)),
-    "no shards": Case("US-2301", change=_no_table),
     "two routes": Case("US-1021", change=_two_routes),
     "condition": Case("US-2205", change=_where),
     "prepared": Case(

@@ -16,9 +16,17 @@ from unshard.units.rows.conversion import conversion
 
 
 def unfit(
-    task: Task, target: TableId, present: TableSchema | None, shards: Mapping[Shard, TableSchema]
+    task: Task,
+    target: TableId,
+    present: TableSchema | None,
+    shards: Mapping[Shard, TableSchema],
+    *,
+    is_ahead: bool = False,
 ) -> Iterator[UnshardError]:
-    """Yield why the target table, or its absence, prevents writing rows; of equal errors, only the first."""
+    """Yield why the target table, or its absence, prevents writing rows; of equal errors, only the first.
+
+    If the target `is_ahead`, it may have DDL that these shards have not run yet, which explains other types and keys.
+    """
     reasons: set[str] = set()
     found: dict[str, UnshardError] = {}
     seen: set[tuple[str, object]] = set()
@@ -35,7 +43,9 @@ def unfit(
                 reasons.update(here)
             else:
                 constants_of(str(shard), structure, target, present, reshaping.extracted)
-                conversion(shard, structure, target, present, (), reshaping)
+                _refuse_mapped(target, shard, structure, present, reshaping)
+                if not is_ahead:
+                    conversion(shard, structure, target, present, (), reshaping)
         except UNFIT as error:
             found.setdefault(f"{error.code} {columns}", error)
     if reasons:
@@ -48,4 +58,10 @@ def _refuse_missing(target: TableId, shard: Shard, structure: TableSchema, resha
     if reshaping.extracted:
         columns = ", ".join(each.column for each in reshaping.extracted)
         raise ExtractionNeedsTable(str(target), str(shard), columns)
-    fitted(str(shard), structure, target, {c.name.lower(): c for c in structure.columns}, reshaping.mapped)
+    _refuse_mapped(target, shard, structure, structure, reshaping)
+
+
+def _refuse_mapped(
+    target: TableId, shard: Shard, structure: TableSchema, present: TableSchema, reshaping: Reshaping
+) -> None:
+    fitted(str(shard), structure, target, {column.name.lower(): column for column in present.columns}, reshaping.mapped)

@@ -142,7 +142,8 @@ def check_tables(
     items += [] if meta else _structures(task, connections, groups, existing)
     for target, shards in sorted(groups.items()):
         present = existing.get(target)
-        wrong = list(unfit(task, target, present, shards))
+        is_ahead = len(filtered.get(target, ())) > len(shards)  # other sources are in sync
+        wrong = list(unfit(task, target, present, shards, is_ahead=is_ahead))
         if present is not None and present.lacks_transactions:
             wrong.append(EngineNotTransactional(str(target), present.lacks_transactions))
         wrong += [TargetNotEmpty(str(target))] if target in filled else []
