@@ -63,7 +63,7 @@ def test_a_deadlock_with_another_session_is_tried_again(make, name):
 
 
 @pytest.mark.mariadb_only(
-    "TiDB keeps the locks of a write that is rolled back to a savepoint, so nobody removes the row"
+    "TiDB keeps the locks of rows at a ROLLBACK TO SAVEPOINT"
 )
 @pytest.mark.parametrize("policy", Collisions)
 def test_a_key_that_becomes_free_while_its_owner_is_looked_for_is_no_collision(make, policy):
