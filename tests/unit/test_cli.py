@@ -20,6 +20,7 @@ from unshard.cli import app, main, progress
 from unshard.cli.commands import COMMANDS, COMMON, Command
 from unshard.cli.console import Answer, Console, table
 from unshard.cli.run import Errors
+from unshard.config import load_task
 from unshard.core.full.progress import Progress
 from unshard.core.model import Location
 from unshard.core.numbers import amount, size
@@ -335,3 +336,28 @@ LAGS = [
 @pytest.mark.parametrize(("position", "end", "want"), LAGS)
 def test_lag_in_bytes(position: tuple[str, int], end: tuple[str, int], want: int) -> None:
     assert lag_bytes(LOGS, Location(*position), Location(*end)) == want
+
+
+def test_warnings_about_values_without_effect_are_one_line_with_their_number(tmp_path: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources/s1.yaml").write_text("source-id: s1\nfrom: {host: h, user: u, password: secret}\n")
+    (tmp_path / "t.yaml").write_text(
+        "name: t\ntask-mode: all\ntarget-database: {host: t, user: u, max-allowed-packet: 7}\n"
+        "mysql-instances: [{source-id: s1, syncer: {batch: 100, queue-size: 9}}]\n"
+    )
+    task = load_task(tmp_path / "t.yaml")
+
+    def printed(verbose: bool) -> list[str]:
+        out = io.StringIO()
+        Console(verbose=verbose, given_err=out).warn_of(task)
+        return out.getvalue().splitlines()
+
+    password, idle = printed(verbose=False)
+    assert "the file contains a password" in password
+    assert idle.endswith("t.yaml: 3 values of the files have no effect here; `unshard check -v` lists them")
+    assert printed(verbose=True) == [f"warning: {text}" for text in task.warnings] and len(task.warnings) == 4
+
+
+def test_the_short_form_of_verbose(tmp_path: Path, capsys) -> None:
+    assert main(["check", str(tmp_path / "none.yaml"), "-v"]) == 1
+    assert "Traceback" in capsys.readouterr().err

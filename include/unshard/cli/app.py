@@ -17,6 +17,7 @@ from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
 
 INTERRUPTED = 130
+VERBOSE = frozenset(("-v", "--verbose"))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -49,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     command_line = sys.argv[1:] if arguments is None else list(arguments)
-    console = Console(as_json="--json" in command_line, verbose="--verbose" in command_line)
+    console = Console(as_json="--json" in command_line, verbose=not VERBOSE.isdisjoint(command_line))
     try:
         return _run(command_line, console)
     except UnshardError as error:

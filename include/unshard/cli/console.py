@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from unshard.adapters import tracebacks
+from unshard.config import Task
 from unshard.errors import UnshardError
 from unshard.errors.config import NotConfirmed
 
@@ -57,6 +58,15 @@ class Console:
         """Print warnings on stderr, with --json too."""
         for text in texts:
             _line(f"warning: {text}", self.err)
+
+    def warn_of(self, task: Task) -> None:
+        """Print the warnings of the task file; those about values without effect as their number, unless verbose."""
+        if self.verbose or len(task.idle) < 2:
+            self.warn(task.warnings)
+            return
+        self.warn(text for text in task.warnings if text not in task.idle)
+        told = "`unshard check -v` lists them"
+        self.warn([f"{task.path}: {len(task.idle)} values of the files have no effect here; {told}"])
 
     def confirm(self, question: str, is_confirmed: bool) -> None:
         """Ask unless --yes was used; raises NotConfirmed for any answer but yes."""

@@ -23,7 +23,7 @@ from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 def locks(options: Namespace, console: Console) -> Answer:
     """List the locks."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with existing_meta(task) as meta:
         views = coordinate.views(meta, resolved=options.all) if meta else ()
         orders = {view.id: meta.locks.actions(view.id) for view in views} if meta else {}

@@ -15,7 +15,7 @@ from unshard.core.numbers import amount
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.full.starttime import refuse_begun
 from unshard.units.task.run import (
-    IndexLeftOut,
+    CreatedUnlike,
     LockTried,
     Note,
     Outcome,
@@ -73,7 +73,7 @@ def _key(trouble: Trouble) -> str:
 def run(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     if options.start_time:
         task = starting_at(task, options.start_time)
     with open_work(task) as work:
@@ -94,7 +94,7 @@ def _run(work: Work, options: Namespace, console: Console) -> Answer:
 
 def _show(note: Note, console: Console, display: Display, errors: Errors) -> None:
     match note:
-        case IndexLeftOut(place, message):
+        case CreatedUnlike(place, message):
             console.warn([f"{place}: {message}"])
         case PhaseBegan(source, step):
             console.note(f"{source}: {step} begins")

@@ -193,7 +193,7 @@ def write(connection: Connection, fence: Fence, changes: Changes, max_diverted: 
     with _naming_table(changes.table):
         deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
         for removal in changes.removals:
-            deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
+            deleted += remove_rows(connection, removal.destination, changes.schema, removal.line, removal.count)
         loaded, collided, diverted = write_or_divert(connection, changes.writes, _ledger(fence), max_diverted)
     record(connection, fence, changes, diverted)
     deferredrows.update(connection, fence, changes)

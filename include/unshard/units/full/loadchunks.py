@@ -228,9 +228,8 @@ def _remove(
         chosen = zip(*(values[number].to_pylist() for number in plan.key), strict=True)
         delete_keys(connection, load_batch.target, columns, [*chosen])
         return
-    written = tuple(column.name for column in schema.written)
     for line in lines_of(values).to_pylist():
-        remove_rows(connection, plan.destination, written, line, 1)
+        remove_rows(connection, plan.destination, schema, line, 1)
 
 
 def _is_waiting(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> bool:

@@ -28,13 +28,14 @@ from typing import TypeVar, assert_never
 
 from unshard.adapters import mysql, tracebacks
 from unshard.config import Connections, TaskMode, environment_connections
+from unshard.core.checks.alike import summaries
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location
 from unshard.core.task.fullstages import DumpRows, FullMode, FullStage, LoadRows, TakeSnapshot, source_stages
 from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
 from unshard.errors.rows import Collision
-from unshard.errors.targetchecks import IndexesLeftOut
+from unshard.errors.targetchecks import EngineReplaced, IndexesLeftOut
 from unshard.errors.task import TaskPaused
 from unshard.errors.window import NoProgress
 from unshard.units.begun import begun_in
@@ -56,6 +57,7 @@ T = TypeVar("T")
 RETRIES = 3
 LOCKS, TASK = "locks", "task"
 HANDOVER = "handover"
+CREATED_UNLIKE = (IndexesLeftOut.code, EngineReplaced.code)
 
 
 class Until(StrEnum):
@@ -107,14 +109,14 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexLeftOut:
-    """A target is created without some indexes of its shards: it refuses them, and the task file allows that."""
+class CreatedUnlike:
+    """A target is created without indexes that it refuses, or with InnoDB in place of the engine of its shards."""
 
     place: str
     message: str
 
 
-Note = IndexLeftOut | PhaseBegan | PhaseEnded | WindowDone | LockTried | Trouble
+Note = CreatedUnlike | PhaseBegan | PhaseEnded | WindowDone | LockTried | Trouble
 Watch = Callable[[Note], None]
 
 
@@ -220,9 +222,8 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _
     items = precheck(work.task, connections, begun)
     keep(work.task, connections, items)
     raise_if_failed(items)
-    for item in items:
-        if item.code == IndexesLeftOut.code:
-            watch(IndexLeftOut(item.place, item.message))
+    for item in summaries(item for item in items if item.code in CREATED_UNLIKE):
+        watch(CreatedUnlike(item.place, item.message))
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
     if work.task.task_mode is not TaskMode.DUMP and begun_in(work.meta).loaded.issuperset(work.task.sources):
         _retried(HANDOVER, lambda: handover(work), tally, watch)
