@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import unshard
+from unshard.adapters import tracebacks
 from unshard.cli.commands import COMMANDS, COMMON, Argument, Command
 from unshard.cli.console import Console
 from unshard.errors import UnshardError
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception as error:
+        return console.failure(tracebacks.coded(error), error)
 
 
 def _run(command_line: Sequence[str], console: Console) -> int:
@@ -81,8 +84,16 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
 
 
 def _log(verbose: bool) -> None:
-    """Log on stderr: the steps of unshard with --verbose, otherwise errors only."""
-    logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    """Log on stderr: the steps of unshard with --verbose, otherwise its errors only.
+
+    Other packages log tracebacks of lost connections, which unshard handles or reports by a code. Some of them set the
+    levels of their loggers themselves, so the handler leaves them out.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    if not verbose:
+        handler.addFilter(logging.Filter("unshard"))
+    form = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    logging.basicConfig(level=logging.ERROR, format=form, handlers=[handler])
     logging.getLogger("unshard").setLevel(logging.INFO if verbose else logging.ERROR)
 
 

@@ -122,7 +122,7 @@ COMMANDS = (
             Argument(("--yes",), "do not ask for confirmation", {"action": "store_true"}),
         ),
         "unshard.cli.run",
-        "0 done, 3 caught up but DDL locks are open, 1 error",
+        "0 done, 3 caught up but DDL locks are open, 4 caught up except for suspended targets, 1 another error",
     ),
     Command(
         "status",

@@ -201,6 +201,8 @@ class TableSchema:
     """SHOW CREATE TABLE of a table named `t`, without foreign keys and AUTO_INCREMENT (core.structures.createtext)."""
     collation: str = ""
     """The table's default, which columns get that a later DDL adds without a charset."""
+    own: tuple[str, ...] = field(default=(), compare=False)
+    """Columns of a target table that no shard fills, in lower case (core/structures/filledkeys.py)."""
 
     @cached_property
     def digest(self) -> str:
@@ -254,10 +256,12 @@ class TableSchema:
 
     @property
     def unique_indexes(self) -> tuple[Index, ...]:
-        return tuple(index for index in self.indexes if index.unique)
+        """The unique indexes whose columns the shards fill: no row can be found by another one."""
+        indexes = (index for index in self.indexes if index.unique)
+        return tuple(index for index in indexes if not self.own or not {c.lower() for c in index.columns} & {*self.own})
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "own"}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Self:

@@ -197,7 +197,8 @@ class LocalInfileOff(TargetError, code="US-6801"):
 class TargetTableUnfit(TargetError, code="US-6802"):
     """An existing target table does not fit its shards.
 
-    It lacks a column or the key of its shards, or has a column without default that no shard has.
+    It lacks a column of its shards, or has a column without default that no shard has. Or it has neither a usable key
+    of columns that its shards fill nor an index that begins with their key: then each change would search the table.
 
     Consequence: `unshard check` reports an error. `unshard run` and the full DAG do not start (US-2311).
     Remedy: Change the table, or drop it if it is empty: unshard then creates it from a shard's structure.
@@ -206,4 +207,29 @@ class TargetTableUnfit(TargetError, code="US-6802"):
     table: str
     reasons: str
     template = "target table {table} cannot store the rows of its shards: {reasons}"
-    hint = "change or drop the table; unshard creates a missing table from a shard's structure"
+    hint = "change or drop the table (a lacking index: ADD INDEX); unshard creates a missing one like a shard"
+
+
+class ImageFindsNoRow(CheckFailed, code="US-2381"):
+    """An existing target table has no key that its shards fill, so unshard finds a row by all its values.
+
+    The source logs only some columns of a changed row (`binlog_row_image`), so these values are unknown.
+    """
+
+    table: str
+    source: str
+    image: str
+    template = "{table} has no key that its shards fill, and {source} logs no whole rows (binlog_row_image = {image})"
+    hint = "SET GLOBAL binlog_row_image = FULL and reconnect every session, or give the table such a key"
+
+
+class ConditionFindsNoRow(CheckFailed, code="US-2382", scope=Scope.CONFIG):
+    """An existing target table has no key that its shards fill, so unshard finds a row by all its values.
+
+    The dump has a `where`. The first change of a row that it leaves out would not find the row.
+    """
+
+    table: str
+    source: str
+    template = "{table} has no key that its shards fill, and the dump of {source} leaves rows out by `where`"
+    hint = "remove `where`, or give the table a unique key of columns that its shards fill"

@@ -11,6 +11,7 @@ from unshard.core.checks.items import (
     Severity,
     case_rules,
     collation_problems,
+    engine_problems,
     ignoring,
     kept_for,
     mode_problems,
@@ -52,10 +53,38 @@ def test_nothing_is_ignored_unless_asked() -> None:
         ("9.7.0", True),
         ("5.5.62", False),
         ("10.0.1", False),
+        ("26.7.0", False),
+        ("26.10.1", False),
     ],
 )
 def test_versions(version: str, is_tested: bool) -> None:
     assert (version_problems("source s1", version) == []) == is_tested
+
+
+@pytest.mark.parametrize(
+    ("version", "relation"),
+    [
+        ("26.7.0", "newer than the tested versions 5.6 to 9.7"),
+        ("26.10.0-commercial", "newer than the tested versions 5.6 to 9.7"),
+        ("5.5.62", "older than the tested versions 5.6 to 9.7"),
+        ("12.3.1-MariaDB-log", "newer than the tested versions 10.5 to 11.8"),
+        ("10.4.30-MariaDB", "older than the tested versions 10.5 to 11.8"),
+    ],
+)
+def test_an_untested_version_is_older_or_newer(version: str, relation: str) -> None:
+    (warning,) = version_problems("source s1", version)
+    assert warning.message == f"source s1 has version {version}, {relation}"
+
+
+@pytest.mark.parametrize("version", ["26.7.0", "26.10.1", "9.7.0", "8.0.36", "5.7.44"])
+def test_calendar_versions_are_not_too_old_for_a_target(version: str) -> None:
+    assert target_problems(version) == []
+
+
+def test_a_binlog_in_a_storage_engine_is_refused_with_its_own_code() -> None:
+    assert engine_problems("s1", "") == []
+    (error,) = engine_problems("s1", "innodb")
+    assert error.code == "US-2364" and "binlog_storage_engine = innodb" in error.message
 
 
 @pytest.mark.parametrize(

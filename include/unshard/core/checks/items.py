@@ -15,6 +15,7 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.sql.charsets import canonical
 from unshard.errors import UnshardError
 from unshard.errors.checks import (
+    BinlogEngineWrong,
     CaseRulesDiffer,
     CollationsDiffer,
     KeysCountUp,
@@ -34,6 +35,7 @@ ITEMS = {
     "server_id": "`server_id` is not 0, and no two sources have the same",
     "binlog_enable": "`log_bin` is on",
     "binlog_format": "`binlog_format` is ROW",
+    "binlog_storage_engine": "the binlog is in files, not in a storage engine",
     "binlog_row_image": "`binlog_row_image` is FULL, else rows lack columns that are read from the target",
     "binlog_row_metadata": "what the binlog says about columns",
     "binlog_retention": "the source keeps its binlog for a day at least",
@@ -82,8 +84,8 @@ PHYSICAL_ONLY = (
 EVERYTHING = "all"
 IGNORABLE = (EVERYTHING, *ITEMS, *PHYSICAL_ONLY)
 
-TESTED = {"mariadb": ((10, 5), (12, 0)), "mysql": ((5, 6), (10, 0))}
-"""Tested versions by make of the server: the first one, and the first one after the last."""
+TESTED = {"mariadb": ((10, 5), (11, 8)), "mysql": ((5, 6), (9, 7))}
+"""The first and the last tested version by make of the server. MySQL 9.7 is followed by calendar versions (26.7)."""
 TARGET_LEAST = (5, 7)
 """The first MySQL whose indexes allow 3072 bytes by default."""
 KEPT_AT_LEAST = timedelta(days=1)
@@ -146,12 +148,13 @@ def ignoring(items: Iterable[Item], names: Collection[str]) -> tuple[Item, ...]:
 def version_problems(place: str, version: str) -> list[UnshardError]:
     """Return the warning that unshard is not tested with this version."""
     make = "mariadb" if "mariadb" in version.lower() else "mysql"
-    first, beyond = TESTED[make]
+    first, last = TESTED[make]
     numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers and first <= (int(numbers[1]), int(numbers[2])) < beyond:
+    found = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+    if first <= found <= last:
         return []
-    shown = [".".join(map(str, each)) for each in (first, beyond)]
-    return [VersionUntested(place, version, shown[0], shown[1])]
+    relation = "newer" if found > last else "older"
+    return [VersionUntested(place, version, relation, *(".".join(map(str, each)) for each in (first, last)))]
 
 
 def target_problems(version: str) -> list[UnshardError]:
@@ -172,6 +175,11 @@ def kept_for(values: Mapping[str, str]) -> timedelta | None:
 def image_problems(source: str, image: str) -> list[UnshardError]:
     """Return the warning that row images lack columns."""
     return [] if image.upper() == "FULL" else [RowImageSparse(source, image)]
+
+
+def engine_problems(source: str, engine: str) -> list[UnshardError]:
+    """Return the error that the binlog is not in files but in tables of a storage engine."""
+    return [BinlogEngineWrong(source, engine)] if engine else []
 
 
 def retention_problems(source: str, kept: timedelta | None) -> list[UnshardError]:
@@ -241,10 +249,10 @@ def zone_problems(source: str, offsets: Mapping[datetime, timedelta], name: str,
     return []
 
 
-def counting_up(target: TableId, shards: Mapping[Shard, TableSchema], apart: Collection[str]) -> list[UnshardError]:
-    """Return the warning that several shards number their rows; `apart` are other key columns that separate them."""
+def counting_up(target: TableId, shards: Mapping[Shard, TableSchema]) -> list[UnshardError]:
+    """Return the warning that several shards number their rows."""
     counting = sorted(shard for shard, schema in shards.items() if _counts_up(schema))
-    if len(counting) < 2 or apart:
+    if len(counting) < 2:
         return []
     return [KeysCountUp(str(target), len(counting), str(counting[0]), str(counting[1]))]
 

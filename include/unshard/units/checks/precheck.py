@@ -8,7 +8,7 @@ checked in parallel. Nothing is changed on them. The start of `run`, the first t
 import contextlib
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,14 +17,13 @@ import pyarrow as pa
 from unshard.adapters.meta import Meta, MetaReader
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
-from unshard.config import Connections, OnDuplicate, Task, environment_connections, resolve, storage_access
+from unshard.config import Connections, Task, environment_connections, resolve, storage_access
 from unshard.config.starting import zone_of
 from unshard.core.checks.items import (
     Item,
     Severity,
     case_rules,
     collation_problems,
-    counting_up,
     ignoring,
     mode_problems,
     problem,
@@ -39,10 +38,10 @@ from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
 from unshard.errors.storage import StoredFileMissing
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
-from unshard.units.checks.keyoverlap import overlaps
 from unshard.units.checks.mapping import mapped_apart
 from unshard.units.checks.source import Checked, check_source
-from unshard.units.checks.target import check_tables, check_target
+from unshard.units.checks.target import check_tables, check_target, present_tables
+from unshard.units.checks.targetkeys import key_items, unfindable
 from unshard.units.window.rules import refusal_of
 
 KEPT_BY = ("reachable", "meta_schema")
@@ -68,7 +67,9 @@ def precheck(
     shards = _shards(fresh)
     items = [item for each in checked.values() for item in each.items]
     items += _structures_alike(shards)
-    items += _keys(task, connections, shards)
+    answers = not any(item.name == "reachable" and item.code for item in target.result().items)
+    existing = present_tables(task, connections, shards) if answers else {}
+    items += key_items(task, connections, shards, existing)
     items += mapped_apart(task, shards)
     items += _rules_idle(checked)
     items += target.result().items
@@ -76,8 +77,10 @@ def precheck(
     items += _defaults(checked)
     items += _clocks(task, checked) if task.task_mode.syncs else []
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
-    if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
-        items += check_tables(task, connections, shards, _shards(checked), begun.is_new)
+    if answers:
+        images = {source: each.values.get("binlog_row_image", "FULL") for source, each in checked.items()}
+        items += unfindable(task, shards, existing, images)
+        items += check_tables(task, connections, shards, existing, _shards(checked), begun.is_new)
     return ignoring(items, task.ignored_checks)
 
 
@@ -145,39 +148,6 @@ def _structures_alike(groups: Shards) -> list[Item]:
         ]
         items += verdict("schema_of_shard_tables", f"target {target}", errors, f"{len(shards)} shards are alike")
     return items
-
-
-def _keys(task: Task, connections: Connections, groups: Shards) -> list[Item]:
-    """Check whether shards have the same keys; asks all shards, even if only some have the error policy."""
-    items: list[Item] = []
-    is_error = any(instance.load.on_duplicate is OnDuplicate.ERROR for instance in task.instances)
-    severity = Severity.ERROR if is_error and task.task_mode.loads else Severity.WARNING
-    for target, shards in sorted(groups.items()):
-        place = f"target {target}"
-        changed_columns = _changed_columns(task, shards)
-        items += verdict(
-            "auto_increment_ID",
-            place,
-            counting_up(target, shards, changed_columns),
-            "the shards do not number their keys separately",
-            Severity.WARNING,
-        )
-        if len(shards) < 2 or changed_columns:
-            continue
-        try:
-            both = overlaps(task, connections, target, shards)
-        except UnshardError as error:
-            items.append(problem("key_overlap", place, error, Severity.WARNING))
-            continue
-        items += verdict("key_overlap", place, both, "no sampled key is in two shards", severity)
-    return items
-
-
-def _changed_columns(task: Task, shards: Iterable[Shard]) -> set[str]:
-    """Return the columns that a route fills or a mapping changes: their values are not those of the shards."""
-    reshapings = [task.instance(shard.source).routing.reshaping(shard.table) for shard in shards]
-    extracted = {each.column for reshaping in reshapings for each in reshaping.extracted}
-    return extracted | {each.column for reshaping in reshapings for each in reshaping.mapped}
 
 
 def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collection[TableId]) -> list[Item]:

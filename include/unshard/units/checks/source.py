@@ -15,6 +15,7 @@ from unshard.core.checks import grants
 from unshard.core.checks.items import (
     Item,
     Severity,
+    engine_problems,
     image_problems,
     kept_for,
     problem,
@@ -34,7 +35,7 @@ from unshard.errors.checks import (
     FlavorWrong,
     ForeignKeysLeft,
     KeylessTable,
-    NoShards,
+    NoTablesYet,
     NotTransactional,
     PrivilegesMissing,
     SequenceLeftOut,
@@ -58,6 +59,7 @@ VARIABLES = (
     "server_id",
     "log_bin",
     "binlog_format",
+    "binlog_storage_engine",
     "binlog_row_image",
     "binlog_row_metadata",
     "local_infile",
@@ -110,7 +112,7 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
     readable, refused = _readable(connection, found.targets, known)
     schemas = structures.read_schemas(connection, readable)
     zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
-    no_shards = [] if found.targets or found.problems else [NoShards(source, account(connection), found.seen)]
+    no_shards = [] if found.targets or found.problems else [NoTablesYet(source, account(connection), found.seen)]
     locks = instance.dump.consistency is Consistency.LOCK
     for schema in sorted({table.schema for table in found.targets}) if locks else ():
         refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
@@ -126,7 +128,9 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
         *verdict(
             "conn_number", place, scarce(connection, place, values, needed), f"room for {needed}", Severity.WARNING
         ),
-        *verdict("shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards"),
+        *verdict(
+            "shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards", Severity.WARNING
+        ),
         *verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
         *verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
         *verdict(
@@ -195,6 +199,9 @@ def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[It
     form, image = values.get("binlog_format", "ROW"), values.get("binlog_row_image", "FULL")
     wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() != "ROW" else []
     items += verdict("binlog_format", place, wrong, form)
+    if "binlog_storage_engine" in values:
+        engine = engine_problems(source, values["binlog_storage_engine"])
+        items += verdict("binlog_storage_engine", place, engine, "not set: the binlog is in files")
     items += verdict("binlog_row_image", place, image_problems(source, image), image, Severity.WARNING)
     metadata, retention = values.get("binlog_row_metadata", "not set"), kept_for(values)
     description = f"{metadata}: rows have column names" if metadata == "FULL" else f"{metadata}: columns are tracked"

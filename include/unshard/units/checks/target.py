@@ -1,6 +1,6 @@
 """Checks of the target before a task begins: settings, privileges, existing tables, collations. Runs in the driver."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 
 from pymysql.connections import Connection
@@ -126,7 +126,20 @@ def _session_refused(connection: Connection) -> list[UnshardError]:
     return []
 
 
-def check_tables(task: Task, connections: Connections, groups: Shards, filtered: Shards, is_new: bool) -> list[Item]:
+def present_tables(task: Task, connections: Connections, targets: Collection[TableId]) -> dict[TableId, TableSchema]:
+    """Read the structures of those target tables that exist."""
+    with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
+        return structures.read_schemas(connection, sorted(targets))
+
+
+def check_tables(
+    task: Task,
+    connections: Connections,
+    groups: Shards,
+    existing: Mapping[TableId, TableSchema],
+    filtered: Shards,
+    is_new: bool,
+) -> list[Item]:
     """Check privileges on the target schemas, existing target tables, and collations of the missing ones.
 
     `groups` are the shards that are still to load, `filtered` all shards: expression filters apply to all of them. If
@@ -138,7 +151,6 @@ def check_tables(task: Task, connections: Connections, groups: Shards, filtered:
         for schema in sorted({target.schema for target in groups}):
             refused = lacking(connection, PLACE, PRIVILEGES, known, schema)
             items += verdict("target_privilege", PLACE, refused, f"privileges on {schema}")
-        existing = structures.read_schemas(connection, sorted(groups))
         temporary = lacking(connection, PLACE, TEMPORARY, known, task.meta_schema)
         items += row_filters(task, connection, temporary, filtered)
         # A DDL is tried on a table that is created like the shard, so a task that syncs creates tables in any case.
