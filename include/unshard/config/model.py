@@ -22,6 +22,8 @@ from unshard.errors.config import SourceNotInTask
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DIGEST = 8
 """Hexadecimal digits at the end of the plain name of a task with special characters."""
+BRIEFLY = 2
+"""Warnings about values without effect that one line replaces."""
 CLUSTERED_INDEX = "tidb_enable_clustered_index"
 
 
@@ -261,6 +263,14 @@ class Task:
     """Warnings about accepted values, shown on every start."""
     idle: tuple[str, ...] = ()
     """Those of `warnings` that are about values without effect; only their number is shown, unless asked for."""
+
+    @property
+    def brief_warnings(self) -> tuple[str, ...]:
+        """The warnings, with one line instead of those about values without effect."""
+        if len(self.idle) < BRIEFLY:
+            return self.warnings
+        told = f"{self.path}: {len(self.idle)} values of the files have no effect here; `unshard check -v` lists them"
+        return (*(text for text in self.warnings if text not in self.idle), told)
 
     @property
     def sources(self) -> tuple[str, ...]:
