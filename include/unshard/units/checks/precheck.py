@@ -39,6 +39,7 @@ from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
 from unshard.errors.storage import StoredFileMissing
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
+from unshard.units.checks.foreignkeys import foreign_key_items
 from unshard.units.checks.keyoverlap import overlaps
 from unshard.units.checks.mapping import mapped_apart
 from unshard.units.checks.source import Checked, check_source
@@ -59,7 +60,14 @@ def precheck(
     """
     with ThreadPoolExecutor(max_workers=len(task.instances) + 1, thread_name_prefix="precheck") as pool:
         sources = {
-            i.source.id: pool.submit(check_source, i, task.task_mode, connections, i.source.id in begun.loaded)
+            i.source.id: pool.submit(
+                check_source,
+                i,
+                task.task_mode,
+                connections,
+                i.source.id in begun.loaded,
+                task.checks_foreign_keys,
+            )
             for i in task.instances
         }
         target = pool.submit(check_target, task, connections)
@@ -78,6 +86,8 @@ def precheck(
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
     if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
         items += check_tables(task, connections, shards, _shards(checked), begun.is_new)
+        keys = {source: each.foreign_keys for source, each in checked.items()}
+        items += foreign_key_items(task, connections, _shards(checked), keys)
     return ignoring(items, task.ignored_checks)
 
 
