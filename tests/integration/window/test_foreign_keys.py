@@ -331,12 +331,9 @@ def test_ddl_about_foreign_keys_leaves_those_of_the_target(world: World) -> None
     )
     world.go()
     world.assert_same()
-    print(world.target.run(f"SHOW CREATE TABLE {world.name}_to.c")[0][1])
     world.change("ALTER TABLE c DROP FOREIGN KEY made", "INSERT INTO c VALUES (2, 1, 1)")
     world.go()
     world.assert_same()
-    print(world.target.run(f"SHOW CREATE TABLE {world.name}_to.c")[0][1])
-    assert 0
 
 
 def test_a_large_window_with_a_shuffle(world: World) -> None:

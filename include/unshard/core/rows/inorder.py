@@ -8,7 +8,7 @@ that is deleted and inserted again, a key that changes (ON UPDATE), and the mome
 |----------------------------------------------|--------------------------------------------------------|
 | INSERTs of one table                         | one INSERT of several rows                             |
 | DELETEs of one table                         | one DELETE of several keys                             |
-| DELETEs of a table that references itself    | one DELETE each: a parent may stand before its child   |
+| DELETEs of a table that references itself    | one DELETE each: a parent may come before its child   |
 | both images of an UPDATE                     | one UPDATE                                             |
 | one image of an UPDATE, the other was left   | an INSERT or a DELETE                                  |
 | out by a filter                              |                                                        |
