@@ -319,7 +319,8 @@ def codes_of(world: World) -> set[tuple[str, str]]:
     return {(item.code, item.severity.value) for item in precheck(world.load()) if item.code.startswith("US-23")}
 
 
-def test_ddl_about_foreign_keys_leaves_those_of_the_target(world: World) -> None:
+def test_foreign_keys_that_ddl_adds_and_drops(world: World) -> None:
+    """The target keeps a dropped foreign key; rows that respect it go on."""
     world.tables = ("p", "c")
     world.change(f"CREATE TABLE {PLAIN}", "CREATE TABLE c (id INT PRIMARY KEY, p_id INT, KEY (p_id))")
     world.write()
