@@ -18,7 +18,7 @@ The session's foreign_key_checks is 1 except for statements marked *unchecked*.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -39,13 +39,13 @@ from unshard.adapters.target.load import load_text
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.session import LENIENT, STRICT, Writer
 from unshard.adapters.target.statements import run_statement
-from unshard.core.model import Column, Shard, TableId
+from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.inorder import RowStepKind
 from unshard.core.sql.literals import literal
 from unshard.core.structures.foreignkeys import ForeignKey
-from unshard.core.structures.uniquekeys import UniqueKey
+from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
 from unshard.errors.rows import Collision, RowRefused, StatementWarned
@@ -92,9 +92,7 @@ class Group:
 
     fences: tuple[Fence, ...]
     keys: tuple[ForeignKey, ...]
-    unique: dict[TableId, tuple[UniqueKey, ...]]
-    written: dict[TableId, tuple[str, ...]]
-    """The columns of each table that are not generated."""
+    schemas: Mapping[TableId, TableSchema]
     collisions: Collisions
     deferred: frozenset[TableId] = frozenset()
     """Tables that wait for deferred rows."""
@@ -167,7 +165,7 @@ def _touched(group: Group, table: TableId, steps: Sequence[RowStep]) -> Changes:
     keys = {key for step in own for key in (*step.keys, *([step.new_key] if step.new_key else []))}
     key = own[0].key if own else ()
     nothing = Writes(table, (), (), group.collisions)
-    return Changes(table, key, sorted(keys), (), (), nothing, has_deferred=bool(keys))
+    return Changes(table, key, sorted(keys), (), group.schemas[table], nothing, has_deferred=bool(keys))
 
 
 class _Session:
@@ -265,9 +263,9 @@ class _Session:
     def _remove(self, step: RowStep) -> int:
         if step.key:
             return delete_keys(self._connection, step.table, step.key, step.keys)
-        written = self._group.written[step.table]
+        schema = self._group.schemas[step.table]
         lines = [line for line in step.before if line is not None]
-        return sum(remove_rows(self._connection, step.destination, written, line, 1) for line in lines)
+        return sum(remove_rows(self._connection, step.destination, schema, line, 1) for line in lines)
 
     def _with_actions(self, step: RowStep, run: Callable[[], T]) -> T:
         """Run a statement with foreign keys; if the dump's moments are mixed, a violation is no error."""
@@ -388,7 +386,7 @@ class _Session:
         return Lines(step.destination, mode, lines, pa.array(step.blank, pa.bool_()), shards)
 
     def _writes(self, step: RowStep, policy: Collisions) -> Writes:
-        return Writes(step.table, [self._lines(step, Mode.PLAIN)], self._group.unique[step.table], policy)
+        return Writes(step.table, [self._lines(step, Mode.PLAIN)], unique_keys(self._group.schemas[step.table]), policy)
 
 
 @contextlib.contextmanager

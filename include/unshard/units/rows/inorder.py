@@ -20,7 +20,6 @@ from unshard.adapters.target import Applied
 from unshard.adapters.target.inorder import Group, RowStep, apply_in_order
 from unshard.core.model import TableId
 from unshard.core.rows.inorder import RowImages, RowStepKind, steps_of
-from unshard.core.structures.uniquekeys import unique_keys
 from unshard.units.rows import sortkeys
 from unshard.units.rows.changes import ADDS, FIRST_COLUMN, RUNS, Origin, key_of_rows, rendered
 from unshard.units.rows.conversion import Conversion
@@ -70,8 +69,7 @@ def apply_group(job: WindowJob, targets: Sequence[int], runs: Mapping[int, pa.Ta
     group = Group(
         tuple(fence_of(job, target) for target in own),
         job.foreign_keys,
-        {table: unique_keys(schema) for table, schema in schemas.items()},
-        {table: tuple(column.name for column in schema.written) for table, schema in schemas.items()},
+        schemas,
         job.collisions,
         job.deferred,
     )
