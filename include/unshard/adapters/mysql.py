@@ -57,6 +57,7 @@ __all__ = [
     "rollback",
     "stream",
     "table_name",
+    "uncheck_foreign_keys",
 ]
 
 C = TypeVar("C", bound="ServerConnection")
@@ -303,6 +304,11 @@ def plain_mode(connection: Connection) -> None:
     query(connection, "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'")
 
 
+def uncheck_foreign_keys(connection: Connection) -> None:
+    """Let the session create foreign keys whose parent does not exist yet."""
+    query(connection, "SET SESSION foreign_key_checks = 0")
+
+
 def create_as_shown(connection: Connection, text: str) -> None:
     """Run the output of SHOW CREATE TABLE, with timestamps as they are written; the session keeps this setting."""
     plain_mode(connection)
@@ -372,7 +378,7 @@ def _moment(statement: Statement) -> Decimal:
 def _assume_each(connection: Connection, statement: Statement) -> None:
     """Set the variables of a statement one by one; some are set differently or not at all."""
     _set_modes(connection, _modes(connection, statement))
-    query(connection, "SET SESSION foreign_key_checks = 0")
+    uncheck_foreign_keys(connection)
     if re.fullmatch(r"\w+", statement.charset):
         with contextlib.suppress(StatementRefused):  # a charset that this server does not have
             query(connection, f"SET SESSION character_set_connection = {statement.charset}")

@@ -290,6 +290,12 @@ class Task:
         """Storage of this task's files: absolute path or URI."""
         return f"{self.options.storage_path.rstrip('/')}/{self.plain_name}"
 
+    @property
+    def checks_foreign_keys(self) -> bool:
+        """Whether the session of the target has `foreign_key_checks: 1`."""
+        values = {name.lower(): value for name, value in self.target.session}
+        return values.get("foreign_key_checks", "").lower() in ("1", "on", "true")
+
     def instance(self, source: str) -> Instance:
         """Return the settings of one source."""
         for instance in self.instances:

@@ -127,7 +127,8 @@ def check_tables(
     with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
         known = granted(connection)
         for schema in sorted({target.schema for target in groups}):
-            refused = lacking(connection, PLACE, PRIVILEGES, known, schema)
+            privileges = (*PRIVILEGES, "REFERENCES") if task.checks_foreign_keys else PRIVILEGES
+            refused = lacking(connection, PLACE, privileges, known, schema)
             items += verdict("target_privilege", PLACE, refused, f"privileges on {schema}")
         temporary = lacking(connection, PLACE, TEMPORARY, known, task.meta_schema)
         items += row_filters(task, connection, temporary, filtered)

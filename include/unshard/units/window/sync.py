@@ -60,6 +60,7 @@ from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
@@ -350,8 +351,16 @@ def window_job(
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
+        foreign_keys=enforced_keys(work, targets),
+        is_unsure=_is_unsure(work, plan),
     ).by_filled_keys()
     return job.refusals() or job
+
+
+def _is_unsure(work: Work, plan: Plan) -> bool:
+    """Whether the dump may have read tables at moments between the changes of a window."""
+    state = work.meta.sources.get(plan.source) if plan.safe and work.task.checks_foreign_keys else None
+    return state is not None and state.dump_end is not None and plan.begins < state.dump_end
 
 
 def _digests(plan: Plan) -> set[str]:
