@@ -136,9 +136,11 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def cut_at_commit(server: MariaDb, *, arrives: bool, number: int = 1) -> Iterator[tuple[MariaDb, Way]]:
-    """Yield the server behind such a connection; without `arrives` it never receives the COMMIT."""
-    way = Way(server.port, arrives, number)
+def cut_at_commit(
+    server: MariaDb, *, arrives: bool, number: int = 1, statement: bytes = COMMIT
+) -> Iterator[tuple[MariaDb, Way]]:
+    """Yield the server behind such a connection; without `arrives` it never receives the COMMIT, or `statement`."""
+    way = Way(server.port, arrives, number, statement=statement)
     try:
         yield dataclasses.replace(server, port=way.port), way
     finally:

@@ -25,7 +25,7 @@ HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED",
 def status(options: Namespace, console: Console) -> Answer:
     """Show the position and progress of every source."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     sources = read_status(task)
     with existing_meta(task) as meta:
         told = remarks(meta, task.sources)

@@ -167,6 +167,41 @@ class DamagedEvent(RelayError, code="US-3012"):
     hint = "remove this relay segment and its index so that it is pulled again; if it repeats check the source's disk"
 
 
+class BinlogInEngine(RelayError, code="US-3033"):
+    """The source keeps its binlog in a storage engine (`binlog_storage_engine = innodb`, MariaDB 12.3).
+
+    unshard reads a binlog by the positions of its files. `unshard check` reports this as
+    [US-2364](#us-2364-binlogenginewrong).
+
+    Remedy: Remove `binlog_storage_engine` from the server's configuration and restart the server. Then dump the source
+    again, because the changes made in between are in no binlog that unshard can read.
+    """
+
+    source: str
+    engine: str
+    template = "source {source} has binlog_storage_engine = {engine}: its binlog is not in files"
+    hint = "remove binlog_storage_engine from the server's configuration, restart it, then dump the source again"
+
+
+class FragmentsBroken(RelayError, code="US-3034"):
+    """The fragments of a rows event (PARTIAL_ROW_DATA of MariaDB 12.3) do not form a whole event.
+
+    One is missing, has another number or total than the ones before it, or they do not have the size of their event.
+
+    Consequence: unshard reads this source no further. It applies no part of such an event.
+    Remedy: Run again. If it repeats, check the source's binlog file and its disk. If the file is intact, dump the
+    source again, and set `binlog_row_event_fragment_threshold` above the largest rows event.
+    """
+
+    place: str
+    reason: str
+    template = "the fragments of a rows event at {place} do not fit together: {reason}"
+    hint = (
+        "run it again; if it repeats check the source's binlog file with mariadb-binlog --verify-binlog-checksum; if"
+        " the file is intact raise binlog_row_event_fragment_threshold there and dump the source again"
+    )
+
+
 class StatementDml(RelayError, code="US-3013"):
     """A statement changed rows without row events, because a session had `binlog_format` STATEMENT or MIXED.
 

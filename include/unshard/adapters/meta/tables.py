@@ -472,7 +472,7 @@ ddl_lock_member = _table(
     c.key("lock_id", size=255),
     *c.shard_key(),
     c.word("state", "pending: the shard skips the DDL when it reaches it; settled; resolved; waived"),
-    c.big("seq", "number of the DDL in `shard_ddl`", null=True),
+    c.big("seq", "number of the DDL in `shard_ddl`; pending: of the other DDL that it had reached", null=True),
     c.moment("updated_at"),
     Index("by_state", "task", "state"),
 )

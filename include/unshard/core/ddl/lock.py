@@ -53,10 +53,18 @@ at once. In the second case the lock waits for the shard again. DropShard remove
 table, in every state, also from the group of a resolved lock. A lock is withdrawn when no shard has its DDL; then its
 pending skips are waived for all shards that do not have the DDL at their head.
 
-Force resolves the lock with the shards that have its DDL. Every other shard gets a *pending skip*: when the same DDL
-comes to its head, it is resolved without execution. If another DDL comes to its head first, the next lock is in
-conflict and reports this. There is no conflict if the pending skip comes from an operator's skip: then the target does
-not have the DDL either, and the shard may never run it.
+Force resolves the lock with the shards that have its DDL. The DDL of a shard in conflict counts as the lock's DDL if
+both lead to the same columns (core.rows.waysout): it is resolved with the lock, and nothing stays pending. Every other
+shard gets a *pending skip*: when the same DDL comes to its head, it is resolved without execution. If another DDL comes
+to its head first, the next lock is in conflict and reports this. There is no conflict, because the pending skip does
+not bind the shard, in these cases:
+
+| the pending skip                                   | why it does not bind                                            |
+|----------------------------------------------------|-----------------------------------------------------------------|
+| comes from an operator's skip                      | the target does not have the DDL either                         |
+| of a shard that had another DDL at its head        | the operator has unlocked the conflict: that DDL follows        |
+| is older than a lock that has resolved a DDL of    | the operator has unlocked that conflict                         |
+| the shard                                          |                                                                 |
 
 A lock executes one statement, or several in order if the DDL was replaced; `done` counts the statements that the
 target has. If the process dies between the steps of a command or of an execution:
@@ -215,6 +223,8 @@ class Resolution:
 
     resolved: tuple[tuple[Shard, int], ...]
     skipping: tuple[Shard, ...]
+    parted: tuple[Shard, ...] = ()
+    """Those of `skipping` that have another DDL at their heads: that DDL is the next one, and no conflict any more."""
 
 
 PendingSkips = Mapping[Shard, Sequence[PendingSkip]]
@@ -347,12 +357,27 @@ def resolution(members: Sequence[ShardState], lock: DdlLock, pending_skips: Pend
     # A dropped shard with a queue gets a pending skip, too: this DDL may be in its queue after another one.
     skipping = {s.shard for s in concerned if (not s.has_left or s.queue) and s.shard not in having}
     # So does a shard with a DDL of its own at its head if this DDL is in its queue.
-    skipping |= {state.shard for state in members if is_alone(state) and _is_queued(state, lock.fingerprint)}
-    return Resolution(tuple(sorted(having.items())), tuple(sorted(skipping - having.keys())))
+    skipping |= {state.shard for state in members if is_alone(state) and is_queued(state, lock.fingerprint)}
+    skipping -= having.keys()
+    parted = {s.shard for s in concerned if s.queue and not agrees(s, lock.fingerprint)} & skipping
+    return Resolution(tuple(sorted(having.items())), tuple(sorted(skipping)), tuple(sorted(parted)))
 
 
-def _is_queued(state: ShardState, fingerprint: str) -> bool:
+def is_queued(state: ShardState, fingerprint: str) -> bool:
+    """Whether the shard has this DDL in its queue, after another one."""
     return any(entry.fingerprint == fingerprint for entry in state.queue[1:])
+
+
+def counted(entry: QueueEntry, lock: DdlLock) -> QueueEntry:
+    """Return a shard's DDL as one that counts as the lock's DDL; its structures stay those of the shard."""
+    return replace(
+        entry,
+        routed=lock.entry.routed,
+        fingerprint=lock.fingerprint,
+        verdict=OperatorDecision.REPLACE,
+        replacement=lock.entry.replacement or (lock.entry.routed,),
+        reason="",
+    )
 
 
 def void(members: Iterable[ShardState], lock: DdlLock, pending_skips: PendingSkips) -> tuple[Shard, ...]:
@@ -372,7 +397,7 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
     entry that opened the lock, because the replacement was read in it.
     """
     own = [state.queue[0] for state in members if state.shard.source == owner and agrees(state, lock.fingerprint)]
-    entry = min(own, key=lambda entry: entry.shard, default=lock.entry)
+    entry = min(own, key=lambda entry: (bool(entry.verdict), entry.shard), default=lock.entry)
     if lock.replacement and lock.verdict is OperatorDecision.REPLACE:
         statement = replace(lock.entry.statement, timestamp=entry.statement.timestamp)
         return replace(entry, statement=statement), lock.replacement

@@ -41,7 +41,7 @@ MOST_PARTS = 2
 READ_SECONDS = 60.0
 SHOWN = 60
 POSITION_BITS = 0xFFFFFFFF
-SILENT = frozenset({EventType.TRANSACTION_PAYLOAD}) | COMPRESSED_ROWS
+SILENT = frozenset({EventType.TRANSACTION_PAYLOAD, EventType.PARTIAL_ROW_DATA}) | COMPRESSED_ROWS
 """Events that mysql-replication leaves out."""
 OTHER_STRUCTURES = (ColumnCountDiffers, ColumnTypeDiffers)
 ALL_COLUMNS = "the rows of the event"

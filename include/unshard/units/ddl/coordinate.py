@@ -58,6 +58,7 @@ from unshard.units.ddl.lockstore import Executor, Store, StoreReader
 from unshard.units.stages import evaluate
 
 if TYPE_CHECKING:
+    from unshard.core.rows.waysout import Conflict
     from unshard.units.ddl.execute import Intents
 
 log = logging.getLogger(__name__)
@@ -455,6 +456,18 @@ class _OnTarget:
         """Whether the intent of a statement is still open: no other process has resolved the lock meanwhile."""
         executions = self.meta.locks.executions(self.lock)
         return any(each.done_at is None and each.ddl == entry.routed for each in executions)
+
+
+def conflict_of(meta: StoreReader, scene: Scene, lock: DdlLock) -> "Conflict | None":
+    """Return the conflict of a lock with the structures of its group; None if it has none."""
+    conflicts = scene.decide(lock).conflicts
+    if not conflicts:
+        return None
+    from unshard.core.rows import waysout  # brings the tokenizer
+
+    members = waysout.concerned(scene.members(lock.target))
+    schemas = meta.structures.get(waysout.digests(members, lock))
+    return waysout.Conflict(members, lock, scene.pending_skips, conflicts, schemas)
 
 
 def read_scene(meta: StoreReader) -> Scene:

@@ -54,6 +54,7 @@ from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.structures.createtext import create_text, with_collation
 from unshard.core.structures.difference import differences, missing_columns
+from unshard.core.structures.engines import with_transactions
 from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
 from unshard.errors.source import StatementRefused, TableMissing
@@ -231,8 +232,11 @@ def create_target(connection: Connection, target: TableId, like: TableSchema) ->
 
 
 def target_text(like: TableSchema) -> str:
-    """Return the CREATE TABLE of a target that is created like a shard, with the placeholder as its name."""
-    return with_collation(unversioned(like.create_sql), like.collation)
+    """Return the CREATE TABLE of a target that is created like a shard, with the placeholder as its name.
+
+    The target has transactions, also if the engine of the shard has none.
+    """
+    return with_collation(with_transactions(unversioned(like.create_sql)), like.collation)
 
 
 def _is_as(one: TableSchema, present: TableSchema, before: TableSchema, wanted: TableSchema) -> bool:

@@ -355,7 +355,7 @@ def window_job(
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
-    )
+    ).by_filled_keys()
     return job.refusals() or job
 
 

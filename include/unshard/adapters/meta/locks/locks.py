@@ -333,7 +333,8 @@ class Locks(WritingPart, LockReader):
                 member = {"task": self._task, "lock_id": lock.id, "state": RESOLVED, "updated_at": tables.NOW}
                 rows = [{**member, **shard_columns(shard), "seq": seq} for shard, seq in heads]
                 connection.execute(insert(M).values(rows))
-            add_pending_skip(connection, self._task, what.skipping, (lock.id,))
+            reached = {state.shard: state.queue[0].seq for state in members if state.shard in what.parted}
+            add_pending_skip(connection, self._task, what.skipping, (lock.id,), reached)
             self._finish(connection, lock.id, outcome.value, None)
             values = {"state": LockState.RESOLVED.value, "resolved_at": tables.NOW, "error": None}
             connection.execute(update(K).where(*self._is(lock.id)).values(**values, outcome=outcome.value))
