@@ -279,7 +279,7 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
-    feeds = Feeds(tuple(each.routing for each in work.task.instances), work.task.shard_mode is not ShardMode.NONE)
+    feeds = feeds_of(work)
     rules = PlanRules(
         target_of=instance.routing.target_of,
         effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, feeds=feeds),
@@ -308,11 +308,16 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     return plan_window(source, sync_state.window + 1, checkpoint, segments, shards, rules)
 
 
+def feeds_of(work: Work) -> Feeds:
+    """Return the routes of all sources, which decide which targets are one-to-one."""
+    return Feeds(tuple(each.routing for each in work.task.instances), work.task.shard_mode is not ShardMode.NONE)
+
+
 def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
     """Return the follower of online DDL tools; None if the task does not follow them."""
     if instance.online is None:
         return None
-    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing)
+    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing, feeds_of(work))
 
 
 def window_job(
