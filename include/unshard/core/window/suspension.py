@@ -28,6 +28,7 @@ from unshard.core import codec
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
+from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.meta import MetaUnreadable
 from unshard.errors.rows import (
     ChangedRowMissing,
@@ -81,6 +82,7 @@ ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
     ColumnLeftOut,
     ChangedRowMissing,
     MovedRowUnknown,
+    TargetLacksColumns,
 )
 """Errors of a window that concern one target only."""
 KINDS = {kind.code: kind for kind in ABOUT_ONE_TARGET}

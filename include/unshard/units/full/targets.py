@@ -12,6 +12,7 @@ from unshard.core.rules.reshaping import Reshaping
 from unshard.core.rules.routing import Routing
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
+from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
 from unshard.units.ddl.execute import create_target
@@ -56,6 +57,6 @@ def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple
             if change.structure:
                 try:
                     make_target(connection, routing, change.shard, change.target, schemas[change.structure])
-                except ExtractionNeedsTable as error:
+                except (ExtractionNeedsTable, TargetLacksColumns) as error:
                     refused.append(TargetRefused(change.target, error))
     return tuple(refused)
