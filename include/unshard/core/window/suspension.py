@@ -32,6 +32,7 @@ from unshard.core import codec
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
+from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.meta import MetaUnreadable
 from unshard.errors.rows import (
@@ -89,6 +90,7 @@ ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
     ReferencedRowMissing,
     RowReferenced,
     ConnectedTargetWaits,
+    TargetLacksColumns,
 )
 """Errors of a window that concern one target only."""
 KINDS = {kind.code: kind for kind in ABOUT_ONE_TARGET}

@@ -19,6 +19,7 @@ from unshard.core.structures.filledkeys import as_filled
 from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
+from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
 from unshard.errors.source import StatementRefused
@@ -113,6 +114,6 @@ def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple
             if change.structure:
                 try:
                     make_target(connection, routing, change.shard, change.target, schemas[change.structure], keys)
-                except ExtractionNeedsTable as error:
+                except (ExtractionNeedsTable, TargetLacksColumns) as error:
                     refused.append(TargetRefused(change.target, error))
     return tuple(refused)

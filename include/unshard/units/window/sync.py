@@ -67,6 +67,7 @@ from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
 from unshard.units.window.rules import adopt_rules
+from unshard.units.window.shownstructure import shown_structure
 from unshard.units.window.spark import run_job
 from unshard.units.window.statementcontext import in_context
 from unshard.units.window.suspension import newest_ddl, still_suspended, suspend_targets, suspended_of
@@ -218,7 +219,8 @@ class _Run:
         stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else {}
         follow_schemas(self.work, plan)
         if refused := create_joined(self.work, plan, stops):
-            return self._found(window, _Moved(refused=refused))
+            tried = self.work.present({each.target for each in refused})
+            return self._found(window, _Moved(refused=refused, tried=tried))
         return replace(window, stops=stops, attempt=Attempt(Done.CREATED, window.attempt.is_again))
 
     def _found(self, window: _Window, moved: _Moved) -> _Window:
@@ -299,7 +301,8 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     )
     if PendingWork.UNKNOWNS in beside:
         beside = EVERYTHING  # the function may ask again about DDL that was resolved
-        reconcile_structures(work.meta.structures, source, TrialOfStatements(work.trial_tables, work.storage))
+        trial = TrialOfStatements(work.trial_tables, work.storage, lambda entry: shown_structure(work, entry))
+        reconcile_structures(work.meta.structures, source, trial)
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))
     shards: tuple[ShardState, ...] = ()
