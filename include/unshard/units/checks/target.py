@@ -40,7 +40,7 @@ from unshard.errors.rules import (
     MappedColumnUnfit,
     MappedNotKey,
 )
-from unshard.errors.source import MissingPrivilege, SessionVariableRefused, StatementRefused
+from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
 from unshard.errors.targetchecks import (
     CollationUnknown,
     LocalInfileOff,
@@ -69,7 +69,6 @@ NAMES_UNFIT = (
 """Errors of a shard's names (they fill or change columns) and of structures that do not allow this."""
 EXTRA_CONNECTIONS = 3
 """Meta store, DDL and trial tables, in addition to those that load."""
-READ_ONLY = (1290, 1836)
 PLACE = "target"
 
 Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
@@ -180,7 +179,7 @@ def _structures(
             with trial_schema(connection, task.meta_schema):
                 return [*_write_path(server, task), *structure_items(task, connection, groups, existing)]
     except UnshardError as error:
-        if isinstance(error, StatementRefused) and error.errno in READ_ONLY:
+        if isinstance(error, ServerReadOnly):
             error = TargetReadOnly(error.server_message)
         return [problem("target_structure", PLACE, error)]
 
