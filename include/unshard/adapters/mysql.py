@@ -33,6 +33,7 @@ from unshard.errors.source import (
     MissingPrivilege,
     ServerBusy,
     ServerFull,
+    ServerReadOnly,
     ServerUnreachable,
     SessionVariableRefused,
     StatementRefused,
@@ -107,6 +108,10 @@ CAUSES: Mapping[int, type[ServerError]] = {
     # TiDB: it is unknown whether the COMMIT succeeded.
     8501: ConnectionLost,
 }
+READ_ONLY = frozenset({1792, 1836})
+OPTION_PREVENTS = 1290
+"""An option of the server does not allow the statement; only the message names the option."""
+READ_ONLY_OPTION = re.compile("read[-_]only", re.IGNORECASE)
 UNKNOWN_ERROR = 1105
 """TiDB's number for errors without their own number."""
 ABORTED = "tikv aborts txn"
@@ -135,8 +140,7 @@ def driver_connection(server: Server, kind: type[C] = ServerConnection, **option
         user=server.user,
         password=server.password.encode(),
         charset="utf8mb4",
-        connect_timeout=CONNECT_SECONDS,
-        **options,
+        **({"connect_timeout": CONNECT_SECONDS} | options),
     )
 
 
@@ -234,6 +238,8 @@ def _translate(error: pymysql.err.Error, where: str, server: str, statement: str
         return ServerBusy(where, server, words)
     if cause := CAUSES.get(errno):
         return cause(where, server, words)
+    if errno in READ_ONLY or (errno == OPTION_PREVENTS and READ_ONLY_OPTION.search(words)):
+        return ServerReadOnly(where, server, words, errno, statement[:SHOWN_STATEMENT])
     return StatementRefused(where, server, words, errno, statement[:SHOWN_STATEMENT])
 
 

@@ -18,9 +18,10 @@ Steps 2 to 4 are stages (core.window.stages), which units.stages runs.
 A window without rows needs no Spark. Without new binlog, and with nothing to release or drop, no window runs.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -54,7 +55,9 @@ from unshard.core.window.stages import (
 )
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
 from unshard.errors import UnshardError
+from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import NoTargetTable, RowsContradict
+from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.errors.window import NotInSync
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.online import OnlineDdl
@@ -156,15 +159,27 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     sync_state = work.meta.windows.sync_state(source)
     if adopt_rules(work, sync_state):
         sync_state = work.meta.windows.sync_state(source)
-    plan = sync_state.open or _plan(work, sync_state)
-    if plan.is_empty:
-        report = _report(plan, None, NOTHING_MOVED, began, more=False)
-    else:
-        with work.meta.active_workers.at(window_of(source)):
-            report = _Run(work, sync_state, began, progress).run(plan)
+    with _or_finished_elsewhere(work, sync_state):
+        plan = sync_state.open or _plan(work, sync_state)
+        if plan.is_empty:
+            report = _report(plan, None, NOTHING_MOVED, began, more=False)
+        else:
+            with work.meta.active_workers.at(window_of(source)):
+                report = _Run(work, sync_state, began, progress).run(plan)
     if not report.more and (plan.safe or PendingWork.DEFERRED in sync_state.beside):
         refuse_missing(work, sync_state, report.ends)
     return report
+
+
+@contextlib.contextmanager
+def _or_finished_elsewhere(work: Work, before: SyncState) -> Iterator[None]:
+    """Tell a file that another run has removed after its window from a file that is lost."""
+    try:
+        yield
+    except (SegmentMissing, StoredFileMissing) as error:
+        if work.meta.windows.sync_state(before.source).window > before.window:
+            raise FinishedElsewhere(before.source, f"window {before.window + 1}", error.message) from error
+        raise
 
 
 @dataclass(frozen=True, slots=True)
