@@ -79,17 +79,17 @@ IGNORE, DO, ERROR = Action.IGNORE, Action.DO, Action.ERROR
 )
 def test_rules_are_judged_as_dm_judges_them(found: EventRule, event: Event, passes: bool) -> None:
     judged = EventFilter((found,)).judge(TableId("shop_1", "t_1"), event)
-    assert judged == (Judged() if passes else Judged(IGNORE, "r"))
+    assert (judged.action, judged.rule) == ((Judged().action, "") if passes else (IGNORE, "r"))
 
 
 def test_the_first_rule_that_does_not_let_through_decides() -> None:
     rules = EventFilter((rule(IGNORE, "delete", name="a"), rule(ERROR, "all dml", name="b", patterns="shop_1.t_1")))
     assert dict(rules.rows(TableId("shop_1", "t_1"))) == {
-        "insert": Judged(ERROR, "b"),
-        "update": Judged(ERROR, "b"),
-        "delete": Judged(IGNORE, "a"),
+        "insert": Judged(ERROR, "b", "insert"),
+        "update": Judged(ERROR, "b", "update"),
+        "delete": Judged(IGNORE, "a", "delete"),
     }
-    assert dict(rules.rows(TableId("shop_1", "t_2"))) == {"delete": Judged(IGNORE, "a")}
+    assert dict(rules.rows(TableId("shop_1", "t_2"))) == {"delete": Judged(IGNORE, "a", "delete")}
 
 
 def ask(text: str, *rules: EventRule, present: dict[TableId, str] | None = None) -> tuple[Effect, ...]:
