@@ -41,6 +41,12 @@ _ENGINE = re.compile(r"\n\) ENGINE=(\w+)")
 _GENERATION = re.compile(r"@(\d+)(?=\.\d+$)")
 
 
+def lacks_transactions(create_sql: str) -> str:
+    """Return the storage engine of a CREATE TABLE if it has no transactions; else an empty text."""
+    engine = _ENGINE.search(create_sql)
+    return "" if engine is None or engine[1].lower() in TRANSACTIONAL else engine[1]
+
+
 @lru_cache(1 << 12)
 def file_order(file: str) -> tuple[int, int]:
     """Return generation and number of a binlog file."""
@@ -238,8 +244,7 @@ class TableSchema:
     @property
     def lacks_transactions(self) -> str:
         """The storage engine if it has no transactions; else empty."""
-        engine = _ENGINE.search(self.create_sql)
-        return "" if engine is None or engine[1].lower() in TRANSACTIONAL else engine[1]
+        return lacks_transactions(self.create_sql)
 
     @property
     def key(self) -> tuple[str, ...]:

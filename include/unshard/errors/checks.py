@@ -184,16 +184,19 @@ class SequenceLeftOut(CheckWarned, code="US-2313", scope=Scope.CONFIG):
 
 
 class VersionUntested(CheckWarned, code="US-2320"):
-    """unshard was neither written for nor tested with this server version (MariaDB 10.5 to 11, MySQL 5.6 to 9).
+    """unshard was not tested with this server version (tested: MariaDB 10.5 to 11.8, MySQL 5.6 to 9.7).
+
+    MySQL's calendar versions (26.7, 26.10) are newer than 9.7.
 
     Consequence: `unshard check` reports a warning. unshard may later reject an event of this server's binlog.
     """
 
     place: str
     version: str
+    relation: str
     first: str
-    beyond: str
-    template = "{place} is {version}, tested are versions from {first} to below {beyond}"
+    last: str
+    template = "{place} has version {version}, {relation} than the tested versions {first} to {last}"
     hint = "try it with `unshard run` and `unshard validate` on a copy first"
 
 
@@ -509,3 +512,16 @@ class ReferenceDecoderFailed(CheckWarned, code="US-2363"):
     server_message: str
     template = "mysql-replication cannot read the binlog of source {source} at {location}: {server_message}"
     hint = "the task can run: this error concerns only `unshard check --decoder`"
+
+
+class BinlogEngineWrong(CheckFailed, code="US-2364"):
+    """The source keeps its binlog in a storage engine (`binlog_storage_engine = innodb`, MariaDB 12.3).
+
+    Such a binlog has no positions other than GTIDs, and its events have no checksums. unshard reads a binlog by the
+    positions of its files.
+    """
+
+    source: str
+    engine: str
+    template = "source {source} has binlog_storage_engine = {engine}: its binlog is not in files"
+    hint = "remove binlog_storage_engine from the server's configuration, restart the server, then start the task"

@@ -69,7 +69,9 @@ class StructureRefused(CheckFailed, code="US-2353", scope=Scope.CONFIG):
 
 
 class TrialTableRefused(CheckWarned, code="US-2354"):
-    """The target table exists, but the target cannot create a table like one of its shards.
+    """The target cannot create a table like one of the shards, but needs none for its rows.
+
+    The target table exists, or it is created like the first shard of a source, and the target can do that.
 
     Consequence: `unshard check` reports a warning. Rows are merged. unshard tries a DDL on such a table before it
     executes the DDL, so each DDL of these shards waits for an operator.
@@ -80,7 +82,7 @@ class TrialTableRefused(CheckWarned, code="US-2354"):
     what: str
     server_message: str
     template = (
-        "{table} exists, but the target cannot create a table like its shard {shard}, it refuses {what}:"
+        "the rows of {shard} fit into {table}, but the target cannot create a table like this shard, it refuses {what}:"
         " {server_message}; so unshard cannot try a DDL of this shard, and each DDL will wait for an operator"
     )
     hint = "when such a DDL comes, use `unshard replace` or `unshard skip`; or change the shards before the start"
@@ -128,6 +130,23 @@ class IndexesLeftOut(CheckWarned, code="US-2357"):
     indexes: str
     template = "{table} is created like its shard {shard}, but without indexes that the target refuses: {indexes}"
     hint = "nothing has to be done: `unsupported-indexes: leave-out` is set; queries that need them will be slower"
+
+
+class EngineReplaced(CheckWarned, code="US-2390"):
+    """The shard has an engine without transactions, such as MyISAM or Aria, and the target table does not exist.
+
+    A target table must be able to roll back, so unshard creates it with InnoDB. It leaves out options about the storage
+    of the other engine, such as ROW_FORMAT.
+
+    Consequence: `unshard check` reports a warning. Rows are merged unchanged. `unshard run` repeats the warning when it
+    creates the table.
+    """
+
+    table: str
+    shard: str
+    engine: str
+    template = "{table} is created with InnoDB: its shard {shard} has the engine {engine}, which has no transactions"
+    hint = "nothing has to be done; create {table} on the target before the start if it needs other storage options"
 
 
 class PrimaryKeyClustered(CheckWarned, code="US-2358"):

@@ -444,6 +444,7 @@ def test_a_target_without_transactions_is_refused(full: Full) -> None:
     """The rows that a crashed load has written would stay, and be written again."""
     s1, name = full.sources["s1"], full.schema
     s1.run(f"CREATE TABLE {name}.t_1 (v INT) ENGINE=MyISAM", f"INSERT INTO {name}.t_1 VALUES (1), (1)")
+    full.target.run(f"CREATE DATABASE {name}_to", f"CREATE TABLE {name}_to.t (v INT) ENGINE=MyISAM")
     with full.work({"t": "t_*"}, sources=("s1",)) as work:
         with pytest.raises(EngineNotTransactional, match="MyISAM"):
             take_snapshot(work, "s1")

@@ -6,8 +6,7 @@ text; a rule with both applies them one after the other. `Ignore` drops matching
 `Do` would drop all of them).
 
 In DM, a change has one name, and `alter table` is the name of a change without another name. Here a change has all
-names that apply (core.ddl.events), and `alter table` matches every specification. Names that no change of a MySQL or
-MariaDB server can have are rejected.
+names that apply (core.ddl.events), and `alter table` matches every specification. Names that are not DM's are rejected.
 """
 
 import re
@@ -69,10 +68,16 @@ DDL = (
     "alter index visibility",
     "multi schema change",
 )
-OTHER_NAMES = {"create schema": "create database", "drop schema": "drop database", "alter schema": "alter database"}
-OF_TIDB = ("recover table", "split table partition", "alter ttl info", "alter ttl remove")
-"""Statements that exist only in TiDB, so that no source has them."""
-NAMES = frozenset({*DML, *GROUPS, *DDL, *OTHER_NAMES})
+OTHER_NAMES = {
+    "create schema": "create database",
+    "drop schema": "drop database",
+    "alter schema": "alter database",
+    "modify constaints": "modify constraint",
+}
+"""Other names of the same changes; the last one is that of DM's older versions."""
+UNMATCHED = ("recover table", "split table partition", "alter ttl info", "alter ttl remove", "")
+"""DM's names of statements that no source has, because only TiDB has them; DM also accepts an empty name."""
+NAMES = frozenset({*DML, *GROUPS, *DDL, *OTHER_NAMES, *UNMATCHED})
 COMPATIBLE = frozenset(
     {
         "create database",
@@ -115,6 +120,8 @@ class Judged:
 
     action: Action = Action.DO
     rule: str = ""
+    event: str = ""
+    """The name by which the rule matched; empty: its pattern matched the text."""
 
 
 PASSES = Judged()
@@ -144,6 +151,11 @@ class EventRule:
             found.append(any(pattern.search(event.text) for pattern in self.sql))
         return any(match is not (self.action is Action.DO) for match in found)
 
+    def matched(self, event: Event) -> str:
+        """Return the event of the change to which the rule's list of events refers; empty if only its text matched."""
+        listed = (OTHER_NAMES.get(name, name) for name in self.events if OTHER_NAMES.get(name, name) in event.names)
+        return next(listed, event.names[0] if self.events and event.names and self.names(event) else "")
+
     def names(self, event: Event) -> bool:
         """Whether an entry of `events` matches; among the names of groups, the first that covers the change decides."""
         for name in self.events:
@@ -171,7 +183,8 @@ class EventFilter:
         """Return the decision of the first rule that drops the change; PASSES if no rule does."""
         for rule in self.rules:
             if rule.matches(table) and rule.drops(event):
-                return Judged(Action.ERROR if rule.action is Action.ERROR else Action.IGNORE, rule.name)
+                action = Action.ERROR if rule.action is Action.ERROR else Action.IGNORE
+                return Judged(action, rule.name, rule.matched(event))
         return PASSES
 
     def rows(self, table: TableId) -> Mapping[str, Judged]:
@@ -185,5 +198,5 @@ class EventFilter:
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
-    """Return the names that no change of a source can have."""
+    """Return the names that DM does not know."""
     return [name for name in names if name not in NAMES]

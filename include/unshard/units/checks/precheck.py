@@ -8,7 +8,7 @@ checked in parallel. Nothing is changed on them. The start of `run`, the first t
 import contextlib
 import shutil
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
 from unshard.config import Connections, Task, environment_connections, resolve, storage_access
 from unshard.config.starting import zone_of
+from unshard.core.checks.certain import CERTAIN, LIKELY, codes
 from unshard.core.checks.items import (
     Item,
     Severity,
@@ -33,11 +34,15 @@ from unshard.core.checks.items import (
 )
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.alike import structure_differences
+from unshard.core.validate.checksum import MINIMAL_PACKET
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
 from unshard.errors.storage import StoredFileMissing
+from unshard.errors.validate import PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
+from unshard.units.checks.foreignkeys import foreign_key_items
+from unshard.units.checks.fullload import rest_of_load, targets_in_sync
 from unshard.units.checks.mapping import mapped_apart
 from unshard.units.checks.source import Checked, check_source
 from unshard.units.checks.target import check_tables, check_target, present_tables
@@ -58,7 +63,9 @@ def precheck(
     """
     with ThreadPoolExecutor(max_workers=len(task.instances) + 1, thread_name_prefix="precheck") as pool:
         sources = {
-            i.source.id: pool.submit(check_source, i, task.task_mode, connections, i.source.id in begun.loaded)
+            i.source.id: pool.submit(
+                check_source, i, task.task_mode, connections, begun.phase(i.source.id), task.checks_foreign_keys
+            )
             for i in task.instances
         }
         target = pool.submit(check_target, task, connections)
@@ -81,7 +88,9 @@ def precheck(
         images = {source: each.values.get("binlog_row_image", "FULL") for source, each in checked.items()}
         items += unfindable(task, shards, existing, images)
         items += check_tables(task, connections, shards, existing, _shards(checked), begun.is_new)
-    return ignoring(items, task.ignored_checks)
+        keys = {source: each.foreign_keys for source, each in checked.items()}
+        items += foreign_key_items(task, connections, _shards(checked), keys)
+    return _judged(task, items)
 
 
 def check(task: Task, connections: Connections = environment_connections) -> tuple[Item, ...]:
@@ -91,9 +100,16 @@ def check(task: Task, connections: Connections = environment_connections) -> tup
             meta = stack.enter_context(existing_meta(task, connections))
             known = begun_in(meta)
         except ServerError:
-            meta, known = None, NOT_KNOWN  # the prechecks report the target
-        changed = changed_rules(meta, task) if meta and known.loaded else ()
-    return (*precheck(task, connections, known), *changed)
+            return precheck(task, connections, NOT_KNOWN)  # it reports the target
+        items = rest_of_load(task, meta, known)
+        if meta and known.loaded:
+            items += [*changed_rules(meta, task), *targets_in_sync(task, meta, connections, known)]
+    return (*precheck(task, connections, known), *_judged(task, items))
+
+
+def _judged(task: Task, items: Iterable[Item]) -> tuple[Item, ...]:
+    """Mark the items that the task file ignores."""
+    return ignoring(items, task.ignored_checks, codes(CERTAIN), codes(LIKELY))
 
 
 def changed_rules(meta: MetaReader, task: Task) -> tuple[Item, ...]:
@@ -159,6 +175,8 @@ def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collecti
     collations = {place: values["collation_server"] for place, values in named.items()}
     cased = case_rules(cases, targets)
     ids = {source: values["server_id"] for source, values in servers.items()}
+    packets = {place: int(values["max_allowed_packet"]) for place, values in named.items()}
+    small = [PacketTooSmall(place, size, MINIMAL_PACKET) for place, size in packets.items() if size < MINIMAL_PACKET]
     return [
         *verdict("server_settings", "task", cased, "all servers compare table names alike", Severity.WARNING),
         *verdict("server_settings", "task", mode_problems(modes), "sql_mode is the same", Severity.WARNING),
@@ -169,6 +187,7 @@ def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collecti
             "collation_server is the same",
             Severity.WARNING,
         ),
+        *[problem("server_settings", "task", error, Severity.WARNING) for error in small],
         *[problem("server_id", "task", error, Severity.WARNING) for error in same_server_ids(ids)],
     ]
 
