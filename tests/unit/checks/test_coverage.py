@@ -153,9 +153,9 @@ TABLE: dict[str, str | tuple[str, ...]] = {
 }
 KINDS = {kind.__name__: kind for kind in all_errors() if kind.code.startswith(("US-2", "US-6"))}
 INDIRECT = {
-    "ColumnNotInTarget": "conversion",
-    "ColumnTypesDiffer": "conversion",
-    "KeyColumnMissing": "conversion",
+    "ColumnNotInTarget": "refuse_types",
+    "ColumnTypesDiffer": "refuse_types",
+    "KeyColumnMissing": "refuse_types",
     "ExtractedColumnMissing": "constants_of",
     "ExtractedColumnTaken": "constants_of",
     "ExtractedValueUnfit": "constants_of",

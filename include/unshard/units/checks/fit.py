@@ -12,7 +12,7 @@ from unshard.core.structures.alike import unfit_reasons
 from unshard.errors import UnshardError
 from unshard.errors.rules import ExtractionNeedsTable
 from unshard.errors.targetchecks import TargetTableUnfit
-from unshard.units.rows.conversion import conversion
+from unshard.units.full.targets import refuse_types
 
 
 def unfit(
@@ -45,7 +45,7 @@ def unfit(
                 constants_of(str(shard), structure, target, present, reshaping.extracted)
                 _refuse_mapped(target, shard, structure, present, reshaping)
                 if not is_ahead:
-                    conversion(shard, structure, target, present, (), reshaping)
+                    refuse_types(shard, structure, (target, present), reshaping)
         except UNFIT as error:
             found.setdefault(f"{error.code} {columns}", error)
     if reasons:

@@ -27,9 +27,8 @@ from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import SchemaDefault
-from unshard.core.rows.lineage import ExecutedDdl, filled_names
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.structures.alike import structure_differences, unfit_reasons
-from unshard.core.structures.filledkeys import as_filled
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import digest_of, rules_of
@@ -42,9 +41,8 @@ from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.full.starttime import location_at
-from unshard.units.full.targets import make_target, refuse_engines
+from unshard.units.full.targets import make_target, refuse_engines, refuse_types
 from unshard.units.relay.failover import locate
-from unshard.units.rows.conversion import conversion
 from unshard.units.work import Work
 
 ATTEMPTS = 5
@@ -275,8 +273,7 @@ def _check_fit(
     reasons = unfit_reasons(present, schema, {each.column.lower() for each in reshaping.extracted})
     if reasons and not behind:
         raise TargetTableUnfit(str(target), "; ".join(reasons))
-    filled = {*filled_names(schema.names, behind), *(each.column.lower() for each in reshaping.extracted)}
-    conversion(shard, schema, target, as_filled(present, filled), behind, reshaping)
+    refuse_types(shard, schema, (target, present), reshaping, behind)
 
 
 def _refuse_rows(work: Work, connection: Connection, target: TableId) -> None:

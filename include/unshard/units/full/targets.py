@@ -12,7 +12,7 @@ from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.lineage import filled_names
+from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
 from unshard.core.structures.filledkeys import as_filled
@@ -25,7 +25,7 @@ from unshard.errors.rules import ExtractionNeedsTable
 from unshard.errors.source import StatementRefused
 from unshard.units.ddl.execute import create_target
 from unshard.units.foreignkeys import keys_of_shards
-from unshard.units.rows.conversion import Behind
+from unshard.units.rows.conversion import Behind, conversion
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,19 @@ def follow_schemas(work: Work, plan: Plan) -> None:
                     set_default(connection, each.schema, each.default)
                 except StatementRefused as error:
                     log.warning("default of schema %s is not followed: %s", each.schema, error.server_message)
+
+
+def refuse_types(
+    shard: Shard,
+    schema: TableSchema,
+    into: tuple[TableId, TableSchema],
+    reshaping: Reshaping,
+    behind: Sequence[ExecutedDdl] = (),
+) -> None:
+    """Raise if a column of the target cannot take the values of the shard; `behind` is DDL that only the target has."""
+    target, present = into
+    filled = {*filled_names(schema.names, behind), *(each.column.lower() for each in reshaping.extracted)}
+    conversion(shard, schema, target, as_filled(present, filled), behind, reshaping)
 
 
 def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple[TargetRefused, ...]:
