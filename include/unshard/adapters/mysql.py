@@ -19,7 +19,7 @@ from pymysql.connections import Connection
 from pymysql.converters import conversions
 from pymysql.cursors import Cursor, SSCursor
 
-from unshard.adapters import tls
+from unshard.adapters import tls, tracebacks
 from unshard.adapters.pymysqlprivate import TlsSharingConnection
 from unshard.core.model import Server, TableId
 from unshard.core.relay.segment import Statement
@@ -33,6 +33,7 @@ from unshard.errors.source import (
     MissingPrivilege,
     ServerBusy,
     ServerFull,
+    ServerReadOnly,
     ServerUnreachable,
     SessionVariableRefused,
     StatementRefused,
@@ -43,6 +44,7 @@ from unshard.errors.source import (
 
 __all__ = [
     "assume_session",
+    "begin",
     "coded",
     "coded_errors",
     "commit",
@@ -56,6 +58,7 @@ __all__ = [
     "rollback",
     "stream",
     "table_name",
+    "uncheck_foreign_keys",
 ]
 
 C = TypeVar("C", bound="ServerConnection")
@@ -105,6 +108,10 @@ CAUSES: Mapping[int, type[ServerError]] = {
     # TiDB: it is unknown whether the COMMIT succeeded.
     8501: ConnectionLost,
 }
+READ_ONLY = frozenset({1792, 1836})
+OPTION_PREVENTS = 1290
+"""An option of the server does not allow the statement; only the message names the option."""
+READ_ONLY_OPTION = re.compile("read[-_]only", re.IGNORECASE)
 UNKNOWN_ERROR = 1105
 """TiDB's number for errors without their own number."""
 ABORTED = "tikv aborts txn"
@@ -123,6 +130,7 @@ class ServerConnection(TlsSharingConnection):
 
 def driver_connection(server: Server, kind: type[C] = ServerConnection, **options: Any) -> C:
     """Connect without setting the session; raises the driver's errors."""
+    tracebacks.hide(server.password)
     if server.tls is not None:
         options["ssl"] = tls.context(server.tls)
     # The driver would encode the password as latin1, and fail for other characters.
@@ -132,8 +140,7 @@ def driver_connection(server: Server, kind: type[C] = ServerConnection, **option
         user=server.user,
         password=server.password.encode(),
         charset="utf8mb4",
-        connect_timeout=CONNECT_SECONDS,
-        **options,
+        **({"connect_timeout": CONNECT_SECONDS} | options),
     )
 
 
@@ -175,6 +182,11 @@ def change(connection: Connection, sql: str, args: Arguments) -> int:
     """Run one statement and return how many rows it has changed; raises coded errors."""
     with coded_errors(connection, sql), connection.cursor(Cursor) as cursor:
         return int(cursor.execute(_spelled(sql, args), args))
+
+
+def begin(connection: Connection) -> None:
+    """Begin a transaction."""
+    query(connection, "BEGIN")
 
 
 def commit(connection: Connection) -> None:
@@ -226,6 +238,8 @@ def _translate(error: pymysql.err.Error, where: str, server: str, statement: str
         return ServerBusy(where, server, words)
     if cause := CAUSES.get(errno):
         return cause(where, server, words)
+    if errno in READ_ONLY or (errno == OPTION_PREVENTS and READ_ONLY_OPTION.search(words)):
+        return ServerReadOnly(where, server, words, errno, statement[:SHOWN_STATEMENT])
     return StatementRefused(where, server, words, errno, statement[:SHOWN_STATEMENT])
 
 
@@ -294,6 +308,11 @@ def plain_mode(connection: Connection) -> None:
     '2020-02-31'. It refuses the latter two also when an index is dropped or added.
     """
     query(connection, "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'")
+
+
+def uncheck_foreign_keys(connection: Connection) -> None:
+    """Let the session create foreign keys whose parent does not exist yet."""
+    query(connection, "SET SESSION foreign_key_checks = 0")
 
 
 def create_as_shown(connection: Connection, text: str) -> None:
@@ -365,7 +384,7 @@ def _moment(statement: Statement) -> Decimal:
 def _assume_each(connection: Connection, statement: Statement) -> None:
     """Set the variables of a statement one by one; some are set differently or not at all."""
     _set_modes(connection, _modes(connection, statement))
-    query(connection, "SET SESSION foreign_key_checks = 0")
+    uncheck_foreign_keys(connection)
     if re.fullmatch(r"\w+", statement.charset):
         with contextlib.suppress(StatementRefused):  # a charset that this server does not have
             query(connection, f"SET SESSION character_set_connection = {statement.charset}")

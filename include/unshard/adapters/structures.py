@@ -23,6 +23,7 @@ from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.createtext import normal_create
 from unshard.core.structures.normalcolumns import normal_column
 from unshard.core.structures.versioning import without_period
+from unshard.errors import UnshardError
 from unshard.errors.source import TableMissing, TableUnsupported
 
 COLUMNS = """SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME,
@@ -149,6 +150,25 @@ def read_schemas(connection: Connection, tables: Iterable[TableId]) -> dict[Tabl
         }
 
 
+def read_each(
+    connection: Connection, tables: Collection[TableId]
+) -> tuple[dict[TableId, TableSchema], dict[TableId, UnshardError]]:
+    """Read structures, and the errors of the tables that cannot be read; raises transient errors."""
+    try:
+        return read_schemas(connection, tables), {}
+    except UnshardError as error:
+        if error.transient:
+            raise
+    found: dict[TableId, TableSchema] = {}
+    refused: dict[TableId, UnshardError] = {}
+    for table in tables:
+        try:
+            found |= read_schemas(connection, [table])
+        except UnshardError as error:
+            refused[table] = error
+    return found, refused
+
+
 def shown_create(connection: Connection, table: TableId) -> str:
     """Return the output of SHOW CREATE TABLE, which depends on the session's sql_mode."""
     with _as_bytes(connection):
@@ -165,12 +185,6 @@ def read_engines(connection: Connection) -> dict[TableId, str]:
         SYSTEM_SCHEMAS,
     )
     return {TableId(schema, name): engine for schema, name, engine in rows}
-
-
-def read_referring(connection: Connection) -> list[TableId]:
-    """Read which tables that the account may see have foreign keys."""
-    sql = "SELECT DISTINCT CONSTRAINT_SCHEMA, TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS ORDER BY 1, 2"
-    return [TableId(schema, name) for schema, name in query(connection, sql)]
 
 
 def has_table(connection: Connection, table: TableId) -> bool:

@@ -14,7 +14,7 @@ from pymysql.connections import Connection
 from unshard.adapters.mysql import Row, query
 from unshard.core.model import Location
 from unshard.errors import UnshardError
-from unshard.errors.relay import BinlogOff
+from unshard.errors.relay import BinlogInEngine, BinlogOff
 from unshard.errors.source import MissingPrivilege, StatementRefused
 
 WRONG_OFFSET = 1220
@@ -32,7 +32,16 @@ BETWEEN = (
 """Prefixes of the names that SHOW BINLOG EVENTS prints for events between transactions or at the start of one."""
 WITHIN = re.compile(r"(use .*; )?(COMMIT|ROLLBACK|SAVEPOINT|XA END)\b")
 """Query events that continue a transaction. All others begin one or are one; on MySQL 5.6 nothing precedes them."""
-VARIABLES = ("version", "log_bin", "binlog_format", "binlog_row_image", "server_id", "datadir", "server_uuid")
+VARIABLES = (
+    "version",
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_storage_engine",
+    "server_id",
+    "datadir",
+    "server_uuid",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +61,12 @@ class Upstream:
 
 
 def inspect(connection: Connection, source: str) -> Upstream:
-    """Read all settings that the relay needs before it pulls; BinlogOff if there is no binlog."""
+    """Read all settings that the relay needs before it pulls; raises if there is no binlog in files."""
     variables = _variables(connection)
     if variables.get("log_bin") not in ("ON", "1"):
         raise BinlogOff(source)
+    if engine := variables.get("binlog_storage_engine"):
+        raise BinlogInEngine(source, engine)
     version = variables.get("version", "")
     flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
     end, gtid = reached(connection, source)
@@ -112,13 +123,13 @@ def identity(connection: Connection) -> str:
     return _identity(variables, "mariadb" if "mariadb" in variables.get("version", "").lower() else "mysql")
 
 
-def prepared(connection: Connection) -> int:
-    """Return the number of prepared XA transactions, 0 if the account lacks the privilege (MySQL: XA_RECOVER_ADMIN)."""
+def prepared(connection: Connection) -> frozenset[Row]:
+    """Return the prepared XA transactions; none if the account lacks the privilege (MySQL: XA_RECOVER_ADMIN)."""
     try:
-        return len(query(connection, "XA RECOVER"))
+        return frozenset(query(connection, "XA RECOVER"))
     except (StatementRefused, MissingPrivilege):
-        # The relay refuses the COMMIT of an unknown XA transaction, so nothing is lost without this number.
-        return 0
+        # The relay refuses the COMMIT of an unknown XA transaction, so nothing is lost without them.
+        return frozenset()
 
 
 def binlog_files(connection: Connection) -> dict[str, int]:

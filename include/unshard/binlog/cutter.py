@@ -39,11 +39,11 @@ from unshard.binlog.events import (
     read_rotate,
     verify,
 )
+from unshard.binlog.fragments import Fragments
 from unshard.binlog.gtids import GTIDS, HISTORIES, Gtid, read_gtid, read_history
 from unshard.binlog.payload import Whole, rows_of
-from unshard.binlog.prepared import PreparedTransactions, named
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
-from unshard.binlog.transactions import QueryKind, classify, read_prepare
+from unshard.binlog.transactions import PreparedTransactions, QueryKind, classify, named, read_prepare
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
@@ -154,6 +154,8 @@ class Cutter:
         self._prepares = False
         """Whether the transaction is the first part of an XA transaction."""
         self._is_void = False
+        self._fragments = Fragments(0)
+        """The fragments of a rows event so far."""
 
     def feed(self, event: bytes) -> None:
         """Process the next event of the dump."""
@@ -174,7 +176,12 @@ class Cutter:
         self._position += frame.size
         if self._position <= self.location.position:
             return
-        self._take(admit(frame, place), frame, event, place)
+        kind = admit(frame, place)
+        if kind == E.PARTIAL_ROW_DATA:
+            self._take_fragment(frame, event, place)
+        else:
+            self._fragments.require_end(place)
+            self._take(kind, frame, event, place)
 
     def read_again_from(self, position: int) -> None:
         """Expect events from before `location`; those up to it are only checked."""
@@ -187,6 +194,7 @@ class Cutter:
     def _describe(self, event: bytes, place: str) -> None:
         self.format = read_format(event, place)
         self._description = event
+        self._fragments = Fragments(self._tail)
 
     def _artificial(self, frame: Frame, event: bytes) -> None:
         """Process an event that is not in the file; a ROTATE names the file from which the server continues."""
@@ -318,6 +326,13 @@ class Cutter:
         if self._draft and number != NO_TABLE:
             self._draft.group[self._tables[number]] += 1
 
+    def _take_fragment(self, frame: Frame, event: bytes, place: str) -> None:
+        """Store a fragment unchanged; the last one completes a rows event."""
+        self._fragments.add(event[HEADER : len(event) - self._tail], place)
+        if not self._fragments.is_pending:
+            self._count(self._fragments.head[HEADER:], place)
+        self._put(frame, event)
+
     def _whole(self, whole: Whole, frame: Frame, event: bytes, place: str) -> None:
         """Store an event that is a whole transaction unchanged; only its rows are counted."""
         if self._open:
@@ -400,6 +415,7 @@ class Cutter:
         self._finish(file)
         self.location, self._position = following, following.position
         self._held_back, self._open, self._tables, self._prepares, self._gtid = [], False, {}, False, None
+        self._fragments = Fragments(self._tail)
 
     def _finish(self, next_file: str) -> None:
         draft, self._draft = self._draft, None

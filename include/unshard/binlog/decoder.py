@@ -38,6 +38,7 @@ from unshard.binlog.events import (
     inflate,
     walk,
 )
+from unshard.binlog.fragments import Fragments
 from unshard.binlog.lockstep import Lockstep, Numbers, compile_lockstep, is_worth
 from unshard.binlog.payload import nested
 from unshard.binlog.rowcode import Reader, RowReader, compile_partial
@@ -270,14 +271,38 @@ def decode_range(
 
 
 def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: Origin) -> Iterator[Opened]:
-    """Yield all events of a range without their checksums; a payload is replaced by the events inside it."""
-    for offset, frame in events:
-        body = data[offset + HEADER : offset + frame.size - tail]
-        end = origin.position + offset + frame.size if origin.position else frame.end
+    """Yield all events of a range without their checksums, as `unwrapped` does."""
+    bodies = (
+        (
+            frame,
+            data[offset + HEADER : offset + frame.size - tail],
+            origin.position + offset + frame.size if origin.position else frame.end,
+        )
+        for offset, frame in events
+    )
+    return unwrapped(bodies, tail, origin.file)
+
+
+def unwrapped(events: Iterable[Opened], tail: int, file: str) -> Iterator[Opened]:
+    """Replace a payload by the events inside it, and the fragments of a rows event by that event.
+
+    `tail` is the size of a checksum in the file.
+    """
+    fragments, chunks, end = Fragments(tail), list[Buffer](), 0
+    for frame, body, end in events:
+        place = f"{file}:{end}"
+        if frame.type == EventType.PARTIAL_ROW_DATA:
+            chunks.append(fragments.add(body, place))
+            if not fragments.is_pending:
+                yield (*fragments.join(chunks), end)
+                chunks = []
+            continue
+        fragments.require_end(place)
         if frame.type == EventType.TRANSACTION_PAYLOAD:
-            yield from ((inner, held, end) for inner, held in nested(body, f"{origin.file}:{end}"))
+            yield from ((inner, held, end) for inner, held in nested(body, place))
         else:
             yield frame, body, end
+    fragments.require_end(f"{file}:{end}")
 
 
 class _Decoder:

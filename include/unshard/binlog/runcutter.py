@@ -43,7 +43,8 @@ class RunCutter(Cutter):
         number = 0
         while number < len(run) and self.location < stop:
             began = number
-            if seen and self.format and self._position >= self.location.position:
+            is_regular = self._position >= self.location.position and not self._fragments.is_pending
+            if seen and self.format and is_regular:
                 number = self._take_stretch(Stretch(seen, number, seen.plain_until(number)), stop)
             if number == began:
                 self.feed(run.event(number))

@@ -194,7 +194,7 @@ def test_known_events_that_cannot_be_followed(kind):
         cut(with_events(HEAD, (kind, bytes(40))))
 
 
-@pytest.mark.parametrize("kind", [28, 36, 43, 172])
+@pytest.mark.parametrize("kind", [28, 36, 43, 173])
 def test_unknown_events_are_errors(kind):
     with pytest.raises(UnknownEvent):
         cut(with_events(HEAD, (kind, bytes(8))))

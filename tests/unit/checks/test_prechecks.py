@@ -1,5 +1,6 @@
 """Prechecks: which values of servers are problems, and the effect of ignoring a problem."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from unshard.core.checks.items import (
     Severity,
     case_rules,
     collation_problems,
+    engine_problems,
     ignoring,
     kept_for,
     mode_problems,
@@ -35,6 +37,23 @@ def test_only_problems_of_these_names_are_ignored(names: tuple[str, ...]) -> Non
     assert (fine, dead) == (FINE, DEAD), "a server that does not answer cannot be left out"
 
 
+def test_an_error_that_stops_the_task_anyway_is_not_ignored() -> None:
+    unfit = Item("target_tables", Severity.ERROR, "target t", "lacks a column", "US-6802", "change it")
+    warned = replace(unfit, severity=Severity.WARNING)
+    found = ignoring((unfit, warned, BAD, FINE), ("all",), {"US-6802"})
+    assert [item.severity for item in found] == [Severity.ERROR, Severity.IGNORED, Severity.IGNORED, Severity.OK]
+    assert found[0].remedy.startswith("change it; `ignore-checking-items` has no effect")
+    assert ignoring((unfit,), ("rules",), {"US-6802"}) == (unfit,)
+
+
+def test_an_error_that_may_stop_the_task_is_ignored_only_by_its_own_name() -> None:
+    likely = Item("key_overlap", Severity.ERROR, "target t", "the same key", "US-2326", "remove one")
+    (found,) = ignoring((likely,), ("all",), (), {"US-2326"})
+    assert found.severity is Severity.ERROR and found.remedy.endswith("name `key_overlap` to start anyway")
+    (found,) = ignoring((likely,), ("all", "key_overlap"), (), {"US-2326"})
+    assert found.severity is Severity.IGNORED
+
+
 def test_nothing_is_ignored_unless_asked() -> None:
     assert ignoring((BAD, FINE, DEAD), ()) == (BAD, FINE, DEAD)
     assert ignoring((BAD,), ("rules",)) == (BAD,)
@@ -52,10 +71,38 @@ def test_nothing_is_ignored_unless_asked() -> None:
         ("9.7.0", True),
         ("5.5.62", False),
         ("10.0.1", False),
+        ("26.7.0", False),
+        ("26.10.1", False),
     ],
 )
 def test_versions(version: str, is_tested: bool) -> None:
     assert (version_problems("source s1", version) == []) == is_tested
+
+
+@pytest.mark.parametrize(
+    ("version", "relation"),
+    [
+        ("26.7.0", "newer than the tested versions 5.6 to 9.7"),
+        ("26.10.0-commercial", "newer than the tested versions 5.6 to 9.7"),
+        ("5.5.62", "older than the tested versions 5.6 to 9.7"),
+        ("12.3.1-MariaDB-log", "newer than the tested versions 10.5 to 11.8"),
+        ("10.4.30-MariaDB", "older than the tested versions 10.5 to 11.8"),
+    ],
+)
+def test_an_untested_version_is_older_or_newer(version: str, relation: str) -> None:
+    (warning,) = version_problems("source s1", version)
+    assert warning.message == f"source s1 has version {version}, {relation}"
+
+
+@pytest.mark.parametrize("version", ["26.7.0", "26.10.1", "9.7.0", "8.0.36", "5.7.44"])
+def test_calendar_versions_are_not_too_old_for_a_target(version: str) -> None:
+    assert target_problems(version) == []
+
+
+def test_a_binlog_in_a_storage_engine_is_refused_with_its_own_code() -> None:
+    assert engine_problems("s1", "") == []
+    (error,) = engine_problems("s1", "innodb")
+    assert error.code == "US-2364" and "binlog_storage_engine = innodb" in error.message
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,8 @@ ignored_statement = _table(
     c.moment("ignored_at"),
 )
 
+PLANNED = "planned"
+"""State of an open window in `window`."""
 window = _table(
     "window",
     WINDOWS,
@@ -420,6 +422,7 @@ shard_ddl = _table(
     c.state("state", EntryState),
     c.long("reason", "why an operator has to decide, or empty"),
     c.flag("alone", "1: the DDL concerns this shard only and needs no lock"),
+    c.word("whole", "truncate, drop, rename or create, if the DDL concerns the whole table of a one-to-one target"),
     *c.decision(),
     c.word("outcome", "executed, present, skipped, admitted or dropped", null=True),
     c.text("lock_id", "lock that has resolved the DDL", size=255, null=True),

@@ -92,14 +92,14 @@ tell whether the DDL was executed.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from unshard.core.ddl.newshards import is_expected
-from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone, releasable
 from unshard.core.model import Shard, TableId
 
@@ -342,7 +342,8 @@ def _owner(members: Sequence[ShardState], lock: DdlLock, ready: Sequence[ShardSt
     complete = complete_sources(members, {state.shard for state in ready})
     if complete:
         return complete[0]
-    return min((state.shard.source for state in ready), default=None) if lock.is_forced else None
+    is_free = lock.is_forced or all(state.has_left for state in members)
+    return min((state.shard.source for state in ready), default=None) if is_free else None
 
 
 def _names(states: Iterable[ShardState]) -> tuple[Shard, ...]:
@@ -413,14 +414,32 @@ def skip_resolutions(shards: Iterable[ShardState], pending_skips: PendingSkips) 
     return tuple(found)
 
 
-def opening(members: Sequence[ShardState], pending_skips: PendingSkips) -> QueueEntry | None:
-    """Return the DDL for which a new lock of this group is opened: the oldest at the head of any queue."""
+def opening(
+    members: Sequence[ShardState], pending_skips: PendingSkips, waiting: Collection[tuple[Shard, int]] = ()
+) -> QueueEntry | None:
+    """Return the DDL for which a new lock of this group is opened: the oldest at the head of any queue.
+
+    Heads that are `waiting` for another target (core.ddl.onetoone) need no lock yet.
+    """
     lockless = {(state.shard, state.queue[0].seq) for state in members if is_expected(members, state)}
     lockless |= {
         (skip_resolution.shard, skip_resolution.seq) for skip_resolution in skip_resolutions(members, pending_skips)
     }
+    lockless |= {(state.shard, state.queue[0].seq) for state in members if _follows_another(members, state)}
+    lockless |= set(waiting)
     heads = [state.queue[0] for state in members if state.queue and (state.shard, state.queue[0].seq) not in lockless]
     return min(heads, key=lambda e: (e.is_alone, e.statement.timestamp, e.shard, e.seq), default=None)
+
+
+def _follows_another(members: Sequence[ShardState], state: ShardState) -> bool:
+    """Whether the shard was created again after a table whose own DDL is not resolved yet."""
+    first = head(state)
+    if first is None or first.whole is not WholeChange.CREATE:
+        return False
+    others = (
+        head(other) for other in members if other.shard != state.shard and other.shard.source == first.shard.source
+    )
+    return any(other is not None and other.location < first.location for other in others)
 
 
 def lock_id(task: str, target: TableId, number: int) -> str:

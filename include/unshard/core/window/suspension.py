@@ -7,6 +7,10 @@
 | the next windows of the source               | hold the target's rows too, in order; its DDL waits for them       |
 | the target's structure changes               | the next window ends the suspension and releases the rows          |
 | the key of a collision is free again         | the same                                                           |
+| a referenced row has come, or no row         | the same                                                           |
+| references the row any more                  |                                                                    |
+| foreign keys connect it with a target that   | it is suspended with that one, and goes on with it: the rows of    |
+| is suspended                                 | connected targets keep their order                                 |
 | other rules of the task file come into force | the same                                                           |
 | a command: `unshard retry` or `unshard run`  | the same                                                           |
 | the cause is still there                     | the target is suspended again; nothing was written                 |
@@ -29,6 +33,7 @@ from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
 from unshard.errors.ddl import TargetLacksColumns
+from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.meta import MetaUnreadable
 from unshard.errors.rows import (
     ChangedRowMissing,
@@ -82,6 +87,9 @@ ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
     ColumnLeftOut,
     ChangedRowMissing,
     MovedRowUnknown,
+    ReferencedRowMissing,
+    RowReferenced,
+    ConnectedTargetWaits,
     TargetLacksColumns,
 )
 """Errors of a window that concern one target only."""
@@ -151,9 +159,18 @@ class SuspendedTarget:
     def target(self) -> TableId:
         return self.refusal.target
 
-    def __str__(self) -> str:
+    @property
+    def brief(self) -> str:
+        """The same without the message of the error."""
+        return f"{self._about}: [{self.refusal.code}]"
+
+    @property
+    def _about(self) -> str:
         since = f"{self.since:%Y-%m-%d %H:%M:%S} UTC"
-        return f"target {self.target} is suspended for source {self.source} since {since}: {self.refusal.error}"
+        return f"target {self.target} is suspended for source {self.source} since {since}"
+
+    def __str__(self) -> str:
+        return f"{self._about}: {self.refusal.error}"
 
 
 def preview_retry(stop: SuspendedTarget) -> str:

@@ -1,6 +1,6 @@
 """Checks of a source before a task begins: its settings, the account's privileges, its shards. Runs in the driver."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, structures, upstream
+from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.adapters.serverstate import account
 from unshard.adapters.tablerows import try_select
 from unshard.config import Connections, Consistency, Instance, TaskMode, resolve
@@ -15,16 +16,19 @@ from unshard.core.checks import grants
 from unshard.core.checks.items import (
     Item,
     Severity,
+    engine_problems,
     image_problems,
     kept_for,
     problem,
     retention_problems,
-    shortened,
     under_way,
     verdict,
     version_problems,
 )
 from unshard.core.model import TRANSACTIONAL, Server, TableId, TableSchema
+from unshard.core.sql.literals import is_known
+from unshard.core.structures.foreignkeys import ForeignKey
+from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
 from unshard.errors.checks import (
     BinlogDisabled,
@@ -32,9 +36,8 @@ from unshard.errors.checks import (
     BinlogSettingWrong,
     ConnectionsScarce,
     FlavorWrong,
-    ForeignKeysLeft,
     KeylessTable,
-    NoShards,
+    NoTablesYet,
     NotTransactional,
     PrivilegesMissing,
     SequenceLeftOut,
@@ -43,8 +46,12 @@ from unshard.errors.checks import (
     StartGone,
     StartWithin,
 )
+from unshard.errors.config import StartUnset
+from unshard.errors.full import TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
+from unshard.errors.source import UnknownColumnType
 from unshard.units.checks.condition import dump_condition
+from unshard.units.checks.foreignkeys import problems_of_source
 from unshard.units.checks.mapping import mapped_ids
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.relay.failover import locate
@@ -57,6 +64,7 @@ VARIABLES = (
     "server_id",
     "log_bin",
     "binlog_format",
+    "binlog_storage_engine",
     "binlog_row_image",
     "binlog_row_metadata",
     "local_infile",
@@ -66,6 +74,7 @@ VARIABLES = (
     "binlog_expire_logs_seconds",
     "sql_mode",
     "collation_server",
+    "max_allowed_packet",
 )
 
 
@@ -83,15 +92,25 @@ class Checked:
     """The collations that the schemas of its shards give to their tables."""
     offsets: Mapping[datetime, timedelta] = field(default_factory=dict)
     """The UTC offset of its clock at some moments, if its sessions are in its SYSTEM time zone."""
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    """The foreign keys of its shards."""
 
 
-def check_source(instance: Instance, mode: TaskMode, connections: Connections, is_loaded: bool) -> Checked:
+def check_source(
+    instance: Instance, mode: TaskMode, connections: Connections, phase: Phase, checks_foreign_keys: bool = False
+) -> Checked:
     """Run all checks of one source; a source that does not answer is reported as an item."""
     place = f"source {instance.source.id}"
+    is_loaded, is_new = phase.order >= Phase.LOADED.order, mode.begins and phase is Phase.NEW
     try:
         server = resolve(instance.source.endpoint, connections)
         with closing(mysql.connect(server, place)) as connection:
-            checked = _ask(instance, server, connection, is_loaded)
+            transactions = upstream.prepared(connection) if is_new else frozenset()
+            checked = _ask(instance, server, connection, is_loaded, checks_foreign_keys)
+            if is_new:
+                # A transaction that is about to be committed is gone by now.
+                stayed = transactions & upstream.prepared(connection)
+                checked = replace(checked, items=(*checked.items, *_prepared(instance.source.id, len(stayed))))
             if is_loaded or checked.schemas is None:
                 return checked
             image = checked.values.get("binlog_row_image", "FULL")
@@ -101,19 +120,23 @@ def check_source(instance: Instance, mode: TaskMode, connections: Connections, i
         return Checked((problem("reachable", place, error),))
 
 
-def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: bool) -> Checked:
+def _ask(
+    instance: Instance, server: Server, connection: Connection, is_loaded: bool, checks_foreign_keys: bool
+) -> Checked:
     source, place = instance.source.id, f"source {instance.source.id}"
     values = variables(connection)
     known = granted(connection)
     found = find_shards(connection, instance)
     readable, refused = _readable(connection, found.targets, known)
-    schemas = structures.read_schemas(connection, readable)
+    schemas, unsupported = structures.read_each(connection, sorted(readable))
     zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
-    no_shards = [] if found.targets or found.problems else [NoShards(source, account(connection), found.seen)]
+    no_shards = [] if found.targets or found.problems else [NoTablesYet(source, account(connection), found.seen)]
     locks = instance.dump.consistency is Consistency.LOCK
     for schema in sorted({table.schema for table in found.targets}) if locks else ():
         refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
     refused += [] if "mariadb" in values["version"].lower() else lacking(connection, place, ("RELOAD",), known)
+    keys = tuple(key for key in read_foreign_keys(connection, found.targets) if key.child in found.targets)
+    about_keys = problems_of_source(source, keys, are_checked=checks_foreign_keys)
     needed = instance.dump.threads + EXTRA_CONNECTIONS
     items = [
         Item("reachable", Severity.OK, place, "answers"),
@@ -125,7 +148,9 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
         *verdict(
             "conn_number", place, scarce(connection, place, values, needed), f"room for {needed}", Severity.WARNING
         ),
-        *verdict("shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards"),
+        *verdict(
+            "shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards", Severity.WARNING
+        ),
         *verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
         *verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
         *verdict(
@@ -135,17 +160,21 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
             "no tool changes a shard",
             Severity.WARNING,
         ),
-        *_table_items(source, place, schemas, {} if locks else found.engines, _referring(connection, found.targets)),
+        *(problem("table_schema", place, error) for error in (*unsupported.values(), *_unknown_types(schemas))),
+        *_table_items(place, schemas, {} if locks else found.engines, about_keys),
         *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]
     if (instance.start or instance.start_gtid) and not instance.start_time:
         items += _start_items(instance, server, connection, place, is_loaded)
+    if instance.start_unset and not instance.start_time and not is_loaded:
+        unset = StartUnset(instance.start_unset, source)
+        items.append(problem("meta_position", place, unset, Severity.WARNING))
     size = sum(structures.table_sizes(connection, found.targets).values())
     within = {table.schema for table in found.targets}
     all_defaults = structures.read_defaults(connection).items()
     defaults = {schema: default.collation for schema, default in all_defaults if schema in within}
-    return Checked(tuple(items), found, schemas, values, size, defaults, serverstate.system_offsets(connection))
+    return Checked(tuple(items), found, schemas, values, size, defaults, serverstate.system_offsets(connection), keys)
 
 
 def variables(connection: Connection) -> dict[str, str]:
@@ -191,6 +220,9 @@ def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[It
     form, image = values.get("binlog_format", "ROW"), values.get("binlog_row_image", "FULL")
     wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() != "ROW" else []
     items += verdict("binlog_format", place, wrong, form)
+    if "binlog_storage_engine" in values:
+        engine = engine_problems(source, values["binlog_storage_engine"])
+        items += verdict("binlog_storage_engine", place, engine, "not set: the binlog is in files")
     items += verdict("binlog_row_image", place, image_problems(source, image), image, Severity.WARNING)
     metadata, retention = values.get("binlog_row_metadata", "not set"), kept_for(values)
     description = f"{metadata}: rows have column names" if metadata == "FULL" else f"{metadata}: columns are tracked"
@@ -271,17 +303,25 @@ def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
     return []
 
 
-def _referring(connection: Connection, tables: Mapping[TableId, TableId]) -> list[TableId]:
-    """Return the shards that have foreign keys."""
-    return [table for table in structures.read_referring(connection) if table in tables]
+def _prepared(source: str, count: int) -> list[Item]:
+    errors = [TransactionsPrepared(source, count)] if count else []
+    return verdict("prepared_transactions", f"source {source}", errors, "none stays prepared")
+
+
+def _unknown_types(schemas: Mapping[TableId, TableSchema]) -> Iterator[UnshardError]:
+    """Yield the columns whose type unshard does not know; of equal structures, those of the first table."""
+    tables = {schema.shape: (table, schema) for table, schema in reversed([*schemas.items()])}
+    for table, schema in tables.values():
+        for column in schema.columns:
+            if not is_known(column):
+                yield UnknownColumnType(f"{table}.{column.name}", column.column_type)
 
 
 def _table_items(
-    source: str,
     place: str,
     schemas: Mapping[TableId, TableSchema],
     engines: Mapping[TableId, str],
-    referring: Sequence[TableId],
+    about_keys: Sequence[UnshardError],
 ) -> list[Item]:
     keyless = [table for table, schema in schemas.items() if not schema.key]
     problems: list[UnshardError] = [KeylessTable(str(table)) for table in keyless]
@@ -290,6 +330,5 @@ def _table_items(
         for table in keyless
         if engines and engines[table].lower() not in TRANSACTIONAL
     ]
-    if referring:
-        problems.append(ForeignKeysLeft(source, shortened([str(table) for table in referring])))
+    problems += about_keys
     return verdict("table_schema", place, problems, "every shard has a key, none a foreign key", Severity.WARNING)

@@ -14,6 +14,7 @@ the rows is deleted from its shard, the next call reads that shard again (units.
 | in the handover                    | existing checkpoints stay, the missing ones are created             |
 """
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,13 +29,14 @@ from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.suspension import Refusal
 from unshard.errors.full import LoadCollision, LoadRefused, NotDumped, NotLoaded
+from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.units.full.dump import dump_folder, refuse_left
 from unshard.units.full.keyowners import name_owners, stopped_by
 from unshard.units.full.lateindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
 from unshard.units.full.loadchunks import LoadBatch, LoadJob, in_order, load_one_batch
 from unshard.units.full.reread import reread_mended
 from unshard.units.full.snapshot import check_recorded_alike
-from unshard.units.full.targets import refuse_engines, reshaped_by
+from unshard.units.full.targets import by_filled_keys, refuse_engines, reshaped_by
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -64,7 +66,7 @@ def load(work: Work, source: str) -> LoadReport:
     if state is None or state.phase.order < Phase.DUMPED.order:
         raise NotDumped(source)
     if state.phase.order < Phase.LOADED.order:
-        with work.meta.active_workers.at(load_of(source)):
+        with work.meta.active_workers.at(load_of(source)), _or_finished_elsewhere(work, source):
             _load_chunks(work, source)
             make_late_indexes(work)
         work.meta.collisions.mend(source)
@@ -72,6 +74,18 @@ def load(work: Work, source: str) -> LoadReport:
     _remove_files(work)
     chunks = work.meta.chunks.of(source)
     return LoadReport(source, len(chunks), sum(chunk.loaded_rows for chunk in chunks))
+
+
+@contextlib.contextmanager
+def _or_finished_elsewhere(work: Work, source: str) -> Iterator[None]:
+    """Tell a file that another run has removed after its load from a file that is lost."""
+    try:
+        yield
+    except StoredFileMissing as error:
+        state = work.meta.sources.get(source)
+        if state is not None and state.phase.order >= Phase.LOADED.order:
+            raise FinishedElsewhere(source, "the load", error.message) from error
+        raise
 
 
 def handover(work: Work) -> HandoverReport:
@@ -125,7 +139,7 @@ def _load_dumped(work: Work, source: str, job: LoadJob) -> None:
     answers = map_items(work.bulk_spark(), partial(load_one_batch, job), batches, threads)
     refused = [codec.loads(Refusal, text) for text in answers]
     for refusal in refused:
-        log.error("target %s stops the load of source %s: %s", refusal.target, source, refusal.error)
+        log.warning("target %s stops the load of source %s: %s", refusal.target, source, refusal.error)
     if len(refused) == 1:
         raise refused[0].error
     if refused:
@@ -144,6 +158,10 @@ def _batches(work: Work, source: str) -> Iterator[LoadBatch]:
 def job_of(work: Work, source: str) -> LoadJob:
     """Return the properties that all chunks of a source share."""
     shards = work.meta.structures.shards(source)
+    schemas = work.structures({state.structure for state in shards})
+    present = work.target_schemas({state.target for state in shards})
+    reshapings = reshaped_by(work, source, (state.shard for state in shards))
+    behind = work.meta.locks.behind({state.shard for state in shards})
     return LoadJob(
         source=source,
         writer=work.writer(),
@@ -151,11 +169,11 @@ def job_of(work: Work, source: str) -> LoadJob:
         task=work.task.name,
         storage=work.storage,
         on_duplicate=work.task.instance(source).load.on_duplicate,
-        schemas=work.structures({state.structure for state in shards}),
-        targets=work.target_schemas({state.target for state in shards}),
-        reshapings=reshaped_by(work, source, (state.shard for state in shards)),
+        schemas=schemas,
+        targets=by_filled_keys(present, shards, schemas, behind, reshapings),
+        reshapings=reshapings,
         filters=work.task.options.filter_load,
         time_zone=work.task.timezone,
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
-        behind=work.meta.locks.behind({state.shard for state in shards}),
+        behind=behind,
     )

@@ -1,22 +1,34 @@
 """The target tables of a window: present structures, and creation of tables for new shards. Runs in the driver."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
+from unshard.adapters.targetddl import create_schema, drop_empty_schema, set_default
+from unshard.core.ddl.parsed import DdlKind
+from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rows.lineage import filled_names
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
+from unshard.core.structures.filledkeys import as_filled
+from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
+from unshard.errors.source import StatementRefused
 from unshard.units.ddl.execute import create_target
+from unshard.units.foreignkeys import keys_of_shards
+from unshard.units.rows.conversion import Behind
 from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
 
 
 def reshaped_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableId, Reshaping]:
@@ -26,12 +38,35 @@ def reshaped_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableI
     return {table: reshaping for table, reshaping in found.items() if reshaping}
 
 
-def make_target(connection: Connection, routing: Routing, shard: Shard, target: TableId, like: TableSchema) -> None:
+def by_filled_keys(
+    targets: Mapping[TableId, TableSchema],
+    shards: Iterable[ShardState],
+    schemas: Mapping[str, TableSchema],
+    behind: Behind,
+    reshapings: Mapping[TableId, Reshaping],
+) -> dict[TableId, TableSchema]:
+    """Return the target structures; in them only keys count whose columns the shards of the source fill."""
+    filled: dict[TableId, set[str]] = {}
+    for state in shards:
+        names = filled.setdefault(state.target, set())
+        names |= {each.column.lower() for each in reshapings.get(state.shard.table, AS_IT_IS).extracted}
+        names |= filled_names(schemas[state.structure].names, behind.get((state.shard, None), ()))
+    return {t: as_filled(schema, filled[t]) if t in filled else schema for t, schema in targets.items()}
+
+
+def make_target(
+    connection: Connection,
+    routing: Routing,
+    shard: Shard,
+    target: TableId,
+    like: TableSchema,
+    keys: Sequence[ForeignKey] = (),
+) -> None:
     """Create the target table of a shard unless it exists; a table with extracted columns must exist."""
     extracted = routing.reshaping(shard.table).extracted
     if extracted and not structures.read_schemas(connection, [target]):
         raise ExtractionNeedsTable(str(target), str(shard), ", ".join(each.column for each in extracted))
-    create_target(connection, target, like)
+    create_target(connection, target, like, [key for key in keys if key.child == target])
 
 
 def refuse_engines(schemas: Mapping[TableId, TableSchema]) -> None:
@@ -39,6 +74,27 @@ def refuse_engines(schemas: Mapping[TableId, TableSchema]) -> None:
     for target, schema in schemas.items():
         if schema.lacks_transactions:
             raise EngineNotTransactional(str(target), schema.lacks_transactions)
+
+
+def follow_schemas(work: Work, plan: Plan) -> None:
+    """Create, change and drop schemas of the target as one-to-one sources do; the same after each attempt.
+
+    A schema that still has tables is dropped by the lock of the last of them (units.ddl.execute). A default that the
+    target does not know is left out: it matters only to tables that others create there.
+    """
+    if not plan.schemas:
+        return
+    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        for each in plan.schemas:
+            if each.kind is DdlKind.DROP_DATABASE:
+                drop_empty_schema(connection, each.schema)
+                continue
+            create_schema(connection, each.schema, if_not_exists=True)
+            if each.default is not None:
+                try:
+                    set_default(connection, each.schema, each.default)
+                except StatementRefused as error:
+                    log.warning("default of schema %s is not followed: %s", each.schema, error.server_message)
 
 
 def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple[TargetRefused, ...]:
@@ -52,11 +108,12 @@ def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple
     refused = []
     routing = work.task.instance(plan.source).routing
     schemas = work.structures({change.structure for change in joined if change.structure})
+    keys = keys_of_shards(work, plan.source, [change.shard.table for change in joined])
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         for change in joined:
             if change.structure:
                 try:
-                    make_target(connection, routing, change.shard, change.target, schemas[change.structure])
+                    make_target(connection, routing, change.shard, change.target, schemas[change.structure], keys)
                 except (ExtractionNeedsTable, TargetLacksColumns) as error:
                     refused.append(TargetRefused(change.target, error))
     return tuple(refused)
