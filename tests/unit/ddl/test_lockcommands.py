@@ -155,10 +155,21 @@ HELP = [
             "unshard unlock t.yaml",
         ],
     ),
+    (
+        replace(VIEW, state=LockState.CONFLICT, conflicts=(SHARD,), conflicting=("x",), reason="[US-4003] refused"),
+        ["unshard retry t.yaml --lock t-shop.orders-1", "unshard unlock t.yaml"],
+    ),
+    (
+        replace(VIEW, state=LockState.UNDECIDED, reason="[US-4030] the source does not show it"),
+        ["unshard replace t.yaml t-shop.orders-1 --shard", "--sql 'CREATE TABLE …'"],
+    ),
 ]
 
 
-@pytest.mark.parametrize(("view", "commands"), HELP, ids=["waiting", "undecided", "refused", "failed", "conflict"])
+HELP_IDS = ["waiting", "undecided", "refused", "failed", "conflict", "refused and in conflict", "undescribed"]
+
+
+@pytest.mark.parametrize(("view", "commands"), HELP, ids=HELP_IDS)
 def test_every_lock_says_which_commands_help(view: LockView, commands: list[str]) -> None:
     said = "\n".join(helping("t.yaml", view))
     assert not [command for command in commands if command not in said]

@@ -18,15 +18,16 @@ every usual way is returned.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.lock import DdlLock, PendingSkips, is_queued
+from unshard.core.ddl.lock import DdlLock, PendingSkip, PendingSkips, is_queued
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.shardgroup import is_alone
+from unshard.core.ddl.shardgroup import is_alone, releasable
 from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.structures.narrower import narrower
+from unshard.errors.ddl import DdlUnreadable
 
 Names = frozenset[str]
 MOST_STEPS = 300
@@ -43,6 +44,8 @@ class Conflict:
     pending_skips: PendingSkips
     conflicts: tuple[Shard, ...]
     schemas: Mapping[str, TableSchema]
+    present: str = ""
+    """The structure of the target after its newest DDL; empty if it is unknown."""
 
     def schema(self, digest: str) -> TableSchema | None:
         return self.schemas.get(digest)
@@ -201,7 +204,7 @@ class _Member:
     names: Names
     """The columns of its rows that are written now; empty if it writes no row before its next DDL."""
     exempt: Names
-    """Columns of its first structure that the target does not have: an earlier decision gave them no place."""
+    """Columns that a DDL which the shard has not run has dropped or renamed in the target."""
     steps: tuple[_Step, ...]
     missing: tuple[_Step, ...] = ()
     """DDLs that the target has and this shard has not run."""
@@ -234,6 +237,13 @@ class _Group:
         members = tuple(member.popped() if member.shard in which else member for member in self.members)
         moved = (member for member in members if member.shard in which)
         return replace(self, members=members) if all(member.fits(self.target) for member in moved) else None
+
+    def settled(self) -> "_Group | None":
+        """Return the group after the due pending skips; None if rows have no place then."""
+        group: _Group | None = self
+        while group and (due := [m.shard for m in group.members if m.steps and m.steps[0].fingerprint in m.skips]):
+            group = group.popped(due)
+        return group
 
     def without(self, step: _Step) -> "_Group | None":
         """Return the group after a DDL is skipped for all shards; None if rows have no place then."""
@@ -270,16 +280,16 @@ def _group(conflict: Conflict) -> _Group | None:
     if unknown or conflict.schema(conflict.lock.entry.after) is None:
         return None
     first = {state.shard: _first(state, conflict) for state in conflict.members}
-    complete = [names for shard, names in first.items() if not conflict.pending_skips.get(shard)]
-    target = frozenset().union(*(complete or first.values()))
+    present = conflict.schema(conflict.present)
+    target = names_of(present) if present else frozenset[str]().union(*first.values())
     alike: dict[object, ShardState] = {}  # of thousands of shards, most have the same structures and DDLs
     for state in conflict.members:
         alike.setdefault(_key(state, conflict), state)
     members = (
         _Member(
             state.shard,
-            first[state.shard],
-            first[state.shard] - target,
+            frozenset() if state.queue and not releasable(state) else first[state.shard],
+            _gone(first[state.shard], conflict.pending_skips.get(state.shard, ())),
             tuple(_step(entry, conflict, state.held, entry == state.queue[-1]) for entry in state.queue),
             skips=_skips(state, conflict),
         )
@@ -291,11 +301,20 @@ def _group(conflict: Conflict) -> _Group | None:
 def _key(state: ShardState, conflict: Conflict) -> object:
     """Return a value that is equal for shards with which a simulation does the same."""
     queue = [(e.fingerprint, e.before, e.after, any(file.seq == e.seq for file in state.held)) for e in state.queue]
-    return tuple(queue), state.structure, _skips(state, conflict), not conflict.pending_skips.get(state.shard)
+    return tuple(queue), state.structure, _skips(state, conflict), bool(releasable(state))
 
 
 def _skips(state: ShardState, conflict: Conflict) -> Names:
     return frozenset(skip.fingerprint for skip in conflict.pending_skips.get(state.shard, ()))
+
+
+def _gone(names: Names, skips: Sequence[PendingSkip]) -> Names:
+    """Return the columns that the DDLs of pending skips have dropped or renamed in the target."""
+    try:
+        moved = names_after(names, [ExecutedDdl(skip.fingerprint, 0) for skip in skips])
+    except DdlUnreadable:
+        return names
+    return frozenset(name for name in names if moved.get(name) != name)
 
 
 def _first(state: ShardState, conflict: Conflict) -> Names:
@@ -320,6 +339,7 @@ def _decided(group: _Group, lock: _Step, way: Way, same: Collection[Shard]) -> I
     others = [m for m in group.members if m.steps and m.steps[0].fingerprint != lock.fingerprint]
     if way is Way.NOTHING:
         before = group.popped([member.shard for member in others])
+        before = before.settled() if before else None
         after = before.executed(lock) if before else None
     else:
         counted = {member.shard for member in others} if way is Way.SAME else same
@@ -336,15 +356,14 @@ def _counted(member: _Member, lock: _Step) -> _Member:
 
 def _succeeds(group: _Group, budget: _Budget) -> bool:
     """Whether the DDLs that are left can be resolved so that the rows of all shards are in the target."""
-    due = [m.shard for m in group.members if m.steps and m.steps[0].fingerprint in m.skips]
-    if due:
-        after = group.popped(due)
-        return after is not None and _succeeds(after, budget)
-    heads = [member.steps[0] for member in group.members if member.steps]
+    settled = group.settled()
+    if settled is None:
+        return False
+    heads = [member.steps[0] for member in settled.members if member.steps]
     if not heads or budget.is_spent():
         return True
     lock = min(heads, key=lambda step: step.order)
-    return any(_succeeds(after, budget) for after in _next(group, lock))
+    return any(_succeeds(after, budget) for after in _next(settled, lock))
 
 
 def _next(group: _Group, lock: _Step) -> Iterator[_Group]:

@@ -172,6 +172,8 @@ class Scene:
     suspended: tuple[SuspendedTarget, ...] = ()
     schemas_of: Callable[[Iterable[str]], Mapping[str, TableSchema]] = lambda _: {}
     """Returns the structures of digests."""
+    structure_of: Callable[[DdlLock], str] = lambda _: ""
+    """Returns the structure of a lock's target."""
 
     @cached_property
     def groups(self) -> Mapping[TableId, tuple[ShardState, ...]]:
@@ -478,8 +480,19 @@ def conflict_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> "Conflic
     from unshard.core.rows import waysout  # brings the tokenizer
 
     members = waysout.concerned(scene.members(lock.target))
-    schemas = scene.schemas_of(waysout.digests(members, lock))
-    return waysout.Conflict(members, lock, scene.pending_skips, decision.conflicts, schemas)
+    present = scene.structure_of(lock)
+    schemas = scene.schemas_of({*waysout.digests(members, lock), *filter(None, [present])})
+    return waysout.Conflict(members, lock, scene.pending_skips, decision.conflicts, schemas, present)
+
+
+def _structure_of_target(meta: StoreReader, lock: DdlLock) -> str:
+    """Return the structure of the target after its newest DDL: that of the shards if it has had none."""
+    name = lock.id.rpartition("-")[0]
+    for number in range(lock.number, 0, -1):
+        for run in reversed(meta.locks.executions(f"{name}-{number}")):
+            if run.outcome in (Outcome.EXECUTED, Outcome.PRESENT):
+                return run.wanted
+    return meta.locks.get(f"{name}-1").entry.before
 
 
 def _ways(conflict: "Conflict | None") -> tuple[tuple[Way, ...], tuple[str, ...]]:
@@ -501,7 +514,15 @@ def read_scene(meta: StoreReader) -> Scene:
         # A rename between the two reads would separate a shard from its pending skips.
         before, pending_skips = pending_skips, meta.locks.pending_skips() if pending_skips else pending_skips
         if pending_skips == before:
-            return Scene(shards, pending_skips, absent, meta.suspended_targets.all(), meta.structures.get)
+            suspended = meta.suspended_targets.all()
+            return Scene(
+                shards,
+                pending_skips,
+                absent,
+                suspended,
+                meta.structures.get,
+                lambda lock: _structure_of_target(meta, lock),
+            )
 
 
 def _view(lock: DdlLock, scene: Scene) -> LockView:

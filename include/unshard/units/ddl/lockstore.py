@@ -41,6 +41,10 @@ class Execution(Protocol):
     def outcome(self) -> str | None:
         """Return how it ended; None while that is unknown."""
 
+    @property
+    def wanted(self) -> str:
+        """Return the structure of the target after it."""
+
 
 class Sources(Protocol):
     """The sources of a task."""
