@@ -2,7 +2,7 @@
 
     spark-submit spark_jobs/validate_table.py TASK.yaml [--parallelism N] [--table schema.table]
 
-Prints one line per table; exit code 2 if one differs.
+Prints one line per table; exit code 2 if one differs, 1 if none differs but one cannot be compared.
 """
 
 import argparse
@@ -48,8 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verdicts = run(spark, work, options.parallelism, tables)
     for verdict in verdicts:
         result = f"{'equal' if verdict.equal else 'DIFFERS'}, {verdict.rows_target} rows"
+        result = f"NO VERDICT, {verdict.error}" if verdict.error else result
         sys.stdout.write("\n".join((f"{verdict.target}: {result}", *verdict.through.told, "")))
-    return 0 if all(verdict.equal for verdict in verdicts) else 2
+    if any(verdict.differs for verdict in verdicts):
+        return 2
+    return 0 if all(verdict.equal for verdict in verdicts) else 1
 
 
 if __name__ == "__main__":

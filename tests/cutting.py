@@ -93,23 +93,29 @@ class Way:
                 self._run(self._ask, client, server, silent)
 
     def _ask(self, client: socket.socket, server: socket.socket, silent: threading.Event) -> None:
-        with contextlib.suppress(OSError, EOFError):
-            while True:
-                header = _exactly(client, 4)
-                body = _exactly(client, int.from_bytes(header[:3], "little"))
-                if body.startswith(self._statement) and self._is_the_one():
-                    if self._meanwhile is None:
-                        break
-                    self._meanwhile()
-                server.sendall(header + body)
-            if self._arrives:
-                silent.set()
-                server.sendall(header + body)
-                self.answered.wait(PATIENCE_SECONDS)
-            self.broken.set()
-        for each in (server, client):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        try:
+            with contextlib.suppress(OSError, EOFError):
+                self._forward(client, server, silent)
+                self.broken.set()
+        finally:
+            for each in (server, client):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def _forward(self, client: socket.socket, server: socket.socket, silent: threading.Event) -> None:
+        """Forward packets up to the statement at which the connection breaks."""
+        while True:
+            header = _exactly(client, 4)
+            body = _exactly(client, int.from_bytes(header[:3], "little"))
+            if body.startswith(self._statement) and self._is_the_one():
+                if self._meanwhile is None:
+                    break
+                self._meanwhile()
+            server.sendall(header + body)
+        if self._arrives:
+            silent.set()
+            server.sendall(header + body)
+            self.answered.wait(PATIENCE_SECONDS)
 
     def _is_the_one(self) -> bool:
         self._left -= 1
@@ -136,9 +142,11 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def cut_at_commit(server: MariaDb, *, arrives: bool, number: int = 1) -> Iterator[tuple[MariaDb, Way]]:
-    """Yield the server behind such a connection; without `arrives` it never receives the COMMIT."""
-    way = Way(server.port, arrives, number)
+def cut_at_commit(
+    server: MariaDb, *, arrives: bool, number: int = 1, statement: bytes = COMMIT
+) -> Iterator[tuple[MariaDb, Way]]:
+    """Yield the server behind such a connection; without `arrives` it never receives the COMMIT, or `statement`."""
+    way = Way(server.port, arrives, number, statement=statement)
     try:
         yield dataclasses.replace(server, port=way.port), way
     finally:

@@ -6,6 +6,7 @@ when the file is valid.
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, get_parsing_context
 
 from unshard.config import load_task
+from unshard.config.model import DIGEST
 from unshard.errors import UnshardError
 from unshard_airflow.graph import DDL, FULL, SYNC, dags_of
 from unshard_airflow.outcome import failures_told
 
 INVALID = "unshard_invalid__"
 PREFIXES = (FULL, SYNC, DDL)
+WITH_DIGEST = re.compile(rf"\.[0-9a-f]{{{DIGEST}}}$")
+"""The end of the plain name of a task with special characters, which its file does not contain."""
 VARIABLE = "UNSHARD_TASKS"
 DEFAULT = Path(__file__).resolve().parents[2] / "include" / "tasks"
 
@@ -42,7 +46,7 @@ def _dags_in(path: Path, others: dict[str, DAG], wanted: str | None) -> Iterator
     except UnshardError as error:
         yield invalid_dag(path, str(error))
         return
-    if any(prefix + task.name in others for prefix in PREFIXES):
+    if any(prefix + task.plain_name in others for prefix in PREFIXES):
         yield invalid_dag(path, f"another task file has the name {task.name!r} already")
         return
     for warning in task.warnings:
@@ -51,10 +55,12 @@ def _dags_in(path: Path, others: dict[str, DAG], wanted: str | None) -> Iterator
 
 
 def _may_hold(path: Path, dag: str) -> bool:
-    """Whether the file may define that DAG: it must contain the task's name."""
+    """Whether the file may define that DAG: it contains the task's name, or the name has special characters."""
     if dag == invalid_dag_id(path):
         return True
     name = next((dag.removeprefix(prefix) for prefix in PREFIXES if dag.startswith(prefix)), dag)
+    if WITH_DIGEST.search(name):
+        return True
     try:
         return name in path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

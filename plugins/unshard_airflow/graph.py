@@ -65,7 +65,7 @@ Task file: `{path}`
 def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
     """Build the DAGs of a task, or only the wanted one; a task that only loads has no windows and no locks."""
     kinds = {FULL: full_dag, SYNC: sync_dag, DDL: ddl_dag} if task.task_mode.syncs else {FULL: full_dag}
-    return tuple(build(task) for kind, build in kinds.items() if wanted in (None, kind + task.name))
+    return tuple(build(task) for kind, build in kinds.items() if wanted in (None, kind + task.plain_name))
 
 
 def full_dag(task: Task) -> DAG:
@@ -111,7 +111,7 @@ def sync_dag(task: Task) -> DAG:
         )
         windows >> report >> Again(task_id="again", outlets=[work_asset(task)])
         StartLock.partial(
-            task_id="start_lock", dag_of_locks=DDL + task.name, map_index_template="{{ task.lock }}", **common
+            task_id="start_lock", dag_of_locks=DDL + task.plain_name, map_index_template="{{ task.lock }}", **common
         ).expand(lock=report.output)
         windows >> SomethingFailed(task_id="failed", retries=0, trigger_rule=TriggerRule.ONE_FAILED)
     return dag
@@ -140,7 +140,7 @@ def ddl_dag(task: Task) -> DAG:
 
 def work_asset(task: Task) -> Asset:
     """Return the asset whose events trigger the windows of this task."""
-    return Asset(name=f"unshard_work__{task.name}", uri=f"unshard://{task.name}/work")
+    return Asset(name=f"unshard_work__{task.plain_name}", uri=f"unshard://{task.plain_name}/work")
 
 
 def poke_seconds() -> float:
@@ -163,7 +163,7 @@ def _dag(
         "owner": "unshard",
     }
     return DAG(
-        prefix + task.name,
+        prefix + task.plain_name,
         schedule=schedule,
         start_date=BEGINNING,
         catchup=False,

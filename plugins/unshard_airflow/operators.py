@@ -115,7 +115,7 @@ class Relay(UnitOperator):
         report = pull_source(work, self.source) if state is not None and state.phase is Phase.SYNC else None
         if report is None:
             phase = state.phase if state else Phase.NEW
-            dag = f"unshard_full__{work.task.name}"
+            dag = f"unshard_full__{work.task.plain_name}"
             raise AirflowSkipException(NOT_HANDED_OVER.format(source=self.source, phase=phase, dag=dag))
         return report
 

@@ -253,11 +253,17 @@ def test_a_collision_stops_its_target_until_it_is_mended(world: World, command) 
     world.write("s2", "INSERT INTO orders_2 VALUES (3, 'goes', 3)")
     code, found = command("run")
     assert (code, [(e["place"], e["code"]) for e in found["errors"]]) == (
-        1,
+        4,
         [(f"s1, {world.schema}.orders", "US-6006")],
     )
     assert "orders_1" in found["errors"][0]["message"] and "110001" in found["errors"][0]["message"]
     assert world.target.run(f"SELECT v FROM {world.schema}.orders WHERE id = 3") == [("goes",)]
+    process = subprocess.run(
+        [*COMMAND, "run", str(world.path)], check=False, env=environment(), capture_output=True, text=True
+    )
+    said = process.stdout + process.stderr
+    assert process.returncode == 4 and "except for 1 suspended target(s)" in said
+    assert said.count("remove the row from one of the shards") == said.count("110001") == 1, said
     code, found = command("validate")
     orders = next(t for t in found["tables"] if t["target"].endswith("orders"))
     assert code == 2 and orders["differences"][0]["kind"] == "collision"
@@ -305,13 +311,16 @@ def test_a_ddl_that_the_target_refuses_is_shown_and_tried_once_a_run(world: Worl
     world.assert_union()
 
 
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(world: World, command) -> None:
     world.write("s1", f"INSERT INTO orders_1 SELECT 500000 + seq, 'many', 1 FROM {world.schema}_1.seq_1_to_100000")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     # Processes that a shell starts in the background ignore SIGINT; those of a user's terminal do not.
     process = subprocess.Popen(
         [*COMMAND, "run", str(world.path)],
-        env=environment,
+        env=environment(),
         text=True,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509

@@ -54,6 +54,8 @@ class Rows:
     fences: dict[tuple[str, TableId], tuple[int, int]] = field(default_factory=dict)
     locks: dict[str, DdlLock] = field(default_factory=dict)
     members: dict[tuple[str, Shard], str] = field(default_factory=dict)
+    parted: set[tuple[str, Shard]] = field(default_factory=set)
+    """Pending skips of shards that had another DDL at their heads."""
     orders: list[tuple[str, IssuedCommand]] = field(default_factory=list)
     history: list[Execution] = field(default_factory=list)
 
@@ -289,6 +291,7 @@ class _Windows:
         members, peer = self._rows.members, change.peer
         for key in [key for key in members if key[1] == change.shard]:
             del members[key]
+            self._rows.parted.discard(key)
         if peer is None:
             return
         shard_uid = {row.shard_uid: shard for shard, row in self._rows.shards.items() if shard.source == peer.source}
@@ -315,6 +318,7 @@ class _Windows:
             if shard not in gone
         }
         rows.members = {(lock, called(s)): state for (lock, s), state in rows.members.items() if s not in gone}
+        rows.parted = {(lock, called(s)) for (lock, s) in rows.parted if s not in gone}
         rows.held[:] = [replace(file, shard=called(file.shard)) for file in rows.held]
         for lock in rows.locks.values():
             rows.locks[lock.id] = replace(lock, entry=replace(lock.entry, shard=called(lock.entry.shard)))

@@ -17,7 +17,9 @@ class MemoryCommands:
     def __init__(self, meta: Any) -> None:
         self._meta, self._rows, self._step = meta, meta.rows, meta.step
 
-    def force(self, lock: str, owner: str | None, order: IssuedCommand) -> bool:
+    def force(
+        self, lock: str, owner: str | None, order: IssuedCommand, counted: Sequence[tuple[QueueEntry, QueueEntry]] = ()
+    ) -> bool:
         with self._step("force"):
             found = self._rows.locks[lock]
             owner = owner if owner and found.started_at is None else found.owner
@@ -25,6 +27,11 @@ class MemoryCommands:
             changed = found.state is not LockState.RESOLVED and not is_old
             if changed:
                 self._meta.locks.update(lock, is_forced=True, owner=owner, error=None)
+            found = self._rows.locks[lock]
+            for entry, made in counted if found.state is not LockState.RESOLVED and not found.is_begun else ():
+                row = self._same(entry)
+                if row is not None:
+                    row.entry, changed = made, True
             return self._record(lock, order, changed)
 
     def decide(self, lock: str, verdict: OperatorDecision, statements: tuple[str, ...], order: IssuedCommand) -> bool:

@@ -38,8 +38,10 @@ class MemoryLocks:
 
     def pending_skips(self) -> dict[Shard, tuple[PendingSkip, ...]]:
         found: dict[Shard, list[PendingSkip]] = {}
+        newest = self._newest_resolved()
         for (lock, shard), state in self._rows.members.items():
             if state == "pending":
+                is_parted = (lock, shard) in self._rows.parted or newest.get(shard, 0) > self._rows.locks[lock].number
                 record = self._rows.locks[lock]
                 found.setdefault(shard, []).append(
                     PendingSkip(
@@ -48,13 +50,20 @@ class MemoryLocks:
                         record.number,
                         record.fingerprint,
                         record.state is not LockState.RESOLVED,
-                        record.outcome is not Outcome.SKIPPED,
+                        record.outcome is not Outcome.SKIPPED and not is_parted,
                     )
                 )
         return {
             shard: tuple(sorted(skips_of_shard, key=lambda pending_skip: pending_skip.number))
             for shard, skips_of_shard in found.items()
         }
+
+    def _newest_resolved(self) -> dict[Shard, int]:
+        found: dict[Shard, int] = {}
+        for (lock, shard), state in self._rows.members.items():
+            if state == "resolved":
+                found[shard] = max(found.get(shard, 0), self._rows.locks[lock].number)
+        return found
 
     def create(self, target: TableId, entry: QueueEntry) -> None:
         with self._step("create lock"):
@@ -158,7 +167,9 @@ class MemoryLocks:
                 self._rows.entries[shard, seq].lock = lock.id
                 self._rows.members[lock.id, shard] = "resolved"
             for shard in what.skipping:
-                self._rows.members[lock.id, shard] = "pending"
+                if (lock.id, shard) not in self._rows.members:
+                    self._rows.members[lock.id, shard] = "pending"
+                    self._rows.parted |= {(lock.id, shard)} if shard in what.parted else set()
             self.finish(lock.id, outcome)
             self.update(lock.id, state=LockState.RESOLVED, resolved_at=NOW, error=None, outcome=outcome)
 

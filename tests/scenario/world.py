@@ -23,7 +23,8 @@ from unshard.core.ddl.statement import fingerprint
 from unshard.core.model import Column, Index, Location, Server, Shard, TableId, TableSchema
 from unshard.core.relay.segment import ByteRange, Segment, Statement
 from unshard.core.window.plan import Plan
-from unshard.core.window.planning import PlanRules, plan_window, within_window
+from unshard.core.window.planning import plan_window
+from unshard.core.window.planrules import PlanRules, within_window
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, StructureUnknown
 from unshard.units.ddl import coordinate, lockcommands

@@ -3,21 +3,33 @@
 import io
 import json
 import re
+import subprocess
+import sys
+import tempfile
 import threading
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import unshard
+from unshard.adapters import tracebacks
 from unshard.cli import app, main, progress
 from unshard.cli.commands import COMMANDS, COMMON, Command
 from unshard.cli.console import Answer, Console, table
+from unshard.cli.run import Errors
+from unshard.config import load_task
 from unshard.core.full.progress import Progress
 from unshard.core.model import Location
 from unshard.core.numbers import amount, size
 from unshard.errors.config import UsageWrong
+from unshard.errors.rows import Collision
+from unshard.errors.source import ServerUnreachable
+from unshard.units.ddl.coordinate import LockView
+from unshard.units.task.run import Outcome as RunOutcome
+from unshard.units.task.run import Trouble
 from unshard.units.task.status import lag_bytes
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
@@ -108,6 +120,111 @@ def test_interruption_ends_with_130_and_says_what_comes_next(monkeypatch, capsys
     monkeypatch.setattr(threading, "active_count", lambda: 1)
     assert main(["check", "t.yaml"]) == 130
     assert "next run continues from here" in capsys.readouterr().err
+
+
+SECRET = "s3cret-word"
+
+
+def broken(options: Namespace, console: Console) -> Answer:
+    tracebacks.hide(SECRET)
+    raise ValueError(f"no columns in {SECRET} at postgres://root:other-{SECRET[:6]}@db")
+
+
+@pytest.mark.parametrize("wanted", [(), ("--verbose",)], ids=["plain", "verbose"])
+def test_an_unexpected_error_has_a_code_and_its_traceback_is_in_a_file(wanted, monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["/bin/unshard", "check", "t.yaml"])
+    replaced(monkeypatch, broken)
+    assert main(["check", "t.yaml", *wanted]) == 1
+    said = capsys.readouterr()
+    (file,) = tmp_path.iterdir()
+    assert said.out == "" and "[US-7012] unexpected ValueError: no columns" in said.err and str(file) in said.err
+    assert ("Traceback" in said.err) == bool(wanted)
+    written = file.read_text()
+    assert "Traceback" in written and "line" in written and "ValueError: no columns in" in written
+    assert "unshard check t.yaml" in written and unshard.__version__ in written
+    assert "s3cret" not in written + said.err and file.stat().st_mode & 0o077 == 0
+
+
+def test_an_unexpected_error_is_told_although_no_file_can_be_written(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    replaced(monkeypatch, broken)
+    assert main(["check", "t.yaml", "--json"]) == 1
+    said = capsys.readouterr()
+    error = json.loads(said.out)["error"]
+    assert error["code"] == "US-7012" and "could not be written" in error["message"] and said.err == ""
+
+
+LOGGED = """
+import logging
+from unshard.cli import main
+main(["check", "/nowhere.yaml"])
+try:
+    1 // 0
+except ZeroDivisionError:
+    for name in ("sqlalchemy.pool.impl.QueuePool", "py4j", "root", "unshard.x"):
+        log = logging.getLogger(None if name == "root" else name)
+        log.error("lost by %s", name, exc_info=not name.startswith("un"))
+"""
+
+
+def test_loggers_of_other_packages_write_no_traceback() -> None:
+    """They log connections that are lost and replaced, in runs that succeed."""
+    done = subprocess.run([sys.executable, "-c", LOGGED], capture_output=True, text=True, check=True)
+    assert "US-1002" in done.stderr and "lost by unshard.x" in done.stderr
+    assert done.stderr.count("lost by") == 1 and "Traceback" not in done.stderr
+
+
+def test_the_traceback_names_the_causes_without_their_passwords() -> None:
+    tracebacks.hide(SECRET)
+    try:
+        try:
+            raise KeyError(SECRET)
+        except KeyError as error:
+            raise ValueError("outer") from error
+    except ValueError as error:
+        text = tracebacks.text_of(error)
+    assert text.index("KeyError") < text.index("ValueError: outer") and "s3cret" not in text
+
+
+def collision(target: str) -> Trouble:
+    error = Collision(target, "id=7", "s1:a.orders_1", "shard s2:a.orders_2")
+    return Trouble(f"s1, {target}", error, False)
+
+
+def test_the_hint_of_several_errors_is_printed_once() -> None:
+    errors = Errors()
+    said = [errors.given_up(collision("a.orders"))]
+    said += [errors.final(collision(target)) for target in ("a.orders", "a.customers")]
+    assert said == [
+        "s1, a.orders: stopped by [US-6006], see its message at the end",
+        f"error: s1, a.orders: {collision('a.orders').error}",
+        "error: s1, a.customers: [US-6006] target table a.customers has id=7 already, from shard s2:a.orders_2; "
+        "shard s1:a.orders_1 has it too",
+    ]
+
+
+def test_an_error_that_remains_after_all_retries_is_printed_once() -> None:
+    errors = Errors()
+    trouble = Trouble("s1", ServerUnreachable("source s1", "u@h:1", "refused"), True)
+    said = [errors.retried(trouble), errors.retried(trouble), errors.given_up(trouble), errors.final(trouble)]
+    assert said == [
+        f"s1: {trouble.error}, trying again",
+        "s1: [US-2001] came again, trying again",
+        "s1: [US-2001] came again, not tried any more",
+        "error: s1: [US-2001] see its message above",
+    ]
+
+
+def test_exit_status_of_a_run() -> None:
+    suspended, failure = (collision("a.orders"),), (Trouble("s1", ServerUnreachable("s1", "h", "no"), False),)
+    lock = cast(LockView, object())
+    assert [
+        RunOutcome((), locks, failures, stops, 1.0).exit_code
+        for locks in ((), (lock,))
+        for failures in ((), failure)
+        for stops in ((), suspended)
+    ] == [0, 4, 1, 1, 3, 4, 1, 1]
 
 
 def test_json_is_the_only_thing_on_stdout(monkeypatch, capsys) -> None:
@@ -219,3 +336,28 @@ LAGS = [
 @pytest.mark.parametrize(("position", "end", "want"), LAGS)
 def test_lag_in_bytes(position: tuple[str, int], end: tuple[str, int], want: int) -> None:
     assert lag_bytes(LOGS, Location(*position), Location(*end)) == want
+
+
+def test_warnings_about_values_without_effect_are_one_line_with_their_number(tmp_path: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources/s1.yaml").write_text("source-id: s1\nfrom: {host: h, user: u, password: secret}\n")
+    (tmp_path / "t.yaml").write_text(
+        "name: t\ntask-mode: all\ntarget-database: {host: t, user: u, max-allowed-packet: 7}\n"
+        "mysql-instances: [{source-id: s1, syncer: {batch: 100, queue-size: 9}}]\n"
+    )
+    task = load_task(tmp_path / "t.yaml")
+
+    def printed(verbose: bool) -> list[str]:
+        out = io.StringIO()
+        Console(verbose=verbose, given_err=out).warn_of(task)
+        return out.getvalue().splitlines()
+
+    password, idle = printed(verbose=False)
+    assert "the file contains a password" in password
+    assert idle.endswith("t.yaml: 3 values of the files have no effect here; `unshard check -v` lists them")
+    assert printed(verbose=True) == [f"warning: {text}" for text in task.warnings] and len(task.warnings) == 4
+
+
+def test_the_short_form_of_verbose(tmp_path: Path, capsys) -> None:
+    assert main(["check", str(tmp_path / "none.yaml"), "-v"]) == 1
+    assert "Traceback" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pymysql
 from pymysql.connections import Connection
 
+from unshard.adapters import mysql
 from unshard.errors.source import ConnectionLost
 
 Trial = Callable[[Connection], object]
@@ -16,7 +17,8 @@ Trial = Callable[[Connection], object]
 
 def ping(connection: Connection) -> None:
     """Test whether the server still answers on the connection."""
-    connection.ping(reconnect=False)
+    with mysql.coded_errors(connection, "ping"):
+        connection.ping(reconnect=False)
 
 
 class ConnectionPool:

@@ -19,7 +19,7 @@ from pymysql.connections import Connection
 from pymysql.converters import conversions
 from pymysql.cursors import Cursor, SSCursor
 
-from unshard.adapters import tls
+from unshard.adapters import tls, tracebacks
 from unshard.adapters.pymysqlprivate import TlsSharingConnection
 from unshard.core.model import Server, TableId
 from unshard.core.relay.segment import Statement
@@ -44,6 +44,7 @@ from unshard.errors.source import (
 
 __all__ = [
     "assume_session",
+    "begin",
     "coded",
     "coded_errors",
     "commit",
@@ -128,6 +129,7 @@ class ServerConnection(TlsSharingConnection):
 
 def driver_connection(server: Server, kind: type[C] = ServerConnection, **options: Any) -> C:
     """Connect without setting the session; raises the driver's errors."""
+    tracebacks.hide(server.password)
     if server.tls is not None:
         options["ssl"] = tls.context(server.tls)
     # The driver would encode the password as latin1, and fail for other characters.
@@ -179,6 +181,11 @@ def change(connection: Connection, sql: str, args: Arguments) -> int:
     """Run one statement and return how many rows it has changed; raises coded errors."""
     with coded_errors(connection, sql), connection.cursor(Cursor) as cursor:
         return int(cursor.execute(_spelled(sql, args), args))
+
+
+def begin(connection: Connection) -> None:
+    """Begin a transaction."""
+    query(connection, "BEGIN")
 
 
 def commit(connection: Connection) -> None:

@@ -23,6 +23,7 @@ from typing import BinaryIO
 import pyarrow as pa
 from pyarrow import fs
 
+from unshard.adapters import tracebacks
 from unshard.core.model import ObjectAccess
 
 BUCKET, HDFS = "s3://", "webhdfs://"
@@ -52,6 +53,7 @@ def opened(uri: str, access: ObjectAccess) -> tuple[fs.FileSystem, str]:
 @lru_cache(16)
 def object_store(access: ObjectAccess) -> fs.S3FileSystem:
     """Return the client of this process, with its open connections; the SDK looks up what `access` does not set."""
+    tracebacks.hide(access.secret, access.token)
     return fs.S3FileSystem(
         access_key=access.key or None,
         secret_key=access.secret or None,

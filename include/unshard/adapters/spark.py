@@ -7,6 +7,9 @@ package, so a session never has two versions of the code. A server permanently r
 closed, for example by its idle timeout. Then the next number is used; all processes count the same way, so they join
 the same session again.
 
+A session can be lost while a process uses it: its JVM died, or the Connect server restarted and has neither the session
+nor our package. `is_usable` tells, and the next `session` opens another one, in another JVM if the first is dead.
+
 Executors run functions over short strings (`map_items`). If a function raises, its error is returned as a result and
 raised again in the driver as the same error, without the Java stack trace. The failed worker skips its remaining items;
 other workers finish theirs.
@@ -24,6 +27,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 import urllib.parse
 import uuid
@@ -40,6 +44,9 @@ from unshard.errors.storage import SparkJobFailed, SparkTaskCrashed, SparkUnavai
 
 Connections = Callable[[str], Mapping[str, Any]]
 
+_OPENING = threading.Lock()
+"""Held while a session is opened or closed: a process has one JVM, and pyspark keeps it in global variables."""
+
 USER = "unshard"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt): ")
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
@@ -48,6 +55,7 @@ CLOSED_SESSIONS = 1000
 CONNECT_SECONDS = 5.0
 STOP_SECONDS = 20.0
 DEFAULT_PORT = 15002
+LOG = "spark.log"
 RETRIES: Mapping[str, Any] = {"max_retries": 8, "initial_backoff": 50, "backoff_multiplier": 2.0, "max_backoff": 1000}
 """Pauses in milliseconds: five seconds in all, enough for a short network failure."""
 RESULT = "failed boolean, result string"
@@ -79,13 +87,22 @@ def session(connection: str, connections: Connections | None = None, name: str =
 
     A process has at most one classic session: an inner block shares it and does not close it.
     """
-    shared = _active() is not None
-    spark = open_session(address(connection, connections), name)
+    with _OPENING:
+        _forget_lost_session()
+        shared = _active() is not None
+        spark = open_session(address(connection, connections), name)
     try:
         yield spark
     finally:
         if _is_connect(spark) or not shared:
             close_session(spark)
+
+
+def is_usable(spark: Any) -> bool:
+    """Whether jobs can still run in the session; otherwise open another one."""
+    if _is_connect(spark):
+        return _key(spark) in _SHIPPED
+    return spark.sparkContext is _active() and not _is_lost()
 
 
 def address(connection: str, connections: Connections | None = None) -> str:
@@ -125,12 +142,16 @@ def submitted_session(name: str = "unshard") -> Any:
 
 
 def close_session(spark: Any) -> None:
-    """Stop a classic session; a session at a Connect server stays for the next process."""
+    """Stop a classic session unless another one has replaced it; a session at a Connect server stays for others."""
     if _is_connect(spark):
         spark.client.close()  # closes only this client's channel
-    else:
-        spark.stop()
-        _end_jvm()
+        return
+    with _OPENING:
+        _forget_lost_session()
+        if spark.sparkContext is _active():
+            with contextlib.suppress(Exception):  # the JVM dies at this moment
+                spark.stop()
+            _end_jvm()
 
 
 def map_items(
@@ -144,21 +165,24 @@ def map_items(
         return
     workers = max(1, min(parallelism, len(items)))
     run = _StripeRunner(function, tuple(items), workers)
-    table = collect(lambda: spark.range(0, workers, 1, workers).mapInArrow(run, RESULT))
+    table = collect(spark, lambda: spark.range(0, workers, 1, workers).mapInArrow(run, RESULT))
     failures = [row["result"] for row in table.filter(table.column("failed")).to_pylist()]
     if failures:
         raise _decode(failures[0])
     yield from table.column("result").to_pylist()
 
 
-def collect(frame: Callable[[], Any]) -> pa.Table:
-    """Create a DataFrame, run its job and return its rows; raises SparkJobFailed.
+def collect(spark: Any, frame: Callable[[], Any]) -> pa.Table:
+    """Create a DataFrame of the session, run its job and return its rows; raises SparkJobFailed.
 
     Creating the frame already contacts a Connect server, which may be gone.
     """
     try:
         return frame().toArrow()
     except Exception as error:
+        if _is_connect(spark):
+            # The server may be another one by the next job: that one gets our package again.
+            _SHIPPED.discard(_key(spark))
         raise SparkJobFailed(_reason(error)) from error
 
 
@@ -238,17 +262,56 @@ def _classic(master: str, name: str) -> Any:
         conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(_settings(master, folder))
         os.environ.setdefault(*ARENAS)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        log = folder / "spark.log"
+        log = folder / LOG
         try:
             with log.open("ab") as output:
                 gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
             SparkContext(conf=conf, gateway=gateway)
         except Exception as error:
+            _end_jvm()
             raise SparkUnavailable(master, f"{_reason(error)}; see {log}") from error
-    spark = SparkSession.builder.getOrCreate()
-    if not master.startswith("local"):
-        _ship(spark)
+    try:
+        spark = SparkSession.builder.getOrCreate()
+        if not master.startswith("local"):
+            _ship(spark)
+    except Exception as error:
+        raise SparkUnavailable(master, f"{_reason(error)}; see {_folder() / LOG}") from error
     return spark
+
+
+def _is_lost() -> bool:
+    """Whether the classic session of this process has ended by itself: its JVM is dead, or its context has stopped."""
+    process, context = getattr(_gateway(), "proc", None), _active()
+    if process is not None and process.poll() is not None:
+        return True
+    if context is None:
+        return False
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except Exception:  # the JVM does not answer
+        return True
+
+
+def _forget_lost_session() -> None:
+    """Remove what pyspark remembers of a lost session; otherwise it would use it for the next one."""
+    if not _is_lost():
+        return
+    from pyspark.sql import SparkSession
+
+    if (context := _active()) is not None:
+        context._jsc = None  # so that `stop` does not call the JVM
+        context.stop()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    _end_jvm()
+
+
+def _gateway() -> Any:
+    """Return the connection to the JVM of this process, None before there is one."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext
+
+    return SparkContext._gateway
 
 
 def _end_jvm() -> None:
@@ -358,7 +421,7 @@ _SHIPPED: set[str] = set()
 
 
 def _ship(spark: Any) -> None:
-    key = spark.session_id if _is_connect(spark) else spark.sparkContext.applicationId
+    key = _key(spark)
     if key in _SHIPPED:
         return
     if _is_connect(spark):
@@ -366,6 +429,10 @@ def _ship(spark: Any) -> None:
     else:
         spark.sparkContext.addPyFile(str(package_zip()))
     _SHIPPED.add(key)
+
+
+def _key(spark: Any) -> str:
+    return str(spark.session_id if _is_connect(spark) else spark.sparkContext.applicationId)
 
 
 def _add_artifact(spark: Any) -> None:

@@ -23,6 +23,7 @@ from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.createtext import normal_create
 from unshard.core.structures.normalcolumns import normal_column
 from unshard.core.structures.versioning import without_period
+from unshard.errors import UnshardError
 from unshard.errors.source import TableMissing, TableUnsupported
 
 COLUMNS = """SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, COLLATION_NAME,
@@ -147,6 +148,25 @@ def read_schemas(connection: Connection, tables: Iterable[TableId]) -> dict[Tabl
             for schema, names in by_schema.items()
             for name, structure in _read_schema(reader, schema, tuple(names))
         }
+
+
+def read_each(
+    connection: Connection, tables: Collection[TableId]
+) -> tuple[dict[TableId, TableSchema], dict[TableId, UnshardError]]:
+    """Read structures, and the errors of the tables that cannot be read; raises transient errors."""
+    try:
+        return read_schemas(connection, tables), {}
+    except UnshardError as error:
+        if error.transient:
+            raise
+    found: dict[TableId, TableSchema] = {}
+    refused: dict[TableId, UnshardError] = {}
+    for table in tables:
+        try:
+            found |= read_schemas(connection, [table])
+        except UnshardError as error:
+            refused[table] = error
+    return found, refused
 
 
 def shown_create(connection: Connection, table: TableId) -> str:

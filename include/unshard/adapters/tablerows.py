@@ -7,7 +7,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters.mysql import Row, Spelled, identifier, query, table_name
 from unshard.core.full.chunks import key_index, walked_columns
-from unshard.core.model import TableId, TableSchema
+from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.sql.literals import expression
 
@@ -30,30 +30,39 @@ def value_range(connection: Connection, table: TableId, column: str) -> tuple[in
 
 
 def keys_at_both_ends(
-    connection: Connection, table: TableId, key: Sequence[str], where: str, count: int
+    connection: Connection, table: TableId, columns: Sequence[str], index: Index, where: str, count: int
 ) -> list[tuple[Any, ...]]:
-    """Return the first and the last keys of a table, `count` of each, without those that do not meet the condition.
+    """Return the values of columns in the first and the last rows of an index, `count` of each.
 
-    The server does not search for keys that meet the condition.
+    Rows that do not meet the condition are left out; the server does not search for others.
     """
-    names = ", ".join(map(identifier, key))
+    names = ", ".join(map(identifier, columns))
     keys: list[tuple[Any, ...]] = []
     for direction in ("ASC", "DESC"):
-        order = ", ".join(f"{identifier(name)} {direction}" for name in key)
+        order = ", ".join(f"{identifier(name)} {direction}" for name in index.columns)
         sql = f"SELECT ({where}) IS TRUE, {names} FROM {table_name(table)} ORDER BY {order} LIMIT {count}"  # noqa: S608
         keys += [tuple(row[1:]) for row in query(connection, sql) if row[0]]
     return keys
 
 
 def existing_keys(
-    connection: Connection, table: TableId, key: Sequence[str], where: str, keys: Collection[tuple[Any, ...]]
+    connection: Connection,
+    table: TableId,
+    columns: Sequence[str],
+    first: str,
+    where: str,
+    keys: Collection[tuple[Any, ...]],
 ) -> list[Row]:
-    """Return those of the keys that the table has in rows that meet the condition."""
-    names = ", ".join(map(identifier, key))
-    marks = ", ".join([f"({', '.join(['%s'] * len(key))})"] * len(keys))
+    """Return those of the keys that the table has in rows that meet the condition; `first` begins an index."""
+    names = ", ".join(map(identifier, columns))
+    marks = ", ".join([f"({', '.join(['%s'] * len(columns))})"] * len(keys))
+    place = [name.lower() for name in columns].index(first.lower())
+    firsts = [key[place] for key in keys]
     # The driver inserts the values by `%`, which may also be in names and in the condition.
-    asking = f"SELECT {names} FROM {table_name(table)} WHERE ({where}) AND ({names}) IN".replace("%", "%%")  # noqa: S608
-    return query(connection, Spelled(f"{asking} ({marks})"), [value for each in keys for value in each])
+    asking = f"SELECT {names} FROM {table_name(table)} WHERE ({where}) AND {identifier(first)} IN".replace("%", "%%")  # noqa: S608
+    whole = f"AND ({names}) IN".replace("%", "%%")
+    sql = f"{asking} ({', '.join(['%s'] * len(firsts))}) {whole} ({marks})"
+    return query(connection, Spelled(sql), [*firsts, *(value for each in keys for value in each)])
 
 
 def rows_statement(table: TableId, schema: TableSchema, span: KeyRange | None, where: str) -> str:

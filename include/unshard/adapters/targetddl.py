@@ -4,11 +4,25 @@ from pymysql.connections import Connection
 
 from unshard.adapters.mysql import identifier, query, table_name
 from unshard.core.model import TableId
+from unshard.core.relay.segment import SchemaDefault
 
 
 def create_schema(connection: Connection, schema: str, *, if_not_exists: bool = False) -> None:
     """Create a schema."""
     query(connection, f"CREATE DATABASE {'IF NOT EXISTS ' if if_not_exists else ''}{identifier(schema)}")
+
+
+def set_default(connection: Connection, schema: str, default: SchemaDefault) -> None:
+    """Change the default character set of a schema."""
+    query(connection, f"ALTER DATABASE {identifier(schema)} {default.options}")
+
+
+def drop_empty_schema(connection: Connection, schema: str) -> bool:
+    """Drop a schema if it exists and has no table or view; return whether it did."""
+    found = query(connection, "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s LIMIT 1", (schema,))
+    if not found:
+        query(connection, f"DROP DATABASE IF EXISTS {identifier(schema)}")
+    return not found
 
 
 def drop_schema(connection: Connection, schema: str) -> None:

@@ -34,6 +34,7 @@ from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
+from unshard.core.structures.engines import with_transactions
 from unshard.core.structures.versioning import period_of
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused, TableMissing
@@ -141,7 +142,8 @@ class DdlTrialTables:
             try:
                 _cluster(connection, clustered)
                 if before:
-                    create_as_shown(connection, create_text(before.create_sql, trial))
+                    # The target has transactions also if the shard has not (units.ddl.execute.target_text).
+                    create_as_shown(connection, create_text(with_transactions(before.create_sql), trial))
                 with self._connection() as session:
                     _cluster(session, clustered)
                     if before and period_of(before.create_sql):

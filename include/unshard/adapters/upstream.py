@@ -123,13 +123,13 @@ def identity(connection: Connection) -> str:
     return _identity(variables, "mariadb" if "mariadb" in variables.get("version", "").lower() else "mysql")
 
 
-def prepared(connection: Connection) -> int:
-    """Return the number of prepared XA transactions, 0 if the account lacks the privilege (MySQL: XA_RECOVER_ADMIN)."""
+def prepared(connection: Connection) -> frozenset[Row]:
+    """Return the prepared XA transactions; none if the account lacks the privilege (MySQL: XA_RECOVER_ADMIN)."""
     try:
-        return len(query(connection, "XA RECOVER"))
+        return frozenset(query(connection, "XA RECOVER"))
     except (StatementRefused, MissingPrivilege):
-        # The relay refuses the COMMIT of an unknown XA transaction, so nothing is lost without this number.
-        return 0
+        # The relay refuses the COMMIT of an unknown XA transaction, so nothing is lost without them.
+        return frozenset()
 
 
 def binlog_files(connection: Connection) -> dict[str, int]:

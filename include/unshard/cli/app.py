@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import unshard
+from unshard.adapters import tracebacks
 from unshard.cli.commands import COMMANDS, COMMON, Argument, Command
 from unshard.cli.console import Console
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
 
 INTERRUPTED = 130
+VERBOSE = frozenset(("-v", "--verbose"))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     command_line = sys.argv[1:] if arguments is None else list(arguments)
-    console = Console(as_json="--json" in command_line, verbose="--verbose" in command_line)
+    console = Console(as_json="--json" in command_line, verbose=not VERBOSE.isdisjoint(command_line))
     try:
         return _run(command_line, console)
     except UnshardError as error:
@@ -61,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception as error:
+        return console.failure(tracebacks.coded(error), error)
 
 
 def _run(command_line: Sequence[str], console: Console) -> int:
@@ -80,8 +84,16 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
 
 
 def _log(verbose: bool) -> None:
-    """Log on stderr: the steps of unshard with --verbose, otherwise errors only."""
-    logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    """Log on stderr: the steps of unshard with --verbose, otherwise its errors only.
+
+    Other packages log tracebacks of lost connections, which unshard handles or reports by a code. Some of them set the
+    levels of their loggers themselves, so the handler leaves them out.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    if not verbose:
+        handler.addFilter(logging.Filter("unshard"))
+    form = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    logging.basicConfig(level=logging.ERROR, format=form, handlers=[handler])
     logging.getLogger("unshard").setLevel(logging.INFO if verbose else logging.ERROR)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unshard.cli.console import Answer, Console, table
 from unshard.config import environment_connections, load_task
+from unshard.core.checks.alike import summaries
 from unshard.core.checks.items import Item, Severity
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import check as check_task
@@ -17,7 +18,7 @@ from unshard.units.checks.precheck import keep
 def check(options: Namespace, console: Console) -> Answer:
     """Run every precheck and list the findings."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     if options.decoder:
         from unshard.cli.decodercheck import check_decoders
 
@@ -35,7 +36,11 @@ def check(options: Namespace, console: Console) -> Answer:
         "warnings": [*task.warnings],
         "items": [asdict(item) for item in items],
     }
-    return Answer(document, [*_lines(items), "", _summary(task.name, counts)], 1 if counts[Severity.ERROR] else 0)
+    return Answer(
+        document,
+        [*_lines(items if console.verbose else summaries(items)), "", _summary(task.name, counts)],
+        1 if counts[Severity.ERROR] else 0,
+    )
 
 
 def _lines(items: Sequence[Item]) -> list[str]:

@@ -18,7 +18,7 @@ SHOWN = 1000
 def collisions(options: Namespace, console: Console) -> Answer:
     """List collisions, open ones first."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with existing_meta(task) as meta:
         found = meta.collisions.all(SHOWN, only_open=not options.all) if meta else ()
     document = {"task": task.name, "warnings": [*task.warnings], "collisions": [_document(each) for each in found]}

@@ -56,7 +56,11 @@ def _number(low: int) -> Callable[[str], int]:
 TASK = Argument(("task",), "the task file; source files are next to it in sources/", {"metavar": "TASK.yaml"})
 COMMON = (
     Argument(("--json",), "print one JSON document on stdout, and nothing else", {"action": "store_true"}),
-    Argument(("--verbose",), "log every step, and show the traceback of an error", {"action": "store_true"}),
+    Argument(
+        ("-v", "--verbose"),
+        "list all warnings, log every step, and show the traceback of an error",
+        {"action": "store_true"},
+    ),
 )
 LOCK = Argument(("lock",), "id of the lock, as `unshard locks` shows it", {"metavar": "LOCK"})
 WRITTEN = "written SOURCE/SCHEMA.TABLE"
@@ -118,7 +122,7 @@ COMMANDS = (
             Argument(("--yes",), "do not ask for confirmation", {"action": "store_true"}),
         ),
         "unshard.cli.run",
-        "0 done, 3 caught up but DDL locks are open, 1 error",
+        "0 done, 3 caught up but DDL locks are open, 4 caught up except for suspended targets, 1 another error",
     ),
     Command(
         "status",

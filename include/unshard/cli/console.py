@@ -5,11 +5,12 @@ With --json stdout has exactly one JSON document, so progress is not printed.
 
 import json
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from unshard.adapters import tracebacks
+from unshard.config import Task
 from unshard.errors import UnshardError
 from unshard.errors.config import NotConfirmed
 
@@ -58,6 +59,15 @@ class Console:
         for text in texts:
             _line(f"warning: {text}", self.err)
 
+    def warn_of(self, task: Task) -> None:
+        """Print the warnings of the task file; those about values without effect as their number, unless verbose."""
+        if self.verbose or len(task.idle) < 2:
+            self.warn(task.warnings)
+            return
+        self.warn(text for text in task.warnings if text not in task.idle)
+        told = "`unshard check -v` lists them"
+        self.warn([f"{task.path}: {len(task.idle)} values of the files have no effect here; {told}"])
+
     def confirm(self, question: str, is_confirmed: bool) -> None:
         """Ask unless --yes was used; raises NotConfirmed for any answer but yes."""
         if is_confirmed:
@@ -75,14 +85,14 @@ class Console:
         print(text, file=self.out, flush=True)
         return answer.exit_code
 
-    def failure(self, error: UnshardError) -> int:
-        """Print a coded error; exit code 1."""
+    def failure(self, error: UnshardError, cause: BaseException | None = None) -> int:
+        """Print a coded error; exit code 1. With --verbose also the traceback of its cause, by default its own."""
         if self.as_json:
             print(json.dumps({"error": error_document(error)}, indent=2), file=self.out, flush=True)
         else:
             print(f"unshard: {error}", file=self.err, flush=True)
         if self.verbose:
-            traceback.print_exception(error, file=self.err)
+            print(tracebacks.text_of(cause or error), end="", file=self.err, flush=True)
         return 1
 
 

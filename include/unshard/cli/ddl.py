@@ -24,7 +24,7 @@ def ddl(options: Namespace, console: Console) -> Answer:
     """Issue a command, revert one, or list all."""
     _require_usage(options)
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     if options.action == "list":
         with existing_meta(task) as meta:
             return _listed(task, meta.statement_commands.all() if meta else ())

@@ -17,7 +17,7 @@ VIA = "command line"
 def pause(options: Namespace, console: Console) -> Answer:
     """Start no new work of the task."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with open_work(task) as work:
         changed = lifecycle.pause(work, getpass.getuser(), VIA, options.reason)
         busy = lifecycle.at_work(task, work.meta, work.target)
@@ -32,7 +32,7 @@ def pause(options: Namespace, console: Console) -> Answer:
 def resume(options: Namespace, console: Console) -> Answer:
     """Continue a task."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with open_work(task) as work:
         changed = lifecycle.resume(work, getpass.getuser(), VIA, options.reason)
     told = f"is resumed; {lifecycle.GOES_ON}" if changed.is_new else "was not paused"
@@ -42,7 +42,7 @@ def resume(options: Namespace, console: Console) -> Answer:
 def stop(options: Namespace, console: Console) -> Answer:
     """Stop a task for good; remove its state with --remove-meta."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
         if options.remove_meta:
             return _remove(work, options, console)

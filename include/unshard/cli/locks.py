@@ -23,7 +23,7 @@ from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 def locks(options: Namespace, console: Console) -> Answer:
     """List the locks."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with existing_meta(task) as meta:
         views = coordinate.views(meta, resolved=options.all) if meta else ()
         orders = {view.id: meta.locks.actions(view.id) for view in views} if meta else {}
@@ -88,8 +88,11 @@ def _command_line(order: OperatorAction) -> str:
     return f"  command  {order.action} by {order.who} ({order.via}) at {order.done_at:%Y-%m-%d %H:%M:%S} UTC{reason}"
 
 
-def lock_lines(task: Task, view: LockView) -> list[str]:
-    """Return the state of a lock and the commands that help, as text."""
+def lock_lines(task: Task, view: LockView, *, explains: bool = True) -> list[str]:
+    """Return the state of a lock and the commands that help, as text.
+
+    Without `explains` a suspended target is named without its error, which the caller prints.
+    """
     if not view.is_open:
         at = f"{view.resolved_at:%Y-%m-%d %H:%M:%S} UTC" if view.resolved_at else "now"
         return [
@@ -117,7 +120,7 @@ def lock_lines(task: Task, view: LockView) -> list[str]:
         lines.append(f"  reason   {one_line(view.reason)}")
     if view.error:
         lines.append(f"  error    {view.error}")
-    lines += [f"  waits    {stop}" for stop in view.stopped]
+    lines += [f"  waits    {stop if explains else stop.brief}" for stop in view.stopped]
     if view.held_rows:
         lines.append(f"  held     {amount(view.held_rows)} rows, {size(view.held_bytes)}")
     return [*lines, *(f"  {line}" for line in helping(str(task.path), view))]

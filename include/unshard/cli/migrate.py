@@ -11,7 +11,7 @@ from unshard.units.work import open_work
 def migrate(options: Namespace, console: Console) -> Answer:
     """Create the meta tables or migrate them to this version; current tables stay as they are."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with open_work(task) as work:
         version = work.meta.version()
     document = {"task": task.name, "warnings": [*task.warnings], "meta_schema": task.meta_schema, "version": version}

@@ -52,7 +52,7 @@ def _shard(work: Work, options: Namespace) -> Shard | None:
 
 def _give(options: Namespace, console: Console, make: Callable[[Work], LockCommand]) -> Answer:
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
         coordinate.observe(work.meta)
         order = lockcommands.pinned(work.meta, make(work))

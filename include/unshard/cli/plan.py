@@ -22,7 +22,7 @@ NOTHING = "no window to run: no stored binlog after the checkpoint, and no held 
 def plan(options: Namespace, console: Console) -> Answer:
     """Print the stages that come next."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     found = plan_task(task)
     lines = [f"task {task.name} is {found.pause}; nothing begins before `unshard resume {options.task}`"]
     lines = lines if found.pause else []

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from unshard.adapters import tracebacks
 from unshard.cli.console import Console
 from unshard.core.full.progress import Progress
 from unshard.errors import UnshardError
@@ -76,6 +77,9 @@ class Display:
             except UnshardError as error:
                 log.info("progress cannot be read error=%s", error.code)  # the run reports the same error
                 continue
+            except Exception as error:
+                self._console.warn([f"no progress is shown: {tracebacks.coded(error)}"])
+                return
             # An unfinished load is shown to its end; a load that an earlier run has finished is not shown.
             unfinished |= {source for source, (_, load) in figures.items() if load.done < load.chunks}
             shown = {source: figures[source] for source in figures if source in unfinished}

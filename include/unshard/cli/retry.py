@@ -21,7 +21,7 @@ def retry(options: Namespace, console: Console) -> Answer:
             raise UsageWrong("--lock and --table are different commands: use one of them", "unshard retry")
         return ask_again(options, console)
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
         stops = [s for s in work.meta.suspended_targets.all() if not options.table or str(s.target) in options.table]
         effects = [*map(preview_retry, stops)]

@@ -18,7 +18,7 @@ SHOWN = 1000
 def row_errors(options: Namespace, console: Console) -> Answer:
     """List diverted rows; those that the target still lacks come first."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     with existing_meta(task) as meta:
         found = meta.row_errors.all(SHOWN, only_open=not options.all) if meta else ()
     is_open = [each for each in found if each.state is RowErrorState.OPEN]

@@ -15,7 +15,7 @@ from unshard.core.numbers import amount
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.full.starttime import refuse_begun
 from unshard.units.task.run import (
-    IndexLeftOut,
+    CreatedUnlike,
     LockTried,
     Note,
     Outcome,
@@ -32,10 +32,48 @@ from unshard.units.window.sync import WindowReport
 from unshard.units.work import Work, open_work
 
 
+class Errors:
+    """The errors of a run as lines: each message is printed once, and a hint once for all errors that have it."""
+
+    def __init__(self) -> None:
+        self._printed: set[str] = set()
+
+    def retried(self, trouble: Trouble) -> str:
+        """Return the warning before another try."""
+        return f"{trouble.place}: {self._text(trouble, 'came again')}, trying again"
+
+    def given_up(self, trouble: Trouble) -> str:
+        """Return the note that an error is not tried again; other sources may still continue for long."""
+        if _key(trouble) in self._printed:
+            return f"{trouble.place}: [{trouble.error.code}] came again, not tried any more"
+        return f"{trouble.place}: stopped by [{trouble.error.code}], see its message at the end"
+
+    def final(self, trouble: Trouble) -> str:
+        """Return the line at the end of the run."""
+        return f"error: {trouble.place}: {self._text(trouble, 'see its message above')}"
+
+    def _text(self, trouble: Trouble, reference: str) -> str:
+        error = trouble.error
+        if self._is_printed(_key(trouble)):
+            return f"[{error.code}] {reference}"
+        hint = "" if not error.hint or self._is_printed(error.next_step) else f" ({error.next_step})"
+        return f"[{error.code}] {error.message}{hint}"
+
+    def _is_printed(self, text: str) -> bool:
+        """Whether the text was printed before; from now on it is."""
+        is_printed = text in self._printed
+        self._printed.add(text)
+        return is_printed
+
+
+def _key(trouble: Trouble) -> str:
+    return f"{trouble.place}: {trouble.error}"
+
+
 def run(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     if options.start_time:
         task = starting_at(task, options.start_time)
     with open_work(task) as work:
@@ -47,16 +85,16 @@ def run(options: Namespace, console: Console) -> Answer:
 
 
 def _run(work: Work, options: Namespace, console: Console) -> Answer:
-    task = work.task
+    task, errors = work.task, Errors()
     with Display(console) as display:
         display.follow(lambda: full_progress(work.meta, task.sources))
-        outcome = run_task(work, Until(options.until), watch=lambda note: _show(note, console, display))
-    return Answer(_document(task, outcome), _lines(task, options.until, outcome), outcome.exit_code)
+        outcome = run_task(work, Until(options.until), watch=lambda note: _show(note, console, display, errors))
+    return Answer(_document(task, outcome), _lines(task, options.until, outcome, errors), outcome.exit_code)
 
 
-def _show(note: Note, console: Console, display: Display) -> None:
+def _show(note: Note, console: Console, display: Display, errors: Errors) -> None:
     match note:
-        case IndexLeftOut(place, message):
+        case CreatedUnlike(place, message):
             console.warn([f"{place}: {message}"])
         case PhaseBegan(source, step):
             console.note(f"{source}: {step} begins")
@@ -68,8 +106,10 @@ def _show(note: Note, console: Console, display: Display) -> None:
         case LockTried(lock):
             what = "; ".join(map(one_line, lock.statements or (lock.ddl,)))
             console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {what}")
-        case Trouble(place, error, again):
-            console.warn([f"{place}: {error}{', trying again' if again else ''}"])
+        case Trouble() if note.again:
+            console.warn([errors.retried(note)])
+        case Trouble():
+            console.note(errors.given_up(note))
         case _:
             assert_never(note)
 
@@ -89,15 +129,14 @@ def _document(task: Task, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _lines(task: Task, until: str, outcome: Outcome) -> list[str]:
+def _lines(task: Task, until: str, outcome: Outcome, errors: Errors) -> list[str]:
     lines = [
         f"{each.source}: {each.phase}, {amount(each.windows)} windows, {_moved(each)}, "
         f"at {each.checkpoint or 'no checkpoint yet'}"
         for each in outcome.sources
     ]
-    lines += [line for lock in outcome.locks for line in lock_lines(task, lock)]
-    lines += [f"error: {each.place}: {each.error}" for each in outcome.errors]
-    return [*lines, _end(until, outcome)]
+    lines += [line for lock in outcome.locks for line in lock_lines(task, lock, explains=False)]
+    return [*lines, *map(errors.final, outcome.errors), _end(until, outcome)]
 
 
 def _moved(rows: WindowReport | SourceOutcome) -> str:
@@ -108,7 +147,9 @@ def _moved(rows: WindowReport | SourceOutcome) -> str:
 
 def _end(until: str, outcome: Outcome) -> str:
     took = f"in {outcome.seconds:.1f} s"
-    if outcome.errors:
+    if outcome.failures:
         return f"stopped {took} with {len(outcome.errors)} error(s)"
     done = f"{'full load done' if until == 'full' else 'caught up'} {took}"
+    if outcome.suspended:
+        done += f", except for {len(outcome.suspended)} suspended target(s)"
     return f"{done}, {len(outcome.locks)} DDL lock(s) open" if outcome.locks else done

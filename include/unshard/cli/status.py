@@ -25,7 +25,7 @@ HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED",
 def status(options: Namespace, console: Console) -> Answer:
     """Show the position and progress of every source."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     sources = read_status(task)
     with existing_meta(task) as meta:
         told = remarks(meta, task.sources)
@@ -41,6 +41,10 @@ def status(options: Namespace, console: Console) -> Answer:
         "suspended_targets": [suspended_document(stop) for stop in told.stops],
         "diverted_rows": dict(told.diverted),
         "deferred_rows": dict(told.deferred),
+        "removed_targets": [
+            {"target": str(lock.target), "lock": lock.id, "ddl": lock.ddl, "at": lock.opened_at.isoformat()}
+            for lock in told.removed
+        ],
         "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned],
     }
     lines = [f"task {task.name} is {told.pause}; `unshard resume {options.task}` continues it"] if told.pause else []
@@ -56,6 +60,10 @@ def status(options: Namespace, console: Console) -> Answer:
         for each in told.passed
     ]
     lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
+    lines += [
+        f"target {lock.target}: the source ran `{one_line(lock.ddl)}` at {lock.opened_at:%Y-%m-%d %H:%M:%S} UTC"
+        for lock in told.removed
+    ]
     lines += [line for stop in told.stops for line in suspended_lines(stop, options.task)]
     lines += [
         f"target {target}: {amount(rows)} rows were diverted; see `unshard row-errors {options.task}`"

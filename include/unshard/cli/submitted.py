@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from unshard.adapters import tracebacks
 from unshard.adapters.spark import submitted_session
 from unshard.errors import UnshardError
 
@@ -15,7 +16,7 @@ Job = Callable[[Any, Path, str], str]
 
 
 def submitted(doc: str | None, job: Job, argv: Sequence[str] | None = None) -> int:
-    """Run a job on the session that spark-submit started; exit code 75 is a transient error."""
+    """Run a job on the session that spark-submit started; exit code 75: it may succeed if it is repeated."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--task", type=Path, required=True, help="task file")
     parser.add_argument("--source", required=True, help="id of the source")
@@ -25,5 +26,8 @@ def submitted(doc: str | None, job: Job, argv: Sequence[str] | None = None) -> i
     except UnshardError as error:
         sys.stderr.write(f"{error}\n")
         return os.EX_TEMPFAIL if error.transient else 1
+    except Exception as error:
+        sys.stderr.write(f"{tracebacks.coded(error)}\n")
+        return os.EX_TEMPFAIL
     sys.stdout.write(f"{line}\n")
     return 0

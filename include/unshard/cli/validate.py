@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unshard.cli.console import Answer, Console
+from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.progress import Display
 from unshard.config import load_task
 from unshard.core.model import TableId
@@ -14,7 +14,7 @@ from unshard.core.numbers import amount
 from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference
 from unshard.errors.config import UsageWrong
-from unshard.units.validate.validate import Chunked, Settings, TableResult
+from unshard.units.validate.validate import Chunked, Settings, TableResult, unfed
 from unshard.units.validate.validate import validate as compare
 from unshard.units.work import open_work
 
@@ -26,27 +26,31 @@ REASONS = {
 
 
 def validate(options: Namespace, console: Console) -> Answer:
-    """Compare and report; exit code 2 if a table differs."""
+    """Compare and report; exit code 2 if a table differs, 1 if none differs but one has no verdict."""
     task = load_task(Path(options.task))
-    console.warn(task.warnings)
+    console.warn_of(task)
     settings = Settings(options.threads, options.chunk_rows, limit=options.limit)
     began = time.monotonic()
     with open_work(task, only_reads=True) as work, Display(console) as display:
         verdicts = compare(
             work, [_table(name) for name in options.table], settings, lambda chunked: display.tell(_progress(chunked))
         )
+        left = () if options.table else unfed(work)
     seconds = time.monotonic() - began
     equal = all(verdict.equal for verdict in verdicts)
+    differ = any(verdict.differs for verdict in verdicts)
     document = {
         "task": task.name,
         "equal": equal,
         "rows": sum(verdict.rows_target for verdict in verdicts),
         "seconds": round(seconds, 3),
         "warnings": [*task.warnings],
+        "unfed": [str(target) for target in left],
         "tables": [_document(verdict, settings.limit) for verdict in verdicts],
     }
     lines = [line for verdict in verdicts for line in _lines(verdict, settings.limit)]
-    return Answer(document, [*lines, _summary(verdicts, equal, seconds)], 0 if equal else 2)
+    lines += [f"{target}: no shard feeds it any more; its rows are of dropped shards" for target in left]
+    return Answer(document, [*lines, _summary(verdicts, equal, seconds)], 2 if differ else 0 if equal else 1)
 
 
 def _table(name: str) -> TableId:
@@ -76,6 +80,7 @@ def _document(verdict: TableResult, limit: int) -> dict[str, Any]:
         ],
         "lost_columns": [*verdict.lost_columns],
         "unseen": [*verdict.unseen],
+        "error": error_document(verdict.error) if verdict.error else None,
         "where": {"condition": verdict.through.condition, "not_looked_through": verdict.through.why_not},
         "differences": [
             {**_named(verdict, each), "because": verdict.because(each)} for each in verdict.differences[:limit]
@@ -107,7 +112,9 @@ def _has_more(verdict: TableResult, limit: int) -> bool:
 
 def _lines(verdict: TableResult, limit: int) -> list[str]:
     target, rows = verdict.target, f"{amount(verdict.rows_target)} rows"
-    if verdict.equal:
+    if verdict.error:
+        lines = [f"{target}: NO VERDICT, {verdict.error}"]
+    elif verdict.equal:
         lines = [f"{target}: equal, {rows} of {verdict.shards} shards in {verdict.seconds:.1f} s"]
     else:
         lines = [
@@ -171,5 +178,7 @@ def _summary(verdicts: tuple[TableResult, ...], equal: bool, seconds: float) -> 
     rows = f"{amount(sum(verdict.rows_target for verdict in verdicts))} rows compared in {seconds:.1f} s"
     if equal:
         return f"target and union of the shards are equal: {len(verdicts)} table(s), {rows}"
-    different = sum(not verdict.equal for verdict in verdicts)
-    return f"target and union of the shards DIFFER in {different} of {len(verdicts)} table(s), {rows}"
+    different, unknown = sum(each.differs for each in verdicts), sum(each.error is not None for each in verdicts)
+    told = [f"target and union of the shards DIFFER in {different} of {len(verdicts)} table(s)"] if different else []
+    told += [f"{unknown} of {len(verdicts)} table(s) have NO VERDICT"] if unknown else []
+    return ", ".join([*told, rows])

@@ -16,13 +16,23 @@ from unshard.errors.config import KeyRefused, LaterKey, MissingKey, UnknownKey, 
 
 
 @dataclass(frozen=True, slots=True)
+class FileWarning:
+    """A warning about an accepted value."""
+
+    text: str
+    """Begins with the place."""
+    is_idle: bool = False
+    """The value has no effect here; the command line prints only the number of such warnings."""
+
+
+@dataclass(frozen=True, slots=True)
 class FilePlace:
     """File, line and path of a value; `notes` collects the warnings of one load."""
 
     file: Path
     line: int
     path: str = ""
-    notes: list[str] = field(default_factory=list, repr=False, compare=False)
+    notes: list[FileWarning] = field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.path}".rstrip()
@@ -37,7 +47,11 @@ class FilePlace:
 
     def warn(self, text: str) -> None:
         """Record a warning about an accepted value that should be changed."""
-        self.notes.append(f"{self}: {text}")
+        self.notes.append(FileWarning(f"{self}: {text}"))
+
+    def warn_idle(self, value: str, why: str) -> None:
+        """Record a warning about a value that has no effect here."""
+        self.notes.append(FileWarning(f"{self}: '{value}' has no effect here: {why}", is_idle=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +178,8 @@ def _read_key(key: Declared, node: Node, place: FilePlace, values: dict[str, Any
             if not asks_nothing(node, key.harmless):
                 raise LaterKey(str(place), key.name, key.feature)
         case Ignored():
-            if not asks_nothing(node, key.silent):
-                place.warn(f"'{key.name}' has no effect here: {key.why}")
+            if not asks_nothing(node, ("0", *key.silent)):
+                place.warn_idle(key.name, key.why)
         case Refused():
             if not asks_nothing(node, key.harmless):
                 raise KeyRefused(str(place), key.name, key.instead)
@@ -174,14 +188,14 @@ def _read_key(key: Declared, node: Node, place: FilePlace, values: dict[str, Any
 
 
 def asks_nothing(node: Node, harmless: tuple[str, ...]) -> bool:
-    """Return whether a value is empty or harmless."""
+    """Return whether a value is empty or harmless, or a mapping of such values."""
     match node:
         case Scalar():
             return not node.text or node.text.lower() in harmless
         case Items():
             return not node.items
         case Entries():
-            return not node.entries
+            return all(asks_nothing(child, harmless) for child in node.entries.values())
         case _:
             assert_never(node)
 

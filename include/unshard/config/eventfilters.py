@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from unshard.config import checks
 from unshard.config.declare import Block, Key, Values
 from unshard.config.kinds import choice, text, texts, words
-from unshard.core.rules.eventfilter import NAMES, OF_TIDB, Action, EventRule, unknown_names
+from unshard.core.rules.eventfilter import DDL, DML, GROUPS, UNMATCHED, Action, EventRule, unknown_names
 from unshard.core.rules.pattern import compile_pattern, compile_regex
 from unshard.errors.config import BadValue, MissingKey
 
@@ -38,6 +38,9 @@ def event_rule(name: str, values: Values, case_sensitive: bool) -> EventRule:
     events = tuple(event.strip().lower() for event in values["events"])
     for event in unknown_names(events):
         raise BadValue(str(values.place_of("events")), event, _wanted(event))
+    for event in events:
+        if event in UNMATCHED:
+            values.place_of("events").warn_idle(event, "no statement of a source has this name")
     if not events and not values["sql-pattern"]:
         raise MissingKey(whose, "events", "without it and sql-pattern the rule matches nothing")
     sql = tuple(compile_regex(each, False, str(values.place_of("sql-pattern"))) for each in values["sql-pattern"])
@@ -52,7 +55,5 @@ def event_rule(name: str, values: Values, case_sensitive: bool) -> EventRule:
 
 
 def _wanted(event: str) -> str:
-    if event in OF_TIDB:
-        return "a change that a source can make: only TiDB has this statement, so the rule would match nothing"
-    close = get_close_matches(event, NAMES, 1, 0.6)
+    close = get_close_matches(event, (*DML, *GROUPS, *DDL), 1, 0.6)
     return f"the name of a change, like '{(close or ['drop column'])[0]}'; docs/config.md lists them"

@@ -1,6 +1,7 @@
 """The types of keys, with their checks and their names in docs/config.md."""
 
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
@@ -16,6 +17,9 @@ LONGEST = 10 * 366 * 86400
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 SIZE = re.compile(NUMBER + r"\s*([KMGT]?)(i?)(B?)", re.IGNORECASE)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MASKED = "******"
+VECTOR = 16
+"""Bytes before the @ in text of `dmctl encrypt`."""
 BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 Problem = Callable[[str], str | None]
@@ -46,19 +50,37 @@ def secret() -> ValueKind:
 
     def read(node: Node, place: FilePlace) -> str:
         value = scalar(node, place, "text")
-        if value:
+        if value == MASKED:
+            place.warn("this is not the password: dmctl shows ****** in its place; use conn-id or password-env")
+        elif _is_encrypted(value):
+            place.warn(
+                "the password looks like output of `dmctl encrypt`, which unshard does not decrypt: "
+                "`dmctl decrypt` shows the password; use conn-id or password-env for it"
+            )
+        elif value:
             place.warn("the file contains a password; use conn-id or password-env instead")
         return value
 
     return ValueKind("text", read)
 
 
-def integer(low: int, high: int | None = None) -> ValueKind:
-    """A whole number within bounds."""
+def _is_encrypted(value: str) -> bool:
+    """Whether the text is base64 of 16 random bytes, an @ and at least one byte."""
+    try:
+        data = b64decode(value, validate=True)
+    except ValueError:
+        return False
+    return len(data) > VECTOR + 1 and data[VECTOR : VECTOR + 1] == b"@"
+
+
+def integer(low: int, high: int | None = None, zero: int | None = None) -> ValueKind:
+    """A whole number within bounds; 0 means `zero`, the default, if it is set."""
     wanted = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
 
     def read(node: Node, place: FilePlace) -> int:
         value = scalar(node, place, wanted)
+        if value == "0" and zero is not None:
+            return zero
         if not INTEGER.fullmatch(value) or int(value) < low or (high is not None and int(value) > high):
             raise BadValue(str(place), value, wanted)
         return int(value)
@@ -78,17 +100,30 @@ def boolean() -> ValueKind:
     return ValueKind("boolean", read)
 
 
+NONE: Mapping[str, str] = {}
+
+
 def choice(
-    values: Mapping[str, str], later: Mapping[str, str] | None = None, old: Mapping[str, str] | None = None
+    values: Mapping[str, str],
+    later: Mapping[str, str] = NONE,
+    old: Mapping[str, str] = NONE,
+    warned: Mapping[str, str] = NONE,
+    any_case: bool = False,
 ) -> ValueKind:
-    """One of a few values; `later` are values of DM for a later version, `old` values have newer names."""
+    """One of a few values.
+
+    `later` are values of DM for a later version, `old` values have newer names, `warned` values cause a warning.
+    """
     shown = ", ".join(f"`{value}`" for value in values if value)
 
     def read(node: Node, place: FilePlace) -> str:
         value = scalar(node, place, f"one of {', '.join(values)}")
-        if later and value in later:
+        value = value.lower() if any_case else value
+        if value in later:
             raise LaterKey(str(place), f"{place.path.rpartition('.')[2]}: {value}", later[value])
-        if old and value in old:
+        if value in warned:
+            place.warn(f"'{value}' is not supported: {warned[value]}")
+        if value in old:
             place.warn(f"'{value}' is the old name of '{old[value]}'")
             value = old[value]
         if value not in values:
@@ -165,7 +200,7 @@ def variables(refused: Mapping[str, str], idle: Mapping[str, str]) -> ValueKind:
             if name.lower() in refused:
                 raise BadValue(str(at), name, refused[name.lower()])
             if name.lower() in idle:
-                at.warn(f"'{name}' has no effect here: {idle[name.lower()]}")
+                at.warn_idle(name, idle[name.lower()])
             found.append((name, scalar(child, at, "a single value")))
         return tuple(found)
 

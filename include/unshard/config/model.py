@@ -4,6 +4,8 @@ Secrets stay references if the file has references. `unshard.config.secrets.reso
 connection opens, so loading a task needs neither Airflow nor environment variables.
 """
 
+import hashlib
+import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,6 +19,9 @@ from unshard.core.rules.routing import Routing
 from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import SourceNotInTask
 
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+DIGEST = 8
+"""Hexadecimal digits at the end of the plain name of a task with special characters."""
 CLUSTERED_INDEX = "tidb_enable_clustered_index"
 
 
@@ -54,6 +59,8 @@ class TaskMode(StrEnum):
 class ShardMode(StrEnum):
     """Mode in which the DDLs of shards are coordinated."""
 
+    NONE = ""
+    """The file names none. DDLs of several shards are coordinated nevertheless (core.ddl.onetoone)."""
     PESSIMISTIC = "pessimistic"
 
 
@@ -210,6 +217,8 @@ class Instance:
     """Name rules for tables of online-DDL tools; None treats them as ordinary tables."""
     start_time: datetime | None = None
     """The start as a time; set when the task is started, never in a file."""
+    start_unset: str = ""
+    """Place of a `meta` without a position: the task begins only with a start time. Empty for any other `meta`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +259,8 @@ class Task:
     """Prechecks whose errors do not stop the task."""
     warnings: tuple[str, ...] = ()
     """Warnings about accepted values, shown on every start."""
+    idle: tuple[str, ...] = ()
+    """Those of `warnings` that are about values without effect; only their number is shown, unless asked for."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -257,9 +268,17 @@ class Task:
         return tuple(instance.source.id for instance in self.instances)
 
     @property
+    def plain_name(self) -> str:
+        """The name for DAG ids and folders; special characters become `_`, and a digest keeps such names distinct."""
+        if PLAIN_NAME.fullmatch(self.name):
+            return self.name
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", self.name).lstrip(".-")
+        return f"{plain}.{hashlib.sha256(self.name.encode()).hexdigest()[:DIGEST]}"
+
+    @property
     def storage(self) -> str:
         """Storage of this task's files: absolute path or URI."""
-        return f"{self.options.storage_path.rstrip('/')}/{self.name}"
+        return f"{self.options.storage_path.rstrip('/')}/{self.plain_name}"
 
     def instance(self, source: str) -> Instance:
         """Return the settings of one source."""

@@ -5,20 +5,19 @@ no connection and needs no environment, so a DAG file may do it at import.
 """
 
 import os
-import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from unshard.config.checks import time_zone
 from unshard.config.declare import Block, FilePlace, Values, read_block
+from unshard.config.dumpling import ExtraArguments, extra_arguments
 from unshard.config.eventfilters import event_rule
-from unshard.config.kinds import choice
 from unshard.config.mappings import mapping_rule
 from unshard.config.model import (
-    Consistency,
     DumpOptions,
     Endpoint,
     Instance,
@@ -26,16 +25,17 @@ from unshard.config.model import (
     OnDuplicate,
     Options,
     PrimaryKey,
+    ShardMode,
     Source,
     SyncOptions,
     Task,
     TaskMode,
 )
 from unshard.config.rowfilters import row_filter
-from unshard.config.sources import SourceFiles, endpoint, find_sources
+from unshard.config.sources import TIME_ZONE, SourceFiles, endpoint, find_sources, session_time_zone
 from unshard.config.taskkeys import OPTIONS, TASK
-from unshard.config.unitkeys import CONSISTENCIES, DUMPLING, LOADER, MYDUMPER, SYNCER, WHERE
-from unshard.config.yamltext import Scalar, read_file
+from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER
+from unshard.config.yamltext import Entries, Scalar, read_file
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
 from unshard.core.model import Location
 from unshard.core.rules.blockallowlist import BlockAllowList, compile_tables
@@ -48,11 +48,10 @@ from unshard.core.rules.routing import RouteRule, Routing, compile_rule
 from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import (
     BadValue,
-    KeyRefused,
     KeysExclude,
-    LaterKey,
     MissingKey,
     RuleTwice,
+    ShardingContradicted,
     SourceTwice,
     UnknownBlock,
     UnusedBlock,
@@ -66,30 +65,59 @@ OLD_LIST, LIST = "black-white-list", "block-allow-list"
 
 def load_task(path: Path) -> Task:
     """Read a task file and its source files; raises a ConfigError with the place of the problem."""
-    values = read_block(TASK, read_file(path), FilePlace(path, 1))
+    root = read_file(path)
+    values = read_block(TASK, root, FilePlace(path, 1))
     folder = path.absolute().parent
     options = values["unshard"] or _defaults(OPTIONS, values.place)
     instances = _instances(values, find_sources(path.parent, options["sources"]))
-    _warn_of_old_switch(values)
+    _check_old_switch(values, root)
     return Task(
         name=values["name"],
         path=path.absolute(),
         task_mode=values["task-mode"],
-        shard_mode=values["shard-mode"],
+        shard_mode=_shard_mode(values),
         meta_schema=values["meta-schema"],
-        timezone=values["timezone"],
+        timezone=_time_zone(values),
         target=_target(endpoint(values["target-database"]), options["target-primary-key"]),
         instances=instances,
         options=_options(options, folder),
         clean_dump_file=values["clean-dump-file"],
         ignored_checks=values["ignore-checking-items"],
-        warnings=tuple(values.place.notes),
+        warnings=tuple(note.text for note in values.place.notes),
+        idle=tuple(note.text for note in values.place.notes if note.is_idle),
     )
 
 
-def _warn_of_old_switch(values: Values) -> None:
+def _time_zone(values: Values) -> str:
+    """Return the key `timezone`; without it the time zone of the target's sessions, as in DM."""
+    server: Values = values["target-database"]
+    zone, place = session_time_zone(server), server.place_of("session")
+    own: str = values["timezone"]
+    if not zone or zone == own:
+        return own
+    if values.gives("timezone"):
+        place.warn_idle(TIME_ZONE, "the key timezone of the task takes precedence")
+        return own
+    if zone.upper() == "SYSTEM":
+        place.warn(f"'{TIME_ZONE}' is not applied: set the key timezone to the target's time zone; it is {own} now")
+        return own
+    if wanted := time_zone(zone):
+        raise BadValue(str(place), zone, wanted)
+    return zone
+
+
+def _shard_mode(values: Values) -> ShardMode:
+    is_sharding = values.gives("is-sharding") and values["is-sharding"]
+    return values["shard-mode"] or (ShardMode.PESSIMISTIC if is_sharding else ShardMode.NONE)
+
+
+def _check_old_switch(values: Values, root: Entries) -> None:
+    """Reject `is-sharding` and `shard-mode` that contradict each other, as DM does, and warn of the old switch."""
     if not values.gives("is-sharding"):
         return
+    is_given = values.gives("shard-mode")
+    if values["is-sharding"] != is_given and "shard-mode" in root.entries:
+        raise ShardingContradicted(str(values.place_of("is-sharding")), "" if not is_given else values["shard-mode"])
     if not values["is-sharding"]:
         values.place_of("is-sharding").warn("unshard always coordinates the shards of one target")
     elif not values.gives("shard-mode"):
@@ -122,7 +150,7 @@ def _target(server: Endpoint, key: PrimaryKey) -> Endpoint:
 def _storage_conn_id(values: Values) -> str:
     found: str = values["storage-conn-id"]
     if found and not values["storage-path"].startswith(OBJECT_STORE):
-        values.place_of("storage-conn-id").warn("'storage-conn-id' has no effect here: storage-path is not a bucket")
+        values.place_of("storage-conn-id").warn_idle("storage-conn-id", "storage-path is not a bucket")
     return found
 
 
@@ -214,27 +242,31 @@ def _refuse_spellings(routes: _NamedBlocks) -> None:
 def _instance(task: Values, values: Values, source: Source, library: _Library) -> Instance:
     if values["validator-config-name"]:
         library.validators.take(values["validator-config-name"], values.place_of("validator-config-name"))
+    mode, dump = task["task-mode"], _settings(values, "mydumper", MYDUMPER, library.mydumpers)
+    arguments = extra_arguments(dump, mode)
     return Instance(
         source,
-        _routing(task, values, source, library),
-        *_start(task["task-mode"], values),
-        _dump(task["task-mode"], values, _settings(values, "mydumper", MYDUMPER, library.mydumpers)),
+        _routing(task, values, source, library, arguments),
+        *_start(mode, values),
+        _dump(mode, values, dump, arguments),
         _load(values, _settings(values, "loader", LOADER, library.loaders)),
         _sync(_settings(values, "syncer", SYNCER, library.syncers)),
         _online(task),
+        start_unset=_start_unset(mode, values),
     )
 
 
 def _online(task: Values) -> OnlineRules | None:
+    """Return the rules for tables of online-DDL tools; if the file has the key, names alone identify them, as in DM."""
     own = {key: task[key] for key in ("shadow-table-rules", "trash-table-rules")}
-    if not task["online-ddl"]:
+    if not task["online-ddl"] and not task["online-ddl-scheme"]:
         for key in (key for key, rules in own.items() if rules):
-            task.place_of(key).warn(f"'{key}' has no effect here: online-ddl is off")
+            task.place_of(key).warn_idle(key, "online-ddl is off")
         return None
-    defaults = (SHADOW_RULES, TRASH_RULES)
+    defaults, is_named = (SHADOW_RULES, TRASH_RULES), task.gives("online-ddl") or task.gives("online-ddl-scheme")
     return OnlineRules(
         *(
-            name_rules(rules or default, are_own=bool(rules))
+            name_rules(rules or default, are_own=bool(rules) or is_named)
             for rules, default in zip(own.values(), defaults, strict=True)
         )
     )
@@ -251,10 +283,19 @@ def _start(mode: TaskMode, instance: Values) -> tuple[Location | None, str]:
     if not meta["binlog-name"]:
         if meta["binlog-gtid"]:
             return None, meta["binlog-gtid"]
-        raise MissingKey(str(meta.place), "binlog-name", "windows begin there")
+        if meta["binlog-pos"] > FIRST_POSITION:
+            raise MissingKey(str(meta.place), "binlog-name", "windows begin there")
+        return None, ""
     if meta["binlog-gtid"]:
-        meta.place_of("binlog-gtid").warn("'binlog-gtid' has no effect here: binlog-name and binlog-pos are the start")
+        meta.place_of("binlog-gtid").warn_idle("binlog-gtid", "binlog-name and binlog-pos are the start")
     return Location(meta["binlog-name"], max(meta["binlog-pos"], FIRST_POSITION)), ""
+
+
+def _start_unset(mode: TaskMode, instance: Values) -> str:
+    """Return the place of a `meta` that is written without a position; empty for any other."""
+    meta = instance["meta"]
+    is_unset = meta is not None and not meta["binlog-name"] and not meta["binlog-gtid"]
+    return str(meta.place) if mode is TaskMode.INCREMENTAL and is_unset else ""
 
 
 def _settings(instance: Values, unit: str, block: Block, blocks: _NamedBlocks) -> Values:
@@ -271,61 +312,29 @@ def _defaults(block: Block, place: FilePlace) -> Values:
     return read_block(block, Scalar(None, place.line), place)
 
 
-def _dump(mode: TaskMode, instance: Values, settings: Values) -> DumpOptions:
-    options = _dumpling(settings)
+def _dump(mode: TaskMode, instance: Values, settings: Values, arguments: ExtraArguments) -> DumpOptions:
+    rows = settings["rows"] if arguments.rows is None else arguments.rows
     return DumpOptions(
-        instance["mydumper-thread"] or settings["threads"],
-        settings["rows"] or sys.maxsize,
-        _consistency(settings, options),
+        arguments.threads or instance["mydumper-thread"] or settings["threads"],
+        rows or sys.maxsize,
+        arguments.consistency or settings["consistency"],
         settings["rate-limit"] or 0,
-        *_where(mode, settings, options),
+        *_where(mode, settings, arguments),
     )
 
 
-def _dumpling(settings: Values) -> dict[str, Scalar]:
-    """Return the supported dumpling options of `extra-args`."""
-    found: dict[str, Scalar] = {}
-    place = settings.place_of("extra-args")
-    arguments = iter(_split(settings["extra-args"], place))
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if name in DUMPLING:
-            raise KeyRefused(str(place), name, DUMPLING[name])
-        if name not in ("--consistency", "--where"):
-            raise LaterKey(str(place), argument, "an option of dumpling")
-        found[name] = Scalar(value if equals else next(arguments, ""), place.line)
-    return found
-
-
-def _consistency(settings: Values, options: Mapping[str, Scalar]) -> Consistency:
-    result: Consistency = settings["consistency"]
-    if word := options.get("--consistency"):
-        if settings.gives("consistency"):
-            raise KeysExclude(str(settings.place), "consistency", "extra-args")
-        result = choice(CONSISTENCIES).read(word, settings.place_of("extra-args"))
-    return result
-
-
-def _where(mode: TaskMode, settings: Values, options: Mapping[str, Scalar]) -> tuple[str, str]:
+def _where(mode: TaskMode, settings: Values, arguments: ExtraArguments) -> tuple[str, str]:
     """Return the condition and its place."""
     condition, place = settings["where"], settings.place_of("where")
-    if word := options.get("--where"):
-        place = settings.place_of("extra-args")
-        expression = WHERE.read(word, place)
-        if settings.gives("where") and expression.strip() != condition.strip():
+    if arguments.where is not None:
+        place = arguments.place
+        if settings.gives("where") and arguments.where.strip() != condition.strip():
             raise KeysExclude(str(settings.place), "where", "extra-args")
-        condition = expression
+        condition = arguments.where
     if condition and mode is TaskMode.INCREMENTAL:
         place.warn(f"'where' has no effect in task-mode {mode}: nothing is dumped")
         return "", ""
     return condition.strip(), str(place) if condition else ""
-
-
-def _split(text: str, place: FilePlace) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        raise BadValue(str(place), text, "a line of options with closed quotes") from None
 
 
 def _sync(settings: Values) -> SyncOptions:
@@ -340,7 +349,7 @@ def _load(instance: Values, settings: Values) -> LoadOptions:
     return LoadOptions(instance["loader-thread"] or settings["pool-size"], new or old)
 
 
-def _routing(task: Values, instance: Values, source: Source, library: _Library) -> Routing:
+def _routing(task: Values, instance: Values, source: Source, library: _Library, arguments: ExtraArguments) -> Routing:
     place = instance.place_of("route-rules")
     case_sensitive = source.case_sensitive or task["case-sensitive"]
     rules = []
@@ -352,7 +361,7 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library) 
                 str(values.place_of("target-schema")), schema, "a schema for merged tables: it is the meta-schema"
             )
         rules.append(_rule(name, values, case_sensitive))
-    allowed = _allowed(instance, case_sensitive, library)
+    allowed = arguments.narrowed(_allowed(instance, case_sensitive, library), case_sensitive)
     events = EventFilter((*_filters(instance, case_sensitive, library), *source.filters))
     mappings = _mappings(instance, case_sensitive, library)
     filters = _row_filters(instance, case_sensitive, library)
@@ -430,9 +439,9 @@ def _allowed(instance: Values, case_sensitive: bool, library: _Library) -> Block
 
 
 def _newer(values: Values, new: str, old: str) -> Any:
-    """Return the value of a key that also has an old name."""
-    if values.gives(new) and values.gives(old):
+    """Return the value of a key that also has an old name; an empty value counts as missing."""
+    if values[new] and values[old]:
         raise KeysExclude(str(values.place), new, old)
-    if values.gives(old):
+    if values[old]:
         values.place_of(old).warn(f"'{old}' is the old name of '{new}'")
-    return values[new] if values.gives(new) else values[old]
+    return values[new] or values[old]

@@ -44,10 +44,12 @@ and name file, line and key.
 
 * unshard rejects an unknown key. The error lists the allowed keys and suggests a similar one.
 * **Later** keys are DM's and not supported yet. unshard rejects them if their value has an effect.
-* **Ignored** keys are DM's and have no effect here. unshard accepts them with a warning.
+* **Ignored** keys are DM's and have no effect here. unshard accepts them with a warning. A command prints the number of
+  such warnings, and lists them with `-v`.
 * **Refused** keys are DM's for a feature that is set in another way here. The error names the alternative.
 * unshard rejects a named block without a reference, a reference to an undefined block, and a rule named twice.
-* A key without a value, or with an empty text, counts as missing.
+* A key without a value, or with an empty text, counts as missing. Numbers of threads may be 0, which means the default:
+  files that `dmctl` exports have it.
 * unshard reads texts as written, not as YAML converts them: `password: 0123` has four characters.
 * Durations: `1h`, `90s`, `1h30m`, or seconds. Sizes: `64MiB` (1024), `64MB` (1000), or bytes.
 
@@ -113,7 +115,10 @@ no effect on rows.
   table partition`, `coalesce table partition`, `exchange table partition`, `alter table partitioning`, `remove
   table partitioning`: partitions
 
-unshard rejects any other name, including those of statements that only TiDB has. Effects of an ignored DDL:
+DM's names of statements that only TiDB has (`split table partition`, `recover table`, `alter ttl info`, `alter ttl
+remove`) and the empty name match nothing and cause a warning. unshard rejects any other name.
+
+Effects of an ignored DDL:
 
 * An ignored ALTER TABLE or INDEX enters no queue. unshard reads the shard's later rows with their new structure, and
   the target keeps its own. If an ALTER TABLE has several specifications, only those that are not ignored are

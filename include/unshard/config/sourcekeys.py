@@ -13,7 +13,6 @@ RELAY = "the relay is always on and keeps its segments below unshard.storage-pat
 PURGE = "segments are removed as soon as no checkpoint needs them"
 RETRY = "Airflow retries failed tasks"
 OWN_VARIABLES = {
-    "time_zone": "a variable that you can set here: every session runs in UTC; the task has the key timezone",
     "autocommit": "a variable that you can set here: unshard controls transactions",
     "sql_select_limit": "a variable that you can set here: unshard reads all rows",
     "timestamp": "a variable that you can set here: a DDL uses the time of the shard that ran it",
@@ -84,13 +83,19 @@ SERVER = Block(
             text("path", checks.not_empty),
             "File with the password, as Docker and Kubernetes mount secrets; trailing line ends are ignored.",
         ),
-        Key("password", secret(), "The password itself; causes a warning on every start.", shown="empty"),
+        Key(
+            "password",
+            secret(),
+            "The password itself; causes a warning on every start. unshard does not decrypt text of `dmctl encrypt`; a "
+            "warning names a password that looks like it, or that `dmctl` has replaced by `******`.",
+            shown="empty",
+        ),
         Key(
             "session",
             variables(OWN_VARIABLES, IDLE_VARIABLES),
             "Session variables of every connection to this server. unshard sets those itself that affect values: "
             "they are rejected, except `sql_mode` and `foreign_key_checks`, which DM's files have and which cause a "
-            "warning only.",
+            "warning only. `time_zone` of the target is the default of the task's `timezone`, as in DM.",
             (),
         ),
         Key(
@@ -156,7 +161,7 @@ SOURCE = Block(
         Ignored("meta-dir", RELAY),
         Ignored("relay-binlog-name", "the relay begins where the task begins"),
         Ignored("relay-binlog-gtid", "the relay begins where the task begins"),
-        Ignored("auto-fix-gtid", "DM itself has removed it"),
+        Ignored("auto-fix-gtid", "DM itself has removed it", ("false",)),
         Ignored("charset", "DM itself has removed it"),
         Ignored("tracer", "DM itself has removed it"),
     ),

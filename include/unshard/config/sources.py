@@ -17,6 +17,7 @@ from unshard.core.model import Verify
 from unshard.errors.config import KeysExclude, MissingKey, SourceDisabled, SourceTwice, SourceUnknown
 
 FOLDER = "sources"
+TIME_ZONE = "time_zone"
 FIRST_SERVER_ID, SERVER_IDS = 2**31, 2**30
 
 
@@ -41,6 +42,8 @@ class SourceFiles:
             raise SourceUnknown(str(place), source, self.looked_at)
         file = self.files[source]
         values = read_block(SOURCE, file.node, FilePlace(file.path, 1, "", place.notes))
+        if session_time_zone(values["from"]):
+            values["from"].place_of("session").warn_idle(TIME_ZONE, "every session of a source runs in UTC")
         if not values["enable"]:
             raise SourceDisabled(str(place), source, str(file.path))
         return Source(
@@ -96,10 +99,15 @@ def endpoint(values: Values) -> Endpoint:
         (values["password"] or "") if not set(secrets) - {"password"} else None,
         values["password-env"],
         values["conn-id"],
-        values["session"],
+        tuple((name, value) for name, value in values["session"] if name.lower() != TIME_ZONE),
         _path(values, "password-file"),
         _security(values["security"]),
     )
+
+
+def session_time_zone(server: Values) -> str:
+    """Return the variable `time_zone` of a server's session, which DM's files have; no session of unshard gets it."""
+    return next((value for name, value in server["session"] if name.lower() == TIME_ZONE), "")
 
 
 def _security(values: Values | None) -> Security | None:

@@ -20,7 +20,7 @@ from unshard.core.rules.extractors import Origin
 REMOVED = "DM itself has removed it"
 
 KEYS = {key.value: key for key in (PrimaryKey.CLUSTERED, PrimaryKey.NONCLUSTERED)}
-SHARD_MODES = {"": ShardMode.PESSIMISTIC, "pessimistic": ShardMode.PESSIMISTIC}
+SHARD_MODES = {"": ShardMode.NONE, "pessimistic": ShardMode.PESSIMISTIC}
 
 
 def rules_shown(rules: Iterable[str]) -> str:
@@ -246,13 +246,14 @@ META = Block(
         Key(
             "binlog-name",
             text("text", checks.binlog_file),
-            "Binlog file; it or `binlog-gtid` is required in task-mode `incremental`.",
+            "Binlog file in which the windows begin.",
         ),
         Key("binlog-pos", integer(0), "Byte position in the file, between two transactions; values below 4 mean 4.", 4),
         Key(
             "binlog-gtid",
             text("text", checks.gtids),
-            "GTIDs of all transactions before the start, instead of `binlog-name`; ignored if both are set.",
+            "GTIDs of all transactions before the start, instead of `binlog-name`; ignored if both are set. `uuid:0` "
+            "means no transaction. If both are empty, the task needs `--start-time`.",
         ),
     ),
 )
@@ -270,10 +271,10 @@ INSTANCE = Block(
         Key("black-white-list", text(), "Old name of `block-allow-list`."),
         Key("mydumper-config-name", text(), "Name of a block in `mydumpers`."),
         Key("mydumper", nested(MYDUMPER), "The same settings inline."),
-        Key("mydumper-thread", integer(1), "Instead of its `threads`."),
+        Key("mydumper-thread", integer(0), "Instead of its `threads`, unless it is 0."),
         Key("loader-config-name", text(), "Name of a block in `loaders`."),
         Key("loader", nested(LOADER), "The same settings inline."),
-        Key("loader-thread", integer(1), "Instead of its `pool-size`."),
+        Key("loader-thread", integer(0), "Instead of its `pool-size`, unless it is 0."),
         Key("syncer-config-name", text(), "Name of a block in `syncers`."),
         Key("syncer", nested(SYNCER), "The same settings inline."),
         Key("validator-config-name", text(), "Name of a block in `validators`."),
@@ -287,7 +288,8 @@ TASK = Block(
         Key(
             "name",
             text("text", checks.task_name),
-            "Name of the task: letters, digits, `_`, `.`, `-`; part of DAG ids, lock ids and folders.",
+            "Name of the task, at most 64 characters. Names of DAGs and folders have letters, digits, `_`, `.` and `-` "
+            "of it; other characters become `_`, and a number that belongs to the name follows.",
             required=True,
         ),
         Key(
@@ -301,8 +303,10 @@ TASK = Block(
         Key(
             "shard-mode",
             choice(SHARD_MODES, {"optimistic": "the optimistic shard mode"}),
-            "Coordination of the shards' DDLs; empty means the same. A target with a single shard never waits.",
-            ShardMode.PESSIMISTIC,
+            "Coordination of the shards' DDLs. Without it they are coordinated too, but more targets are one-to-one: "
+            "TRUNCATE, DROP and RENAME TABLE of their only shard are replicated. A target with a single shard never "
+            "waits. An explicit `is-sharding` must agree with it, as in DM.",
+            ShardMode.NONE,
         ),
         Key("is-sharding", boolean(), "DM's old switch. unshard always coordinates shards.", True),
         Key(
@@ -336,15 +340,16 @@ TASK = Block(
             boolean(),
             "Whether unshard recognises the tables with which gh-ost and pt-online-schema-change change a shard: they "
             "are not shards, and their DDL becomes the shard's DDL at the cut-over. If false, they are ordinary "
-            "tables.",
+            "tables. If the file has the key, the names of the rules identify these tables, as in DM. Without the "
+            "key, a sign of a tool is required as well.",
             True,
         ),
         Key(
             "shadow-table-rules",
             texts(text("regular expression", checks.one_group)),
-            "Names of shadow tables; the group `( )` is the shard's name. With your own rules, every copy of a shard "
-            "with such a name is a shadow table. With the default rules, the triggers, log or comment of a tool must "
-            "also exist; otherwise the table is an ordinary table.",
+            "Names of shadow tables; the group `( )` is the shard's name. With your own rules, or with "
+            "`online-ddl: true` in the file, every copy of a shard with such a name is a shadow table. Otherwise the "
+            "triggers, log or comment of a tool must also exist; without them the table is an ordinary table.",
             (),
             shown=rules_shown(SHADOW_RULES),
         ),
@@ -358,13 +363,20 @@ TASK = Block(
         Key(
             "ignore-checking-items",
             texts(choice({name: name for name in IGNORABLE})),
-            "Names of prechecks whose problems are shown but do not stop the task; `all` for every precheck.",
+            "Names of prechecks whose problems are shown but do not stop the task; `all` for every precheck. An error"
+            " at which the task would stop anyway cannot be ignored.",
             (),
             shown="none",
         ),
         Key("unshard", nested(OPTIONS), "unshard's own settings, see below."),
         Later("strict-optimistic-shard-mode", "the optimistic shard mode", ("false",)),
-        Ignored("online-ddl-scheme", "unshard follows both gh-ost and pt-online-schema-change, see `online-ddl`"),
+        Key(
+            "online-ddl-scheme",
+            choice({"gh-ost": "gh-ost", "pt": "pt"}),
+            "DM's old key; it means `online-ddl: true`. unshard follows both tools.",
+            "",
+            shown="none",
+        ),
         Key(
             "collation_compatible",
             choice({"loose": "loose", "strict": "strict"}),
@@ -374,10 +386,13 @@ TASK = Block(
         ),
         Ignored("remove-meta", "use `unshard run --remove-meta` or `unshard stop --remove-meta` once", ("false",)),
         Key("clean-dump-file", boolean(), "Whether dumped files are removed after every source is loaded.", True),
-        Ignored("experimental", "every window commits its checkpoint"),
+        Ignored("experimental", "every window commits its checkpoint", ("false",)),
+        Ignored(
+            "mariadb2tidb", "target tables get the structures of the shards; `check` names what the target refuses"
+        ),
         Ignored("enable-heartbeat", REMOVED, ("false",)),
-        Ignored("heartbeat-update-interval", REMOVED),
-        Ignored("heartbeat-report-interval", REMOVED),
-        Ignored("ansi-quotes", "the binlog contains the sql_mode of a statement"),
+        Ignored("heartbeat-update-interval", REMOVED, ("1",)),
+        Ignored("heartbeat-report-interval", REMOVED, ("1", "10")),
+        Ignored("ansi-quotes", "the binlog contains the sql_mode of a statement", ("false",)),
     ),
 )

@@ -19,29 +19,16 @@ CONSISTENCIES = {
 }
 IMPORT_MODES = {"logical": ImportMode.LOGICAL}
 OLD_IMPORT_MODES = {"sql": "logical", "loader": "logical"}
-CONTINUOUS = "continuous validation"
+CONTINUOUS = dict.fromkeys(
+    ("full", "fast"), "nothing is validated continuously: run `unshard validate`, once or regularly"
+)
 OF_CONTINUOUS = "it belongs to continuous validation"
-FILTERED = "let the block-allow-list select the tables"
-DUMPLING = {
-    **dict.fromkeys(("-B", "--database", "-T", "--tables-list", "-f", "--filter", "--case-sensitive"), FILTERED),
-    **dict.fromkeys(("-t", "--threads"), "use the key threads"),
-    **dict.fromkeys(("-r", "--rows"), "use the key rows"),
-    **dict.fromkeys(("-F", "--filesize", "-s", "--statement-size"), "remove it: the key rows sets the size of chunks"),
-    **dict.fromkeys(("--ca", "--cert", "--key"), "use the block security of the source file"),
-    **dict.fromkeys(("--params",), "use the block session of the source file"),
-    "--snapshot": "remove it: the dump begins at the source's current position",
-    "--no-locks": "remove it: the dump takes no lock",
-    "--escape-backslash": "remove it: the dump contains no statements",
-    "-W": "remove it: views are never dumped",
-    "--no-views": "remove it: views are never dumped",
-}
-"""Options of dumpling, with the alternative."""
 WHERE = text("expression", unfit_expression)
 
 MYDUMPER = Block(
     "Dump: a block below `mydumpers`, or `mydumper` of an instance",
     (
-        Key("threads", integer(1), "Concurrent chunks of one source.", 4),
+        Key("threads", integer(1, zero=4), "Concurrent chunks of one source; 0 means the default.", 4),
         Key(
             "rows",
             integer(0),
@@ -77,7 +64,15 @@ MYDUMPER = Block(
             "",
             shown="all rows",
         ),
-        Key("extra-args", text(), "Only `--consistency` and `--where`, with values of the keys above.", ""),
+        Key(
+            "extra-args",
+            text(),
+            "Options of dumpling: `--consistency` and `--where` with values of the keys above, `-t` and `-r` instead "
+            "of `threads` and `rows`. `-B` and `-T` select tables in the task-modes `full` and `dump`. In the other "
+            "modes the changes of all tables follow the dump, so `-B` and `-T` have no effect. Options about the files "
+            "of a dump have no effect either. Both cause a warning.",
+            "",
+        ),
         Ignored("mydumper-path", "unshard has no mydumper; Spark reads the tables"),
         Ignored("chunk-filesize", "chunks are sized by rows"),
         Ignored("statement-size", "the dump contains no statements"),
@@ -88,23 +83,23 @@ MYDUMPER = Block(
 LOADER = Block(
     "Load: a block below `loaders`, or `loader` of an instance",
     (
-        Key("pool-size", integer(1), "Concurrent chunks of one source that are written.", 16),
+        Key("pool-size", integer(1, zero=16), "Concurrent chunks of one source that are written; 0: the default.", 16),
         Key(
             "on-duplicate",
-            choice(words(OnDuplicate)),
+            choice(words(OnDuplicate), any_case=True),
             "Action if two shards have the same key: `error` stops and names the key and both shards, `replace` keeps "
             "the later row, `ignore` the earlier one. DM replaces silently by default.",
             OnDuplicate.ERROR,
         ),
         Key(
             "on-duplicate-logical",
-            choice(words(OnDuplicate)),
+            choice(words(OnDuplicate), any_case=True),
             "DM's newer name of `on-duplicate`.",
             shown="as `on-duplicate`",
         ),
         Key(
             "import-mode",
-            choice(IMPORT_MODES, {"physical": PHYSICAL, "import-into": PHYSICAL}, OLD_IMPORT_MODES),
+            choice(IMPORT_MODES, {"physical": PHYSICAL, "import-into": PHYSICAL}, OLD_IMPORT_MODES, any_case=True),
             "The only mode is LOAD DATA. DM's old names `sql` and `loader` are accepted with a warning.",
             ImportMode.LOGICAL,
         ),
@@ -113,6 +108,9 @@ LOADER = Block(
         Ignored("on-duplicate-physical", OF_PHYSICAL, ("none",)),
         Ignored("sorting-dir-physical", OF_PHYSICAL),
         Ignored("disk-quota-physical", OF_PHYSICAL),
+        Ignored("sorting-dir", OF_PHYSICAL),
+        Ignored("disk-quota", OF_PHYSICAL),
+        Ignored("checksum", OF_PHYSICAL),
         Ignored("checksum-physical", OF_PHYSICAL),
         Ignored("analyze", OF_PHYSICAL),
         Ignored("range-concurrency", OF_PHYSICAL),
@@ -133,7 +131,7 @@ SYNCER = Block(
         ),
         Key(
             "worker-count",
-            integer(1),
+            integer(1, zero=16),
             "Concurrent sessions for one table in a window that is too large for one transaction, if rows are written "
             "by statements (TiDB). If LOAD DATA is part of a transaction (MariaDB, MySQL), one session writes a table.",
             16,
@@ -146,10 +144,11 @@ SYNCER = Block(
         Ignored("checkpoint-flush-interval", "every window commits its checkpoint"),
         Ignored("compact", "unshard always compacts the changes of a key", ("true",)),
         Ignored("multiple-rows", "unshard always writes rows in bulk", ("true",)),
+        Ignored("multipleRows", "it is multiple-rows, as `dmctl config export` spells it", ("true", "false")),
         Ignored("max-retry", "Airflow retries failed tasks"),
-        Ignored("auto-fix-gtid", "DM itself has removed it"),
-        Ignored("disable-detect", "DM itself has removed it"),
-        Ignored("enable-ansi-quotes", "the binlog contains the sql_mode of a statement"),
+        Ignored("auto-fix-gtid", "DM itself has removed it", ("false",)),
+        Ignored("disable-detect", "DM itself has removed it", ("false",)),
+        Ignored("enable-ansi-quotes", "the binlog contains the sql_mode of a statement", ("false",)),
     ),
 )
 
@@ -158,8 +157,9 @@ VALIDATOR = Block(
     (
         Key(
             "mode",
-            choice(words(Validation), {"full": CONTINUOUS, "fast": CONTINUOUS}),
-            "Not supported: `unshard validate` compares tables on demand.",
+            choice(dict.fromkeys(("none", *CONTINUOUS), Validation.NONE), warned=CONTINUOUS),
+            "Not supported: `unshard validate` compares tables on demand. DM's `full` and `fast` mean the same, with a "
+            "warning.",
             Validation.NONE,
         ),
         *(

@@ -41,6 +41,12 @@ _ENGINE = re.compile(r"\n\) ENGINE=(\w+)")
 _GENERATION = re.compile(r"@(\d+)(?=\.\d+$)")
 
 
+def lacks_transactions(create_sql: str) -> str:
+    """Return the storage engine of a CREATE TABLE if it has no transactions; else an empty text."""
+    engine = _ENGINE.search(create_sql)
+    return "" if engine is None or engine[1].lower() in TRANSACTIONAL else engine[1]
+
+
 @lru_cache(1 << 12)
 def file_order(file: str) -> tuple[int, int]:
     """Return generation and number of a binlog file."""
@@ -201,6 +207,8 @@ class TableSchema:
     """SHOW CREATE TABLE of a table named `t`, without foreign keys and AUTO_INCREMENT (core.structures.createtext)."""
     collation: str = ""
     """The table's default, which columns get that a later DDL adds without a charset."""
+    own: tuple[str, ...] = field(default=(), compare=False)
+    """Columns of a target table that no shard fills, in lower case (core/structures/filledkeys.py)."""
 
     @cached_property
     def digest(self) -> str:
@@ -236,8 +244,7 @@ class TableSchema:
     @property
     def lacks_transactions(self) -> str:
         """The storage engine if it has no transactions; else empty."""
-        engine = _ENGINE.search(self.create_sql)
-        return "" if engine is None or engine[1].lower() in TRANSACTIONAL else engine[1]
+        return lacks_transactions(self.create_sql)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -254,10 +261,12 @@ class TableSchema:
 
     @property
     def unique_indexes(self) -> tuple[Index, ...]:
-        return tuple(index for index in self.indexes if index.unique)
+        """The unique indexes whose columns the shards fill: no row can be found by another one."""
+        indexes = (index for index in self.indexes if index.unique)
+        return tuple(index for index in indexes if not self.own or not {c.lower() for c in index.columns} & {*self.own})
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "own"}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Self:

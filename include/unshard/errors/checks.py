@@ -20,20 +20,6 @@ class CheckWarned(SourceError):
     """
 
 
-class NoShards(CheckFailed, code="US-2301"):
-    """No table of this source is in the block-allow list and in a route.
-
-    Either the patterns are wrong, or the account does not see the tables: information_schema shows only tables on
-    which the account has a privilege.
-    """
-
-    source: str
-    account: str
-    tables: int
-    template = "source {source} has no table for this task among the {tables} that {account} may see"
-    hint = "check routes and block-allow-list, and that the account has SELECT on the shards"
-
-
 class BinlogDisabled(CheckFailed, code="US-2302"):
     """The source writes no binlog, so unshard cannot follow its changes."""
 
@@ -165,6 +151,26 @@ class RuleIdle(CheckWarned, code="US-2312", scope=Scope.CONFIG):
     hint = "correct its patterns, or keep it for tables that come later; unshard sees only tables that the account sees"
 
 
+class NoTablesYet(CheckWarned, code="US-2380", scope=Scope.CONFIG):
+    """No table of this source is in the block-allow list and in a route.
+
+    The tables may come later. Otherwise the patterns are wrong, or the account does not see the tables:
+    information_schema shows only tables on which the account has a privilege.
+
+    Consequence: `unshard check` reports a warning. The task starts. A table that is created later takes part from its
+    CREATE TABLE on, if the task syncs.
+    """
+
+    source: str
+    account: str
+    tables: int
+    template = "source {source} has no table for this task yet among the {tables} that {account} may see"
+    hint = (
+        "nothing to do if its tables come later; else check routes and block-allow-list, and that the account has"
+        " SELECT on the shards"
+    )
+
+
 class SequenceLeftOut(CheckWarned, code="US-2313", scope=Scope.CONFIG):
     """The block-allow list and the routes include a SEQUENCE, which writes rows into the binlog like a table.
 
@@ -263,9 +269,10 @@ class KeysCountUp(CheckWarned, code="US-2325"):
 
 
 class KeysOverlap(CheckFailed, code="US-2326"):
-    """Keys sampled in one shard were found in another shard of the same target.
+    """Values sampled in one shard were found in another shard, and a unique key of their target allows them only once.
 
-    That no sampled key is found proves nothing: only the load sees all keys.
+    The keys of an existing target table count, not those of the shards. That no sampled key is found proves nothing:
+    only the load sees all keys.
 
     Consequence: With `on-duplicate: error` the load would fail, so `unshard check` reports an error. With `replace` or
     `ignore` it reports a warning.
@@ -277,8 +284,8 @@ class KeysOverlap(CheckFailed, code="US-2326"):
     other: str
     template = "shards {first} and {other} of {target} both have a row with the key {key}"
     hint = (
-        "remove one, or add a column that a route extracts to the target's key, or set `on-duplicate` of the "
-        "loader to `replace` or `ignore`"
+        "remove one, or create the target with a key that separates the shards (with a column of theirs, or one that"
+        " a route extracts), or set `on-duplicate` of the loader to `replace` or `ignore`"
     )
 
 

@@ -356,6 +356,35 @@ class MappingAmbiguous(ConfigError, code="US-1028"):
     )
 
 
+class ShardingContradicted(ConfigError, code="US-1030"):
+    """`is-sharding` and `shard-mode` contradict each other: `false` with a mode, or `true` with an empty mode.
+
+    DM's `dmctl` rejects the same two combinations.
+
+    Remedy: Remove `is-sharding`, which is DM's old switch. unshard coordinates the DDLs of shards in any case.
+    """
+
+    place: str
+    mode: str
+    template = "{place}: 'is-sharding' contradicts shard-mode '{mode}'"
+    hint = "remove is-sharding and keep shard-mode, as DM demands"
+
+
+class StartUnset(ConfigError, code="US-1031"):
+    """`meta` of an instance has neither a binlog file nor GTIDs, and the task is new and has no start time.
+
+    DM's files have such a `meta` for tasks that are started with a start time.
+
+    Remedy: Start the task with a start time, or write a position into `meta`. Without `meta` the task begins at the
+    present end of the binlog.
+    """
+
+    place: str
+    source: str
+    template = "{place} has no position, so it is unknown where source {source} begins"
+    hint = "use `unshard run --start-time TIME`, write binlog-name or binlog-gtid, or remove meta to begin now"
+
+
 class UsageWrong(ConfigError, code="US-1901"):
     """The command, an argument or an option is unknown or missing.
 

@@ -211,3 +211,19 @@ class NothingRefused(CommandError, code="US-5037"):
     why: str
     template = "lock {lock} does not wait for another answer of the target: {why}"
     hint = "`unshard locks` shows what it waits for and what helps"
+
+
+class TargetIsReplaced(ShardDdlError, code="US-5060", transient=True):
+    """A table joins a target while TRUNCATE, DROP or RENAME of another source is being executed on this target.
+
+    The target was one-to-one when that source ran the statement. Without `shard-mode`, a table of each source may have
+    the same target.
+
+    Consequence: The window of the source waits until the lock of that statement is resolved.
+    """
+
+    target: str
+    lock: str
+    ddl: str
+    template = "{target} is the target of a new shard, and lock {lock} is executing `{ddl}` on it"
+    hint = "unshard tries again; `unshard locks` shows the lock"

@@ -1,6 +1,12 @@
 """Codes that no code raises any more. They stay documented, for old logs, and are never reused."""
 
 RETIRED: dict[str, str] = {
+    "US-2301 NoShards": """No table of this source is in the block-allow list and in a route.
+
+Consequence: The task did not start. Only earlier versions raise this error: unshard now warns with
+[US-2380](#us-2380-notablesyet), because the tables may come later.
+Remedy: Check routes and block-allow-list, and that the account has SELECT on the shards.
+""",
     "US-3020 UnsupportedTable": """unshard cannot follow the rows of the table.
 
 Consequence: unshard reads this source no further.

@@ -272,8 +272,9 @@ class RowsMissing(TargetError, code="US-6008"):
 class EngineNotTransactional(TargetError, code="US-6009"):
     """The target table has an engine without transactions, such as MyISAM or Aria.
 
-    It cannot roll back half a chunk or half a window, so rows could be lost or doubled. A table that the snapshot
-    created has the engine of its first shard.
+    It cannot roll back half a chunk or half a window, so rows could be lost or doubled. unshard creates target tables
+    with transactions (US-2390). So the table was created by hand or altered by a DDL of its shards, or the server
+    enforces an engine.
     """
 
     target: str

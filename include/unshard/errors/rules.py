@@ -178,11 +178,12 @@ class RowFilterFailed(TargetError, code="US-6024"):
 class RowFilterIdle(TargetError, code="US-6025"):
     """A rule of `expression-filter` names a table that is not a shard of any source with this rule.
 
-    Consequence: `unshard check` reports a warning. The rule has no effect.
-    Remedy: Correct schema and table of the rule. They are names, not patterns.
+    Consequence: `unshard check` reports a warning. The rule has no effect until such a table is created.
+    Remedy: Nothing, if the table comes later. Otherwise correct schema and table of the rule. They are names, not
+    patterns.
     """
 
     rule: str
     table: str
     template = "expression filter '{rule}' is for {table}, which is no shard of a source that has the rule"
-    hint = "correct schema and table of the rule, which are names and not patterns"
+    hint = "nothing to do if the table comes later; else correct schema and table, which are names and not patterns"

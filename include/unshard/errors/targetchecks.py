@@ -69,7 +69,9 @@ class StructureRefused(CheckFailed, code="US-2353", scope=Scope.CONFIG):
 
 
 class TrialTableRefused(CheckWarned, code="US-2354"):
-    """The target table exists, but the target cannot create a table like one of its shards.
+    """The target cannot create a table like one of the shards, but needs none for its rows.
+
+    The target table exists, or it is created like the first shard of a source, and the target can do that.
 
     Consequence: `unshard check` reports a warning. Rows are merged. unshard tries a DDL on such a table before it
     executes the DDL, so each DDL of these shards waits for an operator.
@@ -80,7 +82,7 @@ class TrialTableRefused(CheckWarned, code="US-2354"):
     what: str
     server_message: str
     template = (
-        "{table} exists, but the target cannot create a table like its shard {shard}, it refuses {what}:"
+        "the rows of {shard} fit into {table}, but the target cannot create a table like this shard, it refuses {what}:"
         " {server_message}; so unshard cannot try a DDL of this shard, and each DDL will wait for an operator"
     )
     hint = "when such a DDL comes, use `unshard replace` or `unshard skip`; or change the shards before the start"
@@ -128,6 +130,23 @@ class IndexesLeftOut(CheckWarned, code="US-2357"):
     indexes: str
     template = "{table} is created like its shard {shard}, but without indexes that the target refuses: {indexes}"
     hint = "nothing has to be done: `unsupported-indexes: leave-out` is set; queries that need them will be slower"
+
+
+class EngineReplaced(CheckWarned, code="US-2390"):
+    """The shard has an engine without transactions, such as MyISAM or Aria, and the target table does not exist.
+
+    A target table must be able to roll back, so unshard creates it with InnoDB. It leaves out options about the storage
+    of the other engine, such as ROW_FORMAT.
+
+    Consequence: `unshard check` reports a warning. Rows are merged unchanged. `unshard run` repeats the warning when it
+    creates the table.
+    """
+
+    table: str
+    shard: str
+    engine: str
+    template = "{table} is created with InnoDB: its shard {shard} has the engine {engine}, which has no transactions"
+    hint = "nothing has to be done; create {table} on the target before the start if it needs other storage options"
 
 
 class PrimaryKeyClustered(CheckWarned, code="US-2358"):
@@ -197,7 +216,8 @@ class LocalInfileOff(TargetError, code="US-6801"):
 class TargetTableUnfit(TargetError, code="US-6802"):
     """An existing target table does not fit its shards.
 
-    It lacks a column or the key of its shards, or has a column without default that no shard has.
+    It lacks a column of its shards, or has a column without default that no shard has. Or it has neither a usable key
+    of columns that its shards fill nor an index that begins with their key: then each change would search the table.
 
     Consequence: `unshard check` reports an error. `unshard run` and the full DAG do not start (US-2311).
     Remedy: Change the table, or drop it if it is empty: unshard then creates it from a shard's structure.
@@ -206,4 +226,29 @@ class TargetTableUnfit(TargetError, code="US-6802"):
     table: str
     reasons: str
     template = "target table {table} cannot store the rows of its shards: {reasons}"
-    hint = "change or drop the table; unshard creates a missing table from a shard's structure"
+    hint = "change or drop the table (a lacking index: ADD INDEX); unshard creates a missing one like a shard"
+
+
+class ImageFindsNoRow(CheckFailed, code="US-2381"):
+    """An existing target table has no key that its shards fill, so unshard finds a row by all its values.
+
+    The source logs only some columns of a changed row (`binlog_row_image`), so these values are unknown.
+    """
+
+    table: str
+    source: str
+    image: str
+    template = "{table} has no key that its shards fill, and {source} logs no whole rows (binlog_row_image = {image})"
+    hint = "SET GLOBAL binlog_row_image = FULL and reconnect every session, or give the table such a key"
+
+
+class ConditionFindsNoRow(CheckFailed, code="US-2382", scope=Scope.CONFIG):
+    """An existing target table has no key that its shards fill, so unshard finds a row by all its values.
+
+    The dump has a `where`. The first change of a row that it leaves out would not find the row.
+    """
+
+    table: str
+    source: str
+    template = "{table} has no key that its shards fill, and the dump of {source} leaves rows out by `where`"
+    hint = "remove `where`, or give the table a unique key of columns that its shards fill"

@@ -1,6 +1,20 @@
-"""US-73xx: the life of a task: paused, removed, started at a time, rules changed."""
+"""US-73xx: the life of a task: paused, removed, started at a time, rules changed. US-7012: defects of unshard."""
 
 from unshard.errors.base import MetaError, Scope
+
+
+class UnexpectedError(MetaError, code="US-7012", scope=Scope.INTERNAL):
+    """An exception occurred that unshard does not expect. This is a defect of unshard.
+
+    The file with the traceback contains no password and is readable by its owner only.
+
+    Remedy: Report it with the file. If it recurs, run the command with `--verbose` and add the output.
+    """
+
+    what: str
+    traceback: str
+    template = "unexpected {what}; {traceback}"
+    hint = "this is a defect of unshard: report it with that file; committed work stays, and the next run goes on"
 
 
 class TaskPaused(MetaError, code="US-7301", scope=Scope.CONFIG):

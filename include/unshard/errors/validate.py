@@ -1,4 +1,4 @@
-"""US-6803, US-6804: comparing the target with its shards."""
+"""US-6803, US-6804, US-6810: comparing the target with its shards."""
 
 from unshard.errors.base import TargetError
 
@@ -27,3 +27,15 @@ class NothingToValidate(TargetError, code="US-6804"):
     tables: str
     template = "no target table to validate{tables}"
     hint = "check the task's routes, and the names given with --table"
+
+
+class NothingInCommon(TargetError, code="US-6810"):
+    """The target table and its shards have no column in common that can be compared.
+
+    Consequence: `unshard validate` has no verdict about this table. It compares all others.
+    """
+
+    target: str
+    reasons: str
+    template = "target table {target} has no column in common with its shards that can be compared: {reasons}"
+    hint = "check that the routes send the right shards to this table, and compare SHOW CREATE TABLE on both"

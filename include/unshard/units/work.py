@@ -127,12 +127,19 @@ def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
 
 
 def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connections, name: str) -> Callable[[], Any]:
+    """Return a function that opens the session at its first call, and another one if that is lost."""
+    opened: list[Any] = []
+    opening = threading.Lock()
+
     def session() -> Any:
         from unshard.adapters import spark  # importing pyspark takes half a second
 
-        return stack.enter_context(spark.session(connection, connections, name))
+        with opening:
+            if not opened or not spark.is_usable(opened[-1]):
+                opened.append(stack.enter_context(spark.session(connection, connections, name)))
+            return opened[-1]
 
-    return _once(session)
+    return session
 
 
 def _once(make: Callable[[], T]) -> Callable[[], T]:

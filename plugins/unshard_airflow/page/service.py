@@ -218,7 +218,7 @@ class TaskFolder:
             command_retry(work, stops, by, VIA, reason)
 
     def _history(self, meta: "Meta", task: Task, lock: str | None = None) -> History:
-        actions = [self._named(meta, DDL + task.name, action) for action in meta.locks.actions(lock, SHOWN)]
+        actions = [self._named(meta, DDL + task.plain_name, action) for action in meta.locks.actions(lock, SHOWN)]
         return History(tuple(reversed(actions)), meta.locks.executions(lock, SHOWN)[::-1])
 
     def _named(self, meta: "Meta", dag: str, action: "OperatorAction") -> "OperatorAction":
@@ -266,4 +266,4 @@ def _task_file(path: Path) -> TaskFile:
         task = load_task(path.resolve())
     except UnshardError:
         return TaskFile(path.name, invalid_dag_id(path), None)
-    return TaskFile(task.name, (DDL if task.task_mode.syncs else FULL) + task.name, task)
+    return TaskFile(task.name, (DDL if task.task_mode.syncs else FULL) + task.plain_name, task)

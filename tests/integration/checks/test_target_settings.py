@@ -8,7 +8,7 @@ import pytest
 from tests.integration.checks.test_target_structures import World, world
 from unshard.core.checks.items import Item
 from unshard.core.checks.targetsettings import RULES
-from unshard.units.task.run import IndexLeftOut
+from unshard.units.task.run import CreatedUnlike
 from unshard_demo.servers import MariaDb
 
 __all__ = ["world"]
@@ -173,7 +173,7 @@ def test_indexes_are_left_out_on_request(world: World) -> None:
     (told,) = world.items("t")
     assert (told.code, told.severity) == ("US-2357", "warning") and "k (" in told.message
     _, notes = world.noted()
-    assert [note.message for note in notes if isinstance(note, IndexLeftOut)] == [told.message]
+    assert [note.message for note in notes if isinstance(note, CreatedUnlike)] == [told.message]
     assert {index for _, _, index, *_ in world.target.run(f"SHOW INDEX FROM {world.schema}.t")} == {"PRIMARY", "j"}
     world.source.run(
         f"ALTER TABLE {world.schema}_1.t ADD COLUMN x INT", f"INSERT INTO {world.schema}_1.t VALUES (2, 3, 4, 5)"

@@ -16,7 +16,7 @@ from unshard.core.model import Column, Index, Shard, TableId, TableSchema
 from unshard.units.checks.precheck import check
 from unshard.units.checks.structures import structure_items
 from unshard.units.ddl.createtrial import trial_schema
-from unshard.units.task.run import Note, Outcome, run
+from unshard.units.task.run import CreatedUnlike, Note, Outcome, run
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
@@ -171,7 +171,7 @@ def test_check_names_what_the_target_refuses_and_run_loads_the_rest(world: World
         left = list(REFUSED)
     else:
         left = ["many_columns"]
-        assert [item.code for item in refused.pop("many_columns")] == ["US-6009"], "its engine is MyISAM"
+        assert [item.code for item in refused.pop("many_columns")] == ["US-2353"], "InnoDB has at most 1017 columns"
     assert refused == {}
     world.task(*left)
     outcome, _ = world.noted()
@@ -228,3 +228,30 @@ def test_a_table_that_was_created_by_hand_takes_the_rows(world: World) -> None:
     )
     world.noted()
     assert world.compare("t") == 1
+
+
+ENGINES = {
+    "fixed": "ENGINE=MyISAM ROW_FORMAT=FIXED CHECKSUM=1 PACK_KEYS=1",
+    "packed": "ENGINE=MyISAM ROW_FORMAT=COMPRESSED",
+    "pages": "ENGINE=Aria ROW_FORMAT=PAGE TRANSACTIONAL=1 COMMENT='ENGINE=Aria ROW_FORMAT=PAGE'",
+    "memory": "ENGINE=MEMORY",
+    "parted": "ENGINE=MyISAM PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (1) COMMENT='b', PARTITION b VALUES"
+    " LESS THAN MAXVALUE)",
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_shard_without_transactions_gets_a_target_that_has_them(world: World, name: str) -> None:
+    world.create("t", "id INT PRIMARY KEY, v VARCHAR(9), KEY k (v)", f"{UTF8} {ENGINES[name]}")
+    world.source.run(f"INSERT INTO {world.schema}_1.t VALUES (0, 'a'), (2, 'b')")
+    found = world.items("t")
+    assert [item for item in found if item.severity is Severity.ERROR] == []
+    (replaced,) = [item for item in found if item.code == "US-2390"]
+    _, notes = world.noted()
+    assert replaced.message in [note.message for note in notes if isinstance(note, CreatedUnlike)]
+    world.source.run(f"UPDATE {world.schema}_1.t SET v = 'c'", f"ALTER TABLE {world.schema}_1.t ADD w INT DEFAULT 7")
+    world.source.run(f"INSERT INTO {world.schema}_1.t VALUES (3, 'd', 8)")
+    world.noted()
+    assert world.compare("t") == 3
+    ((_, text),) = world.target.run(f"SHOW CREATE TABLE {world.schema}.t")
+    assert ") ENGINE=InnoDB" in str(text)

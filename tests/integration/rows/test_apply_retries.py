@@ -62,6 +62,7 @@ def test_a_deadlock_with_another_session_is_tried_again(make, name):
     assert target.stored() == Counter([row for _, row in change]) and target.fence() == (1, 1)
 
 
+@pytest.mark.mariadb_only("TiDB keeps the locks of rows at a ROLLBACK TO SAVEPOINT")
 @pytest.mark.parametrize("policy", Collisions)
 def test_a_key_that_becomes_free_while_its_owner_is_looked_for_is_no_collision(make, policy):
     """The row moves from another source, whose window commits its DELETE between the two statements."""

@@ -93,7 +93,7 @@ def test_a_row_that_is_corrected_in_its_shard_needs_a_retry_only(task: LiveTask)
     assert outcome.exit_code == 0 and stopped(task) == []
     put(task, "s1", "a_1", 2, "too long")
     outcome = run(task.work())
-    assert [str(trouble.error.code) for trouble in outcome.errors] == ["US-6002"] and outcome.exit_code == 1
+    assert [str(trouble.error.code) for trouble in outcome.errors] == ["US-6002"] and outcome.exit_code == 4
     assert stopped(task) == [("s1", "a", "id = 2", 1)]
     task.sources["s1"].run(f"DELETE FROM {task.name}.a_1 WHERE id = 2")
     assert run(task.work()).exit_code == 0

@@ -339,6 +339,20 @@ def test_gtids_are_turned_off_and_on_under_a_task(others, target, unique, tmp_pa
         assert task.assert_union() == 20
 
 
+def test_a_task_begins_before_the_first_transaction(others, target, unique, tmp_path):
+    server = server_of(MYSQL, others)
+    with living(unique, tmp_path, {"s1": server}, target, **{"task-mode": "incremental"}) as task:
+        shard = task.make_shard("s1", 1)
+        ((uuid,),) = server.run("SELECT @@server_uuid")
+        server.run("RESET BINARY LOGS AND GTIDS", f"INSERT INTO {shard} VALUES (1, 'a'), (2, 'b')")
+        server.run(f"DELETE FROM {shard} WHERE id = 1")
+        task.body["mysql-instances"][0]["meta"] = {"binlog-gtid": f"{uuid}:0"}
+        task.write()
+        assert not [item for item in precheck(load_task(task.path)) if item.severity is Severity.ERROR]
+        task.go()
+        assert task.assert_union() == 1
+
+
 @pytest.mark.parametrize(
     ("source", "target", "made"),
     [

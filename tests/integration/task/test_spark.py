@@ -117,6 +117,34 @@ def test_a_session_that_ends_takes_its_jvm_along(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", AGAIN], env=environment, cwd=tmp_path, timeout=600, check=True)
 
 
+LOST = """
+import os, signal
+from unshard.adapters import spark as sparks
+from test_spark import twice
+from pyspark import SparkContext
+for lose in (
+    lambda: os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL),
+    lambda: SparkContext._active_spark_context._jsc.stop(),
+):
+    with sparks.session("local[1]") as first:
+        assert sparks.is_usable(first)
+        lose()
+        try:
+            list(sparks.map_items(first, twice, ["a"], 1))
+        except sparks.SparkJobFailed:
+            pass
+        assert not sparks.is_usable(first)
+        with sparks.session("local[1]") as second:
+            assert sorted(sparks.map_items(second, twice, ["a"], 1)) == ["A", "a"]
+            assert sparks.is_usable(second) and not sparks.is_usable(first)
+"""
+
+
+def test_a_session_that_is_lost_is_replaced(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"}
+    subprocess.run([sys.executable, "-c", LOST], env=environment, cwd=tmp_path, timeout=600, check=True)
+
+
 CLIENT = """
 import sys
 from unshard.adapters import spark as sparks

@@ -9,7 +9,7 @@ from unshard.core.model import TableId
 from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.reshaping import Reshaping
 from unshard.core.sql.keyrange import KeyRange
-from unshard.core.validate.checksum import compare_structures
+from unshard.core.validate.checksum import Reason, compare_structures
 from unshard.core.validate.rowdifferences import DifferenceKind
 from unshard.units.validate.compare import ComparedTable, Sessions, TableCheck, compare_range, ranges, reshaped_place
 
@@ -240,6 +240,22 @@ def test_key_that_is_ordered_differently_is_still_narrowed(world: World) -> None
     world.run("s2 b", "INSERT INTO {table} VALUES ('b', 1)")
     world.run("target", "INSERT INTO {table} VALUES ('a', 1), ('b', 2)")
     assert [(d.kind, d.key, d.shards) for d in world.differences()] == [(DifferenceKind.DIFFERENT, ("b",), ("s2 b",))]
+
+
+def test_generated_columns_are_compared_by_value_if_their_expressions_differ(world: World) -> None:
+    plain = "id int PRIMARY KEY, i int, g int AS ({}) STORED, v varchar(9) AS (concat('x', `i`)) VIRTUAL"
+    for place, expression in (("s1 a", "i + 1"), ("s2 b", "1 + i"), ("target", "i + 1")):
+        world.run(place, f"CREATE TABLE {{table}} ({plain.format(expression)})")
+    world.run("s1 a", "INSERT INTO {table} (id, i) VALUES (1, 1), (2, NULL)")
+    world.run("s2 b", "INSERT INTO {table} (id, i) VALUES (3, 1)")
+    world.run("target", "INSERT INTO {table} (id, i) VALUES (1, 1), (2, NULL), (3, 1)")
+    assert world.differences() == []
+    world.run("target", "ALTER TABLE {table} DROP COLUMN g, ADD COLUMN g int AS (i + 2) STORED")
+    assert [(each.kind, each.key) for each in world.differences()] == [
+        (DifferenceKind.DIFFERENT, ("1",)),
+        (DifferenceKind.DIFFERENT, ("3",)),
+    ]
+    assert [(each.column, each.reason) for each in world.check().comparison.left_out] == [("v", Reason.GENERATED)]
 
 
 EXTRA = (Extracted("c_table", "ä'1"), Extracted("number", "7"))

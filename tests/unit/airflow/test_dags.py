@@ -195,6 +195,15 @@ def test_process_of_a_task_builds_only_its_own_dag(tmp_path: Path) -> None:
     assert "orders_merge.yaml" in bag["dags"]["unshard_sync__orders_merge"]["doc"], "and not of its twin"
 
 
+def test_a_name_with_special_characters_gives_valid_dags(tmp_path: Path) -> None:
+    tasks = task_files(tmp_path)
+    file = tasks / "special.yaml"
+    file.write_text((tasks / "other.yaml").read_text().replace("name: other", "name: t-Ë!s`t"))
+    plain = load_task(file).plain_name
+    bag = parsed(tmp_path, tasks, _AIRFLOW_PARSING_CONTEXT_DAG_ID=f"unshard_ddl__{plain}")
+    assert bag["errors"] == {} and set(bag["dags"]) == {f"unshard_ddl__{plain}"}
+
+
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize(
     ("max_tries", "retries", "cleared"), [(2, 2, False), (3, 2, True), (0, 0, False), (1, 0, True), (0, None, False)]

@@ -1,5 +1,6 @@
 """Prechecks: which values of servers are problems, and the effect of ignoring a problem."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -34,6 +35,23 @@ def test_only_problems_of_these_names_are_ignored(names: tuple[str, ...]) -> Non
     bad, fine, dead = ignoring((BAD, FINE, DEAD), names)
     assert bad.severity is Severity.IGNORED and bad.message == BAD.message
     assert (fine, dead) == (FINE, DEAD), "a server that does not answer cannot be left out"
+
+
+def test_an_error_that_stops_the_task_anyway_is_not_ignored() -> None:
+    unfit = Item("target_tables", Severity.ERROR, "target t", "lacks a column", "US-6802", "change it")
+    warned = replace(unfit, severity=Severity.WARNING)
+    found = ignoring((unfit, warned, BAD, FINE), ("all",), {"US-6802"})
+    assert [item.severity for item in found] == [Severity.ERROR, Severity.IGNORED, Severity.IGNORED, Severity.OK]
+    assert found[0].remedy.startswith("change it; `ignore-checking-items` has no effect")
+    assert ignoring((unfit,), ("rules",), {"US-6802"}) == (unfit,)
+
+
+def test_an_error_that_may_stop_the_task_is_ignored_only_by_its_own_name() -> None:
+    likely = Item("key_overlap", Severity.ERROR, "target t", "the same key", "US-2326", "remove one")
+    (found,) = ignoring((likely,), ("all",), (), {"US-2326"})
+    assert found.severity is Severity.ERROR and found.remedy.endswith("name `key_overlap` to start anyway")
+    (found,) = ignoring((likely,), ("all", "key_overlap"), (), {"US-2326"})
+    assert found.severity is Severity.IGNORED
 
 
 def test_nothing_is_ignored_unless_asked() -> None:

@@ -1,5 +1,6 @@
 """Task and source files: what is read, and what is refused in which words."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ import pytest
 from unshard.config import Consistency, OnDuplicate, ShardMode, TaskMode, load_task, reference
 from unshard.config.starting import starting_at
 from unshard.core.model import Location, TableId
+from unshard.core.relay.gtidset import History, contains, read_set
+from unshard.core.rules.eventfilter import Action, Event
 from unshard.core.rules.extractors import Extracted
 from unshard.core.window.pace import WindowLimits
 from unshard.errors import UnshardError
@@ -59,7 +62,7 @@ def test_minimal_task_has_the_documented_defaults(write: Write) -> None:
         "shop",
         path,
         TaskMode.ALL,
-        ShardMode.PESSIMISTIC,
+        ShardMode.NONE,
     )
     assert (task.meta_schema, task.timezone, task.warnings) == ("unshard_meta", "+00:00", ())
     options = task.options
@@ -97,7 +100,7 @@ DM_TASK = """\
 name: "orders_merge"
 task-mode: incremental
 is-sharding: true
-shard-mode: ""
+shard-mode: "pessimistic"
 meta-schema: "dm_meta"
 timezone: "Asia/Shanghai"
 case-sensitive: false
@@ -184,14 +187,165 @@ def test_keys_without_a_meaning_here_are_warned_of_by_name_and_line(write: Write
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("-B shop -T orders", "'-B' is a key of DM that unshard does not use (let the block-allow-list select"),
-        ("--consistency none -t 4", "'-t' is a key of DM that unshard does not use (use the key threads)"),
-        ("--filesize=64MiB", "'--filesize' is a key of DM that unshard does not use (remove it"),
+        ("-f shop.*", "'-f' is a key of DM that unshard does not use (let the block-allow-list select"),
+        ("--consistency none --filter=!a.*", "'--filter' is a key of DM that unshard does not use (let the block"),
+        ("--snapshot 7", "'--snapshot' is a key of DM that unshard does not use (remove it"),
     ],
 )
 def test_options_of_dumpling_say_what_there_is_instead(write: Write, options: str, words: str) -> None:
     message = refusal(write(instance(f"mydumper: {{extra-args: '{options}'}}")))
     assert message.startswith("[US-1024] ") and words in message
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "kept", "told"),
+    [
+        ("-B a_1,a_2", "full", {"a_1.t_1", "a_1.t_2", "a_2.t_1"}, ""),
+        ("-Ba_1 --tables-list=t_1", "dump", {"a_1.t_1"}, ""),
+        ("-T a_1.t_1 -T 'a_2.t_1,a_3.t_1'", "full", {"a_1.t_1", "a_2.t_1", "a_3.t_1"}, ""),
+        ("-T a_1.t_1 --database a_1", "all", {"a_1.t_1", "a_1.t_2", "a_2.t_1", "a_3.t_1"}, "'--tables-list' is not"),
+        (
+            "--statement-size=7 -F 64MiB -W --no-locks",
+            "full",
+            {"a_1.t_1", "a_1.t_2", "a_2.t_1", "a_3.t_1"},
+            "no effect",
+        ),
+    ],
+)
+def test_options_of_dumpling_select_tables(write: Write, options: str, mode: str, kept: set[str], told: str) -> None:
+    task = load_task(write(instance(f'mydumper: {{extra-args: "{options}"}}').replace("mode: all", f"mode: {mode}")))
+    routing = task.instances[0].routing
+    tables = [TableId("a_1", "t_1"), TableId("a_1", "t_2"), TableId("a_2", "t_1"), TableId("a_3", "t_1")]
+    assert {str(table) for table in tables if routing.target_of(table)} == kept
+    assert bool(told) == bool(task.warnings) and told in "".join(task.warnings)
+
+
+def test_options_of_dumpling_replace_keys(write: Write) -> None:
+    (found,) = load_task(
+        write(instance("mydumper: {threads: 4, extra-args: -t 7 --rows=90}, mydumper-thread: 5"))
+    ).instances
+    assert (found.dump.threads, found.dump.chunk_rows) == (7, 90)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("-B a_1 -B a_2 -T t_1", "'t_1' is not a table with its schema"),
+        ("-T t_1", "'t_1' is not a table with its schema"),
+        ("-B b", "'b' is not a schema that the block-allow list includes"),
+        ("-t many", "'many' is not a whole number"),
+    ],
+)
+def test_options_of_dumpling_that_cannot_be_applied(write: Write, options: str, words: str) -> None:
+    text = instance(f"block-allow-list: l, mydumper: {{extra-args: {options}}}").replace(
+        "task-mode: all", "task-mode: full"
+    )
+    message = refusal(write(text + "block-allow-list: {l: {do-dbs: [a_*]}}\n"))
+    assert message.startswith("[US-1007] ") and words in message
+
+
+@pytest.mark.parametrize("block", ["shard-mode: ''\nis-sharding: true", "shard-mode: pessimistic\nis-sharding: false"])
+def test_switches_that_contradict_each_other(write: Write, block: str) -> None:
+    message = refusal(write(MINIMAL + block + "\n"))
+    assert message.startswith("[US-1030] ") and "shop.yaml:7 is-sharding" in message
+
+
+@pytest.mark.parametrize(
+    ("block", "zone", "words"),
+    [
+        ("time_zone: Asia/Shanghai", "Asia/Shanghai", ""),
+        ("TIME_ZONE: '+08:00'", "+08:00", ""),
+        ("time_zone: SYSTEM", "+00:00", "'time_zone' is not applied: set the key timezone"),
+    ],
+)
+def test_the_time_zone_of_target_sessions_is_that_of_the_task(write: Write, block: str, zone: str, words: str) -> None:
+    task = load_task(write(MINIMAL.replace("host: t,", f"host: t, session: {{{block}}},")))
+    assert (task.timezone, task.target.session) == (zone, ())
+    assert bool(words) == bool(task.warnings) and words in "".join(task.warnings)
+    own = load_task(write(MINIMAL.replace("host: t,", f"host: t, session: {{{block}}},") + "timezone: Europe/Berlin\n"))
+    assert own.timezone == "Europe/Berlin" and "the key timezone of the task takes precedence" in own.idle[0]
+
+
+def test_the_time_zone_of_source_sessions_has_no_effect(write: Write) -> None:
+    task = load_task(write(MINIMAL, s1=SOURCE.format(id="s1").replace("host: h,", "host: h, session: {time_zone: x},")))
+    assert task.instances[0].source.endpoint.session == ()
+    assert "'time_zone' has no effect here: every session of a source runs in UTC" in task.idle[0]
+
+
+def test_the_name_of_constraints_in_older_versions(write: Write) -> None:
+    rule = "filters: {f: {schema-pattern: '*', events: [modify constaints], action: Ignore}}\n"
+    events = load_task(write(instance("filter-rules: [f]") + rule)).instances[0].routing.events
+    assert events.judge(TableId("a_1", "t_1"), Event(("modify constraint",), "")).action is Action.IGNORE
+
+
+@pytest.mark.parametrize("event", ["split table partition", "Recover Table", "alter ttl info", "alter ttl remove", ""])
+def test_events_that_only_tidb_has_match_nothing(write: Write, event: str) -> None:
+    rule = f"filters: {{f: {{schema-pattern: '*', events: ['{event}'], action: Ignore}}}}\n"
+    task = load_task(write(instance("filter-rules: [f]") + rule))
+    assert "no statement of a source has this name" in task.idle[0]
+    events = task.instances[0].routing.events
+    assert events.judge(TableId("a_1", "t_1"), Event(("drop table",), "DROP TABLE t_1")).action is Action.DO
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("shop", "shop"),
+        ("a.b-c_1", "a.b-c_1"),
+        ("t-Ë!s`t", "t-__s_t.0d9ab8b3"),
+        (".hidden", "hidden.9ab8b3"),
+        ("购物", "__.9ab8b3"),
+    ],
+)
+def test_task_names_with_special_characters(write: Write, name: str, plain: str) -> None:
+    task = load_task(write(MINIMAL.replace("name: shop", f'name: "{name}"')))
+    assert task.name == name and task.plain_name.split(".")[0] == plain.split(".", maxsplit=1)[0]
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", task.plain_name)
+    assert (task.plain_name == name) == (plain == name)
+    assert task.storage.endswith(f"/{task.plain_name}")
+
+
+@pytest.mark.parametrize("name", ["a/b", " a", "a\tb", "a😀", "x" * 65])
+def test_names_that_are_none(write: Write, name: str) -> None:
+    assert "is not a task name" in refusal(write(MINIMAL.replace("name: shop", f"name: '{name}'")))
+
+
+@pytest.mark.parametrize(
+    ("password", "words"),
+    [
+        ("/Q7B9DizNLLTTfiZHv9WoEAKamfpIUs=", "looks like output of `dmctl encrypt`"),
+        ("'******'", "dmctl shows ****** in its place"),
+        ("AAECAwQFBgcICQoLDA0ODw==", "the file contains a password"),
+        ("AAECAwQFBgcICQoLDA0OD0BzZWNyZXQ", "the file contains a password"),
+    ],
+)
+def test_passwords_of_dmctl_are_named_and_not_shown(write: Write, password: str, words: str) -> None:
+    task = load_task(write(MINIMAL.replace("password-env: P", f"password: {password}")))
+    assert words in task.warnings[0] and password not in task.warnings[0]
+    assert task.target.password == password.strip("'")
+
+
+def test_a_start_before_the_first_transaction(write: Write) -> None:
+    uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    text = instance(f"meta: {{binlog-gtid: '{uuid}:0'}}").replace("task-mode: all", "task-mode: incremental")
+    (found,) = load_task(write(text)).instances
+    assert (found.start_gtid, History(found.start_gtid).text, found.start_unset) == (f"{uuid}:0", "", "")
+    assert contains(f"{uuid}:1-9", found.start_gtid) and read_set(f"{uuid}:0-7:9") == {uuid: [(1, 7), (9, 9)]}
+
+
+@pytest.mark.parametrize("meta", ["binlog-gtid: ''", "binlog-name: '', binlog-pos: 0", "binlog-pos: 4"])
+def test_a_start_without_a_position_needs_a_start_time(write: Write, meta: str) -> None:
+    text = instance(f"meta: {{{meta}}}").replace("task-mode: all", "task-mode: incremental")
+    (found,) = load_task(write(text)).instances
+    assert (found.start, found.start_gtid) == (None, "") and found.start_unset.endswith("mysql-instances[0].meta")
+    (found,) = load_task(write(text.replace("task-mode: incremental", "task-mode: all"))).instances
+    assert found.start_unset == ""
+
+
+def test_empty_blocks_with_an_old_name_are_no_blocks(write: Write) -> None:
+    text = instance("block-allow-list: l, black-white-list: ''")
+    task = load_task(write(text + "block-allow-list: {l: {do-dbs: [a_1]}}\nblack-white-list: {}\n"))
+    assert task.warnings == () and task.instances[0].routing.target_of(TableId("a_2", "t_1")) is None
 
 
 def test_a_start_needs_a_place(write: Write) -> None:
@@ -258,9 +412,9 @@ REFUSED = {
         "US-1006",
         "a mapping instead of text",
     ),
-    "text for integer": (instance("mydumper-thread: many"), "US-1007", "'many' is not a whole number of at least 1"),
+    "text for integer": (instance("mydumper-thread: many"), "US-1007", "'many' is not a whole number of at least 0"),
     "octal": (instance("mydumper-thread: 010"), "US-1007", "'010' is not a whole number"),
-    "no threads": (instance("loader-thread: 0"), "US-1007", "'0' is not a whole number of at least 1"),
+    "no threads": (instance("loader-thread: -1"), "US-1007", "'-1' is not a whole number of at least 0"),
     "port": (
         MINIMAL.replace("host: t,", "host: t, port: 65536,"),
         "US-1007",
@@ -319,7 +473,7 @@ REFUSED = {
     "session time zone": (
         MINIMAL.replace("host: t,", "host: t, session: {time_zone: x},"),
         "US-1007",
-        "the task has the key timezone",
+        "target-database.session: 'x' is not a time zone",
     ),
     **{
         f"session {name}": (
@@ -448,8 +602,6 @@ REFUSED = {
         for number, (rest, code, words) in enumerate(
             [
                 ("events: [drop colum], action: Ignore", "US-1007", "the name of a change, like 'drop column'"),
-                ("events: [recover table], action: Ignore", "US-1007", "only TiDB has this statement"),
-                ("events: [''], action: Ignore", "US-1007", "the name of a change"),
                 ("events: [insert], action: ignore", "US-1007", "'ignore' is not one of Do, Ignore, Error"),
                 ("events: [insert]", "US-1008", "'action'"),
                 ("action: Do", "US-1008", "the rule matches nothing"),
@@ -497,8 +649,6 @@ def test_refused_with_code_place_and_words(case: str, write: Write) -> None:
 LATER = {
     "optimistic mode": MINIMAL + "shard-mode: optimistic\n",
     "strict optimistic": MINIMAL + "strict-optimistic-shard-mode: true\n",
-    "validators": MINIMAL + "validators: {global: {mode: full}}\n",
-    "validator": instance("validator-config-name: v") + "validators: {v: {mode: fast}}\n",
     "physical import": instance("loader: {import-mode: physical}"),
     "import into": instance("loader: {import-mode: import-into}"),
     "dumpling's options": instance("mydumper: {extra-args: --compress gzip}"),
@@ -511,14 +661,15 @@ def test_online_ddl(write: Write) -> None:
     assert found.online and found.online.shadow.real(shadow, {real}) == real and not found.online.shadow.are_own
     (found,) = load_task(write(MINIMAL + "online-ddl: false\n")).instances
     assert found.online is None
+    for key in ("online-ddl: true", "online-ddl-scheme: gh-ost", "online-ddl: false\nonline-ddl-scheme: pt"):
+        (found,) = load_task(write(MINIMAL + key + "\nshadow-table-rules: []\n")).instances
+        assert found.online and found.online.shadow.are_own and found.online.trash.are_own, "DM's rules, by name alone"
+        assert found.online.shadow.real(shadow, {real}) == real
+        assert found.online.trash.real(TableId("d", "_t_old"), {real}) == real
     task = load_task(write(MINIMAL + "shadow-table-rules: ['(.*)_shadow']\nonline-ddl-scheme: pt\n"))
     (rules,) = (instance.online for instance in task.instances)
-    assert rules and rules.shadow.are_own and not rules.trash.are_own
+    assert rules and rules.shadow.are_own and rules.trash.are_own
     assert [rules.shadow.real(each, {real}) for each in (shadow, TableId("d", "t_shadow"))] == [None, real]
-    assert any(
-        "'online-ddl-scheme' has no effect here: unshard follows both gh-ost and pt-online" in note
-        for note in task.warnings
-    )
     task = load_task(write(MINIMAL + "online-ddl: false\ntrash-table-rules: ['(.*)_x']\n"))
     assert any("'trash-table-rules' has no effect here: online-ddl is off" in note for note in task.warnings)
 

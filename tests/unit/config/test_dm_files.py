@@ -1,6 +1,5 @@
 """Files as DM's manual shows them: what is read, what is warned of, what is refused, and the page about it."""
 
-import copy
 import re
 import shutil
 from collections.abc import Callable
@@ -12,17 +11,12 @@ import yaml
 
 from unshard.config import OnDuplicate, Task, load_task
 from unshard.config.reference import BLOCKS
+from unshard.config.starting import starting_at
 from unshard.config.taskkeys import OPTIONS
 from unshard.core.model import Location, TableId
-from unshard.errors import UnshardError
 
 ROOT = Path(__file__).parents[3]
 FILES = ROOT / "tests/files/dm"
-LATER = {
-    "validators": ("validators", "global", "mode"),
-}
-"""What a later version brings; whoever brings it takes the line away."""
-
 Write = Callable[[dict[str, Any]], Path]
 
 
@@ -36,17 +30,6 @@ def write(tmp_path: Path) -> Write:
         return tmp_path / "task.yaml"
 
     return write
-
-
-def without(body: dict[str, Any], *kept: str) -> dict[str, Any]:
-    """Return the task without what comes later, but for `kept`."""
-    body = copy.deepcopy(body)
-    for path in (path for name, path in LATER.items() if name not in kept):
-        block = body
-        for key in path[:-1]:
-            block = block[key]
-        del block[path[-1]]
-    return body
 
 
 def full() -> dict[str, Any]:
@@ -64,12 +47,12 @@ def test_the_task_that_the_manual_begins_with_is_read_as_it_is() -> None:
 
 
 def test_the_condition_of_the_manual_is_that_of_the_dump(write: Write) -> None:
-    task = load_task(write(without(full()) | {"task-mode": "all"}))
+    task = load_task(write(full() | {"task-mode": "all"}))
     assert task.instances[0].dump.where == "id > 7"
 
 
 def test_every_key_of_the_manual_is_known(write: Write) -> None:
-    task = load_task(write(without(full())))
+    task = load_task(write(full()))
     first, second = task.instances
     assert (first.start, second.start) == (Location("mysql-bin.000001", 4), Location("mysql-bin.000002", 4))
     assert (first.load.on_duplicate, second.load.on_duplicate) == (OnDuplicate.REPLACE, OnDuplicate.REPLACE)
@@ -81,13 +64,6 @@ def test_every_key_of_the_manual_is_known(write: Write) -> None:
     ]
     assert task.target.security is not None and task.target.security.allowed == ("target",)
     assert first.source.endpoint.security is not None, "empty texts are no keys"
-
-
-@pytest.mark.parametrize("feature", LATER)
-def test_what_a_later_version_brings_is_refused_by_its_place(write: Write, feature: str) -> None:
-    with pytest.raises(UnshardError) as caught:
-        load_task(write(without(full(), feature)))
-    assert caught.value.code == "US-1009" and ".".join(LATER[feature]) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +86,11 @@ def test_what_a_later_version_brings_is_refused_by_its_place(write: Write, featu
         ("remain-space", "as soon as no checkpoint needs them"),
         ("backoff-max", "Airflow retries"),
         ("password", "use conn-id or password-env instead"),
+        ("mode", "'full' is not supported: nothing is validated continuously: run `unshard validate`"),
     ],
 )
 def test_keys_that_do_nothing_are_warned_of_and_say_why(write: Write, key: str, words: str) -> None:
-    task: Task = load_task(write(without(full())))
+    task: Task = load_task(write(full()))
     found = [warning for warning in task.warnings if re.search(rf"\.{key}: |:\d+ {key}: ", warning)]
     assert found and all(words in warning for warning in found), task.warnings
 
@@ -121,6 +98,52 @@ def test_keys_that_do_nothing_are_warned_of_and_say_why(write: Write, key: str, 
 @pytest.mark.parametrize("name", sorted({name for block in BLOCKS if block is not OPTIONS for name in block.names}))
 def test_the_migration_page_has_every_key(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs/migrating-from-dm.md").read_text()
+
+
+def test_an_exported_task_is_read() -> None:
+    task = load_task(FILES / "exported.yaml")
+    (found,) = task.instances
+    assert (found.dump.threads, found.load.threads, found.sync.workers) == (4, 16, 16), "0 means the default"
+    assert found.routing.target_of(TableId("shop_2", "orders_7")) == TableId("shop", "orders")
+    assert found.routing.target_of(TableId("shop_2", "other")) is None
+    assert (task.timezone, task.target.session) == ("Asia/Shanghai", (("tidb_txn_mode", "optimistic"),))
+    assert found.online and found.online.shadow.are_own
+    assert re.fullmatch(r"t-__s_t\.[0-9a-f]{8}", task.plain_name)
+    assert task.storage.endswith(task.plain_name)
+    told = "\n".join(warning for warning in task.warnings if warning not in task.idle)
+    for words in (
+        "target-database.password: this is not the password: dmctl shows ****** in its place",
+        "from.password: the password looks like output of `dmctl encrypt`, which unshard does not decrypt",
+        "mode: 'fast' is not supported: nothing is validated continuously",
+        "'--database' is not applied: the dump has the tables that the block-allow list selects",
+        "'--tables-list' is not applied",
+    ):
+        assert words in told
+    assert "black-white-list" not in told, "an empty block is no block"
+    idle = "\n".join(task.idle)
+    assert "'--statement-size' has no effect here: the dump contains no statements" in idle
+    assert "'split table partition' has no effect here: no statement of a source has this name" in idle
+    silent = ("experimental", "statement-size'", "remove-meta", "syncer-thread", "disable-detect", "heartbeat")
+    assert not [word for word in silent if f"'{word}" in idle], "zero, false and empty ask for nothing"
+
+
+def test_exported_files_of_an_older_version_are_read() -> None:
+    task = load_task(FILES / "exported-files.yaml")
+    (found,) = task.instances
+    assert (found.start, found.start_gtid) == (None, "")
+    assert found.start_unset.endswith("exported-files.yaml:67 mysql-instances[0].meta")
+    assert starting_at(task, "2026-01-31T00:00:00").instances[0].start_time is not None
+    assert sum("output of `dmctl encrypt`" in warning for warning in task.warnings) == 2
+
+
+def test_a_task_of_the_first_versions_is_read() -> None:
+    task = load_task(FILES / "advanced.yaml")
+    first, second = task.instances
+    dumped = [
+        first.routing.target_of(TableId(schema, name)) for schema in ("shop_1", "shop_2") for name in ("t_1", "t_3")
+    ]
+    assert dumped == [TableId("shop", "t"), None, None, None], "-B and -T select what is dumped"
+    assert second.routing.target_of(TableId("shop_2", "t_3")) == TableId("shop", "t")
 
 
 COMMANDS = (

@@ -109,6 +109,35 @@ def test_says_what_it_leaves_out() -> None:
     }
 
 
+def made_by(expression: str) -> TableSchema:
+    text = (
+        "CREATE TABLE `t` (\n  `id` bigint(20) NOT NULL,\n"
+        f"  `g` int(11) GENERATED ALWAYS AS ({expression}) STORED COMMENT 'AS (x)'\n)"
+    )
+    return replace(structure(ID, column("g", "int(11)", extra="stored generated")), create_sql=text)
+
+
+@pytest.mark.parametrize(
+    ("target", "shard", "reason"),
+    [
+        ("`a` + 1", "`a` + 1", Reason.GENERATED),
+        ("`a` + 1", "((`A`+1))", Reason.GENERATED),
+        ("(`a` + 1) * (`b`)", "`a` + 1 * `b`", None),
+        ("concat(`a`,',')", "CONCAT(`a`,',')", Reason.GENERATED),
+        ("concat(`a`,'x')", "concat(`a`,'X')", None),
+        ("`a` + 1", "1 + `a`", None),
+        ("`m` + 1", "1 + `m`", Reason.GENERATED_FROM_CHANGED),
+        ("`m` + 1", "`m` + 1", Reason.GENERATED),
+    ],
+)
+def test_a_generated_column_is_left_out_if_its_values_say_nothing(
+    target: str, shard: str, reason: Reason | None
+) -> None:
+    found = compare_structures({"s": made_by(shard), "target": made_by(target)}, {"m"})
+    assert [each.reason for each in found.left_out] == ([reason] if reason else [])
+    assert [form.column for form in found.forms] == (["id"] if reason else ["id", "g"])
+
+
 def test_refuses_a_type_that_it_cannot_read() -> None:
     shape = structure(ID, column("c", "hologram"))
     with pytest.raises(UnknownColumnType):

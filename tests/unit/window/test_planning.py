@@ -11,7 +11,8 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
 from unshard.core.window.pace import WindowLimits
 from unshard.core.window.plan import Contradiction, Plan, Rename
-from unshard.core.window.planning import PlanRules, plan_window
+from unshard.core.window.planning import plan_window
+from unshard.core.window.planrules import PlanRules
 from unshard.core.window.suspension import held_behind, withheld
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import SegmentGap, UnknownShard

@@ -171,7 +171,10 @@ class MetaDatabase(ReadDatabase):
         try:
             yield
         finally:
-            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name["name"]})
+            # The server has released the locks of a lost session. An error here would replace that of the block.
+            if not connection.invalidated:
+                with contextlib.suppress(DBAPIError):
+                    connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name["name"]})
 
 
 def migration_lock(schema: str) -> str:

@@ -7,7 +7,7 @@ from sqlalchemy import Row, Table, and_, false, or_
 from sqlalchemy.sql import ColumnElement
 
 from unshard.core import codec
-from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.errors.meta import MetaUnreadable
@@ -98,6 +98,7 @@ def entry_columns(entry: QueueEntry) -> dict[str, Any]:
         "state": entry.state.value,
         "reason": entry.reason,
         "alone": entry.is_alone,
+        "whole": entry.whole.value,
         **verdict_columns(entry.verdict, entry.replacement),
     }
 
@@ -130,6 +131,7 @@ def entry_of(row: AnyRow) -> QueueEntry:
         state=EntryState(row.state),
         reason=row.reason,
         is_alone=bool(row.alone),
+        whole=WholeChange(row.whole),
         verdict=OperatorDecision(row.decision),
         replacement=replacement_of(row, f"DDL {row.seq} of {shard}"),
     )

@@ -420,6 +420,7 @@ shard_ddl = _table(
     c.state("state", EntryState),
     c.long("reason", "why an operator has to decide, or empty"),
     c.flag("alone", "1: the DDL concerns this shard only and needs no lock"),
+    c.word("whole", "truncate, drop, rename or create, if the DDL concerns the whole table of a one-to-one target"),
     *c.decision(),
     c.word("outcome", "executed, present, skipped, admitted or dropped", null=True),
     c.text("lock_id", "lock that has resolved the DDL", size=255, null=True),
@@ -469,7 +470,7 @@ ddl_lock_member = _table(
     c.key("lock_id", size=255),
     *c.shard_key(),
     c.word("state", "pending: the shard skips the DDL when it reaches it; settled; resolved; waived"),
-    c.big("seq", "number of the DDL in `shard_ddl`", null=True),
+    c.big("seq", "number of the DDL in `shard_ddl`; pending: of the other DDL that it had reached", null=True),
     c.moment("updated_at"),
     Index("by_state", "task", "state"),
 )

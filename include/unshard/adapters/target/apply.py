@@ -123,7 +123,7 @@ def _apply_step(writer: Writer, fence: Fence, step: Step, part: Changes) -> Appl
 def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, attempt: _Attempt) -> Applied:
     if attempt.committing and stepping.is_done(connection, fence, step):
         return attempt.committing
-    connection.begin()
+    mysql.begin(connection)
     applied = _written(connection, fence, part, lambda: stepping.is_done(connection, fence, step))
     if applied is None:
         return attempt.found
@@ -157,7 +157,7 @@ def _apply_once(
 ) -> Applied:
     if is_applied(connection, fence):
         return attempt.found
-    connection.begin()
+    mysql.begin(connection)
     applied = _written(connection, fence, changes, lambda: is_applied(connection, fence))
     if applied is None:
         return attempt.found
@@ -193,7 +193,7 @@ def write(connection: Connection, fence: Fence, changes: Changes, max_diverted: 
     with _naming_table(changes.table):
         deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
         for removal in changes.removals:
-            deleted += remove_rows(connection, removal.destination, changes.defaults, removal.line, removal.count)
+            deleted += remove_rows(connection, removal.destination, changes.schema, removal.line, removal.count)
         loaded, collided, diverted = write_or_divert(connection, changes.writes, _ledger(fence), max_diverted)
     record(connection, fence, changes, diverted)
     deferredrows.update(connection, fence, changes)

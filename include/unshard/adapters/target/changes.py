@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from unshard.adapters.target.destination import Destination, Mode
-from unshard.core.model import Column, Shard, TableId
+from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.collision import Clash
 from unshard.core.rows.compaction import Collisions
 from unshard.core.structures.uniquekeys import UniqueKey
@@ -96,8 +96,8 @@ class Changes:
     key: tuple[Column, ...]
     deletes: Sequence[tuple[bytes, ...]]
     removals: Sequence[Removal]
-    defaults: tuple[str, ...]
-    """All written columns of the table. Columns that a removal does not list have their default value."""
+    schema: TableSchema
+    """The structure of the table, with the columns that a removal does not list."""
     writes: Writes
     order: pa.Array | None = None
     """The encoded keys of `deletes`, ascending; None if the changes cannot be cut by key."""

@@ -1,5 +1,6 @@
 """Delete rows: by lists of keys, or by all values in a table without a key."""
 
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -9,12 +10,13 @@ from unshard.adapters import mysql
 from unshard.adapters.target.destination import Destination, key_of
 from unshard.adapters.target.lines import values_of
 from unshard.adapters.target.statements import run_statement
-from unshard.core.model import Column, TableId
+from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.literals import TEXTS, bytes_of, expression, literal
 from unshard.errors.rows import RowsMissing, StatementWarned
 
 LISTED_KEYS = 500
 LONG_VALUE = 2000
+PLAIN_DEFAULT = re.compile(r"-?\d+(\.\d+)?|NULL|'[^']*'")
 HASHED = (TEXTS - {"enum", "set"}) | {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 
 
@@ -42,15 +44,20 @@ def _all_of(key: Sequence[Column], values: Sequence[bytes | None]) -> str:
     return " AND ".join(f"{mysql.identifier(column.name)} = {literal(column, value)}" for column, value in pairs)
 
 
-def remove_rows(
-    connection: Connection, destination: Destination, written: Sequence[str], line: bytes, count: int
-) -> int:
-    """Delete exactly `count` rows that have all the values of a line; RowsMissing if there are fewer."""
+def remove_rows(connection: Connection, destination: Destination, schema: TableSchema, line: bytes, count: int) -> int:
+    """Delete exactly `count` rows that have all the values of a line; RowsMissing if there are fewer.
+
+    Other columns that shards fill have their default value in these rows. Of rows that differ only in columns of the
+    target's own, those with default values are deleted first.
+    """
     named = {column.name for column in destination.columns}
     conditions = [_is(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
-    conditions += [_is_default(name) for name in written if name not in named]
+    others = [column for column in schema.written if column.name not in named]
+    conditions += [_is_default(column.name) for column in others if column.name.lower() not in schema.own]
+    own = [_is_default(c.name) for c in others if c.name.lower() in schema.own and _has_plain_default(c)]
     table = destination.table
-    statement = f"DELETE FROM {mysql.table_name(table)} WHERE {' AND '.join(conditions)} LIMIT {count}"  # noqa: S608
+    order = f" ORDER BY {' AND '.join(own)} DESC" if own else ""
+    statement = f"DELETE FROM {mysql.table_name(table)} WHERE {' AND '.join(conditions)}{order} LIMIT {count}"  # noqa: S608
     found = _execute(connection, table, statement)
     if found != count:
         raise RowsMissing(str(table), key_of(destination, line), count, found)
@@ -76,6 +83,13 @@ def _is(column: Column, value: bytes | None) -> str:
 
 def _is_default(name: str) -> str:
     return f"{mysql.identifier(name)} <=> DEFAULT({mysql.identifier(name)})"
+
+
+def _has_plain_default(column: Column) -> bool:
+    """Whether the server returns DEFAULT(column): not for AUTO_INCREMENT, missing defaults and some expressions."""
+    if "auto_increment" in column.extra or "generated" in column.extra:
+        return False
+    return column.nullable if column.default is None else bool(PLAIN_DEFAULT.fullmatch(column.default))
 
 
 def _execute(connection: Connection, table: TableId, statement: str) -> int:

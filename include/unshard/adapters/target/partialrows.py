@@ -42,7 +42,7 @@ def filled(writer: Writer, fence: Fence, changes: Changes) -> Changes:
         contextlib.closing(open_session(writer)) as guard,
         contextlib.closing(mysql.connect_raw(writer.server)) as connection,
     ):
-        guard.begin()
+        mysql.begin(guard)
         if not lock_unless_applied(guard, fence):
             return changes
         mysql.query(connection, SESSION)

@@ -100,7 +100,7 @@ def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bou
     found = _read(connection, fence)
     if found or not is_large(changes, bounds):
         return found
-    connection.begin()
+    mysql.begin(connection)
     hold(connection, fence)
     sql = (
         f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608

@@ -5,7 +5,7 @@ its physical import are accepted but check nothing, because rows are loaded with
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
@@ -45,8 +45,10 @@ ITEMS = {
     "conn_number": "the server has room for the connections of the task",
     "shards": "the source has shards",
     "routes": "the routes send every table to one place",
-    "table_schema": "foreign keys, keys, engines",
+    "table_schema": "foreign keys, keys, engines, types of columns, kinds of tables",
+    "prepared_transactions": "no XA transaction stays prepared on a source before its snapshot",
     "online_ddl": "no gh-ost or pt-online-schema-change is under way",
+    "full_load": "`task-mode` and `where` fit what is already dumped",
     "meta_position": "the source still has the binlog that `meta` names",
     "schema_of_shard_tables": "the shards of a target are alike",
     "auto_increment_ID": "the shards of a target do not number their rows each by itself",
@@ -56,7 +58,7 @@ ITEMS = {
     "dump_condition": "the sources can evaluate `where`, and changes of rows that it leaves out can be applied",
     "key_overlap": "sampled keys of a shard are in no other shard",
     "server_settings": "names of tables are compared alike, `sql_mode` and `collation_server` are the same,"
-    " clocks of the sources are in the task's time zone",
+    " clocks of the sources are in the task's time zone, `max_allowed_packet` is enough for `validate`",
     "rules": "every route and every entry of a list matches something",
     "local_infile": "the target takes LOAD DATA LOCAL",
     "write_path": "how rows are written: LOAD DATA LOCAL, or multi-row statements, and why",
@@ -82,6 +84,10 @@ PHYSICAL_ONLY = (
 )
 """DM's items that unshard accepts and does not need."""
 EVERYTHING = "all"
+NOT_IGNORED = "`ignore-checking-items` has no effect on this, because the task would stop at it"
+ONLY_BY_NAME = (
+    "`all` does not ignore it, because the task would stop at it if it is true: name `{name}` to start anyway"
+)
 IGNORABLE = (EVERYTHING, *ITEMS, *PHYSICAL_ONLY)
 
 TESTED = {"mariadb": ((10, 5), (11, 8)), "mysql": ((5, 6), (9, 7))}
@@ -136,13 +142,26 @@ def verdict(
     return [problem(name, place, error, severity) for error in errors] or [Item(name, Severity.OK, place, fine)]
 
 
-def ignoring(items: Iterable[Item], names: Collection[str]) -> tuple[Item, ...]:
-    """Return the items; problems with these names are marked as ignored."""
+def ignoring(
+    items: Iterable[Item], names: Collection[str], never: Container[str] = (), by_name: Container[str] = ()
+) -> tuple[Item, ...]:
+    """Return the items; problems with these names are marked as ignored.
 
-    def is_left_out(item: Item) -> bool:
-        return bool(item.code) and item.name in ITEMS and (EVERYTHING in names or item.name in names)
+    Errors whose code is in `never` stay errors, because the task would stop at them without the check. Those in
+    `by_name` stay errors if only `all` includes them.
+    """
 
-    return tuple(replace(item, severity=Severity.IGNORED) if is_left_out(item) else item for item in items)
+    def judged(item: Item) -> Item:
+        is_named = item.name in names
+        if not item.code or item.name not in ITEMS or not (is_named or EVERYTHING in names):
+            return item
+        if item.severity is Severity.ERROR and item.code in never:
+            return replace(item, remedy=f"{item.remedy}; {NOT_IGNORED}")
+        if item.severity is Severity.ERROR and item.code in by_name and not is_named:
+            return replace(item, remedy=f"{item.remedy}; {ONLY_BY_NAME.format(name=item.name)}")
+        return replace(item, severity=Severity.IGNORED)
+
+    return tuple(map(judged, items))
 
 
 def version_problems(place: str, version: str) -> list[UnshardError]:
@@ -249,10 +268,10 @@ def zone_problems(source: str, offsets: Mapping[datetime, timedelta], name: str,
     return []
 
 
-def counting_up(target: TableId, shards: Mapping[Shard, TableSchema], apart: Collection[str]) -> list[UnshardError]:
-    """Return the warning that several shards number their rows; `apart` are other key columns that separate them."""
+def counting_up(target: TableId, shards: Mapping[Shard, TableSchema]) -> list[UnshardError]:
+    """Return the warning that several shards number their rows."""
     counting = sorted(shard for shard, schema in shards.items() if _counts_up(schema))
-    if len(counting) < 2 or apart:
+    if len(counting) < 2:
         return []
     return [KeysCountUp(str(target), len(counting), str(counting[0]), str(counting[1]))]
 

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from unshard.core.ddl.parsed import DdlKind
+from unshard.core.ddl.queue import WholeChange
 from unshard.core.model import TableId
-from unshard.core.relay.segment import Statement
+from unshard.core.relay.segment import SchemaDefault, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,16 @@ class Follows:
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """The statement drops a shard; the target keeps its rows."""
+    """The statement drops a shard; the target keeps its rows unless it is one-to-one."""
+
+    table: TableId
+    whole: WholeChange = WholeChange.NONE
+    """What a one-to-one target gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncates:
+    """The statement removes all rows of a shard; the target keeps them unless it is one-to-one."""
 
     table: TableId
 
@@ -51,13 +62,6 @@ class Renamed:
 
     table: TableId
     to: TableId
-
-
-@dataclass(frozen=True, slots=True)
-class Ignored:
-    """The statement concerns a shard, and unshard ignores it deliberately."""
-
-    table: TableId
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,41 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """The statement renames a shard; the new name is routed to another target."""
+
+    table: TableId
+    to: TableId
+    to_target: TableId
+    undecided: Undecided
+    """An operator's decision about the new name, unless both targets are one-to-one."""
+    routed: str = ""
+    """CREATE TABLE of the shard's structure for the new target; empty: the statement is not replicated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """The statement concerns a shard, and unshard ignores it deliberately."""
+
+    table: TableId
+
+
+@dataclass(frozen=True, slots=True)
 class UnreadIgnored:
     """The statement could not be read and concerns no shard: it is recorded and skipped."""
 
 
-Effect = Coordinated | Undecided | Joins | Follows | Leaves | Renamed | Ignored
-Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect | UnreadIgnored]]
+@dataclass(frozen=True, slots=True)
+class SchemaStatement:
+    """A CREATE, ALTER or DROP DATABASE of a source, for the schema of the target."""
+
+    kind: DdlKind
+    schema: str
+    default: SchemaDefault | None = None
+    """The default of the source's schema after it."""
+
+
+ShardlessEffect = UnreadIgnored | SchemaStatement
+Effect = Coordinated | Undecided | Joins | Follows | Leaves | Truncates | Renamed | Moves | Ignored
+Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect | ShardlessEffect]]
 """Returns the effects of a statement on routed tables; the mapping has the structures of the shards before it."""

@@ -53,10 +53,18 @@ at once. In the second case the lock waits for the shard again. DropShard remove
 table, in every state, also from the group of a resolved lock. A lock is withdrawn when no shard has its DDL; then its
 pending skips are waived for all shards that do not have the DDL at their head.
 
-Force resolves the lock with the shards that have its DDL. Every other shard gets a *pending skip*: when the same DDL
-comes to its head, it is resolved without execution. If another DDL comes to its head first, the next lock is in
-conflict and reports this. There is no conflict if the pending skip comes from an operator's skip: then the target does
-not have the DDL either, and the shard may never run it.
+Force resolves the lock with the shards that have its DDL. The DDL of a shard in conflict counts as the lock's DDL if
+both lead to the same columns (core.rows.waysout): it is resolved with the lock, and nothing stays pending. Every other
+shard gets a *pending skip*: when the same DDL comes to its head, it is resolved without execution. If another DDL comes
+to its head first, the next lock is in conflict and reports this. There is no conflict, because the pending skip does
+not bind the shard, in these cases:
+
+| the pending skip                                   | why it does not bind                                            |
+|----------------------------------------------------|-----------------------------------------------------------------|
+| comes from an operator's skip                      | the target does not have the DDL either                         |
+| of a shard that had another DDL at its head        | the operator has unlocked the conflict: that DDL follows        |
+| is older than a lock that has resolved a DDL of    | the operator has unlocked that conflict                         |
+| the shard                                          |                                                                 |
 
 A lock executes one statement, or several in order if the DDL was replaced; `done` counts the statements that the
 target has. If the process dies between the steps of a command or of an execution:
@@ -84,14 +92,14 @@ tell whether the DDL was executed.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from unshard.core.ddl.newshards import is_expected
-from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone, releasable
 from unshard.core.model import Shard, TableId
 
@@ -215,6 +223,8 @@ class Resolution:
 
     resolved: tuple[tuple[Shard, int], ...]
     skipping: tuple[Shard, ...]
+    parted: tuple[Shard, ...] = ()
+    """Those of `skipping` that have another DDL at their heads: that DDL is the next one, and no conflict any more."""
 
 
 PendingSkips = Mapping[Shard, Sequence[PendingSkip]]
@@ -332,7 +342,8 @@ def _owner(members: Sequence[ShardState], lock: DdlLock, ready: Sequence[ShardSt
     complete = complete_sources(members, {state.shard for state in ready})
     if complete:
         return complete[0]
-    return min((state.shard.source for state in ready), default=None) if lock.is_forced else None
+    is_free = lock.is_forced or all(state.has_left for state in members)
+    return min((state.shard.source for state in ready), default=None) if is_free else None
 
 
 def _names(states: Iterable[ShardState]) -> tuple[Shard, ...]:
@@ -346,12 +357,27 @@ def resolution(members: Sequence[ShardState], lock: DdlLock, pending_skips: Pend
     # A dropped shard with a queue gets a pending skip, too: this DDL may be in its queue after another one.
     skipping = {s.shard for s in concerned if (not s.has_left or s.queue) and s.shard not in having}
     # So does a shard with a DDL of its own at its head if this DDL is in its queue.
-    skipping |= {state.shard for state in members if is_alone(state) and _is_queued(state, lock.fingerprint)}
-    return Resolution(tuple(sorted(having.items())), tuple(sorted(skipping - having.keys())))
+    skipping |= {state.shard for state in members if is_alone(state) and is_queued(state, lock.fingerprint)}
+    skipping -= having.keys()
+    parted = {s.shard for s in concerned if s.queue and not agrees(s, lock.fingerprint)} & skipping
+    return Resolution(tuple(sorted(having.items())), tuple(sorted(skipping)), tuple(sorted(parted)))
 
 
-def _is_queued(state: ShardState, fingerprint: str) -> bool:
+def is_queued(state: ShardState, fingerprint: str) -> bool:
+    """Whether the shard has this DDL in its queue, after another one."""
     return any(entry.fingerprint == fingerprint for entry in state.queue[1:])
+
+
+def counted(entry: QueueEntry, lock: DdlLock) -> QueueEntry:
+    """Return a shard's DDL as one that counts as the lock's DDL; its structures stay those of the shard."""
+    return replace(
+        entry,
+        routed=lock.entry.routed,
+        fingerprint=lock.fingerprint,
+        verdict=OperatorDecision.REPLACE,
+        replacement=lock.entry.replacement or (lock.entry.routed,),
+        reason="",
+    )
 
 
 def void(members: Iterable[ShardState], lock: DdlLock, pending_skips: PendingSkips) -> tuple[Shard, ...]:
@@ -371,7 +397,7 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
     entry that opened the lock, because the replacement was read in it.
     """
     own = [state.queue[0] for state in members if state.shard.source == owner and agrees(state, lock.fingerprint)]
-    entry = min(own, key=lambda entry: entry.shard, default=lock.entry)
+    entry = min(own, key=lambda entry: (bool(entry.verdict), entry.shard), default=lock.entry)
     if lock.replacement and lock.verdict is OperatorDecision.REPLACE:
         statement = replace(lock.entry.statement, timestamp=entry.statement.timestamp)
         return replace(entry, statement=statement), lock.replacement
@@ -388,14 +414,32 @@ def skip_resolutions(shards: Iterable[ShardState], pending_skips: PendingSkips) 
     return tuple(found)
 
 
-def opening(members: Sequence[ShardState], pending_skips: PendingSkips) -> QueueEntry | None:
-    """Return the DDL for which a new lock of this group is opened: the oldest at the head of any queue."""
+def opening(
+    members: Sequence[ShardState], pending_skips: PendingSkips, waiting: Collection[tuple[Shard, int]] = ()
+) -> QueueEntry | None:
+    """Return the DDL for which a new lock of this group is opened: the oldest at the head of any queue.
+
+    Heads that are `waiting` for another target (core.ddl.onetoone) need no lock yet.
+    """
     lockless = {(state.shard, state.queue[0].seq) for state in members if is_expected(members, state)}
     lockless |= {
         (skip_resolution.shard, skip_resolution.seq) for skip_resolution in skip_resolutions(members, pending_skips)
     }
+    lockless |= {(state.shard, state.queue[0].seq) for state in members if _follows_another(members, state)}
+    lockless |= set(waiting)
     heads = [state.queue[0] for state in members if state.queue and (state.shard, state.queue[0].seq) not in lockless]
     return min(heads, key=lambda e: (e.is_alone, e.statement.timestamp, e.shard, e.seq), default=None)
+
+
+def _follows_another(members: Sequence[ShardState], state: ShardState) -> bool:
+    """Whether the shard was created again after a table whose own DDL is not resolved yet."""
+    first = head(state)
+    if first is None or first.whole is not WholeChange.CREATE:
+        return False
+    others = (
+        head(other) for other in members if other.shard != state.shard and other.shard.source == first.shard.source
+    )
+    return any(other is not None and other.location < first.location for other in others)
 
 
 def lock_id(task: str, target: TableId, number: int) -> str:

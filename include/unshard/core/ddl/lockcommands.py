@@ -2,7 +2,8 @@
 
 | command               | the target                          | the shards                                          |
 |-----------------------|-------------------------------------|-----------------------------------------------------|
-| Force                 | gets the DDL now                    | those without the DDL get a pending skip            |
+| Force                 | gets the DDL now                    | those without the DDL get a pending skip; in a      |
+|                       |                                     | conflict, a DDL with the same columns counts as it  |
 | Skip                  | gets nothing                        | those without the DDL get a pending skip            |
 | Skip of one shard     | waits for the other shards          | its head is resolved, or it gets a pending skip     |
 | Replace               | gets the statements instead         | as before: the lock waits until they have the DDL   |

@@ -6,7 +6,7 @@ If no shard matches, the new shard waits for an operator, or until its group has
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unshard.core.ddl.queue import OperatorDecision, ShardState
+from unshard.core.ddl.queue import OperatorDecision, ShardState, WholeChange
 from unshard.core.ddl.shardgroup import chain, is_alone, last_index
 from unshard.core.model import Shard
 
@@ -61,7 +61,9 @@ def is_expected(members: Sequence[ShardState], state: ShardState) -> bool:
 
 
 def _is_undecided_alone(state: ShardState) -> bool:
-    return is_alone(state) and bool(state.queue[0].after) and state.queue[0].verdict is OperatorDecision.NONE
+    if not is_alone(state) or state.queue[0].whole is not WholeChange.NONE:
+        return False
+    return bool(state.queue[0].after) and state.queue[0].verdict is OperatorDecision.NONE
 
 
 def _peers(members: Sequence[ShardState], state: ShardState) -> list[ShardState]:

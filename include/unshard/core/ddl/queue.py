@@ -25,6 +25,23 @@ class OperatorDecision(StrEnum):
     """Other statements are executed instead."""
 
 
+class WholeChange(StrEnum):
+    """The effect of a statement on a one-to-one target as a whole (core.ddl.onetoone)."""
+
+    NONE = ""
+    """Nothing: it changes the structure."""
+    TRUNCATE = "truncate"
+    DROP = "drop"
+    RENAME = "rename"
+    CREATE = "create"
+    """It creates the table again after a DROP, or follows a table that a RENAME has moved to its name."""
+
+    @property
+    def removes(self) -> bool:
+        """Whether the target table does not exist after it."""
+        return self in (WholeChange.DROP, WholeChange.RENAME)
+
+
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
     """A DDL that a shard has reached and that its group has not resolved."""
@@ -52,6 +69,7 @@ class QueueEntry:
     """An operator's decision about this shard's entry; a decision for all shards is stored in the lock."""
     replacement: tuple[str, ...] = ()
     """The statements that replace it."""
+    whole: WholeChange = WholeChange.NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ All state of a shard is stored under its name, and a new table may take the name
 dropped while DDL or rows of it wait is renamed in our state, to a name that no table has in practice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from unshard.core.model import Location, TableId
 
@@ -20,6 +20,14 @@ def net_renames(pairs: Iterable[tuple[TableId, TableId]]) -> dict[TableId, Table
     for old, new in pairs:
         origins[new] = origins.pop(old, old)
     return dict(sorted((origin, name) for name, origin in origins.items() if origin != name))
+
+
+def in_turn(moved: Mapping[TableId, TableId]) -> list[tuple[TableId, TableId]]:
+    """Return the renames in an order in which each new name is free; those of a cycle of names are left out."""
+    left, found = dict(moved), []
+    while free := [old for old, new in left.items() if new not in left]:
+        found += [(old, left.pop(old)) for old in free]
+    return found
 
 
 def name_of_dropped(table: TableId, location: Location) -> TableId:

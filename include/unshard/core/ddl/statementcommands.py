@@ -17,7 +17,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from unshard.core.ddl.effects import Coordinated, Effect, Follows, Ignored, Joins, Undecided, UnreadIgnored
+from unshard.core.ddl.effects import (
+    Coordinated,
+    Effect,
+    Follows,
+    Ignored,
+    Joins,
+    Leaves,
+    Moves,
+    SchemaStatement,
+    ShardlessEffect,
+    Truncates,
+    Undecided,
+)
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.ddl.replacement import replacing
 from unshard.core.model import Location, TableId
@@ -107,28 +119,32 @@ def command_for(commands: Iterable[StatementCommand], segment: Segment, history:
     return found
 
 
-def skipped(effects: Iterable[Effect | UnreadIgnored]) -> tuple[Effect | UnreadIgnored, ...]:
+def skipped(effects: Iterable[Effect | ShardlessEffect]) -> tuple[Effect | ShardlessEffect, ...]:
     """Return the effects of a statement that is skipped."""
-    return tuple(map(_skipped, effects))
+    return tuple(_skipped(effect) for effect in effects if not isinstance(effect, SchemaStatement))
 
 
-def _skipped(effect: Effect | UnreadIgnored) -> Effect | UnreadIgnored:
+def _skipped(effect: Effect | ShardlessEffect) -> Effect | ShardlessEffect:
+    found = effect
     match effect:
         case Undecided(is_new=True):
-            return effect
+            pass
         case Coordinated() | Undecided() if effect.after:
-            return Follows(effect.table, effect.after)
+            found = Follows(effect.table, effect.after)
         case Coordinated():
-            return Undecided(effect.table, UNKNOWN, effect.routed, effect.fingerprint)
-        case Undecided():
-            return Ignored(effect.table)
+            found = Undecided(effect.table, UNKNOWN, effect.routed, effect.fingerprint)
+        case Undecided() | Truncates():
+            found = Ignored(effect.table)
         case Joins():
-            return replace(effect, makes_target=False)
-        case _:
-            return effect
+            found = replace(effect, makes_target=False)
+        case Leaves():
+            found = Leaves(effect.table)
+        case Moves():
+            found = replace(effect, routed="")
+    return found
 
 
-def require_changes(command: StatementCommand, effects: Sequence[Effect | UnreadIgnored], text: str) -> None:
+def require_changes(command: StatementCommand, effects: Sequence[Effect | ShardlessEffect], text: str) -> None:
     """Raise CommandUnfit unless the statement changes the structure of a shard."""
     if not any(
         isinstance(effect, Coordinated) or (isinstance(effect, Undecided) and not effect.is_new) for effect in effects
@@ -139,8 +155,8 @@ def require_changes(command: StatementCommand, effects: Sequence[Effect | Unread
 
 
 def under(
-    command: StatementCommand | None, effects: Sequence[Effect | UnreadIgnored], text: str
-) -> Sequence[Effect | UnreadIgnored]:
+    command: StatementCommand | None, effects: Sequence[Effect | ShardlessEffect], text: str
+) -> Sequence[Effect | ShardlessEffect]:
     """Return the effects of a statement under a command; raises CommandUnfit if there is nothing to replace."""
     if command is not None and command.kind is CommandKind.SKIP:
         return skipped(effects)

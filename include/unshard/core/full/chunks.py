@@ -1,10 +1,10 @@
 """Chunks: ranges of a table's key that are dumped, loaded and repeated one by one.
 
 A table is divided only if its chunks can safely be read at different times. If the table has one usable key and no
-other unique index, this is safe: the binlog is applied by that key from a location before the first chunk, so every
-row gets its final state. With other unique indexes, a value may move from one row to another between the reading of
-two chunks, so that both rows have it. Only one of the rows can be loaded; the other one is deferred to the binlog,
-which has a change of both (docs/adr/0007). All other tables are one chunk.
+other unique index, and the target finds its rows by this key, too, this is safe: the binlog is applied by that key from
+a location before the first chunk, so every row gets its final state. With other unique indexes, a value may move from
+one row to another between the reading of two chunks, so that both rows have it. Only one of the rows can be loaded; the
+other one is deferred to the binlog, which has a change of both (docs/adr/0007). All other tables are one chunk.
 
 The bounds are found by walking along the key, so skewed, composite and text keys give chunks of equal size. The server
 compares them in the column's own collation. ENUM and SET sort by number but compare with a literal as
@@ -24,8 +24,18 @@ Key = tuple[bytes, ...]
 
 
 def is_chunked(schema: TableSchema) -> bool:
-    """Whether chunks of the table may be read at different times, for any target."""
+    """Whether chunks of the table may be read at different times, for a target with the same key."""
     return bool(schema.key) and len(schema.unique_indexes) == 1
+
+
+def finds_alike(schema: TableSchema, target: TableSchema) -> bool:
+    """Whether rows that differ in the shard's key also differ in each unique key of the target, which has a usable one.
+
+    Otherwise chunks that were read at different times may hold two rows with one key of the target, and rows that are
+    found by all their values must not come twice.
+    """
+    own = {name.lower() for name in schema.key}
+    return bool(target.key) and all(own <= {name.lower() for name in i.columns} for i in target.unique_indexes)
 
 
 def may_leave_rows(schema: TableSchema, target: TableSchema) -> bool:

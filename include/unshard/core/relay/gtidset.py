@@ -84,7 +84,10 @@ def has_gtid(history: Mapping[str, list[Interval]] | Iterable[str], gtid: str) -
 
 
 def read_set(text: str) -> dict[str, list[Interval]]:
-    """Parse a MySQL GTID set; raises ValueError. A tag applies up to the next tag of the same server."""
+    """Parse a MySQL GTID set; raises ValueError. A tag applies up to the next tag of the same server.
+
+    The number 0, which DM's files may have, is no transaction: `uuid:0` is the set before the first one.
+    """
     found: dict[str, list[Interval]] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         server, *rest = entry.lower().split(":")
@@ -92,7 +95,8 @@ def read_set(text: str) -> dict[str, list[Interval]]:
         for piece in rest:
             if piece[0].isdigit():
                 first, _, last = piece.partition("-")
-                found.setdefault(name, []).append((int(first), int(last or first)))
+                if int(last or first):
+                    found.setdefault(name, []).append((int(first) or 1, int(last or first)))
             else:
                 name = f"{server}:{piece}"
     return {name: _merged(some) for name, some in found.items()}

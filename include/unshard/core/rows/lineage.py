@@ -42,6 +42,15 @@ def names_after(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> dict[str, s
     return found
 
 
+def filled_names(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> frozenset[str]:
+    """Return the columns of a target that are filled for a shard, in lower case: its own, and those that `ran` names.
+
+    A column that a statement adds gets its default in old rows. The result may also contain other words of `ran`.
+    """
+    words = (token.name.lower() for each in ran for token in tokenize(each.text, each.sql_mode, MARIADB)[1])
+    return frozenset((*names_after(names, ran).values(), *words))
+
+
 def _moves(ran: ExecutedDdl) -> dict[str, str | None]:
     """Return the columns that a statement renames or drops, by their names before it; None for a dropped one."""
     return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))

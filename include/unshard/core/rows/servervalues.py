@@ -30,14 +30,14 @@ def filled_by_each(ran: ExecutedDdl, explicit_timestamps: bool = True) -> tuple[
         return tuple(
             definition[0].name
             for spec in specs_of_alter(ran)
-            for definition in _added(spec)
+            for definition in added_columns(spec)
             if _is_own(definition[1:], explicit_timestamps)
         )
     except DdlUnreadable:
         return ()
 
 
-def _added(spec: TokenCursor) -> Iterator[Sequence[Token]]:
+def added_columns(spec: TokenCursor) -> Iterator[Sequence[Token]]:
     """Yield the column definitions of ADD COLUMN, one or several in parentheses; each begins with the name."""
     if not spec.eat("ADD"):
         return

@@ -6,8 +6,7 @@ text; a rule with both applies them one after the other. `Ignore` drops matching
 `Do` would drop all of them).
 
 In DM, a change has one name, and `alter table` is the name of a change without another name. Here a change has all
-names that apply (core.ddl.events), and `alter table` matches every specification. Names that no change of a MySQL or
-MariaDB server can have are rejected.
+names that apply (core.ddl.events), and `alter table` matches every specification. Names that are not DM's are rejected.
 """
 
 import re
@@ -69,10 +68,16 @@ DDL = (
     "alter index visibility",
     "multi schema change",
 )
-OTHER_NAMES = {"create schema": "create database", "drop schema": "drop database", "alter schema": "alter database"}
-OF_TIDB = ("recover table", "split table partition", "alter ttl info", "alter ttl remove")
-"""Statements that exist only in TiDB, so that no source has them."""
-NAMES = frozenset({*DML, *GROUPS, *DDL, *OTHER_NAMES})
+OTHER_NAMES = {
+    "create schema": "create database",
+    "drop schema": "drop database",
+    "alter schema": "alter database",
+    "modify constaints": "modify constraint",
+}
+"""Other names of the same changes; the last one is that of DM's older versions."""
+UNMATCHED = ("recover table", "split table partition", "alter ttl info", "alter ttl remove", "")
+"""DM's names of statements that no source has, because only TiDB has them; DM also accepts an empty name."""
+NAMES = frozenset({*DML, *GROUPS, *DDL, *OTHER_NAMES, *UNMATCHED})
 COMPATIBLE = frozenset(
     {
         "create database",
@@ -185,5 +190,5 @@ class EventFilter:
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
-    """Return the names that no change of a source can have."""
+    """Return the names that DM does not know."""
     return [name for name in names if name not in NAMES]

@@ -22,6 +22,11 @@ class Pattern:
     text: str
     compiled: re.Pattern[str]
 
+    @property
+    def is_literal(self) -> bool:
+        """Whether it matches one name only, in any case."""
+        return not self.text.startswith("~") and not set("*?[") & set(self.text)
+
     def matches(self, name: str) -> bool:
         """Whether the pattern matches the whole name (wildcards) or a part of it (regular expression)."""
         return self.compiled.search(name) is not None

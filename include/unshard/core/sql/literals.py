@@ -47,6 +47,12 @@ _NUMBER = re.compile(rb"-?\d+(\.\d+)?(e[+-]?\d+)?\Z", re.IGNORECASE)
 _TEMPORAL = re.compile(rb"-?[\d:. -]+\Z")
 
 
+def is_known(column: Column) -> bool:
+    """Whether unshard can read, compare and write values of the column's type."""
+    kinds = (INTEGERS, DECIMALS, FLOATS, TEMPORALS, TEXTS, BINARIES, PRINTED, ("bit",))
+    return any(column.data_type in kind for kind in kinds)
+
+
 def literal(column: Column, value: bytes | None) -> str:
     """Return the literal of `value` for a comparison with `column`; `NULL` for None."""
     if value is None:

@@ -6,10 +6,11 @@ since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.3
 """
 
 import re
-from collections.abc import Container
+from collections.abc import Collection
 
 from unshard.core.model import Column, TableSchema
 from unshard.core.sql.charsets import canonical
+from unshard.core.structures.filledkeys import as_filled, finding_index
 
 DISPLAY_WIDTH = re.compile(r"^((?:tiny|small|medium|big)?int|year)\(\d+\)")
 
@@ -27,7 +28,7 @@ def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, 
     return tuple(found)
 
 
-def unfit_reasons(target: TableSchema, shard: TableSchema, extracted: Container[str] = ()) -> tuple[str, ...]:
+def unfit_reasons(target: TableSchema, shard: TableSchema, extracted: Collection[str] = ()) -> tuple[str, ...]:
     """Return why rows of the shard cannot be written to the target; `extracted` are columns that its route fills."""
     there = _columns(target)
     found = [f"it lacks column {column.name}" for column in shard.written if column.name.lower() not in there]
@@ -37,8 +38,12 @@ def unfit_reasons(target: TableSchema, shard: TableSchema, extracted: Container[
             found.append(f"its column {column.name} needs a value that no shard has")
         elif column.is_generated and name in wanted and not wanted[name].is_generated:
             found.append(f"its column {column.name} is generated, a shard's is not")
-    if shard.key and not target.key:
-        found.append(f"it has no key, its shards have ({', '.join(shard.key)})")
+    filled = {*wanted, *extracted}
+    if shard.key and not as_filled(target, filled).key and not finding_index(target, shard.key, filled):
+        found.append(
+            f"it has neither a key of columns that its shards fill, nor an index that begins with their key"
+            f" ({', '.join(shard.key)})"
+        )
     return tuple(found)
 
 

@@ -10,6 +10,7 @@
 | ON UPDATE | `CURRENT_TIMESTAMP` | `current_timestamp()` |
 | the character set `utf8` | MySQL 5, TiDB: `utf8` | `utf8mb3` |
 | an integer, a year | MySQL 8: `int` | `int(11)` |
+| GEOMETRYCOLLECTION | MySQL 8: `geomcollection` | `geometrycollection` |
 | ZEROFILL | TiDB: only in SHOW CREATE TABLE | in the type |
 """
 
@@ -38,6 +39,8 @@ def normal_column(column: Column, line: str, double: Callable[[float], str]) -> 
     """
     charset = "utf8mb3" if column.charset == "utf8" else column.charset
     collation = canonical(column.collation) if column.collation else column.collation
+    if column.data_type == "geomcollection":
+        column = replace(column, data_type="geometrycollection", column_type="geometrycollection")
     return replace(
         column,
         column_type=_type(column, line),

@@ -9,24 +9,28 @@ A row is hashed as `value,value,…`. A value that may contain a comma (text, by
 values are hashed first. So different rows have different texts, and no text exceeds the packet size. Columns are
 matched by name. The way to read a column depends on its types in all places: a column with one type everywhere is
 compared byte for byte, text of different charsets as utf8mb4, and numbers and times of different precision with the
-finer one. -0.0 equals 0.0, as in every comparison of SQL.
+finer one. -0.0 equals 0.0, as in every comparison of SQL. A column that all places generate by the same expression is
+left out.
 
 Servers print floating-point values differently: 1e15 is 1000000000000000 in TiDB's functions. But all of them print the
 shortest digits that identify the value. So a value is compared by its sign, its digits and its power of ten.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from unshard.core.model import Column, TableSchema
 from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEXTS
 from unshard.core.sql.quoting import identifier
+from unshard.core.structures.generated import expressions
 from unshard.errors.source import UnknownColumnType
 
 LONG_CHARACTERS = 1024
 """Declared length from which a text or byte string is hashed separately before the row is hashed."""
+MINIMAL_PACKET = 1 << 20
+"""The text of a row is shorter than this (long values are hashed first); a smaller packet would turn it into NULL."""
 PLACE_TARGET = "target"
 
 
@@ -64,7 +68,8 @@ class Reason(StrEnum):
 
     NOT_IN_TARGET = "not in the target"
     NOT_IN_SHARDS = "not in every shard"
-    GENERATED = "generated everywhere"
+    GENERATED = "generated everywhere by the same expression"
+    GENERATED_FROM_CHANGED = "generated from a column that a rule of the task changes"
     JSON = "JSON on one side, text on the other"
 
 
@@ -106,8 +111,12 @@ class Comparison:
     """Whether all places sort the key in the same order, so that a range of it has the same rows everywhere."""
 
 
-def compare_structures(places: Mapping[str, TableSchema]) -> Comparison:
-    """Return how to compare the tables; `places` are the shards by name and the target as `target`."""
+def compare_structures(places: Mapping[str, TableSchema], changed: Collection[str] = ()) -> Comparison:
+    """Return how to compare the tables; `places` are the shards by name and the target as `target`.
+
+    `changed` are the columns, in lower case, whose values are not those of the shards. A column that a shard generates
+    from them has another value in the target.
+    """
     names: dict[str, str] = {}
     for schema in (places[PLACE_TARGET], *places.values()):
         for column in schema.columns:
@@ -115,7 +124,7 @@ def compare_structures(places: Mapping[str, TableSchema]) -> Comparison:
     forms: list[Form] = []
     left_out: list[LeftOut] = []
     for name in names.values():
-        reason = _reason(name, places)
+        reason = _reason(name, places, changed)
         if reason is None:
             forms.append(_form(name, [schema.column(name) for schema in places.values()]))
         else:
@@ -152,14 +161,18 @@ def _readable(form: Form, column: Column) -> str:
     return f"CAST({_value(form, column)} AS CHAR)"
 
 
-def _reason(name: str, places: Mapping[str, TableSchema]) -> Reason | None:
+def _reason(name: str, places: Mapping[str, TableSchema], changed: Collection[str]) -> Reason | None:
     if not _has(places[PLACE_TARGET], name):
         return Reason.NOT_IN_TARGET
     if not all(_has(schema, name) for schema in places.values()):
         return Reason.NOT_IN_SHARDS
     columns = [schema.column(name) for schema in places.values()]
     if all(column.is_generated for column in columns):
-        return Reason.GENERATED
+        found = [expressions(schema.create_sql).get(name.lower()) for schema in places.values()]
+        if len({each.text if each else "" for each in found}) == 1:
+            return Reason.GENERATED
+        if any(each and each.columns.intersection(changed) for each in found):
+            return Reason.GENERATED_FROM_CHANGED
     kinds = {column.data_type == "json" for column in columns}
     return Reason.JSON if len(kinds) == 2 else None
 

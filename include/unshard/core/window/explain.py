@@ -13,7 +13,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
+from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.stages import named, one_line
 from unshard.core.model import Shard, TableId
 from unshard.core.numbers import amount, size
@@ -139,13 +139,15 @@ def _queued(plan: Plan, around: Surroundings) -> Iterator[Detail]:
         group = f"lock {lock.id} is for it" if lock and is_for else "the group must agree before the target gets it"
         if entry.is_alone:
             group = "it concerns this shard only"
+        if entry.whole is not WholeChange.NONE:
+            group = "the target is one-to-one"
         text = f"queue `{ddl}` of {entry.shard}, because {group}{why}"
         yield Detail("queue", text, entry.shard, entry.target, lock.id if lock and is_for else "", ddl)
 
 
 def _changed(plan: Plan) -> Iterator[Detail]:
     for change in plan.structures:
-        yield from _change(change, {entry.shard for entry in plan.queued})
+        yield from _change(change, {entry.shard: entry for entry in plan.queued})
     for rename in plan.renames:
         yield Detail("rename", f"rename {rename.shard} to {rename.to}", rename.shard)
     for drop in plan.drops:
@@ -154,10 +156,12 @@ def _changed(plan: Plan) -> Iterator[Detail]:
         yield Detail("drop", text, drop.shard, rows=rows)
 
 
-def _change(change: StructureChange, queued: set[Shard]) -> Iterator[Detail]:
+def _change(change: StructureChange, queued: Mapping[Shard, QueueEntry]) -> Iterator[Detail]:
     shard, target = change.shard, change.target
     if change.structure is None:
-        text = f"{shard} leaves the group of {target}, because it was dropped or renamed; its rows stay in the target"
+        last = queued.get(shard)
+        rows = "follow it when its DDL is executed" if last and last.whole.removes else "stay in the target"
+        text = f"{shard} leaves the group of {target}, because it was dropped or renamed; its rows {rows}"
         yield Detail("leave", text, shard, target)
     elif change.joins:
         yield Detail("join", f"{shard} joins the group of {target}", shard, target)
@@ -166,6 +170,8 @@ def _change(change: StructureChange, queued: set[Shard]) -> Iterator[Detail]:
 
 
 def _passed_over(plan: Plan) -> Iterator[Detail]:
+    for each in plan.schemas:
+        yield Detail("schema", f"{each.kind} {each.schema} on the target")
     if plan.ignored:
         yield Detail("ignore", f"pass over {amount(plan.ignored)} DDL of shards on purpose")
     if plan.passed:

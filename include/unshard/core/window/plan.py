@@ -6,6 +6,7 @@ value that is persisted before anything else happens; a retry finds and runs the
 
 from dataclasses import dataclass
 
+from unshard.core.ddl.effects import SchemaStatement
 from unshard.core.ddl.online import OnlineTables
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.model import Location, Shard, TableId
@@ -99,6 +100,8 @@ class StructureChange:
     window is committed, the new shard gets a pending skip for that lock, and copies of the peer's pending skips."""
     is_mismatched: bool = False
     """It matches no shard of the group: an operator decides about the shard and about its target table."""
+    forgets_start: bool = False
+    """The target has nothing of the shard's dump any more: all rows after `location` come from the binlog."""
     makes_target: bool = True
     """The first shard of a group creates the target table, unless a filter ignores its CREATE TABLE."""
 
@@ -167,6 +170,8 @@ class Plan:
     """Numbers of all commands that were waiting when the window was planned."""
     online_tables: OnlineTables | None = None
     """All tables of online DDL tools after the window; None: unchanged."""
+    schemas: tuple[SchemaStatement, ...] = ()
+    """Statements about schemas, for the target."""
     contradictions: tuple[Contradiction, ...] = ()
     """Found by an earlier plan of this window. That plan was replaced before a target got any of its rows."""
 

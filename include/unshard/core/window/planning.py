@@ -22,6 +22,8 @@ file or one segment, so a backlog always ends.
 A DDL that only an operator can decide does not stop the window. It is queued with its reason. As long as the structure
 after it is unknown, the structure of the later rows and DDL is unknown too; the rows are held raw.
 
+TRUNCATE and DROP TABLE of the only shard of a target are DDLs too (core.ddl.onetoone): the rows after them wait.
+
 | the statement                                               | is queued                                     |
 |-------------------------------------------------------------|-----------------------------------------------|
 | cannot be read, or changes rows that the binlog hides       | with a reason, structure unknown              |
@@ -48,19 +50,22 @@ from typing import assert_never
 from unshard.core.ddl.effects import (
     Coordinated,
     Effect,
-    Effects,
     Follows,
     Ignored,
     Joins,
     Leaves,
+    Moves,
     Renamed,
+    SchemaStatement,
+    Truncates,
     Undecided,
     UnreadIgnored,
 )
 from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.newshards import matching_shard
-from unshard.core.ddl.online import Online, OnlineTable, OnlineTables, Step, Swapped
-from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
+from unshard.core.ddl.onetoone import is_only, whole_entry
+from unshard.core.ddl.online import OnlineTable, OnlineTables, Step, Swapped
+from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.renaming import name_of_dropped
 from unshard.core.ddl.sequences import followed, is_about_sequence
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, command_for, counted, under
@@ -68,7 +73,6 @@ from unshard.core.model import Location, Shard, TableId, shape_of
 from unshard.core.relay.chain import require_chain
 from unshard.core.relay.segment import Segment, Statement
 from unshard.core.window.contradictions import fingerprint_of, is_met, reason_of, text_of
-from unshard.core.window.pace import WindowLimits
 from unshard.core.window.plan import (
     AppliedCommand,
     Contradiction,
@@ -79,44 +83,13 @@ from unshard.core.window.plan import (
     StructureChange,
     UnreadStatement,
 )
+from unshard.core.window.planrules import PlanRules, weight_of
 from unshard.core.window.reads import Reading, reads
 from unshard.core.window.releases import releases
 from unshard.errors import UnshardError
 from unshard.errors.locks import MismatchedNewShard, RecreatedShard, UnknownShard
 
-FILE_BY_FILE = WindowLimits(0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRules:
-    """The rules of the task for windows, and the functions that find the effect of a DDL."""
-
-    target_of: Callable[[TableId], TableId | None]
-    effects: Effects
-    window_bytes: int
-    safe_until: Location | None = None
-    """Windows that begin before it run in safe mode: the dump may have seen their rows."""
-    force_safe: bool = False
-    sequences: frozenset[TableId] = frozenset()
-    """The sequences of the source at the checkpoint."""
-    orders: tuple[StatementCommand, ...] = ()
-    """Commands about statements that no window has reached."""
-    ordered: Effects | None = None
-    """As `effects`, without the task's filters: a command overrides them."""
-    history: str = ""
-    """The GTIDs up to the checkpoint."""
-    stopped: frozenset[TableId] = frozenset()
-    """Suspended targets of the source (core.window.suspension): all rows for them are held."""
-    retried: tuple[TableId, ...] = ()
-    """Targets that go on after a suspension."""
-    together: WindowLimits = FILE_BY_FILE
-    """How many of their held rows are released together, so that they are compacted with later corrections."""
-    online_tables: OnlineTables = ()
-    """The tables of online DDL tools at the checkpoint."""
-    contradictions: tuple[Contradiction, ...] = ()
-    """Rows without the structure of their shard, found by an attempt at this window."""
-    online: Online | None = None
-    """Follows the tables of online DDL tools; None: they are treated like other tables."""
+TARGET_IS_DROPPED = "a filter ignores its CREATE TABLE, and the target table is dropped by the statement before it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +111,7 @@ class _Walk:
     sequences: frozenset[TableId] = frozenset()
     applied_commands: tuple[AppliedCommand, ...] = ()
     online_tables: OnlineTables = ()
+    schemas: tuple[SchemaStatement, ...] = ()
 
 
 def plan_window(
@@ -187,21 +161,9 @@ def plan_window(
         applied_commands=walk.applied_commands,
         orders=tuple(command.number for command in rules.orders),
         online_tables=walk.online_tables if walk.online_tables != rules.online_tables else None,
+        schemas=walk.schemas,
         contradictions=rules.contradictions,
     )
-
-
-def within_window(segments: Iterable[Segment], rules: PlanRules) -> tuple[Segment, ...]:
-    """Return the first segments, as many as one window can read at most: planning looks at no others."""
-    taken: list[Segment] = []
-    size = 0
-    for segment in segments:
-        weight = _weight(segment, rules)
-        if taken and weight and size + weight > rules.window_bytes:
-            break
-        taken.append(segment)
-        size += weight
-    return tuple(taken)
 
 
 def _without(state: ShardState, released: frozenset[HeldFile]) -> ShardState:
@@ -213,7 +175,7 @@ def _without(state: ShardState, released: frozenset[HeldFile]) -> ShardState:
 def _walk(source: str, walk: _Walk, segments: Iterable[Segment], rules: PlanRules, size: int) -> _Walk:
     """Read segments until the window is full; `size` bytes are taken by releases."""
     for segment in segments:
-        weight = _weight(segment, rules)
+        weight = weight_of(segment, rules)
         if walk.renames or (walk.passed and weight and size + weight > rules.window_bytes):
             break
         try:
@@ -224,12 +186,6 @@ def _walk(source: str, walk: _Walk, segments: Iterable[Segment], rules: PlanRule
             break
         size += weight
     return walk
-
-
-def _weight(segment: Segment, rules: PlanRules) -> int:
-    """Return the bytes of the segment that must be decoded."""
-    wanted = (r for r in segment.pieces if any(rules.target_of(table) for table, _ in r.tables))
-    return sum(r.end - r.start for r in wanted)
 
 
 def _pass(source: str, walk: _Walk, segment: Segment, rules: PlanRules) -> _Walk:
@@ -279,7 +235,9 @@ def _happen(walk: _Walk, what: Statement | Effect | Swapped, context: _Statement
         case Statement():
             ask = (context.command and context.rules.ordered) or context.rules.effects
             for effect in under(context.command, ask(what, _present(walk)), what.text):
-                if isinstance(effect, UnreadIgnored):
+                if isinstance(effect, SchemaStatement):
+                    walk = replace(walk, schemas=(*walk.schemas, effect))
+                elif isinstance(effect, UnreadIgnored):
                     unread = UnreadStatement(
                         Location(context.segment.file, context.segment.end), without_strings(what.text)
                     )
@@ -385,7 +343,12 @@ class _Site:
 
 def _apply(walk: _Walk, effect: Effect, site: _Site) -> _Walk:
     state = walk.shards.get(site.shard.table)
-    if state is not None and state.is_dropped and not state.has_left and not isinstance(effect, Leaves | Renamed):
+    if (
+        state is not None
+        and state.is_dropped
+        and not state.has_left
+        and not isinstance(effect, Leaves | Renamed | Moves)
+    ):
         return replace(walk, ignored=walk.ignored + 1)
     match effect:
         case Undecided() if effect.is_new:
@@ -396,8 +359,8 @@ def _apply(walk: _Walk, effect: Effect, site: _Site) -> _Walk:
             found = _join(walk, effect, site)
         case Follows():
             found = _follow(walk, effect, site)
-        case Leaves():
-            found = _leave(walk, site)
+        case Leaves() | Truncates() | Moves():
+            found = _lose(walk, effect, site)
         case Renamed():
             found = _rename(walk, effect, site)
         case Ignored():
@@ -405,6 +368,51 @@ def _apply(walk: _Walk, effect: Effect, site: _Site) -> _Walk:
         case _:
             assert_never(effect)
     return found
+
+
+def _lose(walk: _Walk, effect: Leaves | Truncates | Moves, site: _Site) -> _Walk:
+    """Apply a statement after which the target lacks rows of a shard, or the shard has another target."""
+    match effect:
+        case Leaves():
+            return _leave(_remove(walk, effect.whole, site), site)
+        case Truncates():
+            return _truncate(walk, site)
+        case Moves():
+            return _move(walk, effect, site)
+
+
+def _truncate(walk: _Walk, site: _Site) -> _Walk:
+    state = walk.shards.get(site.shard.table)
+    if state is None or (state.start is not None and site.location <= state.start):
+        return _ignore(walk)  # the second: the dump has the rows that were written after it
+    found = _remove(walk, WholeChange.TRUNCATE, site)
+    return _ignore(walk) if found is walk else found
+
+
+def _move(walk: _Walk, effect: Moves, site: _Site) -> _Walk:
+    """Queue a RENAME of the target if both targets are one-to-one; the new shard waits for it."""
+    new = replace(site, shard=Shard(site.shard.source, effect.to), target=effect.to_target)
+    state = walk.shards.get(effect.table)
+    is_free = not any(other for other in _group(walk, new) if not other.has_left)
+    found = _remove(walk, WholeChange.RENAME, site, effect.to_target) if effect.routed and is_free else walk
+    if found is walk or state is None:
+        return _apply(_leave(walk, site), effect.undecided, new)
+    found = _leave(found, site)
+    return _enter_alone(found, state.structure, "", effect.routed, new, WholeChange.CREATE)
+
+
+def _remove(walk: _Walk, change: WholeChange, site: _Site, to: TableId | None = None) -> _Walk:
+    """Queue a statement about the whole target table if the shard is its only one; else the rows stay."""
+    state = walk.shards.get(site.shard.table)
+    if change is WholeChange.NONE or state is None or not is_only(state, _group(walk, site)):
+        return walk
+    entry = whole_entry(change, state, site.location, site.statement, to)
+    shards = {**walk.shards, state.shard.table: _queue(state, (entry,), state.structure)}
+    return replace(walk, shards=shards, queued=(*walk.queued, entry))
+
+
+def _group(walk: _Walk, site: _Site) -> list[ShardState]:
+    return [state for state in (*walk.shards.values(), *walk.peers) if state.target == site.target]
 
 
 def _ignore(walk: _Walk) -> _Walk:
@@ -466,6 +474,10 @@ def _join(walk: _Walk, effect: Joins, site: _Site) -> _Walk:
     if state is not None and not state.has_left:
         # CREATE TABLE IF NOT EXISTS of an existing table, or a CREATE TABLE that the snapshot has seen already.
         return _ignore(walk)
+    group = [other for other in _group(walk, site) if not other.is_dropped]
+    if any(entry.whole.removes for other in group for entry in other.queue):
+        reason = "" if effect.makes_target else TARGET_IS_DROPPED
+        return _enter_alone(walk, structure, reason, effect.routed, site, WholeChange.CREATE)
     if state is not None and (state.queue or state.held):
         # Only CREATE OR REPLACE: after a DROP by another statement the name is free. Here it stays in use.
         if shape_of(structure) != shape_of(state.structure):
@@ -474,9 +486,7 @@ def _join(walk: _Walk, effect: Joins, site: _Site) -> _Walk:
         walk = replace(walk, renames=tuple(rename for rename in walk.renames if rename.shard != site.shard))
         change = StructureChange(site.shard, site.target, site.location, structure)
         return _set(walk, replace(state, has_left=False), (), change)
-    group = [
-        state for state in (*walk.shards.values(), *walk.peers) if state.target == site.target and not state.is_dropped
-    ]
+    group = [other for other in _group(walk, site) if not other.is_dropped]
     peer, position = matching_shard(group, structure, site.shard.source)
     present = [state.shard for state in group if not state.has_left]
     if present and peer is None:
@@ -502,12 +512,17 @@ def _join(walk: _Walk, effect: Joins, site: _Site) -> _Walk:
     return _set(walk, _queue(fresh, entries, structure), entries, change)
 
 
-def _enter_alone(walk: _Walk, structure: str, reason: str, routed: str, site: _Site) -> _Walk:
-    """Make the table a shard whose rows wait for an operator, under a name that is free now or after the commit."""
+def _enter_alone(
+    walk: _Walk, structure: str, reason: str, routed: str, site: _Site, whole: WholeChange = WholeChange.NONE
+) -> _Walk:
+    """Make the table a shard whose rows wait for an operator, under a name that is free now or after the commit.
+
+    With `whole` they wait until the former target table is dropped.
+    """
     state = walk.shards.get(site.shard.table)
     if state is not None and not state.has_left and any(rename.shard == site.shard for rename in walk.renames):
         before = Shard(site.shard.source, name_of_dropped(site.shard.table, site.location))
-        walk = _enter_alone(walk, structure, reason, routed, replace(site, shard=before))
+        walk = _enter_alone(walk, structure, reason, routed, replace(site, shard=before), whole)
         return replace(walk, renames=(*walk.renames, Rename(before, site.shard.table, site.location)))
     if state is not None and not state.has_left:
         return _ignore(walk)
@@ -515,7 +530,8 @@ def _enter_alone(walk: _Walk, structure: str, reason: str, routed: str, site: _S
     waits = state is not None and bool(state.queue or state.held)
     if state is None or not waits:
         state = ShardState(site.shard, site.target, structure, None, (), 0, ())
-    own = f"{site.shard}: {site.statement.text}"
+    place = f" at {site.location}" if whole is not WholeChange.NONE else ""
+    own = f"{site.shard}{place}: {site.statement.text}"
     entry = QueueEntry(
         site.shard,
         site.target,
@@ -528,9 +544,20 @@ def _enter_alone(walk: _Walk, structure: str, reason: str, routed: str, site: _S
         structure,
         reason=reason,
         is_alone=True,
+        whole=whole,
     )
-    change = StructureChange(site.shard, site.target, site.location, structure, joins=not waits, is_mismatched=True)
-    return _set(walk, replace(_queue(state, (entry,), structure), has_left=False), (entry,), change)
+    change = StructureChange(
+        site.shard,
+        site.target,
+        site.location,
+        structure,
+        joins=not waits,
+        is_mismatched=True,
+        forgets_start=whole is not WholeChange.NONE,
+    )
+    # The dump of the former table goes with its target table, so the rows of the new one come from the binlog.
+    start = None if change.forgets_start else state.start
+    return _set(walk, replace(_queue(state, (entry,), structure), has_left=False, start=start), (entry,), change)
 
 
 def _queue(state: ShardState, entries: Sequence[QueueEntry], structure: str) -> ShardState:

@@ -49,6 +49,8 @@ class CreateTargets(Stage):
 
     def describe(self) -> str:
         names = ", ".join(map(str, self.targets))
+        if not names and self.plan.schemas:
+            return f"follow {len(self.plan.schemas)} statements about schemas on the target"
         if not names:
             return "no target table to create"
         return f"create {names} unless it exists, because a shard is the first of its group"

@@ -149,9 +149,18 @@ class SuspendedTarget:
     def target(self) -> TableId:
         return self.refusal.target
 
-    def __str__(self) -> str:
+    @property
+    def brief(self) -> str:
+        """The same without the message of the error."""
+        return f"{self._about}: [{self.refusal.code}]"
+
+    @property
+    def _about(self) -> str:
         since = f"{self.since:%Y-%m-%d %H:%M:%S} UTC"
-        return f"target {self.target} is suspended for source {self.source} since {since}: {self.refusal.error}"
+        return f"target {self.target} is suspended for source {self.source} since {since}"
+
+    def __str__(self) -> str:
+        return f"{self._about}: {self.refusal.error}"
 
 
 def preview_retry(stop: SuspendedTarget) -> str:

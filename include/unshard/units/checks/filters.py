@@ -6,7 +6,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters.target.evaluator import check_expression
 from unshard.config import Task
-from unshard.core.checks.items import Item, verdict
+from unshard.core.checks.items import Item, Severity, problem, verdict
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.errors import UnshardError
 from unshard.errors.rules import RowFilterFailed, RowFilterIdle
@@ -31,7 +31,8 @@ def row_filters(
                     check_expression(connection, rule.name, expression, structure)
                 except RowFilterFailed as error:
                     errors.append(error)
-    errors += [
-        RowFilterIdle(rule.name, str(rule.table)) for rule in sorted(rules - matched, key=lambda rule: rule.name)
+    idle = [
+        problem("expression_filter", "target", RowFilterIdle(rule.name, str(rule.table)), Severity.WARNING)
+        for rule in sorted(rules - matched, key=lambda rule: rule.name)
     ]
-    return verdict("expression_filter", "target", errors, f"{len(rules)} filters can be evaluated")
+    return [*verdict("expression_filter", "target", errors, f"{len(matched)} filters can be evaluated"), *idle]

@@ -1,4 +1,4 @@
-"""Find rows of two shards with one key before the load does: sampled keys of each shard are looked up in the others.
+"""Find rows of two shards with one key of the target before the load does: sampled keys are looked up in other shards.
 
 A sample that finds nothing proves nothing; a found key is certain. The load finds all (design section 5). Rows that the
 dump excludes (`where`) count if the task syncs: their next change adds them, and no check finds it then.
@@ -7,13 +7,15 @@ dump excludes (`where`) count if the task syncs: their next change adds them, an
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from unshard.adapters import condition as conditions
 from unshard.adapters import mysql
 from unshard.adapters.tablerows import existing_keys, keys_at_both_ends
 from unshard.config import Connections, Task, resolve
-from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.model import Index, Shard, TableId, TableSchema
+from unshard.core.structures.sharedkeys import SharedKey, leading_index
 from unshard.errors import UnshardError
 from unshard.errors.checks import KeysOverlap
 
@@ -24,9 +26,20 @@ Key = tuple[Any, ...]
 Group = Mapping[Shard, TableSchema]
 
 
-def overlaps(task: Task, connections: Connections, target: TableId, shards: Group) -> list[UnshardError]:
-    """Return keys that two shards of one target have, one example for each pair; ignores shards without a key."""
-    chosen = {shard: schema for shard, schema in sorted(shards.items())[:SHARDS] if schema.key}
+def overlaps(
+    task: Task, connections: Connections, target: TableId, shards: Group, keys: Sequence[SharedKey]
+) -> list[UnshardError]:
+    """Return values of the target's keys that two shards have, one example for each pair."""
+    found: dict[tuple[Shard, Shard], str] = {}
+    for key in keys:
+        for pair, values in _shared(task, connections, shards, key).items():
+            shown = ", ".join(f"{name} = {value}" for name, value in zip(key.columns, values, strict=True))
+            found.setdefault(pair, shown)
+    return [KeysOverlap(str(target), key, str(first), str(other)) for (first, other), key in sorted(found.items())]
+
+
+def _shared(task: Task, connections: Connections, shards: Group, key: SharedKey) -> dict[tuple[Shard, Shard], Key]:
+    chosen = sorted(key.shards)[:SHARDS]
     samples: dict[Shard, tuple[Key, ...]] = {}
     found: dict[tuple[Shard, Shard], Key] = {}
     by_source = {name: [shard for shard in chosen if shard.source == name] for name in task.sources}
@@ -35,22 +48,24 @@ def overlaps(task: Task, connections: Connections, target: TableId, shards: Grou
         def ask_all(ask: Any) -> None:
             list(pool.map(lambda name: _with_source(task, connections, name, by_source[name], ask), by_source))
 
-        dumped = {name: _dumped(task, name) for name in by_source}
-        ask_all(
-            lambda connection, shard: samples.update(
-                {shard: _sample(connection, shard, chosen[shard], dumped[shard.source])}
-            )
-        )
-        ask_all(
-            lambda connection, shard: found.update(
-                _found(connection, shard, chosen[shard], dumped[shard.source], samples)
-            )
-        )
-    pairs = {frozenset(pair): (pair, key) for pair, key in sorted(found.items(), key=lambda item: item[0])}
-    return [
-        KeysOverlap(str(target), ", ".join(map(str, key)), str(first), str(other))
-        for (first, other), key in pairs.values()
-    ]
+        def asked(shard: Shard) -> _Asked:
+            index = leading_index(shards[shard], key.columns)
+            assert index is not None
+            return _Asked(shard, key.columns, index, _dumped(task, shard.source))
+
+        ask_all(lambda connection, shard: samples.update({shard: _sample(connection, asked(shard))}))
+        ask_all(lambda connection, shard: found.update(_found(connection, asked(shard), samples)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A shard, the columns of the target's key, and the shard's index that finds their values."""
+
+    shard: Shard
+    columns: tuple[str, ...]
+    index: Index
+    dumped: str
 
 
 def _dumped(task: Task, source: str) -> str:
@@ -68,21 +83,24 @@ def _with_source(task: Task, connections: Connections, source: str, shards: Sequ
             ask(connection, shard)
 
 
-def _sample(connection: Any, shard: Shard, schema: TableSchema, dumped: str) -> tuple[Key, ...]:
+def _sample(connection: Any, asked: _Asked) -> tuple[Key, ...]:
     """Return the keys at both ends of the table: where shards that count from 1 overlap, and where they continue.
 
-    Excluded rows are filtered afterwards, so the condition causes no search.
+    Excluded rows are filtered afterwards, so the condition causes no search. NULL is equal to nothing.
     """
-    return tuple(dict.fromkeys(keys_at_both_ends(connection, shard.table, schema.key, dumped, KEYS // 2)))
+    table = asked.shard.table
+    keys = keys_at_both_ends(connection, table, asked.columns, asked.index, asked.dumped, KEYS // 2)
+    return tuple(key for key in dict.fromkeys(keys) if None not in key)
 
 
 def _found(
-    connection: Any, shard: Shard, schema: TableSchema, dumped: str, samples: Mapping[Shard, tuple[Key, ...]]
+    connection: Any, asked: _Asked, samples: Mapping[Shard, tuple[Key, ...]]
 ) -> Iterator[tuple[tuple[Shard, Shard], Key]]:
     """Yield a key that this shard has, too, for each shard with sampled keys."""
-    asked = {key: other for other, keys in samples.items() if other != shard for key in keys}
-    if not asked:
+    shard, first = asked.shard, asked.index.columns[0]
+    wanted = {key: other for other, keys in samples.items() if other != shard for key in keys}
+    if not wanted:
         return
-    for row in existing_keys(connection, shard.table, schema.key, dumped, asked.keys()):
-        if (other := asked.get(tuple(row))) is not None:
+    for row in existing_keys(connection, shard.table, asked.columns, first, asked.dumped, wanted.keys()):
+        if (other := wanted.get(tuple(row))) is not None:
             yield (min(shard, other), max(shard, other)), tuple(row)

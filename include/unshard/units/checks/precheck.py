@@ -17,14 +17,14 @@ import pyarrow as pa
 from unshard.adapters.meta import Meta, MetaReader
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
-from unshard.config import Connections, OnDuplicate, Task, environment_connections, resolve, storage_access
+from unshard.config import Connections, Task, environment_connections, resolve, storage_access
 from unshard.config.starting import zone_of
+from unshard.core.checks.certain import CERTAIN, LIKELY, codes
 from unshard.core.checks.items import (
     Item,
     Severity,
     case_rules,
     collation_problems,
-    counting_up,
     ignoring,
     mode_problems,
     problem,
@@ -34,15 +34,18 @@ from unshard.core.checks.items import (
 )
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.alike import structure_differences
+from unshard.core.validate.checksum import MINIMAL_PACKET
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
 from unshard.errors.storage import StoredFileMissing
+from unshard.errors.validate import PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
-from unshard.units.checks.keyoverlap import overlaps
+from unshard.units.checks.fullload import rest_of_load, targets_in_sync
 from unshard.units.checks.mapping import mapped_apart
 from unshard.units.checks.source import Checked, check_source
-from unshard.units.checks.target import check_tables, check_target
+from unshard.units.checks.target import check_tables, check_target, present_tables
+from unshard.units.checks.targetkeys import key_items, unfindable
 from unshard.units.window.rules import refusal_of
 
 KEPT_BY = ("reachable", "meta_schema")
@@ -59,7 +62,7 @@ def precheck(
     """
     with ThreadPoolExecutor(max_workers=len(task.instances) + 1, thread_name_prefix="precheck") as pool:
         sources = {
-            i.source.id: pool.submit(check_source, i, task.task_mode, connections, i.source.id in begun.loaded)
+            i.source.id: pool.submit(check_source, i, task.task_mode, connections, begun.phase(i.source.id))
             for i in task.instances
         }
         target = pool.submit(check_target, task, connections)
@@ -68,7 +71,9 @@ def precheck(
     shards = _shards(fresh)
     items = [item for each in checked.values() for item in each.items]
     items += _structures_alike(shards)
-    items += _keys(task, connections, shards)
+    answers = not any(item.name == "reachable" and item.code for item in target.result().items)
+    existing = present_tables(task, connections, shards) if answers else {}
+    items += key_items(task, connections, shards, existing)
     items += mapped_apart(task, shards)
     items += _rules_idle(checked)
     items += target.result().items
@@ -76,9 +81,11 @@ def precheck(
     items += _defaults(checked)
     items += _clocks(task, checked) if task.task_mode.syncs else []
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
-    if not any(item.name == "reachable" and item.place == "target" and item.code for item in items):
-        items += check_tables(task, connections, shards, _shards(checked), begun.is_new)
-    return ignoring(items, task.ignored_checks)
+    if answers:
+        images = {source: each.values.get("binlog_row_image", "FULL") for source, each in checked.items()}
+        items += unfindable(task, shards, existing, images)
+        items += check_tables(task, connections, shards, existing, _shards(checked), begun.is_new)
+    return _judged(task, items)
 
 
 def check(task: Task, connections: Connections = environment_connections) -> tuple[Item, ...]:
@@ -88,9 +95,16 @@ def check(task: Task, connections: Connections = environment_connections) -> tup
             meta = stack.enter_context(existing_meta(task, connections))
             known = begun_in(meta)
         except ServerError:
-            meta, known = None, NOT_KNOWN  # the prechecks report the target
-        changed = changed_rules(meta, task) if meta and known.loaded else ()
-    return (*precheck(task, connections, known), *changed)
+            return precheck(task, connections, NOT_KNOWN)  # it reports the target
+        items = rest_of_load(task, meta, known)
+        if meta and known.loaded:
+            items += [*changed_rules(meta, task), *targets_in_sync(task, meta, connections, known)]
+    return (*precheck(task, connections, known), *_judged(task, items))
+
+
+def _judged(task: Task, items: Iterable[Item]) -> tuple[Item, ...]:
+    """Mark the items that the task file ignores."""
+    return ignoring(items, task.ignored_checks, codes(CERTAIN), codes(LIKELY))
 
 
 def changed_rules(meta: MetaReader, task: Task) -> tuple[Item, ...]:
@@ -147,39 +161,6 @@ def _structures_alike(groups: Shards) -> list[Item]:
     return items
 
 
-def _keys(task: Task, connections: Connections, groups: Shards) -> list[Item]:
-    """Check whether shards have the same keys; asks all shards, even if only some have the error policy."""
-    items: list[Item] = []
-    is_error = any(instance.load.on_duplicate is OnDuplicate.ERROR for instance in task.instances)
-    severity = Severity.ERROR if is_error and task.task_mode.loads else Severity.WARNING
-    for target, shards in sorted(groups.items()):
-        place = f"target {target}"
-        changed_columns = _changed_columns(task, shards)
-        items += verdict(
-            "auto_increment_ID",
-            place,
-            counting_up(target, shards, changed_columns),
-            "the shards do not number their keys separately",
-            Severity.WARNING,
-        )
-        if len(shards) < 2 or changed_columns:
-            continue
-        try:
-            both = overlaps(task, connections, target, shards)
-        except UnshardError as error:
-            items.append(problem("key_overlap", place, error, Severity.WARNING))
-            continue
-        items += verdict("key_overlap", place, both, "no sampled key is in two shards", severity)
-    return items
-
-
-def _changed_columns(task: Task, shards: Iterable[Shard]) -> set[str]:
-    """Return the columns that a route fills or a mapping changes: their values are not those of the shards."""
-    reshapings = [task.instance(shard.source).routing.reshaping(shard.table) for shard in shards]
-    extracted = {each.column for reshaping in reshapings for each in reshaping.extracted}
-    return extracted | {each.column for reshaping in reshapings for each in reshaping.mapped}
-
-
 def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collection[TableId]) -> list[Item]:
     """Compare the common settings of the servers."""
     servers = {source: each.values for source, each in checked.items() if each.values}
@@ -189,6 +170,8 @@ def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collecti
     collations = {place: values["collation_server"] for place, values in named.items()}
     cased = case_rules(cases, targets)
     ids = {source: values["server_id"] for source, values in servers.items()}
+    packets = {place: int(values["max_allowed_packet"]) for place, values in named.items()}
+    small = [PacketTooSmall(place, size, MINIMAL_PACKET) for place, size in packets.items() if size < MINIMAL_PACKET]
     return [
         *verdict("server_settings", "task", cased, "all servers compare table names alike", Severity.WARNING),
         *verdict("server_settings", "task", mode_problems(modes), "sql_mode is the same", Severity.WARNING),
@@ -199,6 +182,7 @@ def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collecti
             "collation_server is the same",
             Severity.WARNING,
         ),
+        *[problem("server_settings", "task", error, Severity.WARNING) for error in small],
         *[problem("server_id", "task", error, Severity.WARNING) for error in same_server_ids(ids)],
     ]
 

@@ -1,6 +1,6 @@
 """Checks of a source before a task begins: its settings, the account's privileges, its shards. Runs in the driver."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -26,6 +26,8 @@ from unshard.core.checks.items import (
     version_problems,
 )
 from unshard.core.model import TRANSACTIONAL, Server, TableId, TableSchema
+from unshard.core.sql.literals import is_known
+from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
 from unshard.errors.checks import (
     BinlogDisabled,
@@ -35,7 +37,7 @@ from unshard.errors.checks import (
     FlavorWrong,
     ForeignKeysLeft,
     KeylessTable,
-    NoShards,
+    NoTablesYet,
     NotTransactional,
     PrivilegesMissing,
     SequenceLeftOut,
@@ -44,7 +46,10 @@ from unshard.errors.checks import (
     StartGone,
     StartWithin,
 )
+from unshard.errors.config import StartUnset
+from unshard.errors.full import TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
+from unshard.errors.source import UnknownColumnType
 from unshard.units.checks.condition import dump_condition
 from unshard.units.checks.mapping import mapped_ids
 from unshard.units.full.discover import Found, find_shards
@@ -68,6 +73,7 @@ VARIABLES = (
     "binlog_expire_logs_seconds",
     "sql_mode",
     "collation_server",
+    "max_allowed_packet",
 )
 
 
@@ -87,13 +93,19 @@ class Checked:
     """The UTC offset of its clock at some moments, if its sessions are in its SYSTEM time zone."""
 
 
-def check_source(instance: Instance, mode: TaskMode, connections: Connections, is_loaded: bool) -> Checked:
+def check_source(instance: Instance, mode: TaskMode, connections: Connections, phase: Phase) -> Checked:
     """Run all checks of one source; a source that does not answer is reported as an item."""
     place = f"source {instance.source.id}"
+    is_loaded, is_new = phase.order >= Phase.LOADED.order, mode.begins and phase is Phase.NEW
     try:
         server = resolve(instance.source.endpoint, connections)
         with closing(mysql.connect(server, place)) as connection:
+            transactions = upstream.prepared(connection) if is_new else frozenset()
             checked = _ask(instance, server, connection, is_loaded)
+            if is_new:
+                # A transaction that is about to be committed is gone by now.
+                stayed = transactions & upstream.prepared(connection)
+                checked = replace(checked, items=(*checked.items, *_prepared(instance.source.id, len(stayed))))
             if is_loaded or checked.schemas is None:
                 return checked
             image = checked.values.get("binlog_row_image", "FULL")
@@ -109,9 +121,9 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
     known = granted(connection)
     found = find_shards(connection, instance)
     readable, refused = _readable(connection, found.targets, known)
-    schemas = structures.read_schemas(connection, readable)
+    schemas, unsupported = structures.read_each(connection, sorted(readable))
     zero = [ServerIdZero(source)] if values["server_id"] == "0" else []
-    no_shards = [] if found.targets or found.problems else [NoShards(source, account(connection), found.seen)]
+    no_shards = [] if found.targets or found.problems else [NoTablesYet(source, account(connection), found.seen)]
     locks = instance.dump.consistency is Consistency.LOCK
     for schema in sorted({table.schema for table in found.targets}) if locks else ():
         refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
@@ -127,7 +139,9 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
         *verdict(
             "conn_number", place, scarce(connection, place, values, needed), f"room for {needed}", Severity.WARNING
         ),
-        *verdict("shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards"),
+        *verdict(
+            "shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards", Severity.WARNING
+        ),
         *verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
         *verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
         *verdict(
@@ -137,12 +151,16 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
             "no tool changes a shard",
             Severity.WARNING,
         ),
+        *(problem("table_schema", place, error) for error in (*unsupported.values(), *_unknown_types(schemas))),
         *_table_items(source, place, schemas, {} if locks else found.engines, _referring(connection, found.targets)),
         *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]
     if (instance.start or instance.start_gtid) and not instance.start_time:
         items += _start_items(instance, server, connection, place, is_loaded)
+    if instance.start_unset and not instance.start_time and not is_loaded:
+        unset = StartUnset(instance.start_unset, source)
+        items.append(problem("meta_position", place, unset, Severity.WARNING))
     size = sum(structures.table_sizes(connection, found.targets).values())
     within = {table.schema for table in found.targets}
     all_defaults = structures.read_defaults(connection).items()
@@ -274,6 +292,20 @@ def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
     except UnshardError:
         return []  # as above
     return []
+
+
+def _prepared(source: str, count: int) -> list[Item]:
+    errors = [TransactionsPrepared(source, count)] if count else []
+    return verdict("prepared_transactions", f"source {source}", errors, "none stays prepared")
+
+
+def _unknown_types(schemas: Mapping[TableId, TableSchema]) -> Iterator[UnshardError]:
+    """Yield the columns whose type unshard does not know; of equal structures, those of the first table."""
+    tables = {schema.shape: (table, schema) for table, schema in reversed([*schemas.items()])}
+    for table, schema in tables.values():
+        for column in schema.columns:
+            if not is_known(column):
+                yield UnknownColumnType(f"{table}.{column.name}", column.column_type)
 
 
 def _referring(connection: Connection, tables: Mapping[TableId, TableId]) -> list[TableId]:

@@ -9,11 +9,13 @@ from unshard.adapters.structures import shown_create
 from unshard.config import PrimaryKey, Task, UnsupportedIndexes
 from unshard.core.checks.items import Item, Severity, problem, shortened, verdict
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.structures.alike import structure_differences
 from unshard.core.structures.createparts import Part, PartKind
 from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.targetchecks import (
+    EngineReplaced,
     IndexesLeftOut,
     KeyShortened,
     PrimaryKeyClustered,
@@ -21,6 +23,7 @@ from unshard.errors.targetchecks import (
     StructureRefused,
     TrialTableRefused,
 )
+from unshard.units.checks.fit import unfit
 from unshard.units.ddl.createtrial import CLUSTERED, Refused, Trial, TrialTables, is_optional
 
 CHECK = "target_structure"
@@ -36,7 +39,8 @@ REMEDIES = {
 WHOLE = "create {table} on the target before the start as far as it accepts the structure"
 LEAVE_OUT = "; or set `unsupported-indexes: leave-out` in the block `unshard`"
 
-Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
+Group = Mapping[Shard, TableSchema]
+Shards = Mapping[TableId, Group]
 
 
 def structure_items(
@@ -56,10 +60,24 @@ def structure_items(
             continue
         tried = _tried(trials, target, shards, present is not None)
         found = [item for each in tried for item in _items(task, each)]
+        if present is None:
+            found += _unfit_as_created(task, target, tried[0].trial.made, shards)
         items += found or verdict(CHECK, f"target {target}", (), "can be created like its shards")
         if _is_clustered(connection, target, present, [each.trial for each in tried]):
             clustered.append(target)
     return items + _clustered_items(task, clustered)
+
+
+def _unfit_as_created(task: Task, target: TableId, made: TableSchema | None, shards: Group) -> Iterator[Item]:
+    """Yield why the table that the target would create cannot take all rows.
+
+    Shards that differ, and tables that cannot be created, have their own items.
+    """
+    first, *_ = shards.values()
+    alike = {shard: schema for shard, schema in shards.items() if not structure_differences(first, schema)}
+    if made is not None and not any(unfit(task, target, None, shards)):
+        for error in unfit(task, target, made, alike):
+            yield problem(CHECK, f"target {target}", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +118,15 @@ def _items(task: Task, each: Tried) -> Iterator[Item]:
         part = _described(refused.part)
         if refused in out:
             continue
-        if each.exists:
+        if each.exists or not each.is_first:
+            if not task.task_mode.syncs:
+                continue
             yield each.problem(TrialTableRefused, part, refused.message)
         else:
             remedy = _remedy(refused).format(table=each.target)
             yield each.problem(StructureRefused, part, refused.message, remedy, severity=Severity.ERROR)
+    if each.schema.lacks_transactions and each.is_first and not each.exists:
+        yield each.problem(EngineReplaced, each.schema.lacks_transactions)
     if each.trial.made is not None and not each.exists:
         yield from _differences(each, each.trial.made)
 

@@ -1,6 +1,6 @@
 """Checks of the target before a task begins: settings, privileges, existing tables, collations. Runs in the driver."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 
 from pymysql.connections import Connection
@@ -23,23 +23,11 @@ from unshard.core.checks.items import (
 from unshard.core.checks.targetsettings import RULES, wrong_settings
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.rows.writepath import LoadData
-from unshard.core.rules.columnmapping import fitted
-from unshard.core.rules.extractedvalues import constants_of
-from unshard.core.structures.alike import unfit_reasons
 from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
 from unshard.errors.checks import PrivilegesMissing
 from unshard.errors.full import TargetNotEmpty
 from unshard.errors.rows import EngineNotTransactional
-from unshard.errors.rules import (
-    ExtractedColumnMissing,
-    ExtractedColumnTaken,
-    ExtractedValueUnfit,
-    ExtractionNeedsTable,
-    MappedColumnMissing,
-    MappedColumnUnfit,
-    MappedNotKey,
-)
 from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
 from unshard.errors.targetchecks import (
     CollationUnknown,
@@ -47,9 +35,9 @@ from unshard.errors.targetchecks import (
     PrimaryKeyChoiceUnknown,
     TargetNarrower,
     TargetReadOnly,
-    TargetTableUnfit,
 )
 from unshard.units.checks.filters import row_filters
+from unshard.units.checks.fit import unfit
 from unshard.units.checks.source import Checked, granted, lacking, scarce, variables
 from unshard.units.checks.structures import structure_items
 from unshard.units.ddl.createtrial import trial_schema, trial_table
@@ -57,16 +45,6 @@ from unshard.units.ddl.createtrial import trial_schema, trial_table
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")
 TEMPORARY = ("CREATE TEMPORARY TABLES",)
 """For the rows on which expression filters are evaluated."""
-NAMES_UNFIT = (
-    ExtractionNeedsTable,
-    ExtractedColumnMissing,
-    ExtractedColumnTaken,
-    ExtractedValueUnfit,
-    MappedColumnMissing,
-    MappedColumnUnfit,
-    MappedNotKey,
-)
-"""Errors of a shard's names (they fill or change columns) and of structures that do not allow this."""
 EXTRA_CONNECTIONS = 3
 """Meta store, DDL and trial tables, in addition to those that load."""
 PLACE = "target"
@@ -125,7 +103,20 @@ def _session_refused(connection: Connection) -> list[UnshardError]:
     return []
 
 
-def check_tables(task: Task, connections: Connections, groups: Shards, filtered: Shards, is_new: bool) -> list[Item]:
+def present_tables(task: Task, connections: Connections, targets: Collection[TableId]) -> dict[TableId, TableSchema]:
+    """Read the structures of those target tables that exist."""
+    with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
+        return structures.read_schemas(connection, sorted(targets))
+
+
+def check_tables(
+    task: Task,
+    connections: Connections,
+    groups: Shards,
+    existing: Mapping[TableId, TableSchema],
+    filtered: Shards,
+    is_new: bool,
+) -> list[Item]:
     """Check privileges on the target schemas, existing target tables, and collations of the missing ones.
 
     `groups` are the shards that are still to load, `filtered` all shards: expression filters apply to all of them. If
@@ -137,7 +128,6 @@ def check_tables(task: Task, connections: Connections, groups: Shards, filtered:
         for schema in sorted({target.schema for target in groups}):
             refused = lacking(connection, PLACE, PRIVILEGES, known, schema)
             items += verdict("target_privilege", PLACE, refused, f"privileges on {schema}")
-        existing = structures.read_schemas(connection, sorted(groups))
         temporary = lacking(connection, PLACE, TEMPORARY, known, task.meta_schema)
         items += row_filters(task, connection, temporary, filtered)
         # A DDL is tried on a table that is created like the shard, so a task that syncs creates tables in any case.
@@ -150,18 +140,21 @@ def check_tables(task: Task, connections: Connections, groups: Shards, filtered:
         filled = {target for target in mixed if structures.has_rows(connection, target)}
     items += [] if meta else _structures(task, connections, groups, existing)
     for target, shards in sorted(groups.items()):
-        unfit = list(_unfit(task, target, existing.get(target), shards))
-        unfit += [TargetNotEmpty(str(target))] if target in filled else []
+        present = existing.get(target)
+        wrong = list(unfit(task, target, present, shards))
+        if present is not None and present.lacks_transactions:
+            wrong.append(EngineNotTransactional(str(target), present.lacks_transactions))
+        wrong += [TargetNotEmpty(str(target))] if target in filled else []
         collations = {str(shard): structure.collation for shard, structure in shards.items()}
         collations |= {PLACE: existing[target].collation} if target in existing else {}
         items += [
             problem("collation", f"target {target}", error, Severity.WARNING)
             for error in collation_problems("the default collation of tables", collations)
         ]
-        narrow = [] if unfit or target not in existing else _narrower(task, target, existing[target], shards)
+        narrow = [] if wrong or target not in existing else _narrower(task, target, existing[target], shards)
         fine = "exists and fits" if target in existing else "will be created"
         items += verdict(
-            "target_tables", f"target {target}", unfit or narrow, fine, Severity.ERROR if unfit else Severity.WARNING
+            "target_tables", f"target {target}", wrong or narrow, fine, Severity.ERROR if wrong else Severity.WARNING
         )
     return items
 
@@ -226,30 +219,3 @@ def _unknown_collations(connection: Connection, groups: Shards) -> list[UnshardE
         for (charset, collation), (target, purpose) in wanted.items()
         if not serverstate.has_collation(connection, charset, collation)
     ]
-
-
-def _unfit(
-    task: Task, target: TableId, present: TableSchema | None, shards: Mapping[Shard, TableSchema]
-) -> Iterator[UnshardError]:
-    """Yield why the target table cannot take the rows; of shards with the same error, only the first."""
-    if present is not None and present.lacks_transactions:
-        yield EngineNotTransactional(str(target), present.lacks_transactions)
-    reasons: set[str] = set()
-    refused: dict[str, UnshardError] = {}
-    for shard, structure in shards.items():
-        reshaping = task.instance(shard.source).routing.reshaping(shard.table)
-        extracted = reshaping.extracted
-        columns = [each.column for each in extracted]
-        try:
-            if present is not None:
-                reasons.update(unfit_reasons(present, structure, {column.lower() for column in columns}))
-                constants_of(str(shard), structure, target, present, extracted)
-            elif columns:
-                raise ExtractionNeedsTable(str(target), str(shard), ", ".join(columns))
-            by_name = {column.name.lower(): column for column in (present or structure).columns}
-            fitted(str(shard), structure, target, by_name, reshaping.mapped)
-        except NAMES_UNFIT as error:
-            refused.setdefault(f"{error.code} {columns}", error)
-    if reasons:
-        yield TargetTableUnfit(str(target), "; ".join(sorted(reasons)))
-    yield from refused.values()

@@ -33,7 +33,8 @@ from unshard.core.ddl.lock import (
     skip_resolutions,
 )
 from unshard.core.ddl.newshards import admissions
-from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.onetoone import waiting
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.reconcile import is_refusal
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.ddl.stages import (
@@ -57,6 +58,7 @@ from unshard.units.ddl.lockstore import Executor, Store, StoreReader
 from unshard.units.stages import evaluate
 
 if TYPE_CHECKING:
+    from unshard.core.rows.waysout import Conflict
     from unshard.units.ddl.execute import Intents
 
 log = logging.getLogger(__name__)
@@ -122,6 +124,8 @@ class LockView:
     """Differences between this DDL and that of each shard in conflict, in the same order."""
     filled: tuple[str, ...] = ()
     """Columns that the DDL adds and that each server fills with its own value in old rows."""
+    whole: WholeChange = WholeChange.NONE
+    """The effect on a one-to-one target as a whole."""
     stopped: tuple[SuspendedTarget, ...] = ()
     """Sources for which the target is suspended; the lock waits until their held rows are written."""
 
@@ -134,6 +138,12 @@ class LockView:
     def is_refused(self) -> bool:
         """Whether it waits because the target refused the DDL; a retry may succeed."""
         return self.state is LockState.FAILED or (self.state is LockState.UNDECIDED and is_refusal(self.reason))
+
+    @property
+    def removed_rows(self) -> bool:
+        """Whether the target lost its rows or its name by it, because its only shard did."""
+        is_executed = self.outcome in (Outcome.EXECUTED, Outcome.PRESENT)
+        return is_executed and self.whole not in (WholeChange.NONE, WholeChange.CREATE) and not self.statements
 
     @property
     def warning(self) -> str:
@@ -154,6 +164,11 @@ class Scene:
     def groups(self) -> Mapping[TableId, tuple[ShardState, ...]]:
         """The shards by target."""
         return groups(self.shards)
+
+    @cached_property
+    def waiting(self) -> frozenset[tuple[Shard, int]]:
+        """The heads of queues that wait for a statement about another target."""
+        return waiting(self.shards)
 
     def members(self, target: TableId) -> tuple[ShardState, ...]:
         return self.groups.get(target, ())
@@ -217,7 +232,9 @@ def planned(meta: StoreReader) -> tuple[LockPlan, ...]:
     scene = read_scene(meta)
     has_lock = {lock.target for lock in locks}
     entries = (
-        opening(members, scene.pending_skips) for target, members in scene.groups.items() if target not in has_lock
+        opening(members, scene.pending_skips, scene.waiting)
+        for target, members in scene.groups.items()
+        if target not in has_lock
     )
     due = (
         LockPlan(entry.target, (OpenLock(entry),), None, entry.fingerprint) for entry in entries if entry is not None
@@ -263,7 +280,7 @@ def execute(
         lock, scene = meta.locks.get(lock_id), read_scene(meta)
         if _is_due(lock, scene, as_source):
             # Only test doubles of the meta store have no schema, and they pass an executor.
-            _execute(meta, lock, scene, executor or _OnTarget(cast("Intents", meta), target))
+            _execute(meta, lock, scene, executor or _OnTarget(cast("Intents", meta), target, lock_id))
     observe(meta)
     return view(meta, lock_id)
 
@@ -302,7 +319,7 @@ def _advance(meta: Store, scene: Scene, open_locks: Sequence[DdlLock]) -> bool:
 def _open_locks(meta: Store, scene: Scene, locks: Mapping[TableId, DdlLock]) -> bool:
     found = False
     for target, members in scene.groups.items():
-        entry = opening(members, scene.pending_skips) if target not in locks else None
+        entry = opening(members, scene.pending_skips, scene.waiting) if target not in locks else None
         if entry is not None:
             log.info("lock opens target=%s shard=%s seq=%s", target, entry.shard, entry.seq)
             meta.locks.create(target, entry)
@@ -380,7 +397,8 @@ def _write_intent(meta: Store, stage: WriteIntent, found: _Execution, executor: 
     """Write the intent; the execution ends if the lock was resolved or got another command meanwhile."""
     lock, members = found.lock, found.scene.members(found.lock.target)
     entry, statements = script(members, lock, found.scene.decide(lock).owner)
-    entry = executor.intended(lock.id, replace(entry, routed=statements[lock.done], replacement=()))
+    whole = entry.whole if statements == (entry.routed,) else WholeChange.NONE
+    entry = executor.intended(lock.id, replace(entry, routed=statements[lock.done], replacement=(), whole=whole))
     if entry.replacement:
         log.info("execute in steps lock=%s statement=%s steps=%s", lock.id, stage.step, len(entry.replacement))
         is_split = meta.locks.split(lock, (*statements[: lock.done], *entry.replacement, *statements[lock.done + 1 :]))
@@ -414,6 +432,7 @@ class _OnTarget:
 
     meta: "Intents"
     server: Server
+    lock: str
 
     def intended(self, lock: str, entry: QueueEntry) -> QueueEntry:
         from unshard.units.ddl import execute as executing  # brings the tokenizer, which reading locks does not need
@@ -423,7 +442,32 @@ class _OnTarget:
     def execute(self, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
         from unshard.units.ddl import execute as executing
 
+        if executing.is_whole(entry):
+            return executing.execute_whole(
+                self.server,
+                target,
+                entry,
+                lambda: self._is_open(entry),
+                lambda: executing.drops_schema(self.meta, entry),
+            )
         return executing.execute_ddl(self.server, target, entry, before, wanted)
+
+    def _is_open(self, entry: QueueEntry) -> bool:
+        """Whether the intent of a statement is still open: no other process has resolved the lock meanwhile."""
+        executions = self.meta.locks.executions(self.lock)
+        return any(each.done_at is None and each.ddl == entry.routed for each in executions)
+
+
+def conflict_of(meta: StoreReader, scene: Scene, lock: DdlLock) -> "Conflict | None":
+    """Return the conflict of a lock with the structures of its group; None if it has none."""
+    conflicts = scene.decide(lock).conflicts
+    if not conflicts:
+        return None
+    from unshard.core.rows import waysout  # brings the tokenizer
+
+    members = waysout.concerned(scene.members(lock.target))
+    schemas = meta.structures.get(waysout.digests(members, lock))
+    return waysout.Conflict(members, lock, scene.pending_skips, conflicts, schemas)
 
 
 def read_scene(meta: StoreReader) -> Scene:
@@ -471,6 +515,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         exempted=tuple(sorted(lock.exempted)),
         differences=tuple(_difference(heads[shard], lock, scene.pending_skips) for shard in decision.conflicts),
         filled=_filled(lock),
+        whole=lock.entry.whole,
         stopped=tuple(each for each in scene.suspended if lock.resolved_at is None and each.target == lock.target),
     )
 

@@ -15,24 +15,32 @@ from unshard.core.ddl.effects import (
     Ignored,
     Joins,
     Leaves,
+    Moves,
     Renamed,
+    SchemaStatement,
+    ShardlessEffect,
+    Truncates,
     Undecided,
     UnreadIgnored,
 )
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
 from unshard.core.ddl.grammar import IGNORE_REASON, without_specs
 from unshard.core.ddl.names import changes_rows, concerned, created, loose_fingerprint, mentions, put_in
+from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
+from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
-from unshard.core.ddl.renaming import net_renames
+from unshard.core.ddl.renaming import in_turn, net_renames
 from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.rules.columnmapping import overlaps, touched_mapping
 from unshard.core.rules.eventfilter import Action, Event, EventFilter
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.core.sql.words import VERSIONS
+from unshard.core.structures.createtext import create_text
+from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlFiltered, DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused
 from unshard.errors.rules import MappingOverlap
@@ -98,19 +106,30 @@ class Routes(Protocol):
 class DdlEffects:
     """Determines the effects for one source; implements `PlanRules.effects`."""
 
-    def __init__(self, trial: DdlTrial, structures: StructureStore, routing: Routes, *, filters: bool = True) -> None:
-        """Keep what the effects need; `filters` is whether to apply the task's event filters."""
-        self._trial, self._structures, self._routing = trial, structures, routing
+    def __init__(
+        self,
+        trial: DdlTrial,
+        structures: StructureStore,
+        routing: Routes,
+        *,
+        filters: bool = True,
+        feeds: Feeds = NO_FEEDS,
+    ) -> None:
+        """Keep what the effects need; `filters` is whether to apply the task's event filters.
+
+        `feeds` says which targets are one-to-one; without it, none is.
+        """
+        self._trial, self._structures, self._routing, self._feeds = trial, structures, routing, feeds
         self._target_of, self._filters = routing.target_of, filters
 
-    def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect | UnreadIgnored, ...]:
+    def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect | ShardlessEffect, ...]:
         """Return the effects of the statement on routed tables; `present` has their structures before it."""
         try:
             ddl = read(statement.text, statement.sql_mode, statement.schema)
         except DdlUnreadable as error:
             return tuple(self._unreadable(statement, present, error))
         self._refuse(ddl, statement)
-        return tuple(self._effects(ddl, statement, present))
+        return (*self._effects(ddl, statement, present), *self._apart(ddl, statement))
 
     def _is_ignored(self, table: TableId, event: Event) -> bool:
         """Whether the task's filters ignore a change; raises if they demand an error."""
@@ -148,7 +167,7 @@ class DdlEffects:
 
     def _unreadable(
         self, statement: Statement, present: Mapping[TableId, str], error: DdlUnreadable
-    ) -> Iterator[Effect | UnreadIgnored]:
+    ) -> Iterator[Effect | ShardlessEffect]:
         """Yield an operator's decision for each shard that the statement may concern; ignore it if there is no such
         shard.
         """
@@ -178,14 +197,15 @@ class DdlEffects:
             case DdlKind.CREATE_TABLE:
                 for table in subjects:
                     yield from self._created(ddl, statement, table, present)
-            case DdlKind.DROP_TABLE | DdlKind.CREATE_SEQUENCE if ddl.drops:
+            case DdlKind.CREATE_SEQUENCE if ddl.drops:
                 yield from map(Leaves, subjects)
-            case DdlKind.DROP_DATABASE | DdlKind.CREATE_DATABASE if ddl.drops:
-                yield from (Leaves(table) for table in sorted(present) if table.schema == ddl.database)
+            case DdlKind.DROP_TABLE | DdlKind.DROP_DATABASE | DdlKind.CREATE_DATABASE if ddl.drops:
+                gone = subjects or tuple(table for table in sorted(present) if table.schema == ddl.database)
+                yield from (self._dropped(ddl, statement, table) for table in gone)
             case DdlKind.TRUNCATE:
-                yield from map(Ignored, subjects)
+                yield from (self._truncated(ddl, statement, table) for table in subjects)
             case DdlKind.RENAME:
-                yield from self._renamed(ddl, present)
+                yield from self._renamed(ddl, statement, present)
             case DdlKind.UNSUPPORTED:
                 touched = self._routed(ref.table for ref in ddl.tables if ref.role is not Role.REFERENCED)
                 yield from (self._unsupported(ddl, statement, table, present) for table in dict.fromkeys(touched))
@@ -201,6 +221,32 @@ class DdlEffects:
                 return
             case _:
                 assert_never(ddl.kind)
+
+    def _apart(self, ddl: Ddl, statement: Statement) -> Iterator[Effect | ShardlessEffect]:
+        """Yield the effect of a statement about a view, which is counted, or about a schema."""
+        if found := view_of(ddl, statement.sql_mode, statement.schema):
+            yield from map(Ignored, self._routed((found[0],)))
+        schema = self._routing.target_schema_of(ddl.database) if ddl.database else None
+        if schema is None or not self._feeds.is_single_schema(schema, strictly=ddl.drops):
+            return
+        if not any(
+            self._is_ignored(TableId(ddl.database, ""), part.event) for part in parts_of(ddl, statement.sql_mode)
+        ):
+            yield SchemaStatement(ddl.kind, schema, statement.default)
+
+    def _dropped(self, ddl: Ddl, statement: Statement, table: TableId) -> Effect:
+        return Leaves(table, WholeChange.DROP if self._is_replicated(ddl, statement, table) else WholeChange.NONE)
+
+    def _truncated(self, ddl: Ddl, statement: Statement, table: TableId) -> Effect:
+        return Truncates(table) if self._is_replicated(ddl, statement, table) else Ignored(table)
+
+    def _is_replicated(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
+        """Whether the routes and filters let a statement about a whole table reach the target."""
+        target = self._target_of(table)
+        if target is None or not self._feeds.is_single(target):
+            return False
+        place = TableId(ddl.database, "") if ddl.database else table
+        return not any(self._is_ignored(place, part.event) for part in parts_of(ddl, statement.sql_mode))
 
     def _routed(self, tables: Iterable[TableId]) -> tuple[TableId, ...]:
         return tuple(table for table in tables if self._target_of(table) is not None)
@@ -286,12 +332,16 @@ class DdlEffects:
         for table in self._routed(ddl.subjects):
             if self._target_of(moved.get(table, table)) == self._target_of(table):
                 yield self._coordinated(ddl, statement, table, present.get(table))
-        yield from self._renamed(ddl, present)
+        yield from self._renamed(ddl, statement, present)
 
-    def _renamed(self, ddl: Ddl, present: Mapping[TableId, str]) -> Iterator[Effect]:
+    def _renamed(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
         """Yield the shards that leave or get new names before those that take over their old names."""
         moved = net_renames(ddl.renames)
         conflicts = {new: why for table, new in moved.items() if (why := self._not_followed(table, new, present))}
+        replicated = [pair for pair in in_turn(moved) if self._is_moved(ddl, statement, pair, present, moved)]
+        for table, new in replicated:
+            yield self._move(ddl, table, new, present[table], conflicts.pop(new))
+            moved.pop(table)
         yield from (
             Leaves(table)
             for table, new in moved.items()
@@ -307,6 +357,35 @@ class DdlEffects:
         for new, why in conflicts.items():
             reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
             yield Undecided(new, reason, ddl.text, ddl.text, is_new=True)
+
+    def _is_moved(
+        self,
+        ddl: Ddl,
+        statement: Statement,
+        pair: tuple[TableId, TableId],
+        present: Mapping[TableId, str],
+        moved: Mapping[TableId, TableId],
+    ) -> bool:
+        """Whether the rename moves one one-to-one target to another one, which is free."""
+        table, new = pair
+        target, new_target = self._target_of(table), self._target_of(new)
+        if ddl.kind is not DdlKind.RENAME or not present.get(table) or new_target in (None, target):
+            return False
+        is_free = new not in present or new in moved
+        fills = {self._routing.reshaping(each).by_name for each in pair} != {AS_IT_IS.by_name}
+        return (
+            is_free
+            and not fills
+            and self._feeds.is_single(new_target or new)
+            and self._is_replicated(ddl, statement, table)
+        )
+
+    def _move(self, ddl: Ddl, table: TableId, new: TableId, structure: str, why: str) -> Moves:
+        reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
+        target = self._target_of(new)
+        assert target is not None
+        routed = create_text(unversioned(self._schema(structure).create_sql), target, if_not_exists=True)
+        return Moves(table, new, target, Undecided(new, reason, ddl.text, ddl.text, is_new=True), routed)
 
     def _not_followed(self, table: TableId, new: TableId, present: Mapping[TableId, str]) -> str:
         """Return why a table that gets the name of a shard is not simply that shard; empty if it is."""
@@ -328,7 +407,7 @@ class DdlEffects:
             yield Ignored(table)
             return
         if table in present:
-            yield Leaves(table)
+            yield self._dropped(ddl, statement, table)
         routed = self._retargeted(ddl, table)
         try:
             like = present.get(ddl.like) if ddl.like else None

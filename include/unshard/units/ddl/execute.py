@@ -34,7 +34,7 @@ recorded as done.
 import contextlib
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -42,17 +42,19 @@ from pymysql.connections import Connection
 
 from unshard.adapters import namedlocks
 from unshard.adapters.meta.locks.locks import Execution
+from unshard.adapters.meta.shards.schemadefaults import DefaultChange
 from unshard.adapters.mysql import assume_session, connect, create_as_shown, query
 from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_schema, read_schemas
-from unshard.adapters.targetddl import create_schema
+from unshard.adapters.targetddl import create_schema, drop_empty_schema
 from unshard.adapters.trialtables import DdlTrialTables, Tried
-from unshard.core.ddl.queue import QueueEntry
+from unshard.core.ddl.queue import QueueEntry, WholeChange
 from unshard.core.ddl.statement import DdlKind, read
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.structures.createtext import create_text, with_collation
 from unshard.core.structures.difference import differences, missing_columns
+from unshard.core.structures.engines import with_transactions
 from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
 from unshard.errors.source import StatementRefused, TableMissing
@@ -85,6 +87,13 @@ class StructureStore(Protocol):
         """Store a structure and return its digest."""
 
 
+class SchemaDefaults(Protocol):
+    """The recorded defaults of schemas."""
+
+    def of(self, source: str) -> Sequence[DefaultChange]:
+        """Return all changes of a source in the order of the binlog."""
+
+
 class Intents(Protocol):
     """The part of the meta store that keeps intents."""
 
@@ -100,6 +109,10 @@ class Intents(Protocol):
     def locks(self) -> History:
         """Return the history of locks."""
 
+    @property
+    def schema_defaults(self) -> SchemaDefaults:
+        """Return the defaults of the sources' schemas."""
+
 
 def intended(meta: Intents, server: Server, lock: str, entry: QueueEntry) -> QueueEntry:
     """Return the entry with the target's structures in place of the shard's; the same after every crash.
@@ -108,6 +121,8 @@ def intended(meta: Intents, server: Server, lock: str, entry: QueueEntry) -> Que
     its result is stored in the open intent, because it is not possible after the DDL. If the target takes the DDL only
     in steps, the returned entry has them as its replacement and is otherwise unchanged.
     """
+    if entry.whole is not WholeChange.NONE:
+        return entry
     for execution in meta.locks.executions(lock):
         if execution.done_at is None:
             return replace(entry, before=execution.before, after=execution.wanted)
@@ -144,8 +159,52 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
     return True
 
 
+def drops_schema(meta: Intents, entry: QueueEntry) -> bool:
+    """Whether the entry belongs to a DROP DATABASE, and the source has not created the schema again since."""
+    ddl = read(entry.statement.text, entry.statement.sql_mode, entry.statement.schema)
+    if ddl.kind is not DdlKind.DROP_DATABASE:
+        return False
+    changes = [each for each in meta.schema_defaults.of(entry.shard.source) if each.schema == ddl.database]
+    return not changes or changes[-1].default is None
+
+
+def is_whole(entry: QueueEntry) -> bool:
+    """Whether the entry is a statement about a whole one-to-one target, which has no structures to compare."""
+    return entry.whole not in (WholeChange.NONE, WholeChange.CREATE)
+
+
+def execute_whole(
+    server: Server,
+    target: TableId,
+    entry: QueueEntry,
+    is_open: Callable[[], bool],
+    drops_schema: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Execute a statement about a whole target table while its intent is open; return whether it was executed.
+
+    core.ddl.onetoone says why it has the effect of one execution. The guard is taken first, so no other process can
+    resolve the lock between the question `is_open` and the statement. If `drops_schema`, the schema goes with its last
+    table.
+    """
+    with contextlib.closing(connect(server, "target")) as connection, target_guard(connection, target):
+        if not is_open():
+            log.info("statement done by another process table=%s shard=%s", target, entry.shard)
+            return False
+        if entry.whole is WholeChange.RENAME:
+            ((_, new),) = read(entry.routed, entry.statement.sql_mode, "").renames
+            create_schema(connection, new.schema, if_not_exists=True)
+            if [*read_schemas(connection, [target, new])] == [new]:
+                return False
+        _run(connection, target, entry)
+        if drops_schema():
+            drop_empty_schema(connection, target.schema)
+    return True
+
+
 def is_create(entry: QueueEntry) -> bool:
     """Whether the entry declares the structure of a shard that no shard of its group has; it alters nothing."""
+    if entry.whole is WholeChange.CREATE:
+        return True
     return entry.is_alone and read(entry.routed, entry.statement.sql_mode, "").kind is DdlKind.CREATE_TABLE
 
 
@@ -173,8 +232,11 @@ def create_target(connection: Connection, target: TableId, like: TableSchema) ->
 
 
 def target_text(like: TableSchema) -> str:
-    """Return the CREATE TABLE of a target that is created like a shard, with the placeholder as its name."""
-    return with_collation(unversioned(like.create_sql), like.collation)
+    """Return the CREATE TABLE of a target that is created like a shard, with the placeholder as its name.
+
+    The target has transactions, also if the engine of the shard has none.
+    """
+    return with_collation(with_transactions(unversioned(like.create_sql)), like.collation)
 
 
 def _is_as(one: TableSchema, present: TableSchema, before: TableSchema, wanted: TableSchema) -> bool:

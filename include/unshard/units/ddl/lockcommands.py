@@ -9,9 +9,9 @@ to that DDL, so that a repeated command does not apply to the shard's next DDL.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from unshard.core.ddl.lock import DdlLock, LockState, Outcome
+from unshard.core.ddl.lock import DdlLock, LockState, Outcome, counted
 from unshard.core.ddl.lockcommands import (
     ACTIONS,
     Cleared,
@@ -40,6 +40,9 @@ from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView, read_scene
 from unshard.units.ddl.lockstore import Store
 
+if TYPE_CHECKING:
+    from unshard.core.rows.waysout import Conflict
+
 log = logging.getLogger(__name__)
 
 SHOWN_SHARDS = 10
@@ -53,6 +56,7 @@ class _Case:
     lock: DdlLock
     view: LockView
     members: tuple[ShardState, ...]
+    conflict: "Conflict | None" = None
 
     def member(self, shard: Shard) -> ShardState:
         for state in self.members:
@@ -107,7 +111,9 @@ def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason:
 
 def _case(meta: Store, command: LockCommand) -> _Case:
     lock, scene = meta.locks.get(command.lock), read_scene(meta)
-    return _Case(meta, lock, coordinate.view(meta, command.lock), scene.members(lock.target))
+    view, members = coordinate.view(meta, command.lock), scene.members(lock.target)
+    is_forced = isinstance(command, Force) and lock.resolved_at is None
+    return _Case(meta, lock, view, members, coordinate.conflict_of(meta, scene, lock) if is_forced else None)
 
 
 def _prepared(case: _Case, command: LockCommand) -> _Prepared:
@@ -142,9 +148,26 @@ def _force(case: _Case, owner: str | None) -> _Prepared:
             f"the same DDL is skipped when {listed(view.missing)} reach it; "
             "until then their rows are written by column name into the new structure"
         )
-    if others := _with_another(view):
+    same = _same_changes(case)
+    for entry in same:
+        lines.append(f"the DDL of {entry.shard} counts as that and is not executed: {one_line(entry.routed)}")
+    if same:
+        lines.append("rows from before a DDL that is not executed keep what the executed one gave them")
+    left = {entry.shard for entry in same}
+    if others := [shard for shard in _with_another(view) if shard not in left]:
         lines.append(f"{listed(others)} ran another DDL: the next lock is for that DDL")
-    return _Prepared(tuple(lines), lambda command: case.meta.lock_commands.force(view.id, owner, command))
+    changes = tuple((entry, counted(entry, case.lock)) for entry in same)
+    return _Prepared(tuple(lines), lambda command: case.meta.lock_commands.force(view.id, owner, command, changes))
+
+
+def _same_changes(case: _Case) -> list[QueueEntry]:
+    """Return the DDLs of shards in conflict that lead to the same columns as the lock's DDL."""
+    if case.conflict is None or case.lock.is_begun:
+        return []
+    from unshard.core.rows.waysout import is_same_change  # brings the tokenizer
+
+    found = (state for state in case.conflict.members if state.shard in _with_another(case.view))
+    return [state.queue[0] for state in found if is_same_change(case.conflict, state)]
 
 
 def _skip(case: _Case) -> _Prepared:

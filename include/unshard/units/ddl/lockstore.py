@@ -121,8 +121,14 @@ class Locks(LockReader, Protocol):
 class CommandStore(Protocol):
     """Commands of operators; every method records the command and returns whether it changed anything."""
 
-    def force(self, lock: str, owner: str | None, command: IssuedCommand) -> bool:
-        """Unlock, even if the target has refused the DDL."""
+    def force(
+        self,
+        lock: str,
+        owner: str | None,
+        command: IssuedCommand,
+        counted: Sequence[tuple[QueueEntry, QueueEntry]] = (),
+    ) -> bool:
+        """Unlock, even if the target has refused the DDL; `counted` are DDLs that count as the lock's DDL."""
 
     def decide(self, lock: str, verdict: OperatorDecision, statements: tuple[str, ...], command: IssuedCommand) -> bool:
         """Skip or replace the DDL of all shards; raises LockBegun if the target may have executed it."""

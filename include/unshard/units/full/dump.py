@@ -6,10 +6,10 @@ writes files with its own names: if two executors read one chunk, only the execu
 
 Tables with a key are read in chunks at different moments, and the binlog from P0 on repairs the differences. For tables
 with several unique keys that works only where the load can leave rows to the binlog (`_leaves_rows`,
-units/full/deferredrows.py). Three kinds of tables are one chunk in one snapshot: a table that the binlog cannot repair;
-a table with several unique keys that one chunk holds; every table of a task that ends with the load or asks for
-snapshots. The location of that snapshot is stored in the file and becomes the shard's `start` before the source's phase
-is `dumped`.
+units/full/deferredrows.py). Three kinds of tables are one chunk in one snapshot: a table that the binlog cannot repair,
+for example because its target has another key; a table with several unique keys that one chunk holds; every table of a
+task that ends with the load or asks for snapshots. The location of that snapshot is stored in the file and becomes the
+shard's `start` before the source's phase is `dumped`.
 
 | process dies                      | what happens                                                         |
 |-----------------------------------|----------------------------------------------------------------------|
@@ -24,7 +24,7 @@ If a structure changes meanwhile, the dump starts again from a new snapshot; not
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ from unshard.adapters.spark import map_items
 from unshard.adapters.target.steps import bounds_of
 from unshard.config import Consistency, OnDuplicate
 from unshard.core.ddl.queue import ShardState
-from unshard.core.full.chunks import Key, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
+from unshard.core.full.chunks import Key, finds_alike, is_chunked, may_leave_rows, pack_key, ranges, walked_columns
 from unshard.core.full.progress import weights
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.rows.writepath import LoadData
@@ -44,6 +44,7 @@ from unshard.errors.full import ConditionChanged, DumpLeft, NoSnapshot, Structur
 from unshard.units.full.dumpchunks import DumpJob, Piece, dump_piece, origin_of, plan_bounds
 from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.full.snapshot import present_schemas, retake_snapshot
+from unshard.units.full.targets import by_filled_keys, reshaped_by
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,8 @@ def _dump_once(work: Work, source: str) -> None:
     schemas = work.structures({state.structure for state in shards})
     job = _job(work, source, schemas)
     chunks = _planned(work, job, shards)
-    pieces = [_piece(chunk, shards, schemas, work) for chunk in chunks if chunk.state is ChunkState.PLANNED]
+    planned = [chunk for chunk in chunks if chunk.state is ChunkState.PLANNED]
+    pieces = [*_pieces(work, source, planned, shards, schemas)]
     threads = work.task.instance(source).dump.threads
     if pieces:
         for _ in map_items(work.bulk_spark(), partial(dump_piece, job), [p.to_json() for p in pieces], threads):
@@ -197,12 +199,32 @@ def _walked(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> list[Shar
     if job.chunk_rows <= 0 or not _is_repaired(work, job.source):
         return []
     keyed = [state for state in shards if walked_columns(job.schemas[state.structure])]
-    several = [state for state in keyed if not is_chunked(job.schemas[state.structure])]
-    left = _leaves_rows(work, job, several) if several else frozenset()
-    return [state for state in keyed if is_chunked(job.schemas[state.structure]) or state.shard in left]
+    targets = _targets(work, job.source, keyed, job.schemas)
+    chunked = {state.shard for state in keyed if _is_chunked(state, job.schemas, targets)}
+    several = [state for state in keyed if state.shard not in chunked]
+    left = _leaves_rows(work, job, several, targets) if several else frozenset()
+    return [state for state in keyed if state.shard in chunked | left]
 
 
-def _leaves_rows(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> frozenset[Shard]:
+def _targets(
+    work: Work, source: str, shards: Sequence[ShardState], schemas: Mapping[str, TableSchema]
+) -> dict[TableId, TableSchema]:
+    """Return the targets' structures, in which only keys count that the shards fill."""
+    present = work.target_schemas({state.target for state in shards})
+    behind = work.meta.locks.behind({state.shard for state in shards})
+    reshapings = reshaped_by(work, source, (state.shard for state in shards))
+    return by_filled_keys(present, shards, schemas, behind, reshapings)
+
+
+def _is_chunked(state: ShardState, schemas: Mapping[str, TableSchema], targets: Mapping[TableId, TableSchema]) -> bool:
+    """Whether chunks of the shard may be read at different times."""
+    schema = schemas[state.structure]
+    return is_chunked(schema) and finds_alike(schema, targets[state.target])
+
+
+def _leaves_rows(
+    work: Work, job: DumpJob, shards: Sequence[ShardState], targets: Mapping[TableId, TableSchema]
+) -> frozenset[Shard]:
     """Return the shards whose rows can be left to the binlog: it has whole rows, and all their changes are applied.
 
     With the policies to replace or to ignore, rows of the shard itself are not distinguished from rows of others.
@@ -212,7 +234,6 @@ def _leaves_rows(work: Work, job: DumpJob, shards: Sequence[ShardState]) -> froz
         logs_whole_rows = upstream.inspect(connection, job.source).binlog_row_image.upper() == "FULL"
     if not logs_whole_rows or instance.load.on_duplicate is not OnDuplicate.ERROR:
         return frozenset()
-    targets = work.target_schemas({state.target for state in shards})
     return frozenset(
         state.shard
         for state in shards
@@ -246,11 +267,15 @@ def _chunks(state: ShardState, bounds: Sequence[Key], size: int) -> Iterable[Chu
         yield Chunk(0, state.shard, state.target, number, pack_key(span.lower), pack_key(span.upper), weight=weight)
 
 
-def _piece(chunk: Chunk, shards: Sequence[ShardState], schemas: dict[str, TableSchema], work: Work) -> Piece:
-    digest = next(state.structure for state in shards if state.shard == chunk.shard)
-    is_cut = chunk.lower is not None or chunk.upper is not None
-    whole = not is_cut and not (is_chunked(schemas[digest]) and _is_repaired(work, chunk.shard.source))
-    return Piece(chunk.id, chunk.shard.table, digest, chunk.lower, chunk.upper, whole)
+def _pieces(
+    work: Work, source: str, chunks: Sequence[Chunk], shards: Sequence[ShardState], schemas: dict[str, TableSchema]
+) -> Iterator[Piece]:
+    states = {state.shard: state for state in shards}
+    targets = _targets(work, source, shards, schemas) if chunks and _is_repaired(work, source) else None
+    for chunk in chunks:
+        state, is_cut = states[chunk.shard], chunk.lower is not None or chunk.upper is not None
+        whole = not is_cut and (targets is None or not _is_chunked(state, schemas, targets))
+        yield Piece(chunk.id, chunk.shard.table, state.structure, chunk.lower, chunk.upper, whole)
 
 
 def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[str, TableSchema]) -> Location:

@@ -36,7 +36,7 @@ from unshard.units.full.lateindexes import MAKING_SECONDS, make_late_indexes, po
 from unshard.units.full.loadchunks import LoadBatch, LoadJob, in_order, load_one_batch
 from unshard.units.full.reread import reread_mended
 from unshard.units.full.snapshot import check_recorded_alike
-from unshard.units.full.targets import refuse_engines, reshaped_by
+from unshard.units.full.targets import by_filled_keys, refuse_engines, reshaped_by
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ def _load_dumped(work: Work, source: str, job: LoadJob) -> None:
     answers = map_items(work.bulk_spark(), partial(load_one_batch, job), batches, threads)
     refused = [codec.loads(Refusal, text) for text in answers]
     for refusal in refused:
-        log.error("target %s stops the load of source %s: %s", refusal.target, source, refusal.error)
+        log.warning("target %s stops the load of source %s: %s", refusal.target, source, refusal.error)
     if len(refused) == 1:
         raise refused[0].error
     if refused:
@@ -158,6 +158,10 @@ def _batches(work: Work, source: str) -> Iterator[LoadBatch]:
 def job_of(work: Work, source: str) -> LoadJob:
     """Return the properties that all chunks of a source share."""
     shards = work.meta.structures.shards(source)
+    schemas = work.structures({state.structure for state in shards})
+    present = work.target_schemas({state.target for state in shards})
+    reshapings = reshaped_by(work, source, (state.shard for state in shards))
+    behind = work.meta.locks.behind({state.shard for state in shards})
     return LoadJob(
         source=source,
         writer=work.writer(),
@@ -165,11 +169,11 @@ def job_of(work: Work, source: str) -> LoadJob:
         task=work.task.name,
         storage=work.storage,
         on_duplicate=work.task.instance(source).load.on_duplicate,
-        schemas=work.structures({state.structure for state in shards}),
-        targets=work.target_schemas({state.target for state in shards}),
-        reshapings=reshaped_by(work, source, (state.shard for state in shards)),
+        schemas=schemas,
+        targets=by_filled_keys(present, shards, schemas, behind, reshapings),
+        reshapings=reshapings,
         filters=work.task.options.filter_load,
         time_zone=work.task.timezone,
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
-        behind=work.meta.locks.behind({state.shard for state in shards}),
+        behind=behind,
     )

@@ -159,7 +159,7 @@ def unload_batch(job: LoadJob, item: str) -> Iterable[str]:
 def _repeated(job: LoadJob, load_batch: LoadBatch, once: Callable[[Connection, LoadJob, LoadBatch], None]) -> None:
     def in_transaction(connection: Connection) -> None:
         limit_row_wait(connection, LOCK_WAIT_SECONDS)
-        connection.begin()
+        mysql.begin(connection)
         once(connection, job, load_batch)
 
     in_sessions(job.writer, in_transaction)
@@ -168,7 +168,7 @@ def _repeated(job: LoadJob, load_batch: LoadBatch, once: Callable[[Connection, L
 def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> None:
     began = time.monotonic()
     if not _is_waiting(connection, job, load_batch):
-        connection.rollback()
+        mysql.rollback(connection)
         return
     loaded, plan = Loaded(), _conversion(job, load_batch)
     own = OtherChunks(
@@ -201,7 +201,7 @@ def _batches(job: LoadJob, load_batch: LoadBatch) -> Iterator[pa.RecordBatch]:
 
 def _unload_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> None:
     if _is_waiting(connection, job, load_batch):
-        connection.rollback()
+        mysql.rollback(connection)
         return
     plan = _conversion(job, load_batch)
     for batch in _batches(job, load_batch):
@@ -228,9 +228,8 @@ def _remove(
         chosen = zip(*(values[number].to_pylist() for number in plan.key), strict=True)
         delete_keys(connection, load_batch.target, columns, [*chosen])
         return
-    written = tuple(column.name for column in schema.written)
     for line in lines_of(values).to_pylist():
-        remove_rows(connection, plan.destination, written, line, 1)
+        remove_rows(connection, plan.destination, schema, line, 1)
 
 
 def _is_waiting(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> bool:

@@ -20,18 +20,21 @@ from functools import cache
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, serverstate, structures, targetddl, upstream
+from unshard.adapters import mysql, structures, targetddl, upstream
 from unshard.adapters.snapshot import Moment, begin_snapshot
 from unshard.config import Instance, OnDuplicate
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
+from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import SchemaDefault
-from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.structures.alike import structure_differences, unfit_reasons
+from unshard.core.structures.filledkeys import as_filled
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import digest_of, rules_of
-from unshard.errors.checks import NoShards, ShardsDiffer
+from unshard.errors.checks import ShardsDiffer
+from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
 from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.ddl.createtrial import TrialTables
@@ -90,6 +93,8 @@ def note_rules(work: Work, instance: Instance, begins: Location) -> None:
 def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     """Take the snapshot again, whether or not one exists; no row of the source may be loaded yet."""
     instance = work.task.instance(source)
+    if instance.start_unset and not instance.start_time:
+        raise StartUnset(instance.start_unset, source)
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         about = upstream.inspect(connection, source)
         view = _steady_view(connection, instance)
@@ -118,7 +123,8 @@ def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:
         return instance.start, ""
     if instance.start_gtid:
         source = instance.source
-        return locate(work.sources[source.id], source.id, instance.start_gtid, source.server_id), instance.start_gtid
+        location = locate(work.sources[source.id], source.id, instance.start_gtid, source.server_id)
+        return location, History(instance.start_gtid).text
     return view.moment.location, view.moment.gtid
 
 
@@ -137,10 +143,8 @@ def _steady_view(connection: Connection, instance: Instance) -> View:
         found, before = present_schemas(connection, instance)
         around = structures.read_defaults(connection), structures.read_sequences(connection)
         shadows = _shadows(connection, found.online_tables)
-        if not found.targets:
-            raise NoShards(source, serverstate.account(connection), found.seen)
-        if count := upstream.prepared(connection):
-            raise TransactionsPrepared(source, count)
+        if transactions := upstream.prepared(connection):
+            raise TransactionsPrepared(source, len(transactions))
         moment = begin_snapshot(connection, source)
         mysql.rollback(connection)
         again, after = present_schemas(connection, instance)
@@ -269,7 +273,8 @@ def _check_fit(
     reasons = unfit_reasons(present, schema, {each.column.lower() for each in reshaping.extracted})
     if reasons and not behind:
         raise TargetTableUnfit(str(target), "; ".join(reasons))
-    conversion(shard, schema, target, present, behind, reshaping)
+    filled = {*filled_names(schema.names, behind), *(each.column.lower() for each in reshaping.extracted)}
+    conversion(shard, schema, target, as_filled(present, filled), behind, reshaping)
 
 
 def _refuse_rows(work: Work, connection: Connection, target: TableId) -> None:

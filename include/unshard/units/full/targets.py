@@ -1,21 +1,31 @@
 """The target tables of a window: present structures, and creation of tables for new shards. Runs in the driver."""
 
 import contextlib
+import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
+from unshard.adapters.targetddl import create_schema, drop_empty_schema, set_default
+from unshard.core.ddl.parsed import DdlKind
+from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rules.reshaping import Reshaping
+from unshard.core.rows.lineage import filled_names
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
+from unshard.core.structures.filledkeys import as_filled
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
+from unshard.errors.source import StatementRefused
 from unshard.units.ddl.execute import create_target
+from unshard.units.rows.conversion import Behind
 from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
 
 
 def reshaped_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableId, Reshaping]:
@@ -23,6 +33,22 @@ def reshaped_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableI
     routing = work.task.instance(source).routing
     found = {shard.table: routing.reshaping(name_upstream(shard.table)) for shard in shards}
     return {table: reshaping for table, reshaping in found.items() if reshaping}
+
+
+def by_filled_keys(
+    targets: Mapping[TableId, TableSchema],
+    shards: Iterable[ShardState],
+    schemas: Mapping[str, TableSchema],
+    behind: Behind,
+    reshapings: Mapping[TableId, Reshaping],
+) -> dict[TableId, TableSchema]:
+    """Return the target structures; in them only keys count whose columns the shards of the source fill."""
+    filled: dict[TableId, set[str]] = {}
+    for state in shards:
+        names = filled.setdefault(state.target, set())
+        names |= {each.column.lower() for each in reshapings.get(state.shard.table, AS_IT_IS).extracted}
+        names |= filled_names(schemas[state.structure].names, behind.get((state.shard, None), ()))
+    return {t: as_filled(schema, filled[t]) if t in filled else schema for t, schema in targets.items()}
 
 
 def make_target(connection: Connection, routing: Routing, shard: Shard, target: TableId, like: TableSchema) -> None:
@@ -38,6 +64,27 @@ def refuse_engines(schemas: Mapping[TableId, TableSchema]) -> None:
     for target, schema in schemas.items():
         if schema.lacks_transactions:
             raise EngineNotTransactional(str(target), schema.lacks_transactions)
+
+
+def follow_schemas(work: Work, plan: Plan) -> None:
+    """Create, change and drop schemas of the target as one-to-one sources do; the same after each attempt.
+
+    A schema that still has tables is dropped by the lock of the last of them (units.ddl.execute). A default that the
+    target does not know is left out: it matters only to tables that others create there.
+    """
+    if not plan.schemas:
+        return
+    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        for each in plan.schemas:
+            if each.kind is DdlKind.DROP_DATABASE:
+                drop_empty_schema(connection, each.schema)
+                continue
+            create_schema(connection, each.schema, if_not_exists=True)
+            if each.default is not None:
+                try:
+                    set_default(connection, each.schema, each.default)
+                except StatementRefused as error:
+                    log.warning("default of schema %s is not followed: %s", each.schema, error.server_message)
 
 
 def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple[TargetRefused, ...]:

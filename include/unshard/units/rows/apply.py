@@ -32,10 +32,9 @@ def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
     key = tuple(schema.column(name) for name in schema.key)
     deletes, removals, lines, clashes = _parts(job, target, runs, bool(key))
     order = deletes.encoded if isinstance(deletes, Keys) and not _needs_one_transaction(lines, schema) else None
-    written = tuple(column.name for column in schema.written)
     writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, clashes, job.diverts)
     deferred = job.targets[target] in job.deferred
-    return Changes(job.targets[target], key, deletes, removals, written, writes, order, has_deferred=deferred)
+    return Changes(job.targets[target], key, deletes, removals, schema, writes, order, has_deferred=deferred)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,8 @@ def conversion(
     for name in schema.key:
         if name.lower() not in names:
             raise KeyColumnMissing(str(shard), name, str(target))
-    destination = Destination(target, tuple(field.column for field in fields), schema.key or schema.names[:3])
+    named = schema.key or _shown_key(structure, fields)
+    destination = Destination(target, tuple(field.column for field in fields), named)
     return Conversion(destination, fields, tuple(names.index(name.lower()) for name in schema.key))
 
 
@@ -151,6 +152,13 @@ def convert(plan: Conversion, columns: Sequence[pa.Array]) -> list[pa.Array]:
     return converted
 
 
+def _shown_key(structure: TableSchema, fields: Sequence[Field]) -> tuple[str, ...]:
+    """Return the columns that show a row of a target without a usable key: the shard's key, else the first ones."""
+    key = {name.lower() for name in structure.key}
+    names = tuple(field.column.name for field in fields)
+    return tuple(name for name in names if name.lower() in key) or names[:3]
+
+
 def _array_of(field: Field, columns: Sequence[pa.Array]) -> pa.Array:
     if field.constant is None:
         return columns[field.place]
@@ -159,7 +167,7 @@ def _array_of(field: Field, columns: Sequence[pa.Array]) -> pa.Array:
 
 def _made_up(schema: TableSchema, known: Mapping[str, Column]) -> dict[str, bytes]:
     """Return the values of old rows in columns that DDL has added and that the server fills only in existing rows."""
-    added = [column for column in schema.written if column.name.lower() not in known]
+    added = [c for c in schema.written if c.name.lower() not in known and c.name.lower() not in schema.own]
     key = {name.lower() for name in schema.key}
     values = {c.name.lower(): constant_default(c) if c.name.lower() in key else implicit_value(c) for c in added}
     return {name: value for name, value in values.items() if value is not None}

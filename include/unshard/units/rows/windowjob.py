@@ -15,7 +15,9 @@ from unshard.adapters.target import Writer
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
+from unshard.core.rows.lineage import filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.structures.filledkeys import as_filled
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused, held_behind, withheld
@@ -102,6 +104,18 @@ class WindowJob:
         """All column lists that lines of this window can have, each with its conversion."""
         found = {(c.destination.table, _names(c)): c for c in self._conversions.values()}
         return tuple(found.values())
+
+    def by_filled_keys(self) -> "WindowJob":
+        """Return the job with structures in which only keys count whose columns its rows fill."""
+        filled: dict[TableId, set[str]] = {}
+        for rows in set(applied(self.parts)):
+            behind = self.behind.get((rows.shard, rows.seq), ())
+            extracted = self.reshapings.get(rows.shard.table, AS_IT_IS).extracted
+            names = filled.setdefault(rows.target, set())
+            names |= {each.column.lower() for each in extracted}
+            names |= filled_names(self.structures[rows.structure].names, behind)
+        pairs = zip(self.targets, self.schemas, strict=True)
+        return replace(self, schemas=tuple(as_filled(s, filled[t]) if t in filled else s for t, s in pairs))
 
     def conversion(self, rows: Rows) -> tuple[Conversion, int]:
         """Return the conversion of these rows, and the number of their layout."""

@@ -26,15 +26,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar, assert_never
 
-from unshard.adapters import mysql
+from unshard.adapters import mysql, tracebacks
 from unshard.config import Connections, TaskMode, environment_connections
+from unshard.core.checks.alike import summaries
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location
 from unshard.core.task.fullstages import DumpRows, FullMode, FullStage, LoadRows, TakeSnapshot, source_stages
 from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
 from unshard.errors.rows import Collision
-from unshard.errors.targetchecks import IndexesLeftOut
+from unshard.errors.targetchecks import EngineReplaced, IndexesLeftOut
 from unshard.errors.task import TaskPaused
 from unshard.errors.window import NoProgress
 from unshard.units.begun import begun_in
@@ -56,6 +57,7 @@ T = TypeVar("T")
 RETRIES = 3
 LOCKS, TASK = "locks", "task"
 HANDOVER = "handover"
+CREATED_UNLIKE = (IndexesLeftOut.code, EngineReplaced.code)
 
 
 class Until(StrEnum):
@@ -107,14 +109,14 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexLeftOut:
-    """A target is created without some indexes of its shards: it refuses them, and the task file allows that."""
+class CreatedUnlike:
+    """A target is created without indexes that it refuses, or with InnoDB in place of the engine of its shards."""
 
     place: str
     message: str
 
 
-Note = IndexLeftOut | PhaseBegan | PhaseEnded | WindowDone | LockTried | Trouble
+Note = CreatedUnlike | PhaseBegan | PhaseEnded | WindowDone | LockTried | Trouble
 Watch = Callable[[Note], None]
 
 
@@ -141,14 +143,24 @@ class Outcome:
     sources: tuple[SourceOutcome, ...]
     locks: tuple[LockView, ...]
     """Locks that are open."""
-    errors: tuple[Trouble, ...]
+    failures: tuple[Trouble, ...]
+    """Errors that stopped a source, or something that concerns all sources."""
+    suspended: tuple[Trouble, ...]
+    """Errors that suspended one target for one source; everything else went on."""
     seconds: float
 
     @property
+    def errors(self) -> tuple[Trouble, ...]:
+        """All errors."""
+        return (*self.failures, *self.suspended)
+
+    @property
     def exit_code(self) -> int:
-        """0 caught up, 3 waiting at locks, 1 error."""
-        if self.errors:
+        """0 caught up, 3 waiting at locks, 4 caught up except for suspended targets, 1 another error."""
+        if self.failures:
             return 1
+        if self.suspended:
+            return 4
         return 3 if self.locks else 0
 
 
@@ -210,13 +222,11 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _
     items = precheck(work.task, connections, begun)
     keep(work.task, connections, items)
     raise_if_failed(items)
-    for item in items:
-        if item.code == IndexesLeftOut.code:
-            watch(IndexLeftOut(item.place, item.message))
+    for item in summaries(item for item in items if item.code in CREATED_UNLIKE):
+        watch(CreatedUnlike(item.place, item.message))
     _side_by_side(sources, lambda source: _full_of(work, source, tally, watch))
     if work.task.task_mode is not TaskMode.DUMP and begun_in(work.meta).loaded.issuperset(work.task.sources):
-        with _collected(HANDOVER, tally, watch):
-            handover(work)
+        _retried(HANDOVER, lambda: handover(work), tally, watch)
 
 
 def _full_of(work: Work, source: str, tally: _Tally, watch: Watch) -> None:
@@ -230,8 +240,10 @@ def _full_of(work: Work, source: str, tally: _Tally, watch: Watch) -> None:
         watch(PhaseEnded(source, stage.name, time.monotonic() - began))
         return _phase(work, source)
 
-    with _collected(source, tally, watch):
+    def run_stages() -> None:
         evaluate(_phase(work, source), lambda phase: source_stages(source, phase, mode), run_stage)
+
+    _retried(source, run_stages, tally, watch)
 
 
 def _run_full_stage(work: Work, stage: FullStage) -> None:
@@ -338,17 +350,28 @@ def _pause(place: str, tally: _Tally) -> None:
 
 @contextlib.contextmanager
 def _collected(place: str, tally: _Tally, watch: Watch) -> Iterator[None]:
-    """Collect a coded error instead of stopping the other sources; a success removes an earlier error."""
+    """Collect an error instead of stopping the other sources; a success removes an earlier error."""
     try:
         yield
-    except UnshardError as error:
+    except Exception as error:
+        coded = error if isinstance(error, UnshardError) else tracebacks.coded(error)
         tries = tally.tries[place] = tally.tries.get(place, 0) + 1
-        trouble = Trouble(place, error, error.transient and tries <= RETRIES)
+        trouble = Trouble(place, coded, coded.transient and tries <= RETRIES)
         tally.errors[place] = trouble
         watch(trouble)
     else:
         tally.errors.pop(place, None)
         tally.tries.pop(place, None)
+
+
+def _retried(place: str, step: Callable[[], object], tally: _Tally, watch: Watch) -> None:
+    """Run a step of the full load until it succeeds or its error is final."""
+    is_done = False
+    while not is_done:
+        _pause(place, tally)
+        with _collected(place, tally, watch):
+            step()
+        is_done = place not in tally.errors or not tally.errors[place].again
 
 
 def _side_by_side(sources: Sequence[str], step: Callable[[str], T]) -> list[T]:
@@ -370,10 +393,10 @@ def _phase(work: Work, source: str) -> Phase:
 def _outcome(work: Work, tally: _Tally, seconds: float) -> Outcome:
     sources = tuple(_source_outcome(work, source, tally.windows.get(source, [])) for source in work.task.sources)
     locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
-    stops = [
+    suspended = (
         Trouble(f"{stop.source}, {stop.target}", error_of(stop), False) for stop in work.meta.suspended_targets.all()
-    ]
-    return Outcome(sources, locks, (*tally.errors.values(), *stops), seconds)
+    )
+    return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds)
 
 
 def _source_outcome(work: Work, source: str, windows: Sequence[WindowReport]) -> SourceOutcome:

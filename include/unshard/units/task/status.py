@@ -76,6 +76,11 @@ class Remarks:
     """The result of the trial of LOAD DATA LOCAL on the target; None: no process has written rows yet."""
 
     @property
+    def removed(self) -> tuple[LockView, ...]:
+        """Resolved locks that have truncated, dropped or renamed a whole target table."""
+        return tuple(lock for lock in self.locks if lock.removed_rows)
+
+    @property
     def warned(self) -> tuple[LockView, ...]:
         """Locks whose DDL makes the target differ from the union of the shards."""
         return tuple(lock for lock in self.locks if lock.warning)

@@ -24,15 +24,13 @@ from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.rules.reshaping import Reshaping, Seen, seen
 from unshard.core.sql.keyrange import NEVER, KeyRange
 from unshard.core.validate import checksum
-from unshard.core.validate.checksum import PLACE_TARGET, Comparison
+from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
 from unshard.core.validate.rowdifferences import Difference, DifferenceKind, Rows, explain
 from unshard.errors.validate import PacketTooSmall
 
 LEAF_ROWS = 4_000
 """Rows of target and shards together that are fetched instead of halved again."""
 TABLES_PER_STATEMENT = 50
-MINIMAL_PACKET = 1 << 20
-"""The text of a row is shorter than this (long values are hashed first); a smaller packet would turn it into NULL."""
 BUCKETS = 2
 """Hexadecimal digits of the hash that name a bucket."""
 

@@ -1,6 +1,6 @@
 """The condition on rows under which a target is compared with its shards, if all servers can evaluate it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from unshard.adapters import condition as conditions
@@ -17,7 +17,7 @@ def condition_of(work: Work, source: str) -> str:
 
 def validation_filter(sessions: Sessions, check: TableCheck, known: Mapping[str, str]) -> TableCheck:
     """Return the check under the condition of its sources' dumps, if it has the same meaning in all places."""
-    looked = look_through(known, _changed(check))
+    looked = look_through(known, changed_columns(check.shards))
     if looked.condition:
         filtered = _under(check, looked.condition)
         looked = refused(looked, _messages(sessions, filtered, looked))
@@ -25,9 +25,9 @@ def validation_filter(sessions: Sessions, check: TableCheck, known: Mapping[str,
     return replace(check, through=looked)
 
 
-def _changed(check: TableCheck) -> set[str]:
-    """Return the columns whose values a rule fills or changes."""
-    reshaped = [place.reshaped for place in check.shards if place.reshaped]
+def changed_columns(shards: Sequence[ComparedTable]) -> set[str]:
+    """Return the columns, in lower case, whose values a rule fills or changes."""
+    reshaped = [place.reshaped for place in shards if place.reshaped]
     filled = {name for each in reshaped for name, _ in each.constants}
     return filled | {name for each in reshaped for name, _, _ in each.mapped}
 

@@ -3,7 +3,8 @@
 The servers do the work, a few statements at a time; `compare` describes the method, and
 docs/adr/0004-validate-on-threads.md explains why it needs no Spark. Rows that a DDL lock holds are not in the target
 yet: such a table differs, and its verdict names the lock. Rows that the dump has excluded (`where`) are ignored if all
-places can evaluate the condition. Otherwise they are missing, and the verdict says why.
+places can evaluate the condition. Otherwise they are missing, and the verdict says why. A table that cannot be compared
+has an error in place of a verdict; all others are compared.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from unshard.adapters import mysql, structures
 from unshard.config import Instance
@@ -22,8 +23,9 @@ from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference
+from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable
-from unshard.errors.validate import NothingToValidate
+from unshard.errors.validate import NothingInCommon, NothingToValidate
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.validate.compare import (
     ComparedTable,
@@ -37,7 +39,7 @@ from unshard.units.validate.compare import (
     reshaped_place,
     union,
 )
-from unshard.units.validate.filter import condition_of, validation_filter
+from unshard.units.validate.filter import changed_columns, condition_of, validation_filter
 from unshard.units.work import Work
 
 
@@ -77,6 +79,8 @@ class TableResult:
     unseen: tuple[str, ...] = ()
     """Shards that their source does not show: dropped or renamed meanwhile, or the account may not read them."""
     through: ValidationFilter = ALL_ROWS
+    error: UnshardError | None = None
+    """Why there is no verdict; nothing of the table was compared then."""
 
     @property
     def lost_columns(self) -> tuple[str, ...]:
@@ -92,7 +96,12 @@ class TableResult:
     @property
     def equal(self) -> bool:
         """Whether target and union agree in everything that was compared, and no column is lost."""
-        return not self.differing_chunks and not self.lost_columns
+        return not self.error and not self.differs
+
+    @property
+    def differs(self) -> bool:
+        """Whether rows differ, or a column is lost."""
+        return bool(self.differing_chunks or self.lost_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +119,16 @@ class ChunkResult:
 
     sums: Mapping[str, Sum]
     differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Incomparable:
+    """A target table that cannot be compared, and why."""
+
+    target: TableId
+    error: UnshardError
+    shards: int = 0
+    unseen: tuple[str, ...] = ()
 
 
 _Found = tuple[Shard, TableSchema]
@@ -130,9 +149,53 @@ def validate(
     waiting = _waiting(work)
     with Sessions() as sessions, _pool(settings.threads) as pool:
         compare = comparer or (lambda check: _on_threads(check, settings, sessions, pool))
-        return tuple(
-            _judged(check, waiting.get(check.target.table, NotYetInTarget()), compare(check), watch) for check in checks
-        )
+        return tuple(_verdict(each, waiting.get(_target_of(each), NotYetInTarget()), compare, watch) for each in checks)
+
+
+def _target_of(each: TableCheck | Incomparable) -> TableId:
+    return each.target if isinstance(each, Incomparable) else each.target.table
+
+
+def _verdict(each: TableCheck | Incomparable, waiting: NotYetInTarget, compare: Comparer, watch: Watch) -> TableResult:
+    """Compare a table; an error that concerns it alone becomes its result."""
+    if isinstance(each, Incomparable):
+        return _without_verdict(each, waiting)
+    try:
+        return _judged(each, waiting, compare(each), watch)
+    except UnshardError as error:
+        found = _incomparable(each.target.table, error, len(each.shards), each.unseen)
+        return _without_verdict(found, waiting)
+
+
+def _incomparable(target: TableId, error: UnshardError, shards: int = 0, unseen: Sequence[str] = ()) -> Incomparable:
+    """Return the table without a verdict; raises a transient error, after which the others would fail as well."""
+    if error.transient:
+        raise error
+    return Incomparable(target, error, shards, tuple(unseen))
+
+
+def _without_verdict(each: Incomparable, waiting: NotYetInTarget) -> TableResult:
+    return TableResult(
+        target=each.target,
+        key=(),
+        compared=(),
+        left_out=(),
+        shards=each.shards,
+        chunks=0,
+        rows_target=0,
+        rows_union=0,
+        differences=(),
+        differing_chunks=0,
+        waiting=waiting,
+        seconds=0.0,
+        unseen=each.unseen,
+        error=each.error,
+    )
+
+
+def unfed(work: Work) -> tuple[TableId, ...]:
+    """Return the target tables that exist and that no shard feeds any more: their rows are of dropped shards."""
+    return tuple(sorted(work.present({*work.meta.structures.unfed_targets()})))
 
 
 def chunk_rows(check: TableCheck, settings: Settings) -> int:
@@ -140,44 +203,70 @@ def chunk_rows(check: TableCheck, settings: Settings) -> int:
     return max(settings.chunk_rows, settings.rows_per_shard * len(check.shards))
 
 
-def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck, ...]:
+def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck | Incomparable, ...]:
     """Find shards and target tables, read their structures, decide how to compare them."""
-    shards: dict[TableId, list[_Found]] = defaultdict(list)
-    unseen: dict[TableId, list[str]] = defaultdict(list)
-    for source, server in work.sources.items():
-        with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
-            states, instance = work.meta.structures.shards(source), work.task.instance(source)
-            found = find_shards(connection, instance, {state.shard.table for state in states})
-            for problem in found.problems:
-                raise problem
-            for state in states:
-                if _is_unseen(state, found, instance) and (not tables or state.target in tables):
-                    unseen[state.target].append(str(state.shard))
-            dropped = {state.shard.table for state in states if state.is_dropped}
-            wanted = [
-                table
-                for table, target in found.targets.items()
-                if table not in dropped and (not tables or target in tables)
-            ]
-            for table, schema in sorted(structures.read_schemas(connection, wanted).items()):
-                shards[found.targets[table]].append((Shard(source, table), schema))
-    wanted_targets = sorted(shards.keys() | unseen.keys())
-    if absent := [str(table) for table in tables if table not in wanted_targets]:
+    found = _Inventory()
+    for source in work.sources:
+        _add_source(work, source, tables, found)
+    if absent := [str(table) for table in tables if table not in found.targets]:
         raise NothingToValidate(f" {', '.join(absent)}")
-    if not wanted_targets:
+    if not found.targets:
         raise NothingToValidate("")
-    targets = work.present(set(wanted_targets))
-    checks = {target: _check(work, target, targets, shards[target]) for target in wanted_targets}
-    conditions = {source: condition_of(work, source) for source in work.sources}
+    found.present = work.present(set(found.targets))
     with Sessions() as sessions:
-        return tuple(
-            replace(validation_filter(sessions, check, _of(conditions, shards[target])), unseen=tuple(unseen[target]))
-            for target, check in checks.items()
-        )
+        return tuple(_planned(work, target, found, sessions) for target in found.targets)
 
 
-def _of(conditions: Mapping[str, str], shards: Sequence[_Found]) -> dict[str, str]:
-    return {shard.source: conditions[shard.source] for shard, _ in shards}
+@dataclass(slots=True)
+class _Inventory:
+    """The tables to compare, by target, and the conditions of the dumps, by source."""
+
+    shards: dict[TableId, list[_Found]] = field(default_factory=lambda: defaultdict(list))
+    unseen: dict[TableId, list[str]] = field(default_factory=lambda: defaultdict(list))
+    errors: dict[TableId, UnshardError] = field(default_factory=dict)
+    """Why the structure of a shard cannot be read; the first one of each target."""
+    present: dict[TableId, TableSchema] = field(default_factory=dict)
+    """The target tables that exist."""
+    conditions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> list[TableId]:
+        return sorted({*self.shards, *self.unseen, *self.errors})
+
+
+def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _Inventory) -> None:
+    with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
+        states, instance = work.meta.structures.shards(source), work.task.instance(source)
+        inventory.conditions[source] = condition_of(work, source)
+        found = find_shards(connection, instance, {state.shard.table for state in states})
+        for problem in found.problems:
+            raise problem
+        for state in states:
+            if _is_unseen(state, found, instance) and (not tables or state.target in tables):
+                inventory.unseen[state.target].append(str(state.shard))
+        dropped = {state.shard.table for state in states if state.is_dropped}
+        wanted = [
+            table
+            for table, target in found.targets.items()
+            if table not in dropped and (not tables or target in tables)
+        ]
+        schemas, refused = structures.read_each(connection, sorted(wanted))
+    for table, schema in schemas.items():
+        inventory.shards[found.targets[table]].append((Shard(source, table), schema))
+    for table, error in refused.items():
+        inventory.errors.setdefault(found.targets[table], error)
+
+
+def _planned(work: Work, target: TableId, found: _Inventory, sessions: Sessions) -> TableCheck | Incomparable:
+    shards, unseen = found.shards[target], tuple(found.unseen[target])
+    try:
+        if target in found.errors:
+            raise found.errors[target]
+        check = _check(work, target, found.present, shards)
+        conditions = {shard.source: found.conditions[shard.source] for shard, _ in shards}
+        return replace(validation_filter(sessions, check, conditions), unseen=unseen)
+    except UnshardError as error:
+        return _incomparable(target, error, len(shards), unseen)
 
 
 def _is_unseen(state: ShardState, found: Found, instance: Instance) -> bool:
@@ -193,7 +282,11 @@ def _check(work: Work, target: TableId, schemas: dict[TableId, TableSchema], sha
     place = ComparedTable(PLACE_TARGET, work.target, target, schemas[target])
     places = tuple(_place(work, shard, schema, place) for shard, schema in shards)
     structures_by_place = {each.name: each.schema for each in (place, *places)}
-    return TableCheck(place, places, compare_structures(structures_by_place))
+    comparison = compare_structures(structures_by_place, changed_columns(places))
+    if not comparison.forms:
+        reasons = "; ".join(f"{each.column} is {each.reason}" for each in comparison.left_out)
+        raise NothingInCommon(str(target), reasons)
+    return TableCheck(place, places, comparison)
 
 
 def _place(work: Work, shard: Shard, structure: TableSchema, target: ComparedTable) -> ComparedTable:

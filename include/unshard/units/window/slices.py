@@ -1,4 +1,4 @@
-"""Both stages of a window in one Spark task (executors): the runs do not leave the Python worker.
+"""Reads and writes a window in one Spark task (executors): its rows do not leave the Python worker.
 
 The parts of a window with one target are cut into slices: consecutive parts up to a number of bytes. While the server
 writes one slice, the next is read and compacted (adapters/target/slices). The cut follows from the plan, so a retry

@@ -20,7 +20,7 @@ MOST_APPLIERS = 8
 
 def run_job(spark: Any, job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
     """Run the window on Spark and return its results; coded errors are returned as results."""
-    bodies = collect(lambda: _frame(spark, job, limits)).column("body").to_pylist()
+    bodies = collect(spark, lambda: _frame(spark, job, limits)).column("body").to_pylist()
     return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
 
 

@@ -112,6 +112,8 @@ class _Defaults:
         self._known[ddl.database] = default
 
     def _given(self, ddl: Ddl, statement: Statement) -> Statement:
+        if ddl.kind in (DdlKind.CREATE_DATABASE, DdlKind.ALTER_DATABASE):
+            return replace(statement, default=self._known.get(ddl.database))
         if ddl.kind not in (DdlKind.CREATE_TABLE, DdlKind.ALTER) or not relies_on_schema(ddl.text, statement.sql_mode):
             return statement
         return replace(statement, default=self._default(ddl.subjects[0].schema))

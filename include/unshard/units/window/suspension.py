@@ -38,7 +38,7 @@ def suspend_targets(work: Work, begun: BegunWindow, refused: Collection[TargetRe
     for target, error in found.items():
         if target in cut:
             raise error
-        log.error("target %s stops for source %s: %s", target, begun.plan.source, error)
+        log.warning("target %s stops for source %s: %s", target, begun.plan.source, error)
 
 
 def _with_owner(work: Work, error: UnshardError, window: int) -> UnshardError:

@@ -27,7 +27,8 @@ from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
 from unshard.adapters.meta.tasks.activeworkers import window_of
-from unshard.config import Instance
+from unshard.config import Instance, ShardMode
+from unshard.core.ddl.onetoone import Feeds
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
 from unshard.core.model import Location, TableId, TableSchema
@@ -37,7 +38,8 @@ from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.task.state import BegunWindow, Phase, SyncState
 from unshard.core.window.pace import Pace, next_bytes, remembered
 from unshard.core.window.plan import Contradiction, Plan
-from unshard.core.window.planning import PlanRules, plan_window, within_window
+from unshard.core.window.planning import plan_window
+from unshard.core.window.planrules import PlanRules, within_window
 from unshard.core.window.stages import (
     Attempt,
     BeginWindow,
@@ -62,7 +64,7 @@ from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.trial import TrialOfStatements
 from unshard.units.full.keyowners import name_owners
-from unshard.units.full.targets import create_joined, reshaped_by
+from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
@@ -228,6 +230,7 @@ class _Run:
     def _create(self, window: _Window) -> _Window:
         plan = window.begun.plan
         stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else {}
+        follow_schemas(self.work, plan)
         if refused := create_joined(self.work, plan, stops):
             return self._found(window, _Moved(refused=refused))
         return replace(window, stops=stops, attempt=Attempt(Done.CREATED, window.attempt.is_again))
@@ -290,9 +293,10 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
+    feeds = Feeds(tuple(each.routing for each in work.task.instances), work.task.shard_mode is not ShardMode.NONE)
     rules = PlanRules(
         target_of=instance.routing.target_of,
-        effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing),
+        effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, feeds=feeds),
         window_bytes=next_bytes(sync_state.paces, work.task.options.window),
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
@@ -361,7 +365,7 @@ def window_job(
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
-    )
+    ).by_filled_keys()
     return job.refusals() or job
 
 

@@ -34,10 +34,13 @@ DDL_HISTORY, HELD_ROWS, SUSPENDED_TARGET = tables.ddl_history, tables.held_rows,
 class LockCommands(WritingPart):
     """Commands about locks, recorded in `operator_action`; every method returns whether it has changed anything."""
 
-    def force(self, lock: str, owner: str | None, order: IssuedCommand) -> bool:
+    def force(
+        self, lock: str, owner: str | None, order: IssuedCommand, counted: Sequence[tuple[QueueEntry, QueueEntry]] = ()
+    ) -> bool:
         """Unlock: the lock waits for no more shards; also after the target has rejected the DDL.
 
-        `owner` replaces the present owner unless that one has started.
+        `owner` replaces the present owner unless that one has started. `counted` are DDLs of shards in conflict, each
+        with the entry that counts as the lock's DDL; an entry that is no longer the same is not changed.
         """
         is_new = or_(DDL_LOCK.c.forced == 0, DDL_LOCK.c.error.is_not(None))
         values: dict[str, Any] = {"forced": True, "error": None}
@@ -47,6 +50,10 @@ class LockCommands(WritingPart):
         where = self._is(lock), is_new, DDL_LOCK.c.state != LockState.RESOLVED.value
         with self._database.transaction() as connection:
             changed = bool(connection.execute(update(DDL_LOCK).where(*where).values(values)).rowcount)
+            row = connection.execute(select(DDL_LOCK).where(self._is(lock)).with_for_update()).one()
+            is_open = row.state != LockState.RESOLVED.value and (row.started_at is None or row.error is not None)
+            for entry, made in counted if is_open else ():
+                changed = self._change(connection, entry, _replaced(made)) or changed
             self._record(connection, lock, order, changed)
         return changed
 
@@ -95,14 +102,8 @@ class LockCommands(WritingPart):
 
     def replace_head(self, lock: str, entry: QueueEntry, changed: QueueEntry, order: IssuedCommand) -> bool:
         """Replace a shard's DDL by statements if it is still `entry`; LockBegun if the target may have the DDL."""
-        values = {
-            "routed": changed.routed,
-            "fingerprint": changed.fingerprint,
-            "reason": "",
-            **verdict_columns(OperatorDecision.REPLACE, changed.replacement),
-        }
         with self._database.transaction() as connection:
-            if self._open(connection, lock) is None or not self._change(connection, entry, values):
+            if self._open(connection, lock) is None or not self._change(connection, entry, _replaced(changed)):
                 return False
             self._record(connection, lock, order)
         return True
@@ -183,6 +184,15 @@ class LockCommands(WritingPart):
     def _record(self, connection: Connection, lock: str, order: IssuedCommand, changed: bool = True) -> None:
         if changed:
             record(connection, self._task, lock, order)
+
+
+def _replaced(entry: QueueEntry) -> dict[str, Any]:
+    return {
+        "routed": entry.routed,
+        "fingerprint": entry.fingerprint,
+        "reason": "",
+        **verdict_columns(OperatorDecision.REPLACE, entry.replacement),
+    }
 
 
 def drop_waiting(connection: Connection, task: str, shard: Shard) -> None:

@@ -27,6 +27,7 @@ from unshard.adapters.meta.locks.pendingskips import (
     read_exempted,
     read_pending_skips,
 )
+from unshard.adapters.meta.locks.wholetargets import is_written
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import (
     AnyRow,
@@ -44,7 +45,7 @@ from unshard.adapters.meta.tasks.actions import OperatorAction, actions
 from unshard.core import codec
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, SkipResolution, lock_id, resolution, void
 from unshard.core.ddl.newshards import Admission
-from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry
+from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, WholeChange
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.window.plan import StructureChange
@@ -256,7 +257,8 @@ class Locks(WritingPart, LockReader):
     def start(self, lock: DdlLock, source: str, entry: QueueEntry) -> bool:
         """Record the intent to execute the lock's next statement, or continue one that a crash left open.
 
-        Returns False if the lock was resolved or changed by a command in the meantime.
+        Returns False if the lock was resolved or changed by a command in the meantime, or if a window of another source
+        may write the target that the statement is about to truncate, drop or rename.
         """
         row = {
             "task": self._task,
@@ -271,6 +273,9 @@ class Locks(WritingPart, LockReader):
         with self._database.transaction() as connection:
             found = _lock(connection.execute(select(K).where(*self._is(lock.id)).with_for_update()).one())
             if found.state is LockState.RESOLVED or _script(found) != _script(lock):
+                return False
+            is_whole = entry.whole not in (WholeChange.NONE, WholeChange.CREATE)
+            if is_whole and is_written(connection, self._task, lock.target, source):
                 return False
             begun: dict[str, Any] = {"owner": func.coalesce(K.c.owner, source), "error": None}
             begun |= {"started_at": tables.NOW} if found.started_at is None else {}
@@ -328,7 +333,8 @@ class Locks(WritingPart, LockReader):
                 member = {"task": self._task, "lock_id": lock.id, "state": RESOLVED, "updated_at": tables.NOW}
                 rows = [{**member, **shard_columns(shard), "seq": seq} for shard, seq in heads]
                 connection.execute(insert(M).values(rows))
-            add_pending_skip(connection, self._task, what.skipping, (lock.id,))
+            reached = {state.shard: state.queue[0].seq for state in members if state.shard in what.parted}
+            add_pending_skip(connection, self._task, what.skipping, (lock.id,), reached)
             self._finish(connection, lock.id, outcome.value, None)
             values = {"state": LockState.RESOLVED.value, "resolved_at": tables.NOW, "error": None}
             connection.execute(update(K).where(*self._is(lock.id)).values(**values, outcome=outcome.value))

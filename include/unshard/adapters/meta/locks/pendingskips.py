@@ -4,12 +4,18 @@ A shard that had not reached the DDL when its group's lock was resolved gets a p
 group while a DDL is pending inherits the pending skips of its peer, and gets skips for the locks that were resolved
 between the window's plan and its commit. The rows of the target's open locks are locked in the meantime, so no lock can
 be resolved at the same moment.
+
+`seq` of a pending skip is the DDL that the shard had at its head when the lock was resolved without it. An operator has
+then decided that this DDL follows, so the pending skip does not bind the shard. It does not bind either once a later
+lock has resolved a DDL of the shard, because only an operator lets that lock continue.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, func, insert, select
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import in_portions, matches, read, shard_columns, shard_of, target_columns
@@ -34,9 +40,12 @@ def read_pending_skips(connection: Connection, task: str) -> dict[Shard, tuple[P
         .where(DDL_LOCK_MEMBER.c.task == task, DDL_LOCK_MEMBER.c.state == PENDING_SKIP)
     )
     found: dict[Shard, list[PendingSkip]] = defaultdict(list)
-    for row in connection.execute(query.order_by(DDL_LOCK.c.number)):
+    rows = connection.execute(query.order_by(DDL_LOCK.c.number)).all()
+    newest = _newest_resolved(connection, task) if rows else {}
+    for row in rows:
         entry = read(QueueEntry, row.entry, f"the DDL of lock {row.lock_id}")
         shard = shard_of(row)
+        is_parted = row.seq is not None or newest.get(shard, 0) > row.number
         found[shard].append(
             PendingSkip(
                 shard,
@@ -44,10 +53,30 @@ def read_pending_skips(connection: Connection, task: str) -> dict[Shard, tuple[P
                 row.number,
                 entry.fingerprint,
                 row.lock_state != LockState.RESOLVED.value,
-                row.outcome != Outcome.SKIPPED.value,
+                row.outcome != Outcome.SKIPPED.value and not is_parted,
             )
         )
     return {shard: tuple(pending_skips) for shard, pending_skips in found.items()}
+
+
+def _newest_resolved(connection: Connection, task: str) -> dict[Shard, int]:
+    """Return the number of the newest lock that has resolved a DDL of each shard that has a pending skip."""
+    both = (DDL_LOCK.c.task == DDL_LOCK_MEMBER.c.task) & (DDL_LOCK.c.lock_id == DDL_LOCK_MEMBER.c.lock_id)
+    skips = DDL_LOCK_MEMBER.alias("pending_skip")
+    key = "source", "shard_schema", "shard_table"
+    own = [DDL_LOCK_MEMBER.c[name] for name in key]
+    same = [skips.c[name] == DDL_LOCK_MEMBER.c[name] for name in key]
+    query: Any = (
+        select(*own, func.max(DDL_LOCK.c.number).label("number"))
+        .join(DDL_LOCK, both)
+        .where(
+            DDL_LOCK_MEMBER.c.task == task,
+            DDL_LOCK_MEMBER.c.state == RESOLVED,
+            select(skips.c.lock_id).where(skips.c.task == task, skips.c.state == PENDING_SKIP, *same).exists(),
+        )
+        .group_by(*own)
+    )
+    return {shard_of(row): row.number for row in connection.execute(query)}
 
 
 def read_exempted(connection: Connection, task: str) -> dict[str, frozenset[Shard]]:
@@ -64,10 +93,20 @@ def read_exempted(connection: Connection, task: str) -> dict[str, frozenset[Shar
     return {lock: frozenset(shards) for lock, shards in found.items()}
 
 
-def add_pending_skip(connection: Connection, task: str, shards: Iterable[Shard], locks: Sequence[str]) -> None:
+def add_pending_skip(
+    connection: Connection,
+    task: str,
+    shards: Iterable[Shard],
+    locks: Sequence[str],
+    heads: Mapping[Shard, int] = MappingProxyType({}),
+) -> None:
     """Add pending skips of these locks to shards; a shard that is already a member of a lock is not changed."""
     values = {"task": task, "state": PENDING_SKIP, "updated_at": tables.NOW}
-    rows = [{**values, "lock_id": lock, **shard_columns(shard)} for shard in shards for lock in locks]
+    rows = [
+        {**values, "lock_id": lock, **shard_columns(shard), "seq": heads.get(shard)}
+        for shard in shards
+        for lock in locks
+    ]
     for some in in_portions(rows):
         connection.execute(insert(DDL_LOCK_MEMBER).prefix_with("IGNORE").values(list(some)))
 

@@ -114,6 +114,13 @@ class StructureReader(ReadingPart):
         with self._database.reading() as connection:
             return read_dropped(connection, self._database.task, shards)
 
+    def unfed_targets(self) -> frozenset[TableId]:
+        """Return the targets that had shards and have none now."""
+        with self._database.reading() as connection:
+            had = connection.execute(_targets(TABLE_SCHEMA, self._database.task))
+            has = connection.execute(_targets(SHARD, self._database.task).where(SHARD.c.has_left == 0))
+            return frozenset(map(target_of, had)) - frozenset(map(target_of, has))
+
     def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
         """Return the shards of a source that have an unknown structure."""
         with self._database.reading() as connection:
@@ -215,6 +222,8 @@ def record_change(connection: Connection, task: str, change: StructureChange, wi
         # An earlier table of that name has no pending DDL, so its numbers can be used again.
         connection.execute(delete(SHARD_DDL).where(matches(SHARD_DDL, key)))
         present |= {**fresh, **location_columns(None, "start_")}
+    if change.forgets_start:
+        present |= location_columns(None, "start_")
     if not connection.execute(update(SHARD).where(matches(SHARD, key)).values(present)).rowcount:
         connection.execute(insert(SHARD).values({**fresh, **key, **present}))
 
@@ -251,6 +260,10 @@ def _held(connection: Connection, task: str, source: str | None) -> dict[Shard, 
     for row in connection.execute(_of(query, HELD_ROWS, source)):
         held[shard_of(row)].append(held_of(row))
     return held
+
+
+def _targets(table: Any, task: str) -> Any:
+    return select(table.c.target_schema, table.c.target_table).where(table.c.task == task).distinct()
 
 
 def _of(query: Any, table: Any, source: str | None) -> Any:

@@ -23,6 +23,7 @@ from unshard.adapters.meta.load.collisions import OPEN, mend
 from unshard.adapters.meta.locks.lockcommands import drop_waiting
 from unshard.adapters.meta.locks.pendingskips import add_skips_of_new_shard
 from unshard.adapters.meta.locks.statementcommands import require_known, use
+from unshard.adapters.meta.locks.wholetargets import refuse_replaced
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import (
     AnyRow,
@@ -116,6 +117,7 @@ class Windows(WritingPart, WindowReader):
             ]
             for some_rows in in_portions(rows):
                 connection.execute(insert(FENCE).prefix_with("IGNORE").values(list(some_rows)))
+            refuse_replaced(connection, self._task, begun)
         return BegunWindow(begun, state.epoch, state.beside)
 
     def plan_again(self, begun: BegunWindow, plan: Plan) -> bool:

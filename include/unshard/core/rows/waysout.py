@@ -1,0 +1,350 @@
+"""The ways out of a conflict that lead the rows of all shards into the target, found by simulation.
+
+A conflict ends when every shard's own DDL counts as the lock's DDL, as nothing, or as one that follows. A way out is
+good only if every later row has a place in the target. `ways_out` plays each way to its end, with the DDLs that are
+queued after the conflict and with the structures that the shards have after each of them:
+
+| step                                   | the way fails if                                                        |
+|----------------------------------------|-------------------------------------------------------------------------|
+| the target executes a DDL              | it adds a column that the target has, or changes one that it lacks      |
+| the rows after a resolved DDL continue | they have a column that the target lacks (US-6003)                      |
+| the next DDL is in conflict, too       | no way out of that conflict succeeds                                    |
+
+Only the names of columns are compared. A value that does not fit into a column of the target is found when its row is
+written. `is_same_change` also compares types. A shard whose structure after a DDL is unknown cannot be simulated; then
+every usual way is returned.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from unshard.core.ddl.lock import DdlLock, PendingSkips, is_queued
+from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.shardgroup import is_alone
+from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
+from unshard.core.rows.servervalues import added_columns
+from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.structures.narrower import narrower
+
+Names = frozenset[str]
+MOST_STEPS = 2_000
+"""Steps of a simulation, after which a way counts as good: it is not known to fail."""
+
+
+class Way(StrEnum):
+    """What the DDL of the shards in conflict counts as."""
+
+    SAME = "as this one"
+    NOTHING = "as nothing"
+    UNLOCKED = "as this one or as one of its own"
+    """By `unlock`: as this one if both DDLs lead to the same columns, else as one that follows."""
+    EXTENDED = "as this one, extended"
+    """The target also gets the columns that only the DDLs of the shards in conflict add."""
+
+
+USUAL = (Way.UNLOCKED, Way.SAME, Way.NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A lock in conflict, with the structures of its group."""
+
+    members: Sequence[ShardState]
+    """The shards of the group, without those that have a lock of their own."""
+    lock: DdlLock
+    pending_skips: PendingSkips
+    conflicts: tuple[Shard, ...]
+    schemas: Mapping[str, TableSchema]
+
+    def schema(self, digest: str) -> TableSchema | None:
+        return self.schemas.get(digest)
+
+    @property
+    def heads(self) -> tuple[QueueEntry, ...]:
+        """The DDLs that differ from the lock's DDL."""
+        found = (state.queue[0] for state in self.members if state.shard in self.conflicts and state.queue)
+        return tuple(entry for entry in found if entry.fingerprint != self.lock.fingerprint)
+
+
+def concerned(members: Iterable[ShardState]) -> tuple[ShardState, ...]:
+    """Return the shards that a conflict concerns: those with rows or DDLs to come, and no lock of their own."""
+    return tuple(state for state in members if not is_alone(state) and (state.queue or not state.has_left))
+
+
+def digests(members: Iterable[ShardState], lock: DdlLock) -> set[str]:
+    """Return the structures that a simulation needs."""
+    found = {digest for state in members for digest in (*_structures(state), lock.entry.before, lock.entry.after)}
+    return found - {""}
+
+
+def _structures(state: ShardState) -> Iterator[str]:
+    for entry in state.queue:
+        yield from (entry.before, entry.after)
+    if not state.queue:
+        yield state.structure
+
+
+def names_of(schema: TableSchema) -> Names:
+    """Return the names of the columns in lower case."""
+    return frozenset(name.lower() for name in schema.names)
+
+
+def is_same_change(conflict: Conflict, state: ShardState) -> bool:
+    """Whether `unlock` counts the DDL of a shard in conflict as the lock's DDL.
+
+    Both must lead to the same columns, or the statements that an operator gave for the lock must lead to all columns
+    that the shard's DDL adds. A column that is wider in the shard stays a DDL of its own, unless the target could not
+    execute it after the lock's DDL. The lock's DDL must not follow in the shard's queue.
+    """
+    own, lock = state.queue[0], conflict.lock
+    before, after = conflict.schema(own.before), conflict.schema(own.after)
+    found = _names_after_lock(conflict)
+    if own.reason or before is None or after is None or found is None or is_queued(state, lock.fingerprint):
+        return False
+    gained = names_of(after) - names_of(before)
+    if _statements(lock):
+        return bool(gained) and gained <= found
+    theirs = conflict.schema(lock.entry.after)
+    if names_of(after) != found or theirs is None:
+        return False
+    return bool(gained) or not narrower(theirs, after)
+
+
+def _statements(lock: DdlLock) -> tuple[str, ...]:
+    """Return the statements with which an operator has replaced the lock's DDL."""
+    return (lock.replacement if lock.verdict is OperatorDecision.REPLACE else ()) or lock.entry.replacement
+
+
+def _names_after_lock(conflict: Conflict) -> Names | None:
+    """Return the columns that a shard with the lock's DDL has, or has once it has run the statements instead."""
+    entry, statements = conflict.lock.entry, _statements(conflict.lock)
+    before, after = conflict.schema(entry.before), conflict.schema(entry.after)
+    if not statements:
+        return None if after is None else names_of(after)
+    return None if before is None else _after(names_of(before), statements, entry.statement.sql_mode)
+
+
+def _after(names: Names, statements: Sequence[str], sql_mode: int) -> Names:
+    ran = [ExecutedDdl(text, sql_mode) for text in statements]
+    for each in ran:
+        added = {definition[0].name.lower() for spec in specs_of_alter(each) for definition in added_columns(spec)}
+        names = frozenset(names_after(names, [each]).values()) | added
+    return names
+
+
+def extension(conflict: Conflict) -> tuple[str, ...]:
+    """Return the statements that also add the columns of the shards in conflict to the target; empty if none."""
+    found = _names_after_lock(conflict)
+    if found is None:
+        return ()
+    missing: dict[str, Column] = {}
+    for entry in conflict.heads:
+        before, after = conflict.schema(entry.before), conflict.schema(entry.after)
+        if before is None or after is None:
+            return ()
+        for column in after.written:
+            if column.name.lower() not in found | names_of(before):
+                missing.setdefault(column.name.lower(), column)
+    first = _statements(conflict.lock) or (conflict.lock.entry.routed,)
+    return (*first, _adding(conflict.lock.target, missing.values())) if missing else ()
+
+
+def _adding(target: TableId, columns: Iterable[Column]) -> str:
+    specs = (
+        f"ADD COLUMN {identifier(c.name)} {c.column_type}" + (f" CHARACTER SET {c.charset}" if c.charset else "")
+        for c in columns
+    )
+    return f"ALTER TABLE {qualified(target.schema, target.name)} {', '.join(specs)}"
+
+
+def ways_out(conflict: Conflict) -> tuple[Way, ...]:
+    """Return the ways out of a conflict that lead the rows of all shards into the target; the simplest first."""
+    group = _group(conflict)
+    if group is None:
+        return USUAL
+    lock = _step(conflict.lock.entry, conflict, ())
+    statements, before = _statements(conflict.lock), conflict.schema(conflict.lock.entry.before)
+    if statements:
+        assert before is not None
+        lock = _replaced(lock, before, statements, conflict.lock.entry.statement.sql_mode)
+    same = {
+        state.shard
+        for state in conflict.members
+        if state.shard in conflict.conflicts and state.queue and is_same_change(conflict, state)
+    }
+    budget = _Budget(MOST_STEPS)
+    return tuple(
+        way for way in USUAL if any(_succeeds(after, budget) for after in _decided(group, lock, way, same))
+    ) or _extended(conflict, group, lock)
+
+
+def _extended(conflict: Conflict, group: "_Group", lock: "_Step") -> tuple[Way, ...]:
+    statements, before = extension(conflict), conflict.schema(conflict.lock.entry.before)
+    if not statements or before is None:
+        return ()
+    lock = _replaced(lock, before, statements, conflict.lock.entry.statement.sql_mode)
+    found = any(_succeeds(after, _Budget(MOST_STEPS)) for after in _decided(group, lock, Way.SAME, set()))
+    return (Way.EXTENDED,) if found else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A queued DDL: its effect on the names of the columns."""
+
+    fingerprint: str
+    added: Names
+    removed: Names
+    after: Names
+    is_written: bool
+    """Whether the shard has, or will have, rows with this structure."""
+    order: tuple[int, Shard, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A shard of the group."""
+
+    shard: Shard
+    names: Names
+    """The columns of its rows that are written now."""
+    exempt: Names
+    """Columns of its first structure that the target does not have: an earlier decision gave them no place."""
+    steps: tuple[_Step, ...]
+    missing: tuple[_Step, ...] = ()
+    """DDLs that the target has and this shard has not run."""
+    skips: Names = frozenset()
+    """Fingerprints of its pending skips."""
+
+    def popped(self) -> "_Member":
+        """Return the shard after its oldest DDL, which is resolved."""
+        first, *rest = self.steps
+        left = tuple(step for step in self.missing if step.fingerprint != first.fingerprint)
+        names = first.after if first.is_written else self.names
+        skips = self.skips - {first.fingerprint}
+        return replace(self, names=names, steps=tuple(rest), missing=left, skips=skips)
+
+    def fits(self, target: Names) -> bool:
+        """Whether the target has a place for the columns of its rows."""
+        gone = frozenset(name for step in self.missing for name in step.removed)
+        return self.names - gone - self.exempt <= target
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The columns of the target, and its shards."""
+
+    target: Names
+    members: tuple[_Member, ...]
+
+    def popped(self, which: Sequence[Shard]) -> "_Group | None":
+        """Return the group after the oldest DDL of some shards is resolved; None if rows have no place then."""
+        members = tuple(member.popped() if member.shard in which else member for member in self.members)
+        moved = (member for member in members if member.shard in which)
+        return replace(self, members=members) if all(member.fits(self.target) for member in moved) else None
+
+    def executed(self, step: _Step) -> "_Group | None":
+        """Return the group after the target has executed a DDL; None if it refuses the DDL or rows have no place."""
+        if step.added & self.target or step.removed - self.target:
+            return None
+        target = (self.target - step.removed) | step.added
+        members = tuple(
+            member.popped()
+            if member.steps and member.steps[0].fingerprint == step.fingerprint
+            else replace(member, missing=(*member.missing, step), skips=member.skips | {step.fingerprint})
+            for member in self.members
+        )
+        return _Group(target, members) if all(member.fits(target) for member in members) else None
+
+
+class _Budget:
+    """Limits the steps of one simulation."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def is_spent(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+def _group(conflict: Conflict) -> _Group | None:
+    """Return the group at the beginning; None if a structure is unknown."""
+    unknown = any(conflict.schema(digest) is None for state in conflict.members for digest in _structures(state))
+    if unknown or conflict.schema(conflict.lock.entry.after) is None:
+        return None
+    first = {state.shard: _first(state, conflict) for state in conflict.members}
+    complete = [names for shard, names in first.items() if not conflict.pending_skips.get(shard)]
+    target = frozenset().union(*(complete or first.values()))
+    members = (
+        _Member(
+            state.shard,
+            first[state.shard],
+            first[state.shard] - target,
+            tuple(_step(entry, conflict, state.held, entry == state.queue[-1]) for entry in state.queue),
+            skips=frozenset(skip.fingerprint for skip in conflict.pending_skips.get(state.shard, ())),
+        )
+        for state in conflict.members
+    )
+    return _Group(target, tuple(members))
+
+
+def _first(state: ShardState, conflict: Conflict) -> Names:
+    return names_of(conflict.schemas[state.queue[0].before if state.queue else state.structure])
+
+
+def _step(entry: QueueEntry, conflict: Conflict, held: Sequence[HeldFile], is_last: bool = True) -> _Step:
+    before, after = names_of(conflict.schemas[entry.before]), names_of(conflict.schemas[entry.after])
+    is_written = is_last or any(file.seq == entry.seq for file in held)
+    order = entry.statement.timestamp, entry.shard, entry.seq
+    return _Step(entry.fingerprint, after - before, before - after, after, is_written, order)
+
+
+def _replaced(step: _Step, before: TableSchema, statements: Sequence[str], sql_mode: int) -> _Step:
+    old = names_of(before)
+    new = _after(old, statements, sql_mode)
+    return replace(step, added=new - old, removed=old - new)
+
+
+def _decided(group: _Group, lock: _Step, way: Way, same: Collection[Shard]) -> Iterator[_Group]:
+    """Yield the group after a way out of a conflict and the execution of the lock's DDL; nothing if that fails."""
+    others = [m for m in group.members if m.steps and m.steps[0].fingerprint != lock.fingerprint]
+    if way is Way.NOTHING:
+        before = group.popped([member.shard for member in others])
+        after = before.executed(lock) if before else None
+    else:
+        counted = {member.shard for member in others} if way is Way.SAME else same
+        members = tuple(_counted(member, lock) if member.shard in counted else member for member in group.members)
+        after = replace(group, members=members).executed(lock)
+    if after is not None:
+        yield after
+
+
+def _counted(member: _Member, lock: _Step) -> _Member:
+    first, *rest = member.steps
+    return replace(member, steps=(replace(first, fingerprint=lock.fingerprint), *rest))
+
+
+def _succeeds(group: _Group, budget: _Budget) -> bool:
+    """Whether the DDLs that are left can be resolved so that the rows of all shards are in the target."""
+    due = [m.shard for m in group.members if m.steps and m.steps[0].fingerprint in m.skips]
+    if due:
+        after = group.popped(due)
+        return after is not None and _succeeds(after, budget)
+    heads = [member.steps[0] for member in group.members if member.steps]
+    if not heads or budget.is_spent():
+        return True
+    lock = min(heads, key=lambda step: step.order)
+    return any(_succeeds(after, budget) for after in _next(group, lock))
+
+
+def _next(group: _Group, lock: _Step) -> Iterator[_Group]:
+    """Yield the group after each possible end of its next lock."""
+    alike = [m for m in group.members if m.steps and m.steps[0].after == lock.after]
+    is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)
+    for way in USUAL if is_conflict else (Way.UNLOCKED,):
+        yield from _decided(group, lock, way, {member.shard for member in alike})
+    skipped = group.popped([m.shard for m in group.members if m.steps and m.steps[0].fingerprint == lock.fingerprint])
+    if skipped is not None:
+        yield skipped

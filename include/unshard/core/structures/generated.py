@@ -1,0 +1,62 @@
+"""The expressions of generated columns, read from the text of their table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
+from unshard.core.structures.createtext import items
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """The expression of a generated column, and the columns that it reads, in lower case."""
+
+    text: str
+    columns: frozenset[str]
+
+
+@lru_cache(256)
+def expressions(create_sql: str) -> Mapping[str, Expression]:
+    """Return the expression of each generated column, by the column's name in lower case.
+
+    Texts are equal for expressions that differ only in white space, in the case of words and in the parentheses
+    around the whole. Servers print the same expression differently, so different texts may have the same value.
+    """
+    if not create_sql:
+        return {}
+    columns = [item for _, item in items(tokenize(create_sql, 0, MARIADB)[1]) if item[0].kind is TokenKind.QUOTED]
+    found = {item[0].name.lower(): _expression(item) for item in columns}
+    return {name: expression for name, expression in found.items() if expression is not None}
+
+
+def _expression(column: Sequence[Token]) -> Expression | None:
+    words = [token.word for token in column]
+    start = next((place for place, pair in enumerate(pairwise(words)) if pair == ("AS", "(")), None)
+    if start is None:
+        return None
+    body = _bare(column[start + 1 : _closing(column, start + 1) + 1])
+    names = frozenset(token.name.lower() for token in body if token.kind is TokenKind.QUOTED)
+    return Expression(" ".join(map(_word, body)), names)
+
+
+def _bare(tokens: Sequence[Token]) -> Sequence[Token]:
+    """Remove the parentheses around all of the tokens."""
+    while tokens and tokens[0].word == "(" and _closing(tokens, 0) == len(tokens) - 1:
+        tokens = tokens[1:-1]
+    return tokens
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int:
+    """Return the position of the parenthesis that closes the one at `opening`."""
+    depth = 0
+    for position in range(opening, len(tokens)):
+        depth += (tokens[position].word == "(") - (tokens[position].word == ")")
+        if not depth:
+            return position
+    return len(tokens) - 1
+
+
+def _word(token: Token) -> str:
+    return token.name.lower() if token.kind is TokenKind.QUOTED else token.word or token.raw

@@ -1,0 +1,51 @@
+"""Checks whether a target table can take the rows of its shards, with the functions that the snapshot uses."""
+
+from collections.abc import Iterator, Mapping
+
+from unshard.config import Task
+from unshard.core.checks.certain import UNFIT
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.rules.columnmapping import fitted
+from unshard.core.rules.extractedvalues import constants_of
+from unshard.core.rules.reshaping import Reshaping
+from unshard.core.structures.alike import unfit_reasons
+from unshard.errors import UnshardError
+from unshard.errors.rules import ExtractionNeedsTable
+from unshard.errors.targetchecks import TargetTableUnfit
+from unshard.units.rows.conversion import conversion
+
+
+def unfit(
+    task: Task, target: TableId, present: TableSchema | None, shards: Mapping[Shard, TableSchema]
+) -> Iterator[UnshardError]:
+    """Yield why the target table, or its absence, prevents writing rows; of equal errors, only the first."""
+    reasons: set[str] = set()
+    found: dict[str, UnshardError] = {}
+    seen: set[tuple[str, object]] = set()
+    for shard, structure in shards.items():
+        reshaping = task.instance(shard.source).routing.reshaping(shard.table)
+        if (structure.shape, reshaping) in seen:
+            continue
+        seen.add((structure.shape, reshaping))
+        columns = [each.column for each in reshaping.extracted]
+        try:
+            if present is None:
+                _refuse_missing(target, shard, structure, reshaping)
+            elif here := unfit_reasons(present, structure, {column.lower() for column in columns}):
+                reasons.update(here)
+            else:
+                constants_of(str(shard), structure, target, present, reshaping.extracted)
+                conversion(shard, structure, target, present, (), reshaping)
+        except UNFIT as error:
+            found.setdefault(f"{error.code} {columns}", error)
+    if reasons:
+        yield TargetTableUnfit(str(target), "; ".join(sorted(reasons)))
+    yield from found.values()
+
+
+def _refuse_missing(target: TableId, shard: Shard, structure: TableSchema, reshaping: Reshaping) -> None:
+    """Raise if the target cannot be created for the shard, or would not hold its mapped values."""
+    if reshaping.extracted:
+        columns = ", ".join(each.column for each in reshaping.extracted)
+        raise ExtractionNeedsTable(str(target), str(shard), columns)
+    fitted(str(shard), structure, target, {c.name.lower(): c for c in structure.columns}, reshaping.mapped)

@@ -1,0 +1,97 @@
+"""Check the keys of the targets: whether two shards have the same one, and whether it finds the rows of the shards."""
+
+from collections.abc import Mapping
+
+from unshard.config import Connections, OnDuplicate, Task
+from unshard.core.checks.items import Item, Severity, counting_up, problem, verdict
+from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.structures.filledkeys import as_filled
+from unshard.core.structures.sharedkeys import may_share_key, shared_keys
+from unshard.errors import UnshardError
+from unshard.errors.targetchecks import ConditionFindsNoRow, ImageFindsNoRow
+from unshard.units.checks.keyoverlap import overlaps
+
+WHOLE = frozenset({"FULL", "FULL_NODUP"})
+LONG = ("blob", "text", "json", "geometry", "vector")
+
+Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
+Group = Mapping[Shard, TableSchema]
+
+
+def key_items(
+    task: Task, connections: Connections, groups: Shards, existing: Mapping[TableId, TableSchema]
+) -> list[Item]:
+    """Check whether shards have the same keys; asks all shards, even if only some have the error policy."""
+    items: list[Item] = []
+    is_error = any(instance.load.on_duplicate is OnDuplicate.ERROR for instance in task.instances)
+    severity = Severity.ERROR if is_error and task.task_mode.loads else Severity.WARNING
+    for target, shards in sorted(groups.items()):
+        place, present = f"target {target}", existing.get(target)
+        counting = [] if _are_apart(task, shards, present) else counting_up(target, shards)
+        fine = "the shards do not number their keys separately"
+        items += verdict("auto_increment_ID", place, counting, fine, Severity.WARNING)
+        constants = _constants(task, shards)
+        # A table with extracted columns is never created like its shards; it has an item of its own.
+        model = present or next((shards[shard] for shard in shards if not any(constants.values())), None)
+        if len(shards) < 2 or model is None:
+            continue
+        try:
+            keys = shared_keys(model, shards, constants, _mapped(task, shards))
+            both = overlaps(task, connections, target, shards, keys)
+        except UnshardError as error:
+            items.append(problem("key_overlap", place, error, Severity.WARNING))
+            continue
+        items += verdict("key_overlap", place, both, "no sampled key is in two shards", severity)
+    return items
+
+
+def unfindable(
+    task: Task, groups: Shards, existing: Mapping[TableId, TableSchema], images: Mapping[str, str]
+) -> list[Item]:
+    """Check that sources log whole rows if rows of a target can only be found by all their values."""
+    items: list[Item] = []
+    constants = {shard: values for shards in groups.values() for shard, values in _constants(task, shards).items()}
+    for target, shards in sorted(groups.items()) if task.task_mode.syncs else ():
+        present = existing.get(target)
+        searched = {
+            shard: schema
+            for shard, schema in shards.items()
+            if present is not None and schema.key and not as_filled(present, _filled(schema, constants[shard])).key
+        }
+        errors: dict[str, UnshardError] = {}
+        for shard, schema in searched.items():
+            source, image = shard.source, images.get(shard.source, "FULL").upper()
+            if not _logs_whole(image, schema):
+                errors.setdefault(f"image {source}", ImageFindsNoRow(str(target), source, image))
+            if task.instance(source).dump.where:
+                errors.setdefault(f"where {source}", ConditionFindsNoRow(str(target), source))
+        items += [problem("target_tables", f"target {target}", error) for error in errors.values()]
+    return items
+
+
+def _filled(schema: TableSchema, constants: Mapping[str, str]) -> set[str]:
+    return {*(name.lower() for name in schema.names), *constants}
+
+
+def _logs_whole(image: str, schema: TableSchema) -> bool:
+    if image == "NOBLOB":
+        return not any(column.data_type.endswith(LONG) for column in schema.columns)
+    return image in WHOLE
+
+
+def _are_apart(task: Task, shards: Group, present: TableSchema | None) -> bool:
+    """Whether a column of the key, or the key of the target, separates shards that number their rows."""
+    if any(_constants(task, shards).values()) or _mapped(task, shards):
+        return True
+    return present is not None and not any(may_share_key(present, schema.key) for schema in shards.values())
+
+
+def _constants(task: Task, shards: Group) -> dict[Shard, dict[str, str]]:
+    """Return the values that routes extract, by lower-case column."""
+    found = {shard: task.instance(shard.source).routing.reshaping(shard.table).extracted for shard in shards}
+    return {shard: {each.column.lower(): each.value for each in extracted} for shard, extracted in found.items()}
+
+
+def _mapped(task: Task, shards: Group) -> set[str]:
+    """Return the columns that mappings change, in lower case."""
+    return {m.column.lower() for s in shards for m in task.instance(s.source).routing.reshaping(s.table).mapped}

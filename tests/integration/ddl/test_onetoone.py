@@ -1,0 +1,220 @@
+"""One-to-one targets: statements about whole tables are executed on the target once, and in order with rows."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.dying import Died, mortal
+from tests.oracle import assert_union
+from tests.taskfile import TaskFile, task_body, tidied, write_sources
+from unshard.adapters.meta.locks.locks import Locks
+from unshard.adapters.meta.windows.windows import Windows
+from unshard.units.ddl import execute
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+
+@dataclasses.dataclass
+class Copy(TaskFile):
+    """A task that copies the schema `<name>` of its sources, table by table, under the same names."""
+
+    name: str
+    path: Path
+    sources: Mapping[str, MariaDb]
+    target: MariaDb
+
+    def write(self, **keys: object) -> None:
+        write_sources(self.path.parent, self.sources)
+        body = task_body(self.name, self.sources, self.target, {}, **keys)
+        for instance in body["mysql-instances"]:
+            instance.pop("route-rules", None)
+        body["unshard"] = {"storage-path": str(self.path.parent / "storage"), **keys.get("unshard", {})}
+        body["block-allow-list"] = {"ours": {"do-dbs": [f"{self.name}*"]}}
+        self.write_body(body)
+
+    def up(self, *statements: str, source: str = "s1") -> None:
+        self.sources[source].run(f"USE {self.name}", *statements)
+
+    def assert_same(self, *tables: str, source: str = "s1") -> None:
+        """Assert that the target has exactly these tables with the rows of the source."""
+        query = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.name}' ORDER BY 1"
+        assert [name for (name,) in self.target.run(query)] == sorted(tables)
+        for table in tables:
+            assert_union(self.sources, {source: [f"{self.name}.{table}"]}, self.target, f"{self.name}.{table}")
+
+
+@pytest.fixture
+def copy(tmp_path: Path, source_1: MariaDb, target: MariaDb, unique: str) -> Iterator[Copy]:
+    with tidied(source_1, target):
+        source_1.run(f"CREATE DATABASE {unique}")
+        made = Copy(unique, tmp_path / "task.yaml", {"s1": source_1}, target)
+        made.write()
+        yield made
+
+
+def started(copy: Copy, *tables: str) -> None:
+    """Load tables with two rows each."""
+    for table in tables:
+        copy.up(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {table} VALUES (1, 1), (2, 2)")
+    copy.go()
+    copy.assert_same(*tables)
+
+
+def test_truncate_and_drop_are_replicated_in_order_with_rows(copy: Copy) -> None:
+    started(copy, "t", "d", "other")
+    copy.up(
+        "INSERT INTO t VALUES (3, 3)",
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (1, 10), (4, 4)",
+        "DROP TABLE d",
+        "TRUNCATE TABLE t",
+        "INSERT INTO t VALUES (5, 5)",
+        "INSERT INTO other VALUES (3, 3)",
+    )
+    copy.go()
+    copy.assert_same("t", "other")
+    copy.up("INSERT INTO t VALUES (6, 6)")
+    copy.go()
+    copy.assert_same("t", "other")
+
+
+def test_a_table_is_dropped_and_created_again_and_again(copy: Copy) -> None:
+    started(copy, "t")
+    copy.up(
+        "DROP TABLE t",
+        "CREATE TABLE t (id INT PRIMARY KEY, w VARCHAR(9))",
+        "INSERT INTO t VALUES (1, 'a')",
+        "ALTER TABLE t ADD x INT",
+        "INSERT INTO t VALUES (2, 'b', 5)",
+        "DROP TABLE t",
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES (7, 7)",
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (8, 8)",
+    )
+    copy.go()
+    copy.assert_same("t")
+    copy.up("INSERT INTO t VALUES (9, 9)", "ALTER TABLE t ADD y INT", "DROP TABLE t")
+    copy.go()
+    copy.assert_same()
+    copy.up("CREATE TABLE t (id INT PRIMARY KEY, z INT)", "INSERT INTO t VALUES (1, 1)")
+    copy.go()
+    copy.assert_same("t")
+
+
+def test_create_or_replace_is_replicated(copy: Copy) -> None:
+    started(copy, "t")
+    copy.up(
+        "INSERT INTO t VALUES (3, 3)",
+        "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, w VARCHAR(9))",
+        "INSERT INTO t VALUES (1, 'a')",
+        "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, w VARCHAR(9))",
+        "INSERT INTO t VALUES (2, 'b')",
+    )
+    copy.go()
+    copy.assert_same("t")
+
+
+def test_drop_database_drops_the_tables(copy: Copy) -> None:
+    started(copy, "t", "u")
+    copy.up(f"DROP DATABASE {copy.name}", f"CREATE DATABASE {copy.name}", f"CREATE TABLE {copy.name}.u (id INT)")
+    copy.up("INSERT INTO u VALUES (1), (1)")
+    copy.go()
+    copy.assert_same("u")
+    copy.up(f"DROP DATABASE {copy.name}")
+    copy.go()
+    assert copy.name not in [name for (name,) in copy.target.run("SHOW DATABASES")]
+
+
+def test_a_filter_keeps_the_rows_and_validate_names_the_table(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
+    rule = {"schema-pattern": "*", "events": ["truncate table", "drop table"], "action": "Ignore"}
+    copy.write(filters={"keep": rule})
+    text = copy.path.read_text().replace("- block-allow-list: ours", "- block-allow-list: ours\n  filter-rules: [keep]")
+    copy.path.write_text(text)
+    started(copy, "t", "d")
+    copy.up("TRUNCATE t", "INSERT INTO t VALUES (3, 3)", "DROP TABLE d")
+    copy.go()
+    assert [row for (row,) in copy.target.run(f"SELECT id FROM {copy.name}.t ORDER BY 1")] == [1, 2, 3]
+    assert len(copy.target.run(f"SELECT * FROM {copy.name}.d")) == 2
+    copy.up("INSERT INTO t VALUES (1, 1), (2, 2)")
+    assert copy.command("validate") == 0
+    assert f"{copy.name}.d: no shard feeds it any more" in capsys.readouterr().out
+
+
+def test_renames_are_replicated_in_order(copy: Copy) -> None:
+    started(copy, "r", "t")
+    copy.up(
+        "INSERT INTO r VALUES (3, 3)",
+        "RENAME TABLE r TO r2",
+        "INSERT INTO r2 VALUES (4, 4)",
+        "CREATE TABLE r (id INT PRIMARY KEY, w VARCHAR(9))",
+        "INSERT INTO r VALUES (1, 'a')",
+        "CREATE TABLE t_new LIKE t",
+        "INSERT INTO t_new SELECT * FROM t WHERE id = 1",
+        "RENAME TABLE t TO t_old, t_new TO t",
+        "INSERT INTO t VALUES (9, 9)",
+        "INSERT INTO t_old VALUES (8, 8)",
+    )
+    copy.go()
+    copy.assert_same("r", "r2", "t", "t_old")
+    copy.up("DROP TABLE r2", "ALTER TABLE r RENAME TO r2", "DROP TABLE t_old", "INSERT INTO r2 VALUES (5, 'b')")
+    copy.go()
+    copy.assert_same("r2", "t")
+
+
+def test_schemas_are_created_altered_and_dropped(copy: Copy) -> None:
+    started(copy, "t")
+    two, three = f"{copy.name}_2", f"{copy.name}_3"
+    copy.up(
+        f"CREATE DATABASE {two} CHARACTER SET latin1",
+        f"CREATE DATABASE {three}",
+        f"ALTER DATABASE {two} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        f"DROP DATABASE {three}",
+    )
+    copy.go()
+    query = "SELECT schema_name, default_collation_name FROM information_schema.schemata WHERE schema_name LIKE"
+    assert copy.target.run(f"{query} '{copy.name}\\_%' AND schema_name NOT LIKE '%meta'") == [(two, "utf8mb4_bin")]
+
+
+def test_statements_about_views_are_counted_and_dropped_tables_are_shown(
+    copy: Copy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started(copy, "t", "d")
+    copy.up("CREATE VIEW v AS SELECT * FROM t", "DROP VIEW v", "DROP TABLE d", "INSERT INTO t VALUES (3, 3)")
+    copy.go()
+    copy.assert_same("t")
+    assert copy.command("status") == 0
+    assert f"target {copy.name}.d: the source ran `DROP TABLE IF EXISTS `{copy.name}`.`d``" in capsys.readouterr().out
+
+
+def test_a_process_that_dies_after_each_step_changes_nothing(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    started(copy, "t", "r", "d")
+    mortal(monkeypatch, execute, "execute_whole", "create_target")
+    mortal(monkeypatch, Locks, "create", "start", "resolve")
+    mortal(monkeypatch, Windows, "begin", "commit")
+    copy.up(
+        "INSERT INTO t VALUES (3, 3)",
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (1, 10)",
+        "RENAME TABLE r TO r2",
+        "INSERT INTO r2 VALUES (9, 9)",
+        "DROP TABLE d",
+        "CREATE TABLE d (id INT PRIMARY KEY, w INT)",
+        "INSERT INTO d VALUES (1, 10)",
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (1, 11)",
+        "CREATE OR REPLACE TABLE d (id INT PRIMARY KEY, x INT)",
+        "INSERT INTO d VALUES (2, 20)",
+    )
+    deaths = 0
+    while True:
+        try:
+            copy.go()
+            break
+        except Died:
+            deaths += 1
+    assert deaths > 10
+    copy.assert_same("t", "r2", "d")

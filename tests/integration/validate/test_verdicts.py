@@ -1,0 +1,74 @@
+"""`unshard validate` has a verdict for each table, also if another table cannot be compared."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lifetask import LifeTask, living
+from tests.oracle import assert_union
+from unshard_demo.servers import MariaDb
+
+pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
+TABLES = ("fine", "gone", "other", "wrong")
+
+
+@pytest.fixture
+def task(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[LifeTask]:
+    """Four targets with a shard each; `gone` is dropped, `other` gets other columns, and `wrong` loses a row."""
+    where = {"schema-pattern": f"{unique}*", "target-schema": f"{unique}_to"}
+    routes = {name: {**where, "table-pattern": f"{name}_*", "target-table": name} for name in TABLES}
+    with living(unique, tmp_path, {"s1": source_1}, target, routes=routes) as made:
+        made.body["mysql-instances"][0]["route-rules"] = list(routes)
+        made.write()
+        for name in TABLES:
+            source_1.run(
+                f"CREATE TABLE {unique}.{name}_1 (id INT PRIMARY KEY)", f"INSERT INTO {unique}.{name}_1 VALUES (1), (2)"
+            )
+        made.go()
+        into = f"{unique}_to"
+        target.run(
+            f"DROP TABLE {into}.gone",
+            f"DROP TABLE {into}.other",
+            f"CREATE TABLE {into}.other (nr INT PRIMARY KEY)",
+            f"DELETE FROM {into}.wrong WHERE id = 2",
+        )
+        yield made
+
+
+def test_tables_that_cannot_be_compared_do_not_hide_the_others(task: LifeTask) -> None:
+    found = task.verdicts()
+    assert {name: each.error and each.error.code for name, each in found.items()} == {
+        "fine": None,
+        "gone": "US-6001",
+        "other": "US-6810",
+        "wrong": None,
+    }
+    assert {name: (each.equal, each.differs) for name, each in found.items()} == {
+        "fine": (True, False),
+        "gone": (False, False),
+        "other": (False, False),
+        "wrong": (False, True),
+    }
+    assert [each.key for each in found["wrong"].differences] == [("2",)]
+    assert_union(task.sources, {"s1": [f"{task.name}.fine_1"]}, task.target, f"{task.name}_to.fine")
+
+
+def test_the_command_names_them_and_its_exit_status_counts_differences_first(
+    task: LifeTask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert task.command("validate", "--json") == 2
+    document = json.loads(capsys.readouterr().out)
+    assert not document["equal"]
+    assert [each["error"] and each["error"]["code"] for each in document["tables"]] == [
+        None,
+        "US-6001",
+        "US-6810",
+        None,
+    ]
+    tables = [f"--table={task.name}_to.{name}" for name in ("fine", "gone")]
+    assert task.command("validate", *tables) == 1
+    told = capsys.readouterr().out
+    assert "fine: equal" in told and "gone: NO VERDICT, [US-6001]" in told and "1 of 2 table(s) have NO VERDICT" in told
+    assert task.command("validate", tables[0]) == 0
