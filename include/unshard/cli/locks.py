@@ -12,12 +12,13 @@ from unshard.cli.console import Answer, Console
 from unshard.cli.stops import suspended_document
 from unshard.config import Task, load_task
 from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.members import MemberState
 from unshard.core.ddl.ways import Way
 from unshard.core.model import Shard
 from unshard.core.numbers import amount, size
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView, MemberState
+from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 
 SHOWN_CONFLICTS = 3

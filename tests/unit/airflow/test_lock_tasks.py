@@ -12,10 +12,11 @@ import pytest
 
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import LockCommand, Replace, Retry, Skip
+from unshard.core.ddl.members import MemberState
 from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused
-from unshard.units.ddl.coordinate import LockView, MemberState
+from unshard.units.ddl.coordinate import LockView
 
 A1, B1 = (Shard(source, TableId("shop_1", "orders_1")) for source in ("s1", "s2"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -22,6 +22,7 @@ from unshard.config import Task, load_task
 from unshard.core.checks.items import Item, Severity
 from unshard.core.ddl.lock import LockState, Outcome
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Retry, Skip
+from unshard.core.ddl.members import MemberState
 from unshard.core.ddl.online import BY_TRIGGER, OnlineTable, Role
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.model import Location, Shard, TableId
@@ -34,7 +35,7 @@ from unshard.core.window.plan import UnreadStatement
 from unshard.core.window.suspension import Refusal, SuspendedTarget, refusal_of
 from unshard.errors.locks import UnknownLock
 from unshard.errors.rows import RowRefused
-from unshard.units.ddl.coordinate import LockView, MemberState
+from unshard.units.ddl.coordinate import LockView
 from unshard.units.task.status import Remarks, SourceStatus
 from unshard_airflow import forms
 from unshard_airflow.masking import refusal, statement

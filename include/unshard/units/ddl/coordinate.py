@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, assert_never, cast
 
@@ -32,6 +31,7 @@ from unshard.core.ddl.lock import (
     script,
     skip_resolutions,
 )
+from unshard.core.ddl.members import MemberState, members_of
 from unshard.core.ddl.newshards import admissions
 from unshard.core.ddl.onetoone import waiting
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
@@ -71,17 +71,6 @@ FILLED = (
     " until an UPDATE on every shard, after this DDL, sets {columns} to another value; if it is in the table's key,"
     " or the table has no key, load the target anew"
 )
-
-
-class MemberState(StrEnum):
-    """State of one source in a lock."""
-
-    READY = "ready"
-    WAITING = "waiting"
-    DRAINING = "draining"
-    CONFLICT = "conflict"
-    ABSENT = "absent"
-    """The source is not in sync yet, so its shards are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,7 +533,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         owner=decision.owner,
         is_forced=lock.is_forced,
         is_executable=decision.is_executable and decision.state is not LockState.FAILED,
-        members=_members(members, decision),
+        members=members_of(members, decision),
         ready=decision.ready,
         missing=decision.missing,
         conflicts=decision.conflicts,
@@ -590,18 +579,4 @@ def _difference(entry: QueueEntry, lock: DdlLock, pending_skips: PendingSkips) -
     first = next((pending_skip for pending_skip in pending_skips.get(entry.shard, ()) if pending_skip.is_binding), None)
     if first is not None:
         return (*found, f"it must first skip `{first.fingerprint}` of lock {first.lock}")
-    return found
-
-
-def _members(members: Sequence[ShardState], decision: LockDecision) -> dict[str, MemberState]:
-    """Return the state of each source: the worst state of its shards."""
-    ranks = (
-        (decision.conflicts, MemberState.CONFLICT),
-        (decision.missing, MemberState.WAITING),
-        (decision.draining, MemberState.DRAINING),
-    )
-    found = dict.fromkeys(decision.absent, MemberState.ABSENT)
-    for source in sorted({state.shard.source for state in members}):
-        worst = (state for shards, state in ranks if any(shard.source == source for shard in shards))
-        found[source] = next(worst, MemberState.READY)
     return found
