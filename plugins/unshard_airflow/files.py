@@ -49,7 +49,7 @@ def _dags_in(path: Path, others: dict[str, DAG], wanted: str | None) -> Iterator
     if any(prefix + task.plain_name in others for prefix in PREFIXES):
         yield invalid_dag(path, f"another task file has the name {task.name!r} already")
         return
-    for warning in task.warnings:
+    for warning in task.brief_warnings:
         log.warning("task file has a warning file=%s warning=%s", path, warning)
     yield from dags_of(task, wanted)
 

@@ -66,16 +66,17 @@ class Precheck(UnitOperator):
     """Runs the prechecks before the first row is read."""
 
     def execute(self, context: "Context") -> Any:
+        from unshard.core.checks.alike import summaries
         from unshard.units.checks.precheck import keep, precheck, raise_if_failed
         from unshard.units.task.status import begun, refuse_paused
 
         with failures_told():
             task = _starting(load_task(Path(self.task_file)), context)
-            for warning in task.warnings:
+            for warning in task.brief_warnings:
                 self.log.warning("%s", warning)
             refuse_paused(task, airflow_connections)
             items = precheck(task, airflow_connections, begun(task, airflow_connections))
-            for item in items:
+            for item in summaries(items):
                 self.log.log(LEVELS.get(item.severity, logging.INFO), "%s", item)
             keep(task, airflow_connections, items, make_meta=True)
             raise_if_failed(items)

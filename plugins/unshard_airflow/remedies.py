@@ -19,8 +19,13 @@ def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     lines.append("to wait again: clear the task wait_for_shards of this run")
     if view.is_refused:
         lines.append(f"to try the DDL again: unshard retry {shlex.quote(task_file)} --lock {shlex.quote(view.id)}")
-    if view.state != "undecided":
+    if view.state != "undecided" and not (view.conflicts and "unlocked" not in view.ways):
         lines.append(f"to continue without them: clear the task unlock, or run: unshard unlock {command}")
+    if view.extension:
+        lines.append(
+            "to give the target the columns of all shards in conflict: run the two commands that"
+            f" `unshard locks {shlex.quote(task_file)}` shows"
+        )
     lines.append(f"to execute something else: clear the task replace, or run: unshard replace {command} --sql '...'")
     lines.append(f"to execute nothing: clear the task replace, or run: unshard skip {command}")
     return (*lines, *_for_one(view, command))
@@ -53,7 +58,8 @@ def _for_one(view: "LockView", command: str) -> "Iterable[str]":
     """Return the commands for one shard: one in conflict, or else a missing one."""
     for shard in (*view.conflicts, *view.missing)[:1]:
         name = shlex.quote(f"{shard.source}/{shard.table}")
-        yield f"to continue without {shard} alone: unshard skip {command} --shard {name}"
+        if shard in view.missing or "as nothing" in view.ways:
+            yield f"to continue without {shard} alone: unshard skip {command} --shard {name}"
         yield f"or, if it will never run the DDL: unshard drop-shard {command} --shard {name}"
 
 

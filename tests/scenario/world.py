@@ -26,7 +26,7 @@ from unshard.core.window.plan import Plan
 from unshard.core.window.planning import plan_window
 from unshard.core.window.planrules import PlanRules, within_window
 from unshard.errors import UnshardError
-from unshard.errors.ddl import DdlRefused, StructureUnknown
+from unshard.errors.ddl import DdlRefused, StructureNotShown, StructureUnknown
 from unshard.units.ddl import coordinate, lockcommands
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.rows.windowjob import dropped_since
@@ -37,6 +37,9 @@ NOWHERE = Server("localhost", 1, "nobody", "")
 Row = tuple[str, ...]
 Rows = list[tuple["RowChange", str]]
 """Row changes, each with the digest of its structure."""
+
+
+WHY = "a table that is not a shard gets the name of a shard"
 
 
 class Killed(Exception):
@@ -66,8 +69,8 @@ def structure(columns: str) -> TableSchema:
 def altered(schema: TableSchema, ddl: str) -> TableSchema:
     """Return the structure after `add column c int default 5`, `drop column c` or another statement."""
     parts = [part.strip() for part in schema.create_sql.split(",")]
-    if match := re.fullmatch(r"add column (.+)", ddl):
-        return structure(", ".join([*parts, match[1]]))
+    if match := re.fullmatch(r"(?i:add column) (.+)", ddl):
+        return structure(", ".join([*parts, match[1].replace("`", "")]))
     if match := re.fullmatch(r"drop column (\w+)", ddl):
         return structure(", ".join(part for part in parts if part.split()[0] != match[1]))
     return schema
@@ -273,6 +276,8 @@ class World:
             return self._renamed(pairs(f"{table} to {ddl}"), present)
         if verb in ("alter", "odd"):
             return self._altered(verb, table, ddl, present)
+        if self.target_of(table) is None:
+            return ()
         if verb == "create":
             return (Joins(table, self.meta.structures.put(structure(ddl))),)
         return (Leaves(table),) if verb == "drop" else (Ignored(table),)
@@ -293,9 +298,12 @@ class World:
         return (Coordinated(table, routed, meaning(routed), after), *renamed)
 
     def _renamed(self, renames: list[tuple[TableId, TableId]], present: Mapping[TableId, str]) -> tuple[Effect, ...]:
-        moved = {old: new for old, new in net_renames(renames).items() if old in present}
+        net = net_renames(renames)
+        moved = {old: new for old, new in net.items() if old in present}
+        strangers = [new for old, new in net.items() if self.target_of(old) is None and self.target_of(new) is not None]
         leaving = [Leaves(old) for old, new in moved.items() if self.target_of(new) is None]
-        return *leaving, *(Renamed(old, new) for old, new in moved.items() if self.target_of(new) is not None)
+        followed = (Renamed(old, new) for old, new in moved.items() if self.target_of(new) is not None)
+        return *leaving, *followed, *(Undecided(new, WHY, f"rename to {new}", "", is_new=True) for new in strangers)
 
     # --- implements units.ddl.reconcile.Trial
 
@@ -306,6 +314,16 @@ class World:
 
     def is_create(self, text: str, record: Record) -> bool:
         return False
+
+    def shown(self, record: Record) -> TableSchema:
+        """Return the structure at the source, unless a later statement names the table."""
+        source, table = record.entry.shard.source, record.entry.shard.table
+        later = self.sources[source].log[(record.entry.location.position - 4) // EVENT_BYTES :]
+        if any(isinstance(event, Statement) and str(table) in event.text for event in later):
+            raise StructureNotShown(str(record.entry.shard), "a later statement concerns it")
+        schema = self.sources[source].tables[table].schema
+        self.meta.structures.put(schema)
+        return schema
 
     def misfit(self, file: HeldFile, schema: TableSchema) -> str:
         wrong = [

@@ -31,6 +31,8 @@ THROUGH_GTID = 4
 NON_BLOCK = 1
 SEND_ANNOTATE_ROWS = 2
 SHORT_EOF = 9
+READ_SECONDS = 60.0
+"""A server that sends nothing for so long has lost the connection."""
 SETUP = (
     "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum",
     "SET @mariadb_slave_capability = 4",
@@ -102,7 +104,7 @@ def _registration(replica_id: int) -> bytes:
 
 def _packets(connection: Connection) -> Packets:
     """Read from the socket, not through the driver's buffer."""
-    sock = socket_of(connection)
+    sock = socket_of(connection, READ_SECONDS)
 
     def has_more() -> bool:
         is_open_record = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0

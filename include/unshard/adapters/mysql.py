@@ -33,6 +33,7 @@ from unshard.errors.source import (
     MissingPrivilege,
     ServerBusy,
     ServerFull,
+    ServerReadOnly,
     ServerUnreachable,
     SessionVariableRefused,
     StatementRefused,
@@ -57,6 +58,7 @@ __all__ = [
     "rollback",
     "stream",
     "table_name",
+    "uncheck_foreign_keys",
 ]
 
 C = TypeVar("C", bound="ServerConnection")
@@ -106,6 +108,10 @@ CAUSES: Mapping[int, type[ServerError]] = {
     # TiDB: it is unknown whether the COMMIT succeeded.
     8501: ConnectionLost,
 }
+READ_ONLY = frozenset({1792, 1836})
+OPTION_PREVENTS = 1290
+"""An option of the server does not allow the statement; only the message names the option."""
+READ_ONLY_OPTION = re.compile("read[-_]only", re.IGNORECASE)
 UNKNOWN_ERROR = 1105
 """TiDB's number for errors without their own number."""
 ABORTED = "tikv aborts txn"
@@ -134,8 +140,7 @@ def driver_connection(server: Server, kind: type[C] = ServerConnection, **option
         user=server.user,
         password=server.password.encode(),
         charset="utf8mb4",
-        connect_timeout=CONNECT_SECONDS,
-        **options,
+        **({"connect_timeout": CONNECT_SECONDS} | options),
     )
 
 
@@ -233,6 +238,8 @@ def _translate(error: pymysql.err.Error, where: str, server: str, statement: str
         return ServerBusy(where, server, words)
     if cause := CAUSES.get(errno):
         return cause(where, server, words)
+    if errno in READ_ONLY or (errno == OPTION_PREVENTS and READ_ONLY_OPTION.search(words)):
+        return ServerReadOnly(where, server, words, errno, statement[:SHOWN_STATEMENT])
     return StatementRefused(where, server, words, errno, statement[:SHOWN_STATEMENT])
 
 
@@ -301,6 +308,11 @@ def plain_mode(connection: Connection) -> None:
     '2020-02-31'. It refuses the latter two also when an index is dropped or added.
     """
     query(connection, "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'")
+
+
+def uncheck_foreign_keys(connection: Connection) -> None:
+    """Let the session create foreign keys whose parent does not exist yet."""
+    query(connection, "SET SESSION foreign_key_checks = 0")
 
 
 def create_as_shown(connection: Connection, text: str) -> None:
@@ -372,7 +384,7 @@ def _moment(statement: Statement) -> Decimal:
 def _assume_each(connection: Connection, statement: Statement) -> None:
     """Set the variables of a statement one by one; some are set differently or not at all."""
     _set_modes(connection, _modes(connection, statement))
-    query(connection, "SET SESSION foreign_key_checks = 0")
+    uncheck_foreign_keys(connection)
     if re.fullmatch(r"\w+", statement.charset):
         with contextlib.suppress(StatementRefused):  # a charset that this server does not have
             query(connection, f"SET SESSION character_set_connection = {statement.charset}")

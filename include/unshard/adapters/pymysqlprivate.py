@@ -4,6 +4,8 @@ tests/unit/servers/test_pymysqlprivate.py fails if a version of PyMySQL changes 
 converts errors; the caller does (`mysql.coded_errors`).
 """
 
+import math
+import socket
 from collections.abc import Mapping
 from functools import cache
 from struct import Struct
@@ -15,6 +17,8 @@ from pymysql.err import raise_mysql_exception
 from pymysql.protocol import OKPacketWrapper
 
 LENGTH = Struct("<I")
+KEEPALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""A host that does not answer for 50 seconds has lost the connection. During a long statement its host answers."""
 LOCAL_BYTES = 1 << 20
 """Size of the packets that carry the lines of LOAD DATA LOCAL."""
 
@@ -35,6 +39,21 @@ class TlsSharingConnection(Connection):  # type: ignore[misc]
 
     def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
         return super()._create_ssl_ctx(sslp) if sslp else _default_context()
+
+    def connect(self, sock: Any = None) -> None:
+        """Connect and log in, each within `connect_timeout`; notice later if the server's host is gone.
+
+        PyMySQL limits only the opening of the connection. A server that is frozen, or a proxy without a server, accepts
+        connections and then says nothing.
+        """
+        own: float | None = self._read_timeout
+        self._read_timeout: float | None = min(own or math.inf, self.connect_timeout)
+        try:
+            super().connect(sock)
+        finally:
+            self._read_timeout = own
+        for option, value in KEEPALIVE.items():
+            self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 @cache
@@ -100,6 +119,10 @@ def read_answer(connection: Connection) -> None:
     connection._read_packet()
 
 
-def socket_of(connection: Connection) -> Any:
-    """Return the socket; the driver's buffer is empty as long as no answer is due."""
+def socket_of(connection: Connection, seconds: float) -> Any:
+    """Return the socket, whose reads wait for so long; the driver's buffer is empty as long as no answer is due.
+
+    The driver itself has set the limit for its last write.
+    """
+    connection._sock.settimeout(seconds)
     return connection._sock

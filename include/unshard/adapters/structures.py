@@ -187,12 +187,6 @@ def read_engines(connection: Connection) -> dict[TableId, str]:
     return {TableId(schema, name): engine for schema, name, engine in rows}
 
 
-def read_referring(connection: Connection) -> list[TableId]:
-    """Read which tables that the account may see have foreign keys."""
-    sql = "SELECT DISTINCT CONSTRAINT_SCHEMA, TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS ORDER BY 1, 2"
-    return [TableId(schema, name) for schema, name in query(connection, sql)]
-
-
 def has_table(connection: Connection, table: TableId) -> bool:
     """Whether the account sees a table of that name."""
     sql = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"

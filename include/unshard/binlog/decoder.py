@@ -271,15 +271,26 @@ def decode_range(
 
 
 def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: Origin) -> Iterator[Opened]:
-    """Yield all events of a range without their checksums.
+    """Yield all events of a range without their checksums, as `unwrapped` does."""
+    bodies = (
+        (
+            frame,
+            data[offset + HEADER : offset + frame.size - tail],
+            origin.position + offset + frame.size if origin.position else frame.end,
+        )
+        for offset, frame in events
+    )
+    return unwrapped(bodies, tail, origin.file)
 
-    A payload is replaced by the events inside it, the fragments of a rows event by that event.
+
+def unwrapped(events: Iterable[Opened], tail: int, file: str) -> Iterator[Opened]:
+    """Replace a payload by the events inside it, and the fragments of a rows event by that event.
+
+    `tail` is the size of a checksum in the file.
     """
     fragments, chunks, end = Fragments(tail), list[Buffer](), 0
-    for offset, frame in events:
-        body = data[offset + HEADER : offset + frame.size - tail]
-        end = origin.position + offset + frame.size if origin.position else frame.end
-        place = f"{origin.file}:{end}"
+    for frame, body, end in events:
+        place = f"{file}:{end}"
         if frame.type == EventType.PARTIAL_ROW_DATA:
             chunks.append(fragments.add(body, place))
             if not fragments.is_pending:
@@ -291,7 +302,7 @@ def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin:
             yield from ((inner, held, end) for inner, held in nested(body, place))
         else:
             yield frame, body, end
-    fragments.require_end(f"{origin.file}:{end}")
+    fragments.require_end(f"{file}:{end}")
 
 
 class _Decoder:

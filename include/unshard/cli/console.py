@@ -61,12 +61,7 @@ class Console:
 
     def warn_of(self, task: Task) -> None:
         """Print the warnings of the task file; those about values without effect as their number, unless verbose."""
-        if self.verbose or len(task.idle) < 2:
-            self.warn(task.warnings)
-            return
-        self.warn(text for text in task.warnings if text not in task.idle)
-        told = "`unshard check -v` lists them"
-        self.warn([f"{task.path}: {len(task.idle)} values of the files have no effect here; {told}"])
+        self.warn(task.warnings if self.verbose else task.brief_warnings)
 
     def confirm(self, question: str, is_confirmed: bool) -> None:
         """Ask unless --yes was used; raises NotConfirmed for any answer but yes."""

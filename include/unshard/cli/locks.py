@@ -12,12 +12,15 @@ from unshard.cli.console import Answer, Console
 from unshard.cli.stops import suspended_document
 from unshard.config import Task, load_task
 from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.ways import Way
 from unshard.core.model import Shard
 from unshard.core.numbers import amount, size
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView, MemberState
 from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
+
+SHOWN_CONFLICTS = 3
 
 
 def locks(options: Namespace, console: Console) -> Answer:
@@ -56,6 +59,7 @@ def lock_document(view: LockView) -> dict[str, Any]:
             {"shard": str(shard), "ddl": ddl, "differences": [*differences]}
             for shard, ddl, differences in zip(view.conflicts, view.conflicting, view.differences, strict=True)
         ],
+        "ways_out": [str(way) for way in view.ways] if view.conflicts else [],
         "exempted": _names(view.exempted),
         "verdict": view.verdict,
         "statements": [*view.statements],
@@ -129,25 +133,12 @@ def lock_lines(task: Task, view: LockView, *, explains: bool = True) -> list[str
 def helping(task: str, view: LockView) -> list[str]:
     """Return the commands for an open lock, one per line."""
     at = f"{shlex.quote(task)} {view.id}"
-    ways = [f"without executing anything: unshard skip {at}", f"other statements instead: unshard replace {at} --sql …"]
-    if view.is_refused:
-        again = f"unshard retry {shlex.quote(task)} --lock {view.id}"
-        ways = [f"if the target may accept it now: {again}", *ways]
-    if view.state is LockState.UNDECIDED:
-        shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
-        ways.append(f"as the DDL of one shard, to join its group: unshard replace {at} --shard {shard} --sql …")
-        return ["decide what the DDL means for the target:", *(f"  {way}" for way in ways)]
-    if view.state is LockState.FAILED:
-        return [f"correct the cause of the error, then: unshard run {task}", *(f"  {way}" for way in ways)]
     force = f"unshard unlock {at}"
+    if view.state in (LockState.UNDECIDED, LockState.FAILED):
+        return _after_a_refusal(task, at, view)
     if view.conflicts:
-        shard = shard_argument(view.conflicts[0])
-        return [
-            "decide for each shard in conflict what its DDL counts as:",
-            f"  as this one: unshard replace {at} --shard {shard} --sql {shlex.quote(one_line(view.ddl))}",
-            f"  as nothing: unshard skip {at} --shard {shard}",
-            f"  as one of its own, after this one: {force}",
-        ]
+        again = [f"if the target may accept it now: {_again(task, view)}"] if view.is_refused else []
+        return [*again, *_out_of_conflict(at, view)]
     if view.missing:
         gone = f"unshard drop-shard {at} --shard {shard_argument(view.missing[0])}"
         return [
@@ -157,6 +148,56 @@ def helping(task: str, view: LockView) -> list[str]:
     if view.stopped:
         return [f"when the cause is corrected: unshard retry {shlex.quote(task)} --table {view.target}"]
     return [f"the next windows continue automatically; to continue without waiting: {force}"]
+
+
+def _after_a_refusal(task: str, at: str, view: LockView) -> list[str]:
+    """Return the commands for a DDL whose effect is unknown or that the target has refused."""
+    shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
+    if view.is_undescribed:
+        return [f"describe the shard: unshard replace {at} --shard {shard} --sql 'CREATE TABLE …'"]
+    ways = [f"without executing anything: unshard skip {at}", f"other statements instead: unshard replace {at} --sql …"]
+    if view.is_refused:
+        ways = [f"if the target may accept it now: {_again(task, view)}", *ways]
+    if view.state is LockState.FAILED:
+        return [f"correct the cause of the error, then: unshard run {task}", *(f"  {way}" for way in ways)]
+    ways.append(f"as the DDL of one shard, to join its group: unshard replace {at} --shard {shard} --sql …")
+    return ["decide what the DDL means for the target:", *(f"  {way}" for way in ways)]
+
+
+def _again(task: str, view: LockView) -> str:
+    return f"unshard retry {shlex.quote(task)} --lock {view.id}"
+
+
+def _out_of_conflict(at: str, view: LockView) -> list[str]:
+    """Return the ways out of a conflict that lead the rows of all shards into the target."""
+    force = f"unshard unlock {at}"
+    others = [shard_argument(shard) for shard in view.conflicts if shard not in view.ready]
+    if not others:
+        return [f"let the target execute this DDL before the one that the shards must skip: {force}"]
+    lines = []
+    if Way.UNLOCKED in view.ways:
+        lines.append(f"  as this one if it leads to the same columns, else as one that follows: {force}")
+    for shard in others[:SHOWN_CONFLICTS]:
+        if Way.SAME in view.ways:
+            ddl = shlex.quote(one_line(view.ddl))
+            lines.append(f"  as this one: unshard replace {at} --shard {shard} --sql {ddl}")
+        if Way.NOTHING in view.ways:
+            lines.append(f"  as nothing: unshard skip {at} --shard {shard}")
+    if Way.SKIPPED in view.ways:
+        lines.append(f"  this one as nothing, because the target has its columns already: unshard skip {at}")
+    if Way.EXTENDED in view.ways:
+        texts = " ".join(f"--sql {shlex.quote(one_line(text))}" for text in view.extension)
+        lines += [
+            f"  as this one, with the columns of both: unshard replace {at} {texts}",
+            f"  then: {force}",
+        ]
+    if not lines:
+        return [
+            "no usual command gives every column of the shards a place in the target: replace the DDL with statements"
+            f" that do: unshard replace {at} --sql …",
+            f"  then: {force}",
+        ]
+    return ["decide what the DDL of the shards in conflict counts as; the rows of all shards reach the target:", *lines]
 
 
 def _step(view: LockView, number: int) -> str:

@@ -22,6 +22,8 @@ from unshard.errors.config import SourceNotInTask
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DIGEST = 8
 """Hexadecimal digits at the end of the plain name of a task with special characters."""
+BRIEFLY = 2
+"""Warnings about values without effect that one line replaces."""
 CLUSTERED_INDEX = "tidb_enable_clustered_index"
 
 
@@ -263,6 +265,14 @@ class Task:
     """Those of `warnings` that are about values without effect; only their number is shown, unless asked for."""
 
     @property
+    def brief_warnings(self) -> tuple[str, ...]:
+        """The warnings, with one line instead of those about values without effect."""
+        if len(self.idle) < BRIEFLY:
+            return self.warnings
+        told = f"{self.path}: {len(self.idle)} values of the files have no effect here; `unshard check -v` lists them"
+        return (*(text for text in self.warnings if text not in self.idle), told)
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """Ids of the sources, in the order of the file."""
         return tuple(instance.source.id for instance in self.instances)
@@ -279,6 +289,12 @@ class Task:
     def storage(self) -> str:
         """Storage of this task's files: absolute path or URI."""
         return f"{self.options.storage_path.rstrip('/')}/{self.plain_name}"
+
+    @property
+    def checks_foreign_keys(self) -> bool:
+        """Whether the session of the target has `foreign_key_checks: 1`."""
+        values = {name.lower(): value for name, value in self.target.session}
+        return values.get("foreign_key_checks", "").lower() in ("1", "on", "true")
 
     def instance(self, source: str) -> Instance:
         """Return the settings of one source."""

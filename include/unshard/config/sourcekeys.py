@@ -23,7 +23,6 @@ OWN_VARIABLES = {
 }
 IDLE_VARIABLES = {
     "sql_mode": "unshard executes a DDL in the sql_mode of the shard, and writes rows in a mode that changes no value",
-    "foreign_key_checks": "unshard writes rows and executes DDL without foreign key checks",
 }
 
 BYTES = "write it into a file that only unshard's user may read, and set {} to the path"
@@ -94,8 +93,9 @@ SERVER = Block(
             "session",
             variables(OWN_VARIABLES, IDLE_VARIABLES),
             "Session variables of every connection to this server. unshard sets those itself that affect values: "
-            "they are rejected, except `sql_mode` and `foreign_key_checks`, which DM's files have and which cause a "
-            "warning only. `time_zone` of the target is the default of the task's `timezone`, as in DM.",
+            "they are rejected, except `sql_mode`, which DM's files have and which causes a warning only. With "
+            "`foreign_key_checks: 1` of the target, windows respect its foreign keys (limits.md); everything else is "
+            "written without checks. `time_zone` of the target is the default of the task's `timezone`, as in DM.",
             (),
         ),
         Key(

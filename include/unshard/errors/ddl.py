@@ -43,17 +43,40 @@ class EffectRefused(DdlError, code="US-4003"):
 
 
 class StructureUnknown(DdlError, code="US-4004"):
-    """A `CREATE TABLE … LIKE` names a table that the task does not follow, or a renamed table becomes a shard.
+    """A table became a shard, and unshard does not know its columns.
 
-    Consequence: The shard waits for an operator.
-    Remedy: Skip the statement if the new shard is like its group. Otherwise replace it by a CREATE TABLE with the
-    structure.
+    The binlog has no CREATE TABLE with columns for it. Either `CREATE TABLE a LIKE b` copied table b, or
+    `RENAME TABLE b TO a` renamed table b, and table b does not belong to the task.
+
+    Consequence: unshard holds the rows of this shard until an operator decides. Everything else continues.
+    Remedy: Skip the statement (`unshard skip`). The shard then has the structure of the other shards of its group. If
+    it is the only one, unshard reads the structure from the source. Or replace the statement by a CREATE TABLE with the
+    columns of the shard (`unshard replace`).
     """
 
     table: str
     text: str
-    template = "the structure of {table}, which {text!r} refers to, is not known"
-    hint = "add that table to the task, or remove the shard from it"
+    template = "unshard does not know the columns of {table}, because the task does not follow it: {text!r}"
+    hint = (
+        "skip the statement if the table is like the other shards, or has not changed since; else replace it by"
+        " CREATE TABLE with its columns"
+    )
+
+
+class StructureNotShown(DdlError, code="US-4030"):
+    """An operator skipped the statement that made a table a shard, and the source no longer shows its structure then.
+
+    The group has no other shard with a known structure, so unshard asks the source. The structure that the source shows
+    is valid only if no later statement has changed the table. The message names that statement.
+
+    Consequence: unshard holds the rows of this shard until an operator decides. Another skip has the same result.
+    Remedy: Replace the statement by a CREATE TABLE with the columns that the table had at that time.
+    """
+
+    table: str
+    why: str
+    template = "the source does not show the columns that {table} had after this statement: {why}"
+    hint = "replace it by CREATE TABLE with these columns: `unshard replace … --shard … --sql 'CREATE TABLE …'`"
 
 
 class DdlRefused(DdlError, code="US-4005", scope=Scope.DOWNSTREAM):
@@ -99,9 +122,12 @@ class DdlStillRunning(DdlError, code="US-4007", scope=Scope.DOWNSTREAM, transien
 
 
 class TargetLacksColumns(DdlError, code="US-4008", scope=Scope.DOWNSTREAM):
-    """The target table existed before the task and lacks columns of a shard.
+    """The target table existed before its first shard and lacks columns of the shard.
 
-    Consequence: The task does not start.
+    It existed before the task, or its only shard was dropped and created again with another structure.
+
+    Consequence: At the start, the task does not start. In a running task, the target is suspended for this source: its
+    rows are held, and everything else continues. It continues automatically when the target table has the columns.
     """
 
     target: str
@@ -114,11 +140,16 @@ class DdlFiltered(DdlError, code="US-4009"):
     """A rule of `filters` with the action `Error` matches this statement.
 
     Consequence: Everything before the statement is applied. The source waits at the statement.
-    Remedy: Change the rule to `Ignore` or `Do`, or change its events or patterns, and run the task again.
+    Remedy: Skip this one statement with `unshard ddl skip TASK.yaml --current`. Or change the rule to `Ignore` or `Do`,
+    or change its events or patterns, and run the task again. The message names the event that matches.
     """
 
     rule: str
     table: str
     text: str
-    template = "filter '{rule}' stops at a statement of {table}: {text}"
-    hint = "nothing was skipped; change the filter's action to Do or Ignore, or its events, and run the task again"
+    event: str
+    template = "filter '{rule}' stops at a statement of {table} (event `{event}`): {text}"
+    hint = (
+        "skip this statement: `unshard ddl skip TASK.yaml --current`; or change the filter's action to Do or Ignore, or"
+        " its events, and run the task again"
+    )

@@ -4,19 +4,24 @@ from unshard.errors.base import Scope, ShardDdlError
 
 
 class ShardDdlRefused(ShardDdlError, code="US-5001"):
-    """A shard ran a statement that unshard understands but cannot coordinate.
+    """A shard ran a statement, and unshard cannot know what it means for the target table.
 
-    The table gets a name that is routed to another target, a table that is not a shard gets the name of one, or the
-    statement changes it in a way that `docs/limits.md` lists. This code is the reason of an undecided lock.
+    All shards share one target table, so unshard executes a statement there only if its effect on the rows is certain.
+    The message says why it is not. Examples: `RENAME TABLE` gives a shard's name to a table whose rows are not in the
+    target; `EXCHANGE PARTITION` moves rows that the binlog does not show. `docs/limits.md` lists these statements.
 
-    Remedy: Skip the statement or replace it.
+    Consequence: unshard holds the later rows of this shard. Other shards and targets continue. `unshard locks` shows
+    the statement as an undecided lock with this message.
+    Remedy: Decide what the statement means for the target. `unshard skip`: it changes nothing there, and the later rows
+    of the shard are written. `unshard replace`: the target executes other statements that you give. Both show their
+    effects with `--dry-run`.
     """
 
     shard: str
     ddl: str
     reason: str
     step: str
-    template = "{shard} ran `{ddl}`: {reason}"
+    template = "an operator must decide what a statement of {shard} means for the target, `{ddl}`: {reason}"
     hint = "{step}"
 
 
@@ -227,3 +232,15 @@ class TargetIsReplaced(ShardDdlError, code="US-5060", transient=True):
     ddl: str
     template = "{target} is the target of a new shard, and lock {lock} is executing `{ddl}` on it"
     hint = "unshard tries again; `unshard locks` shows the lock"
+
+
+class NewShardUndescribed(CommandError, code="US-5070"):
+    """The statements would replace a statement that made a table a shard, but nothing tells the columns of that table.
+
+    The group has no other shard with a known structure, so a change such as ALTER TABLE has no structure to start from.
+    """
+
+    shard: str
+    text: str
+    template = "lock {lock}: `{text}` does not tell the columns of {shard}, and no other shard of its group does"
+    hint = "begin with CREATE TABLE and the columns of the shard, or skip the statement to read them from the source"

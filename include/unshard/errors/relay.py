@@ -183,6 +183,35 @@ class BinlogInEngine(RelayError, code="US-3033"):
     hint = "remove binlog_storage_engine from the server's configuration, restart it, then dump the source again"
 
 
+class FailoverDiverged(RelayError, code="US-3035"):
+    """The source file names another server with the same GTIDs, but its copy of the last pulled transaction differs.
+
+    Someone wrote to this server directly, or its transaction has another origin. So the histories differ although the
+    GTIDs are equal. The message shows the first difference on both servers.
+
+    Consequence: The relay does not follow this server. Nothing is lost or changed.
+    Remedy: Compare both transactions with `mariadb-binlog --verbose` or `mysqlbinlog --verbose` at the positions of the
+    message. If the former server has the right rows, name it in the source file again. Otherwise repair the new
+    server, or [dump again](operations.md#dumping-again).
+    """
+
+    source: str
+    identity: str
+    gtid: str
+    our_place: str
+    ours: str
+    their_place: str
+    theirs: str
+    template = (
+        "the new server of source {source}, {identity}, has another transaction {gtid} than the former one: pulled at"
+        " {our_place}: {ours}; at {their_place} of the new server: {theirs}"
+    )
+    hint = (
+        "name the former server again, or compare both with mariadb-binlog --verbose (mysqlbinlog --verbose) and repair"
+        " the new server, or dump the source again (docs/operations.md, Dumping again)"
+    )
+
+
 class FragmentsBroken(RelayError, code="US-3034"):
     """The fragments of a rows event (PARTIAL_ROW_DATA of MariaDB 12.3) do not form a whole event.
 
@@ -231,6 +260,23 @@ class SegmentDamaged(RelayError, code="US-3015", scope=Scope.INTERNAL):
     reason: str
     template = "relay segment {path} is damaged: {reason}"
     hint = "remove the segment and its .json file and run the relay again: it pulls the missing part"
+
+
+class SegmentMissing(SegmentDamaged, code="US-3036", scope=Scope.INTERNAL, transient=True):
+    """A relay segment that unshard was about to read does not exist any more.
+
+    Another run of the same task has finished with it and removed it. Or someone removed it by hand.
+
+    Consequence: Nothing is lost. The next attempt reads the present state of the task.
+    Remedy: Nothing has to be done if another run is active. If the error repeats, the segment was removed by hand: the
+    next relay pulls it again while the source still has that part of its binlog.
+    """
+
+    template = "relay segment {path} is gone: {reason}"
+    hint = (
+        "nothing has to be done if another run of this task is active: it has finished with the segment; if it repeats"
+        " someone removed the file, and the next run pulls it again"
+    )
 
 
 class RelayUnwritable(RelayError, code="US-3023", scope=Scope.INTERNAL, transient=True):

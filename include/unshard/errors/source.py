@@ -77,6 +77,23 @@ class StatementRefused(ServerError, code="US-2008"):
     hint = "check that unshard supports the server's flavor and version (docs/limits.md); if it does, report this error"
 
 
+class ServerReadOnly(StatementRefused, code="US-2365", transient=True):
+    """The server, or the session of the account, is read-only, so it rejected a statement that writes.
+
+    This happens during a failover of the target, on a replica, and on a server whose administrator has set
+    `read_only`, `super_read_only`, `tidb_restricted_read_only` or `tidb_super_read_only`.
+
+    Consequence: Nothing was written. unshard tries again.
+    Remedy: Turn the setting off, or correct the address if it leads to a replica.
+    """
+
+    template = "{where} at {server} is read-only: {server_message}"
+    hint = (
+        "turn off the setting that makes it read-only (read_only, super_read_only, tidb_restricted_read_only or"
+        " tidb_super_read_only; transaction_read_only of the session), or correct host and port if it is a replica"
+    )
+
+
 class SessionVariableRefused(ServerError, code="US-2009"):
     """The server does not know a variable of the `session` block, or rejects its value."""
 

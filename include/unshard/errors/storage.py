@@ -43,6 +43,21 @@ class StoredFileDamaged(MetaError, code="US-7103"):
     hint = "restore the file, or load the source from the start"
 
 
+class FinishedElsewhere(MetaError, code="US-7104", transient=True):
+    """Another run of the same task has finished a window or a load while this run still worked on it.
+
+    The other run may also have removed the files of this work.
+
+    Consequence: Nothing is lost and nothing is applied twice. This run continues from the present state.
+    """
+
+    source: str
+    work: str
+    reason: str
+    template = "another run has finished {work} of source {source} first: {reason}"
+    hint = "nothing has to be done; let only one run of a task be active at a time"
+
+
 class UnknownSparkConnection(MetaError, code="US-7201", scope=Scope.CONFIG):
     """The Spark connection of the task file has an unknown form.
 

@@ -249,7 +249,7 @@ def test_table_without_a_key_is_a_warning(world: World) -> None:
     [
         ("(id int PRIMARY KEY)", "lacks column v"),
         ("(id int PRIMARY KEY, v varchar(9), must int NOT NULL)", "must"),
-        ("(id int, v varchar(9))", "no key"),
+        ("(id int, v varchar(9))", "neither a key"),
         ("(id int PRIMARY KEY, v varchar(9) AS (id))", "generated"),
     ],
 )
@@ -368,7 +368,7 @@ def test_a_key_that_two_shards_have_is_found_before_the_load(world: World) -> No
     world.s2.run(f"INSERT INTO {world.schema}_1.t_2 SELECT seq, seq FROM mysql.seq_7_to_90")
     assert found(world) == [("key_overlap", "error", "US-2326")]
     (item,) = [item for item in world.items() if item.code]
-    assert f"s1 {world.schema}_1.t_1 and s2 {world.schema}_1.t_2" in item.message and "the key 7" in item.message
+    assert f"s1 {world.schema}_1.t_1 and s2 {world.schema}_1.t_2" in item.message and "the key id = 7" in item.message
     world.extra = "ignore-checking-items: [key_overlap]"
     assert found(world) == [("key_overlap", "ignored", "US-2326")]
     raise_if_failed(world.items())

@@ -55,6 +55,17 @@ def copy(tmp_path: Path, source_1: MariaDb, target: MariaDb, unique: str) -> Ite
         yield made
 
 
+@pytest.fixture
+def two(tmp_path: Path, source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str) -> Iterator[Copy]:
+    """Two sources with one schema; t is a table of s1, u one of s2."""
+    with tidied(source_1, source_2, target):
+        made = Copy(unique, tmp_path / "task.yaml", {"s1": source_1, "s2": source_2}, target)
+        for source, table in (("s1", "t"), ("s2", "u")):
+            made.sources[source].run(f"CREATE DATABASE {unique}")
+            made.up(f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (1)", source=source)
+        yield made
+
+
 def started(copy: Copy, *tables: str) -> None:
     """Load tables with two rows each."""
     for table in tables:
@@ -218,3 +229,29 @@ def test_a_process_that_dies_after_each_step_changes_nothing(copy: Copy, monkeyp
             deaths += 1
     assert deaths > 10
     copy.assert_same("t", "r2", "d")
+
+
+def test_without_a_shard_mode_each_source_copies_its_own_tables(two: Copy) -> None:
+    two.write()
+    two.go()
+    two.up("TRUNCATE t", "INSERT INTO t VALUES (2)")
+    two.up("DROP TABLE u", source="s2")
+    two.go()
+    two.assert_same("t")
+    two.up("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (7)", source="s2")
+    two.go()
+    two.up("TRUNCATE t", source="s1")
+    two.up("INSERT INTO t VALUES (8)", source="s2")
+    two.go()
+    found = two.target.run(f"SELECT id FROM {two.name}.t ORDER BY id")
+    assert found == [(2,), (7,), (8,)], "two shards have this target, so the rows stay"
+
+
+def test_with_a_shard_mode_a_target_that_two_sources_can_feed_keeps_its_rows(two: Copy) -> None:
+    two.write(**{"shard-mode": "pessimistic"})
+    two.go()
+    two.up("TRUNCATE t", "INSERT INTO t VALUES (2)")
+    two.up("DROP TABLE u", source="s2")
+    two.go()
+    assert two.target.run(f"SELECT id FROM {two.name}.t ORDER BY id") == [(1,), (2,)]
+    assert two.target.run(f"SELECT id FROM {two.name}.u") == [(1,)]

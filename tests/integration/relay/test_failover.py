@@ -11,8 +11,9 @@ from tests.binlogs import end_of, end_xa
 from tests.livetask import LiveTask, living
 from tests.taskfile import endpoint
 from unshard.core.task.state import Phase
-from unshard.errors.relay import GtidNotFound, SourceReplaced
+from unshard.errors.relay import FailoverDiverged, GtidNotFound, SourceReplaced
 from unshard.units.relay.failover import locate
+from unshard.units.relay.lasttransaction import compare_last, last_pulled
 from unshard.units.task.status import lag_bytes
 from unshard_demo import servers
 from unshard_demo.processes import await_true
@@ -21,7 +22,7 @@ from unshard_demo.servers import MariaDb
 pytestmark = pytest.mark.integration
 
 COLUMNS = {"t": "id INT PRIMARY KEY, v VARCHAR(40)", "u": "v VARCHAR(40), n INT"}
-REPLICATES = ("--log-bin=other-bin", "--log-slave-updates", "--gtid-strict-mode=1")
+REPLICATES = ("--log-bin=other-bin", "--log-slave-updates", "--gtid-strict-mode=1", "--binlog-row-event-max-size=512")
 SECONDS = 120.0
 
 
@@ -168,3 +169,123 @@ def test_where_gtids_prove_nothing(task: LiveTask) -> None:
     )
     with pytest.raises(SourceReplaced):
         task.pull("s1")
+
+
+def last_gtid(server: MariaDb) -> str:
+    ((gtid,),) = server.run("SELECT @@gtid_binlog_pos")
+    return str(gtid)
+
+
+def write_as(server: MariaDb, gtid: str, *statements: str) -> None:
+    """Run statements as the transaction of another server."""
+    domain, number, sequence = gtid.split("-")
+    session = f"SET SESSION gtid_domain_id = {domain}, server_id = {number}, gtid_seq_no = {sequence}"
+    server.run(session, "BEGIN", *statements, "COMMIT")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shown"),
+    [
+        ("INSERT INTO {0}.t_1 VALUES (500, 'one')", "INSERT INTO {0}.t_1 VALUES (500, 'two')", ("one'", "two'")),
+        ("INSERT INTO {0}.t_1 VALUES (500, 'a')", "INSERT INTO {0}.t_2 VALUES (500, 'a')", ("INSERT", "no such")),
+        ("DELETE FROM {0}.t_1 WHERE id = 2", "UPDATE {0}.t_1 SET v = '' WHERE id = 2", ("DELETE", "UPDATE")),
+        ("INSERT INTO {0}.u_1 VALUES ('a', 1)", "INSERT INTO {0}.u_1 VALUES ('a', 1), ('a', 1)", ("(7", "(14")),
+    ],
+)
+def test_another_transaction_under_the_same_gtid(
+    task: LiveTask, pair: tuple[MariaDb, MariaDb], ours: str, theirs: str, shown: tuple[str, str]
+) -> None:
+    first, second = pair
+    write(task, first, 0)
+    task.run()
+    await_replica(second, first)
+    second.run("STOP SLAVE", "SET GLOBAL gtid_strict_mode = 0")
+    first.run(ours.format(task.name))
+    gtid = last_gtid(first)
+    write_as(second, gtid, theirs.format(task.name))
+    assert last_gtid(second) == gtid
+    task.pull("s1")
+    kept = task.work().store.segments("s1")
+    move(task, second)
+    with pytest.raises(FailoverDiverged) as caught:
+        task.pull("s1")
+    error = caught.value
+    assert not error.transient and error.gtid == gtid and task.work().store.segments("s1") == kept
+    assert shown[0] in error.ours and shown[1] in error.theirs, error.message
+    move(task, first)
+    task.run()
+    task.assert_settled()
+
+
+LASTS = {
+    "many rows": ["INSERT INTO {0}.t_1 SELECT seq, REPEAT('x', 40) FROM {0}.seq_1000_to_4000"],
+    "several tables": [
+        "BEGIN",
+        "UPDATE {0}.t_1 SET v = 'z'",
+        "DELETE FROM {0}.t_2",
+        "INSERT INTO {0}.u_1 VALUES ('a', 1)",
+        "COMMIT",
+    ],
+    "two tables at once": ["UPDATE {0}.t_1 a JOIN {0}.t_2 b ON a.id < b.id SET a.v = 'p', b.v = 'q'"],
+    "minimal images": ["SET SESSION binlog_row_image = MINIMAL", "UPDATE {0}.t_1 SET v = 'm' WHERE id = 2"],
+    "add": ["ALTER TABLE {0}.t_1 ADD COLUMN  c INT /* a comment */", "ALTER TABLE {0}.t_2 ADD COLUMN c INT"],
+    "drop": ["CREATE TABLE {0}.x (a INT)", "DROP TABLE IF EXISTS {0}.x, {0}.y"],
+    "truncate": ["CREATE TABLE {0}.x (a INT)", "TRUNCATE TABLE {0}.x"],
+    "create as": ["CREATE TABLE {0}.x (PRIMARY KEY (id)) SELECT id FROM {0}.t_1"],
+    "versioned": [
+        "CREATE TABLE {0}.x (id INT PRIMARY KEY, v INT) WITH SYSTEM VERSIONING",
+        "INSERT INTO {0}.x VALUES (1, 1), (2, 2)",
+        "UPDATE {0}.x SET v = 3",
+    ],
+    "xa": ["XA START 'y'", "UPDATE {0}.t_1 SET v = 'xa'", "XA END 'y'", "XA PREPARE 'y'", "XA COMMIT 'y'"],
+}
+
+
+@pytest.mark.parametrize("kind", LASTS)
+def test_the_same_transaction_as_another_server_logs_it(
+    task: LiveTask, pair: tuple[MariaDb, MariaDb], kind: str
+) -> None:
+    first, second = pair
+    second.run(
+        "STOP SLAVE",
+        "SET GLOBAL log_bin_compress = 1, binlog_row_metadata = FULL",
+        "SET GLOBAL binlog_annotate_row_events = 0, binlog_checksum = NONE",
+        "START SLAVE",
+    )
+    write(task, first, 0)
+    task.run()
+    first.run(*(statement.format(task.name) for statement in LASTS[kind]))
+    task.pull("s1")
+    await_replica(second, first)
+    second.run("STOP SLAVE")
+    second.run(f"UPDATE {task.name}.t_1 SET v = 'after'")
+    move(task, second)
+    task.run()
+    assert task.checkpoint("s1").generation == 1
+    task.assert_settled()
+
+
+def test_a_copy_in_an_older_file_and_one_that_is_purged(task: LiveTask, pair: tuple[MariaDb, MariaDb]) -> None:
+    first, second = pair
+    write(task, first, 0)
+    task.run()
+    await_replica(second, first)
+    second.run("STOP SLAVE", "FLUSH LOGS", "FLUSH LOGS")
+    last = last_pulled(task.work().store, "s1", task.checkpoint("s1"))
+    assert last is not None and last.gtid == last_gtid(first)
+    files = [str(name) for name, *_ in second.run("SHOW BINARY LOGS")]
+    at = locate(second.server, "s1", last_gtid(first), 99)
+    copy = compare_last(second.server, "s1", last, at, ("other", 99))
+    assert copy is not None and copy.file < files[-1]
+    await_true(lambda: purged(second, files[-1]), SECONDS, [second.program], "purged")
+    assert compare_last(second.server, "s1", last, at, ("other", 99)) is None
+    write(task, second, 20)
+    move(task, second)
+    task.run()
+    task.assert_settled()
+
+
+def purged(server: MariaDb, file: str) -> bool:
+    """Purge the files before one, and return whether they are gone: a checkpoint may still need one."""
+    server.run(f"PURGE BINARY LOGS TO '{file}'")
+    return str(server.run("SHOW BINARY LOGS")[0][0]) == file

@@ -163,10 +163,10 @@ def test_changes_during_the_load_are_applied_once(world: World, table: str) -> N
     insert = "INSERT INTO {t} VALUES ({k}, '{r}', 'a{r}', 1), ({k} + 1, '{r}', 'b{r}', 2), ({k} + 2, '{r}', 'c{r}', 3)"
     world.each(insert)
     changes = (
+        "DELETE FROM {t} WHERE id > {k} + 20",
         "UPDATE {t} SET v = CONCAT('x', v) WHERE id = {k}",
         "UPDATE {t} SET id = id + 10 WHERE id < {k} + 15 AND id > {k} ORDER BY id DESC",
         "INSERT INTO {t} SELECT {k} + 1, '{r}', CONCAT(MAX(id), '{r}'), 2 FROM {t}",
-        "DELETE FROM {t} WHERE id > {k} + 21",
     )
     with world.work() as work:
         for source in world.sources:

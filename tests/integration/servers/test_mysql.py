@@ -2,6 +2,7 @@
 
 import contextlib
 import pickle
+import socket
 
 import pytest
 from sqlalchemy import text
@@ -9,6 +10,7 @@ from sqlalchemy import text
 from tests.tidbsettings import is_tidb
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.adapters.mysql import change, connect, connect_raw, query, stream, table_name
+from unshard.adapters.pymysqlprivate import KEEPALIVE, socket_of
 from unshard.adapters.target import Writer, open_session
 from unshard.core.model import Server, TableId
 from unshard.errors import UnshardError
@@ -17,6 +19,25 @@ from unshard_demo.servers import MariaDb, free_port
 
 pytestmark = pytest.mark.integration
 NUMBERS = "WITH RECURSIVE s AS (SELECT 1 AS seq UNION ALL SELECT seq + 1 FROM s WHERE seq < 25) SELECT seq FROM s"
+
+
+def test_every_read_has_a_limit(target: MariaDb) -> None:
+    with contextlib.closing(connect(target.server)) as connection:
+        query(connection, "SELECT 1")
+        sock = socket_of(connection, 7.0)
+        assert sock.gettimeout() == 7.0
+        assert {option: sock.getsockopt(socket.IPPROTO_TCP, option) for option in KEEPALIVE} == KEEPALIVE
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+
+def test_a_read_only_server_and_session_are_named(target: MariaDb, unique: str) -> None:
+    target.run(f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t (a INT)")
+    with contextlib.closing(connect(target.server, "target")) as connection:
+        query(connection, "SET SESSION TRANSACTION READ ONLY")
+        with pytest.raises(errors.ServerReadOnly) as caught:
+            query(connection, f"INSERT INTO {unique}.t VALUES (1)")
+    assert caught.value.transient and "flavor" not in str(caught.value)
+    target.run(f"DROP DATABASE {unique}")
 
 
 def altered(server: MariaDb, **changes) -> Server:

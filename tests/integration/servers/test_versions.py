@@ -15,6 +15,8 @@ from unshard.config import load_task
 from unshard.core.checks.items import Severity
 from unshard.core.model import TableId
 from unshard.units.checks.precheck import precheck
+from unshard.units.relay.lasttransaction import compare_last, last_pulled
+from unshard.units.relay.pull import pull
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -276,6 +278,23 @@ def test_logs_of_their_own_are_followed(others, target, unique, tmp_path, versio
             assert task.assert_union() == 4 + 4 * turn
 
 
+@pytest.mark.parametrize(("version", "settings"), LOGS, ids=lambda one: getattr(one, "name", None) or "+".join(one))
+def test_last_transaction_is_found_in_the_binlog(others, target, unique, tmp_path, version, settings):
+    """A failover compares it; here the new server is the former one, so the transaction is the same."""
+    server = server_of(version, others)
+    with set_globally(server, settings), living(unique, tmp_path, {"s1": server}, target) as task:
+        make_documents(task, 1, 2)
+        store, begins = RelayStore(tmp_path / "last"), end_of(server)
+        change_documents(task, 1)
+        for statement in (f"UPDATE {unique}.t_1 SET id = id + 1000", f"ALTER TABLE {unique}.t_2 ADD COLUMN z INT"):
+            server.run(statement)
+            end = pull("s1", server.server, store, begins).ends
+            last = last_pulled(store, "s1", end)
+            assert last is not None and last.content.rows.keys() | {*last.content.statements}
+            assert compare_last(server.server, "s1", last, end, ("the same", 77)) == last.place
+
+
+@pytest.mark.mariadb_only("TiDB has neither latin1_general_ci nor MariaDB's default collations since 11.5")
 def test_character_sets_have_the_collations_of_the_source_session(others, target, unique, tmp_path):
     """MariaDB logs `character_set_collations` with a statement that names a character set without a collation."""
     server = server_of(MARIADB_NEW, others)

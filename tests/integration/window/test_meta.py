@@ -14,13 +14,14 @@ from unshard.adapters.meta.migrations import MIGRATIONS
 from unshard.core.ddl.lock import Outcome, SkipResolution
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.newshards import Admission
-from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry
+from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, WholeChange
 from unshard.core.full.progress import NOTHING_YET
 from unshard.core.model import Column, Index, Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.task.pendingwork import PendingWork
 from unshard.core.task.state import Chunk, ChunkState, DumpedFile, Phase, SyncState
 from unshard.core.window.plan import Disposition, Plan, Read, Release, Rename, StructureChange
+from unshard.errors.locks import TargetIsReplaced
 from unshard.errors.meta import MetaMissing, MetaTooNew, PhaseFellBack, StructureMissing, UnknownSource
 from unshard.errors.source import ServerUnreachable
 from unshard.errors.window import FencedOut, WindowMismatch
@@ -494,3 +495,21 @@ def test_a_shard_is_not_admitted_under_a_name_that_another_has_now(synced: Meta)
         assert synced.structures.shards("s1")[0].queue == (entry(),)
     synced.locks.admit(Admission(SHARD, 1, OTHER, shard_uid[SHARD], shard_uid[OTHER]))
     assert synced.structures.shards("s1")[0].queue == ()
+
+
+def test_a_statement_about_a_whole_target_and_a_window_with_a_joining_shard_exclude_each_other(synced: Meta) -> None:
+    drop = replace(entry(), routed="DROP TABLE `shop`.`orders`", after=BEFORE.digest, whole=WholeChange.DROP)
+    synced.windows.commit(synced.windows.begin("s1", plan(queued=(drop,), reads=())), (), 0)
+    synced.locks.create(TARGET, drop)
+    (lock,) = synced.locks.open()
+    assert lock.entry.whole is WholeChange.DROP
+    joining = StructureChange(Shard("s2", TableId("shop_2", "orders_9")), TARGET, P1, BEFORE.digest, joins=True)
+    first = replace(plan(structures=(joining,)), source="s2")
+    begun = synced.windows.begin("s2", first)
+    assert not synced.locks.start(lock, "s1", drop)
+    synced.windows.commit(begun, (), 0)
+    assert synced.locks.start(lock, "s1", drop)
+    with pytest.raises(TargetIsReplaced):
+        synced.windows.begin("s2", replace(first, number=2, begins=P1, ends=P2))
+    synced.locks.resolve(lock, Outcome.EXECUTED)
+    synced.windows.begin("s2", replace(first, number=2, begins=P1, ends=P2))

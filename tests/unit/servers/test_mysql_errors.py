@@ -52,6 +52,23 @@ def test_a_commit_with_an_unknown_outcome_is_looked_after_in_a_new_session() -> 
     assert tries(error) == 2
 
 
+@pytest.mark.parametrize(
+    ("errno", "message", "is_read_only"),
+    [
+        (1290, "The MariaDB server is running with the --read-only option so it cannot execute this statement", True),
+        (1290, "The MySQL server is running with the --super-read-only option so it cannot execute this", True),
+        (1836, "Running in read-only mode", True),
+        (1792, "Cannot execute statement in a READ ONLY transaction", True),
+        (1290, "The MySQL server is running with the --secure-file-priv option so it cannot execute this", False),
+    ],
+)
+def test_a_server_that_is_read_only_is_named(errno: int, message: str, is_read_only: bool) -> None:
+    error = coded(errno, message)
+    assert isinstance(error, StatementRefused) and error.errno == errno
+    assert (error.code == "US-2365") == is_read_only == error.transient
+    assert ("flavor" in str(error)) != is_read_only
+
+
 @pytest.mark.parametrize("errno", [1064, 1105, 8003, 8200, 9008, 9010])
 def test_any_other_error_is_not_tried_again(errno: int) -> None:
     error = coded(errno)

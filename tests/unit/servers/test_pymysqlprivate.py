@@ -1,6 +1,7 @@
 """PyMySQL has the private parts that adapters/pymysqlprivate.py uses; a version that changes them fails here."""
 
 import inspect
+import socket
 
 import pymysql
 import pytest
@@ -8,6 +9,9 @@ from pymysql.connections import Connection, MysqlPacket
 from pymysql.constants.COMMAND import COM_QUERY
 from pymysql.err import raise_mysql_exception
 from pymysql.protocol import OKPacketWrapper
+
+from unshard.adapters import mysql
+from unshard.core.model import Server
 
 SIGNATURES = {
     Connection._execute_command: "(self, command, sql)",
@@ -59,3 +63,16 @@ def test_an_error_packet_becomes_the_error_of_the_driver() -> None:
     with pytest.raises(pymysql.err.ProgrammingError) as error:
         raise_mysql_exception(b"\xff\x7a\x04#42S02no such table")
     assert error.value.args == (1146, "no such table")
+
+
+def test_a_server_that_accepts_and_says_nothing_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = Server("127.0.0.1", silent.getsockname()[1], "u", "")
+        with pytest.raises(pymysql.err.OperationalError, match="timed out"):
+            mysql.driver_connection(server, connect_timeout=0.05)
+
+
+def test_the_limits_of_the_driver_are_set_as_we_rely_on() -> None:
+    connecting = inspect.getsource(Connection.connect)
+    assert "sock.settimeout(self._read_timeout)" in connecting and "SO_KEEPALIVE, 1" in connecting
+    assert "self._sock.settimeout(self._write_timeout)" in inspect.getsource(Connection._write_bytes)

@@ -267,6 +267,8 @@ ignored_statement = _table(
     c.moment("ignored_at"),
 )
 
+PLANNED = "planned"
+"""State of an open window in `window`."""
 window = _table(
     "window",
     WINDOWS,

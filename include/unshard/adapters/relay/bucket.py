@@ -17,7 +17,7 @@ from pyarrow import ArrowInvalid, NativeFile, fs
 from unshard.adapters.objectstore import BUCKET, TEMPORARY, opened, put, scratch
 from unshard.adapters.relay.draft import Draft
 from unshard.core.model import ObjectAccess
-from unshard.errors.relay import SegmentDamaged
+from unshard.errors.relay import SegmentMissing
 from unshard.errors.storage import StorageFailed
 
 PARALLEL_REQUESTS = 16
@@ -117,6 +117,6 @@ def _coded(action: str, location: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if action == "delete":
             raise
-        raise SegmentDamaged(location, "it is missing") from error
+        raise SegmentMissing(location, "it is missing") from error
     except (OSError, ArrowInvalid) as error:
         raise StorageFailed(action, location, str(error)) from error

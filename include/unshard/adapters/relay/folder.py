@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from unshard.adapters.relay.draft import Draft
-from unshard.errors.relay import RelayUnwritable, SegmentDamaged
+from unshard.errors.relay import RelayUnwritable, SegmentDamaged, SegmentMissing
 
 TEMPORARY = ".tmp-"
 BUFFER = 1 << 20
@@ -52,6 +52,8 @@ class FolderPlace:
         path = self.folder / name
         try:
             file = path.open("rb", buffering=0)
+        except FileNotFoundError as error:
+            raise SegmentMissing(str(path), str(error)) from error
         except OSError as error:
             raise SegmentDamaged(str(path), str(error)) from error
         with file:

@@ -35,7 +35,7 @@ class RelayPlace(Hashable, Protocol):
         """Return the existing files, each with a number that changes if the file is replaced under its name."""
 
     def opened(self, name: str) -> AbstractContextManager[Stored]:
-        """Open a file; SegmentDamaged if it is missing."""
+        """Open a file; SegmentMissing if it is gone."""
 
     def prepare(self) -> None:
         """Prepare the place for drafts."""

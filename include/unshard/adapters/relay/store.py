@@ -70,6 +70,15 @@ class RelayStore:
         position = link.begins.position + start - prefix
         return RangeBytes(data, described.checksum, Origin(source, link.begins.file, position))
 
+    def whole(self, segment: Segment) -> RangeBytes:
+        """Return all events of a segment."""
+        place = self._of(segment.source)
+        location = place.location_of(segment.name)
+        with place.opened(segment.name) as file:
+            described, prefix = _description(file, link_of(segment.name, location), location)
+            data = file.read(prefix, file.size)
+        return RangeBytes(data, described.checksum, Origin(segment.source, segment.file, segment.start))
+
     def described(self, segment: Segment) -> Format:
         """Return the content of the segment's FORMAT_DESCRIPTION event."""
         place = self._of(segment.source)

@@ -50,7 +50,7 @@ def apply_changes(writer: Writer, fence: Fence, changes: Changes, bounds: Bounds
     """Apply the window to its target table exactly once, however often it is called."""
     if has_gaps(changes):
         partial = changes
-        with _naming_table(partial.table):
+        with naming_table(partial.table):
             changes = repeated(lambda: filled(writer, fence, partial))
     attempt, limits = _Attempt(), bounds or bounds_of(writer)
     done = in_sessions(writer, lambda connection: _apply_or_cut(connection, fence, changes, attempt, limits))
@@ -137,7 +137,7 @@ def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, 
 
 
 @contextlib.contextmanager
-def _naming_table(table: TableId) -> Iterator[None]:
+def naming_table(table: TableId) -> Iterator[None]:
     """Add the table to errors that the server raises in the block, except for errors of the whole server."""
     try:
         yield
@@ -190,7 +190,7 @@ def _written(connection: Connection, fence: Fence, changes: Changes, is_done: Ca
 
 def write(connection: Connection, fence: Fence, changes: Changes, max_diverted: int = MAX_DIVERTED) -> Applied:
     """Write the changes inside the caller's open transaction."""
-    with _naming_table(changes.table):
+    with naming_table(changes.table):
         deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
         for removal in changes.removals:
             deleted += remove_rows(connection, removal.destination, changes.schema, removal.line, removal.count)

@@ -10,7 +10,10 @@ itself. `settled` goes through a shard's queue from the first unknown structure 
 | it has a reason and no decision                 | stays unknown, and everything after it                   |
 | it has no reason (it follows an undecided DDL,  | is asked of the target, even if the DDL was skipped in   |
 | or an operator has issued Retry)                | the meantime; a refusal becomes its reason               |
-| it is the first of a shard without a structure  | as above, with the structure of its group before it      |
+| it is the first of a shard without a structure  | as above, with the structure of its group before it; if  |
+|                                                 | the group has no other shard, an operator skips it and   |
+|                                                 | no later statement concerns the shard: the structure     |
+|                                                 | that the source shows                                    |
 
 If the result is impossible (a replacement that fails, held rows that contradict the structure), the operator must
 decide the DDL again and gets the reason. No state is kept: equal input gives equal results. If a running window commits
@@ -23,7 +26,7 @@ from dataclasses import dataclass, replace
 from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import chain
 from unshard.core.model import Shard, TableId
-from unshard.errors.ddl import EffectRefused, StructureUnknown
+from unshard.errors.ddl import EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.source import TableUnsupported
 
 
@@ -69,12 +72,17 @@ class Finding:
 
 UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported)
 """The errors that mean that the target cannot tell the effect of a statement; others are failures of the target."""
-_REFUSALS = tuple(f"[{error.code}]" for error in UNKNOWABLE)
+_REFUSALS = tuple(f"[{error.code}]" for error in (EffectRefused, TableUnsupported))
 
 
 def is_refusal(reason: str) -> bool:
     """Whether the reason of a DDL is a refusal by the target, which may accept the DDL later."""
     return reason.startswith(_REFUSALS)
+
+
+def is_undescribed(reason: str) -> bool:
+    """Whether the reason of a DDL is that the source does not show the structure of a new shard."""
+    return reason.startswith(f"[{StructureNotShown.code}]")
 
 
 def is_refused(entry: QueueEntry) -> bool:

@@ -4,7 +4,8 @@ They are read in the sql_mode of the DDL that they replace, because they are exe
 target or any shard of its group, with or without the target's schema. Only statements that change a structure are
 allowed: after a crash, unshard could not tell whether a statement that changes rows was executed. For a new shard whose
 structure does not match its group, CREATE TABLE declares the structure; it creates the target only if that does not
-exist.
+exist. If nothing tells the structure of such a shard, the first statement must be that CREATE TABLE: everything is
+checked before a statement is executed.
 """
 
 import re
@@ -15,16 +16,25 @@ from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, re
 from unshard.core.model import TableId
 from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.errors.ddl import DdlUnreadable
-from unshard.errors.locks import ReplacementRefused
+from unshard.errors.locks import NewShardUndescribed, ReplacementRefused
 
 CREATE = re.compile(r"^(\s*create\s+table\s+)", re.IGNORECASE)
 ALLOWED = (DdlKind.ALTER, DdlKind.INDEX)
 
 
 def replacing(
-    lock: str, texts: Iterable[str], target: TableId, shards: Iterable[TableId], entry: QueueEntry
+    lock: str,
+    texts: Iterable[str],
+    target: TableId,
+    shards: Iterable[TableId],
+    entry: QueueEntry,
+    is_described: bool = True,
 ) -> tuple[tuple[str, ...], str]:
-    """Return the statements to execute on the target, and their fingerprint; raises ReplacementRefused."""
+    """Return the statements to execute on the target, and their fingerprint; raises ReplacementRefused.
+
+    `is_described`: something tells the structure of the shard before the DDL; otherwise raises NewShardUndescribed
+    unless the first statement does.
+    """
     mode, names = entry.statement.sql_mode, dict.fromkeys([*shards, target], target)
     kinds = (*ALLOWED, DdlKind.CREATE_TABLE) if entry.is_alone else ALLOWED
     routed: list[str] = []
@@ -33,6 +43,8 @@ def replacing(
             for one in split(text, mode):
                 ddl = read(one, mode, target.schema)
                 _check(lock, ddl, kinds, names)
+                if not (is_described or routed or ddl.kind is DdlKind.CREATE_TABLE):
+                    raise NewShardUndescribed(lock, str(entry.shard), ddl.text)
                 routed.append(_if_not_exists(retarget(ddl, names), ddl))
         except DdlUnreadable as error:
             raise ReplacementRefused(lock, " ".join(text.split()), error.message) from error
@@ -69,6 +81,8 @@ def _check(lock: str, ddl: Ddl, kinds: tuple[DdlKind, ...], names: dict[TableId,
     require_kind(lock, ddl, kinds)
     if ddl.or_replace:
         raise ReplacementRefused(lock, ddl.text, "it drops the rows of a table")
+    if ddl.like:
+        raise ReplacementRefused(lock, ddl.text, f"write the columns of {ddl.like} instead of LIKE")
     if ddl.of(Role.NEW_NAME):
         raise ReplacementRefused(lock, ddl.text, "it renames a table")
     unrelated = [table for table in ddl.subjects if table not in names]

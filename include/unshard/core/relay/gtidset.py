@@ -73,6 +73,16 @@ def contains(whole: str, part: str) -> bool:
     )
 
 
+def has_gtid(history: Mapping[str, list[Interval]] | Iterable[str], gtid: str) -> bool:
+    """Whether the history in the head of a file contains a GTID."""
+    if isinstance(history, Mapping):
+        name, _, number = gtid.rpartition(":")
+        return any(first <= int(number) <= last for first, last in history.get(name, ()))
+    domain, server, sequence = gtid.split("-")
+    others = (one.split("-") for one in history)
+    return any((one, other) == (domain, server) and int(last) >= int(sequence) for one, other, last in others)
+
+
 def read_set(text: str) -> dict[str, list[Interval]]:
     """Parse a MySQL GTID set; raises ValueError. A tag applies up to the next tag of the same server.
 

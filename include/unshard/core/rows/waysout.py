@@ -17,11 +17,11 @@ every usual way is returned.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from unshard.core.ddl.lock import DdlLock, PendingSkips, is_queued
 from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import is_alone
+from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
@@ -29,22 +29,8 @@ from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.structures.narrower import narrower
 
 Names = frozenset[str]
-MOST_STEPS = 2_000
+MOST_STEPS = 300
 """Steps of a simulation, after which a way counts as good: it is not known to fail."""
-
-
-class Way(StrEnum):
-    """What the DDL of the shards in conflict counts as."""
-
-    SAME = "as this one"
-    NOTHING = "as nothing"
-    UNLOCKED = "as this one or as one of its own"
-    """By `unlock`: as this one if both DDLs lead to the same columns, else as one that follows."""
-    EXTENDED = "as this one, extended"
-    """The target also gets the columns that only the DDLs of the shards in conflict add."""
-
-
-USUAL = (Way.UNLOCKED, Way.SAME, Way.NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +160,15 @@ def ways_out(conflict: Conflict) -> tuple[Way, ...]:
         for state in conflict.members
         if state.shard in conflict.conflicts and state.queue and is_same_change(conflict, state)
     }
-    budget = _Budget(MOST_STEPS)
-    return tuple(
-        way for way in USUAL if any(_succeeds(after, budget) for after in _decided(group, lock, way, same))
-    ) or _extended(conflict, group, lock)
+    found = tuple(
+        way for way in USUAL if any(_succeeds(after, _Budget(MOST_STEPS)) for after in _decided(group, lock, way, same))
+    )
+    return found or _skipped(group, lock) or _extended(conflict, group, lock)
+
+
+def _skipped(group: "_Group", lock: "_Step") -> tuple[Way, ...]:
+    after = group.without(lock)
+    return (Way.SKIPPED,) if after is not None and _succeeds(after, _Budget(MOST_STEPS)) else ()
 
 
 def _extended(conflict: Conflict, group: "_Group", lock: "_Step") -> tuple[Way, ...]:
@@ -208,7 +199,7 @@ class _Member:
 
     shard: Shard
     names: Names
-    """The columns of its rows that are written now."""
+    """The columns of its rows that are written now; empty if it writes no row before its next DDL."""
     exempt: Names
     """Columns of its first structure that the target does not have: an earlier decision gave them no place."""
     steps: tuple[_Step, ...]
@@ -221,7 +212,7 @@ class _Member:
         """Return the shard after its oldest DDL, which is resolved."""
         first, *rest = self.steps
         left = tuple(step for step in self.missing if step.fingerprint != first.fingerprint)
-        names = first.after if first.is_written else self.names
+        names = first.after if first.is_written else frozenset()
         skips = self.skips - {first.fingerprint}
         return replace(self, names=names, steps=tuple(rest), missing=left, skips=skips)
 
@@ -243,6 +234,10 @@ class _Group:
         members = tuple(member.popped() if member.shard in which else member for member in self.members)
         moved = (member for member in members if member.shard in which)
         return replace(self, members=members) if all(member.fits(self.target) for member in moved) else None
+
+    def without(self, step: _Step) -> "_Group | None":
+        """Return the group after a DDL is skipped for all shards; None if rows have no place then."""
+        return self.popped([m.shard for m in self.members if m.steps and m.steps[0].fingerprint == step.fingerprint])
 
     def executed(self, step: _Step) -> "_Group | None":
         """Return the group after the target has executed a DDL; None if it refuses the DDL or rows have no place."""
@@ -277,17 +272,30 @@ def _group(conflict: Conflict) -> _Group | None:
     first = {state.shard: _first(state, conflict) for state in conflict.members}
     complete = [names for shard, names in first.items() if not conflict.pending_skips.get(shard)]
     target = frozenset().union(*(complete or first.values()))
+    alike: dict[object, ShardState] = {}  # of thousands of shards, most have the same structures and DDLs
+    for state in conflict.members:
+        alike.setdefault(_key(state, conflict), state)
     members = (
         _Member(
             state.shard,
             first[state.shard],
             first[state.shard] - target,
             tuple(_step(entry, conflict, state.held, entry == state.queue[-1]) for entry in state.queue),
-            skips=frozenset(skip.fingerprint for skip in conflict.pending_skips.get(state.shard, ())),
+            skips=_skips(state, conflict),
         )
-        for state in conflict.members
+        for state in alike.values()
     )
     return _Group(target, tuple(members))
+
+
+def _key(state: ShardState, conflict: Conflict) -> object:
+    """Return a value that is equal for shards with which a simulation does the same."""
+    queue = [(e.fingerprint, e.before, e.after, any(file.seq == e.seq for file in state.held)) for e in state.queue]
+    return tuple(queue), state.structure, _skips(state, conflict), not conflict.pending_skips.get(state.shard)
+
+
+def _skips(state: ShardState, conflict: Conflict) -> Names:
+    return frozenset(skip.fingerprint for skip in conflict.pending_skips.get(state.shard, ()))
 
 
 def _first(state: ShardState, conflict: Conflict) -> Names:
@@ -345,6 +353,6 @@ def _next(group: _Group, lock: _Step) -> Iterator[_Group]:
     is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)
     for way in USUAL if is_conflict else (Way.UNLOCKED,):
         yield from _decided(group, lock, way, {member.shard for member in alike})
-    skipped = group.popped([m.shard for m in group.members if m.steps and m.steps[0].fingerprint == lock.fingerprint])
+    skipped = group.without(lock)
     if skipped is not None:
         yield skipped

@@ -120,6 +120,8 @@ class Judged:
 
     action: Action = Action.DO
     rule: str = ""
+    event: str = ""
+    """The name by which the rule matched; empty: its pattern matched the text."""
 
 
 PASSES = Judged()
@@ -149,6 +151,11 @@ class EventRule:
             found.append(any(pattern.search(event.text) for pattern in self.sql))
         return any(match is not (self.action is Action.DO) for match in found)
 
+    def matched(self, event: Event) -> str:
+        """Return the event of the change to which the rule's list of events refers; empty if only its text matched."""
+        listed = (OTHER_NAMES.get(name, name) for name in self.events if OTHER_NAMES.get(name, name) in event.names)
+        return next(listed, event.names[0] if self.events and event.names and self.names(event) else "")
+
     def names(self, event: Event) -> bool:
         """Whether an entry of `events` matches; among the names of groups, the first that covers the change decides."""
         for name in self.events:
@@ -176,7 +183,8 @@ class EventFilter:
         """Return the decision of the first rule that drops the change; PASSES if no rule does."""
         for rule in self.rules:
             if rule.matches(table) and rule.drops(event):
-                return Judged(Action.ERROR if rule.action is Action.ERROR else Action.IGNORE, rule.name)
+                action = Action.ERROR if rule.action is Action.ERROR else Action.IGNORE
+                return Judged(action, rule.name, rule.matched(event))
         return PASSES
 
     def rows(self, table: TableId) -> Mapping[str, Judged]:

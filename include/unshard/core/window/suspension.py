@@ -7,6 +7,10 @@
 | the next windows of the source               | hold the target's rows too, in order; its DDL waits for them       |
 | the target's structure changes               | the next window ends the suspension and releases the rows          |
 | the key of a collision is free again         | the same                                                           |
+| a referenced row has come, or no row         | the same                                                           |
+| references the row any more                  |                                                                    |
+| foreign keys connect it with a target that   | it is suspended with that one, and goes on with it: the rows of    |
+| is suspended                                 | connected targets keep their order                                 |
 | other rules of the task file come into force | the same                                                           |
 | a command: `unshard retry` or `unshard run`  | the same                                                           |
 | the cause is still there                     | the target is suspended again; nothing was written                 |
@@ -28,6 +32,8 @@ from unshard.core import codec
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Disposition, Plan
 from unshard.errors import UnshardError
+from unshard.errors.ddl import TargetLacksColumns
+from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.meta import MetaUnreadable
 from unshard.errors.rows import (
     ChangedRowMissing,
@@ -81,6 +87,10 @@ ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
     ColumnLeftOut,
     ChangedRowMissing,
     MovedRowUnknown,
+    ReferencedRowMissing,
+    RowReferenced,
+    ConnectedTargetWaits,
+    TargetLacksColumns,
 )
 """Errors of a window that concern one target only."""
 KINDS = {kind.code: kind for kind in ABOUT_ONE_TARGET}

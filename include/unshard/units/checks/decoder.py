@@ -38,7 +38,6 @@ PART_BYTES = 8 << 20
 PART_EVENTS = 50_000
 MOST_PARTS = 2
 """A transaction that is longer than so many parts is not read to its end."""
-READ_SECONDS = 60.0
 SHOWN = 60
 POSITION_BITS = 0xFFFFFFFF
 SILENT = frozenset({EventType.TRANSACTION_PAYLOAD, EventType.PARTIAL_ROW_DATA}) | COMPRESSED_ROWS
@@ -189,7 +188,9 @@ def _cut(
     cutter = RunCutter(source, begins, memory, SEGMENT_BYTES)
     checksums: dict[str, bool] = {}
     size = events = 0
-    with contextlib.closing(mysql.connect(server, f"source {source}", read_timeout=READ_SECONDS)) as connection:
+    with contextlib.closing(
+        mysql.connect(server, f"source {source}", read_timeout=binlogstream.READ_SECONDS)
+    ) as connection:
         for run in binlogstream.dump(connection, source, begins, replica_id):
             for step in cutter.read(run, stop):
                 size += step

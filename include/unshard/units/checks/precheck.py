@@ -41,6 +41,7 @@ from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, Storag
 from unshard.errors.storage import StoredFileMissing
 from unshard.errors.validate import PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
+from unshard.units.checks.foreignkeys import foreign_key_items
 from unshard.units.checks.fullload import rest_of_load, targets_in_sync
 from unshard.units.checks.mapping import mapped_apart
 from unshard.units.checks.source import Checked, check_source
@@ -62,7 +63,9 @@ def precheck(
     """
     with ThreadPoolExecutor(max_workers=len(task.instances) + 1, thread_name_prefix="precheck") as pool:
         sources = {
-            i.source.id: pool.submit(check_source, i, task.task_mode, connections, begun.phase(i.source.id))
+            i.source.id: pool.submit(
+                check_source, i, task.task_mode, connections, begun.phase(i.source.id), task.checks_foreign_keys
+            )
             for i in task.instances
         }
         target = pool.submit(check_target, task, connections)
@@ -85,6 +88,8 @@ def precheck(
         images = {source: each.values.get("binlog_row_image", "FULL") for source, each in checked.items()}
         items += unfindable(task, shards, existing, images)
         items += check_tables(task, connections, shards, existing, _shards(checked), begun.is_new)
+        keys = {source: each.foreign_keys for source, each in checked.items()}
+        items += foreign_key_items(task, connections, _shards(checked), keys)
     return _judged(task, items)
 
 

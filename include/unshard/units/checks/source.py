@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, structures, upstream
+from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.adapters.serverstate import account
 from unshard.adapters.tablerows import try_select
 from unshard.config import Connections, Consistency, Instance, TaskMode, resolve
@@ -20,13 +21,13 @@ from unshard.core.checks.items import (
     kept_for,
     problem,
     retention_problems,
-    shortened,
     under_way,
     verdict,
     version_problems,
 )
 from unshard.core.model import TRANSACTIONAL, Server, TableId, TableSchema
 from unshard.core.sql.literals import is_known
+from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
 from unshard.errors.checks import (
@@ -35,7 +36,6 @@ from unshard.errors.checks import (
     BinlogSettingWrong,
     ConnectionsScarce,
     FlavorWrong,
-    ForeignKeysLeft,
     KeylessTable,
     NoTablesYet,
     NotTransactional,
@@ -51,6 +51,7 @@ from unshard.errors.full import TransactionsPrepared
 from unshard.errors.relay import GtidNotFound
 from unshard.errors.source import UnknownColumnType
 from unshard.units.checks.condition import dump_condition
+from unshard.units.checks.foreignkeys import problems_of_source
 from unshard.units.checks.mapping import mapped_ids
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.relay.failover import locate
@@ -91,9 +92,13 @@ class Checked:
     """The collations that the schemas of its shards give to their tables."""
     offsets: Mapping[datetime, timedelta] = field(default_factory=dict)
     """The UTC offset of its clock at some moments, if its sessions are in its SYSTEM time zone."""
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    """The foreign keys of its shards."""
 
 
-def check_source(instance: Instance, mode: TaskMode, connections: Connections, phase: Phase) -> Checked:
+def check_source(
+    instance: Instance, mode: TaskMode, connections: Connections, phase: Phase, checks_foreign_keys: bool = False
+) -> Checked:
     """Run all checks of one source; a source that does not answer is reported as an item."""
     place = f"source {instance.source.id}"
     is_loaded, is_new = phase.order >= Phase.LOADED.order, mode.begins and phase is Phase.NEW
@@ -101,7 +106,7 @@ def check_source(instance: Instance, mode: TaskMode, connections: Connections, p
         server = resolve(instance.source.endpoint, connections)
         with closing(mysql.connect(server, place)) as connection:
             transactions = upstream.prepared(connection) if is_new else frozenset()
-            checked = _ask(instance, server, connection, is_loaded)
+            checked = _ask(instance, server, connection, is_loaded, checks_foreign_keys)
             if is_new:
                 # A transaction that is about to be committed is gone by now.
                 stayed = transactions & upstream.prepared(connection)
@@ -115,7 +120,9 @@ def check_source(instance: Instance, mode: TaskMode, connections: Connections, p
         return Checked((problem("reachable", place, error),))
 
 
-def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: bool) -> Checked:
+def _ask(
+    instance: Instance, server: Server, connection: Connection, is_loaded: bool, checks_foreign_keys: bool
+) -> Checked:
     source, place = instance.source.id, f"source {instance.source.id}"
     values = variables(connection)
     known = granted(connection)
@@ -128,6 +135,8 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
     for schema in sorted({table.schema for table in found.targets}) if locks else ():
         refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
     refused += [] if "mariadb" in values["version"].lower() else lacking(connection, place, ("RELOAD",), known)
+    keys = tuple(key for key in read_foreign_keys(connection, found.targets) if key.child in found.targets)
+    about_keys = problems_of_source(source, keys, are_checked=checks_foreign_keys)
     needed = instance.dump.threads + EXTRA_CONNECTIONS
     items = [
         Item("reachable", Severity.OK, place, "answers"),
@@ -152,7 +161,7 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
             Severity.WARNING,
         ),
         *(problem("table_schema", place, error) for error in (*unsupported.values(), *_unknown_types(schemas))),
-        *_table_items(source, place, schemas, {} if locks else found.engines, _referring(connection, found.targets)),
+        *_table_items(place, schemas, {} if locks else found.engines, about_keys),
         *(problem("sequence", place, SequenceLeftOut(str(table)), Severity.WARNING) for table in found.sequences),
         *mapped_ids(instance, connection, schemas),
     ]
@@ -165,7 +174,7 @@ def _ask(instance: Instance, server: Server, connection: Connection, is_loaded: 
     within = {table.schema for table in found.targets}
     all_defaults = structures.read_defaults(connection).items()
     defaults = {schema: default.collation for schema, default in all_defaults if schema in within}
-    return Checked(tuple(items), found, schemas, values, size, defaults, serverstate.system_offsets(connection))
+    return Checked(tuple(items), found, schemas, values, size, defaults, serverstate.system_offsets(connection), keys)
 
 
 def variables(connection: Connection) -> dict[str, str]:
@@ -308,17 +317,11 @@ def _unknown_types(schemas: Mapping[TableId, TableSchema]) -> Iterator[UnshardEr
                 yield UnknownColumnType(f"{table}.{column.name}", column.column_type)
 
 
-def _referring(connection: Connection, tables: Mapping[TableId, TableId]) -> list[TableId]:
-    """Return the shards that have foreign keys."""
-    return [table for table in structures.read_referring(connection) if table in tables]
-
-
 def _table_items(
-    source: str,
     place: str,
     schemas: Mapping[TableId, TableSchema],
     engines: Mapping[TableId, str],
-    referring: Sequence[TableId],
+    about_keys: Sequence[UnshardError],
 ) -> list[Item]:
     keyless = [table for table, schema in schemas.items() if not schema.key]
     problems: list[UnshardError] = [KeylessTable(str(table)) for table in keyless]
@@ -327,6 +330,5 @@ def _table_items(
         for table in keyless
         if engines and engines[table].lower() not in TRANSACTIONAL
     ]
-    if referring:
-        problems.append(ForeignKeysLeft(source, shortened([str(table) for table in referring])))
+    problems += about_keys
     return verdict("table_schema", place, problems, "every shard has a key, none a foreign key", Severity.WARNING)

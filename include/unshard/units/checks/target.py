@@ -28,7 +28,7 @@ from unshard.errors import UnshardError
 from unshard.errors.checks import PrivilegesMissing
 from unshard.errors.full import TargetNotEmpty
 from unshard.errors.rows import EngineNotTransactional
-from unshard.errors.source import MissingPrivilege, SessionVariableRefused, StatementRefused
+from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
 from unshard.errors.targetchecks import (
     CollationUnknown,
     LocalInfileOff,
@@ -47,7 +47,6 @@ TEMPORARY = ("CREATE TEMPORARY TABLES",)
 """For the rows on which expression filters are evaluated."""
 EXTRA_CONNECTIONS = 3
 """Meta store, DDL and trial tables, in addition to those that load."""
-READ_ONLY = (1290, 1836)
 PLACE = "target"
 
 Shards = Mapping[TableId, Mapping[Shard, TableSchema]]
@@ -127,7 +126,8 @@ def check_tables(
     with closing(mysql.connect(resolve(task.target, connections), PLACE)) as connection:
         known = granted(connection)
         for schema in sorted({target.schema for target in groups}):
-            refused = lacking(connection, PLACE, PRIVILEGES, known, schema)
+            privileges = (*PRIVILEGES, "REFERENCES") if task.checks_foreign_keys else PRIVILEGES
+            refused = lacking(connection, PLACE, privileges, known, schema)
             items += verdict("target_privilege", PLACE, refused, f"privileges on {schema}")
         temporary = lacking(connection, PLACE, TEMPORARY, known, task.meta_schema)
         items += row_filters(task, connection, temporary, filtered)
@@ -174,7 +174,7 @@ def _structures(
             with trial_schema(connection, task.meta_schema):
                 return [*_write_path(server, task), *structure_items(task, connection, groups, existing)]
     except UnshardError as error:
-        if isinstance(error, StatementRefused) and error.errno in READ_ONLY:
+        if isinstance(error, ServerReadOnly):
             error = TargetReadOnly(error.server_message)
         return [problem("target_structure", PLACE, error)]
 

@@ -14,7 +14,7 @@ Commands of operators are in units.ddl.lockcommands.
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -35,7 +35,7 @@ from unshard.core.ddl.lock import (
 from unshard.core.ddl.newshards import admissions
 from unshard.core.ddl.onetoone import waiting
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
-from unshard.core.ddl.reconcile import is_refusal
+from unshard.core.ddl.reconcile import is_refusal, is_undescribed
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.ddl.stages import (
     ExecuteStatement,
@@ -49,6 +49,7 @@ from unshard.core.ddl.stages import (
     lock_stages,
 )
 from unshard.core.ddl.textdifference import differing_words
+from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
@@ -128,6 +129,10 @@ class LockView:
     """The effect on a one-to-one target as a whole."""
     stopped: tuple[SuspendedTarget, ...] = ()
     """Sources for which the target is suspended; the lock waits until their held rows are written."""
+    ways: tuple[Way, ...] = USUAL
+    """Ways out of a conflict that lead the rows of all shards into the target."""
+    extension: tuple[str, ...] = ()
+    """The statements of `Way.EXTENDED`."""
 
     @property
     def is_open(self) -> bool:
@@ -137,7 +142,13 @@ class LockView:
     @property
     def is_refused(self) -> bool:
         """Whether it waits because the target refused the DDL; a retry may succeed."""
-        return self.state is LockState.FAILED or (self.state is LockState.UNDECIDED and is_refusal(self.reason))
+        asked = self.state in (LockState.UNDECIDED, LockState.CONFLICT)
+        return self.state is LockState.FAILED or (asked and is_refusal(self.reason))
+
+    @property
+    def is_undescribed(self) -> bool:
+        """Whether it waits for a CREATE TABLE, because a skip has not told the structure of a new shard."""
+        return self.state is LockState.UNDECIDED and is_undescribed(self.reason)
 
     @property
     def removed_rows(self) -> bool:
@@ -159,6 +170,8 @@ class Scene:
     pending_skips: PendingSkips
     absent: tuple[str, ...]
     suspended: tuple[SuspendedTarget, ...] = ()
+    schemas_of: Callable[[Iterable[str]], Mapping[str, TableSchema]] = lambda _: {}
+    """Returns the structures of digests."""
 
     @cached_property
     def groups(self) -> Mapping[TableId, tuple[ShardState, ...]]:
@@ -458,16 +471,25 @@ class _OnTarget:
         return any(each.done_at is None and each.ddl == entry.routed for each in executions)
 
 
-def conflict_of(meta: StoreReader, scene: Scene, lock: DdlLock) -> "Conflict | None":
+def conflict_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> "Conflict | None":
     """Return the conflict of a lock with the structures of its group; None if it has none."""
-    conflicts = scene.decide(lock).conflicts
-    if not conflicts:
+    if not decision.conflicts:
         return None
     from unshard.core.rows import waysout  # brings the tokenizer
 
     members = waysout.concerned(scene.members(lock.target))
-    schemas = meta.structures.get(waysout.digests(members, lock))
-    return waysout.Conflict(members, lock, scene.pending_skips, conflicts, schemas)
+    schemas = scene.schemas_of(waysout.digests(members, lock))
+    return waysout.Conflict(members, lock, scene.pending_skips, decision.conflicts, schemas)
+
+
+def _ways(conflict: "Conflict | None") -> tuple[tuple[Way, ...], tuple[str, ...]]:
+    """Return the ways out of a conflict that succeed, and the statements of the extended one."""
+    if conflict is None:
+        return USUAL, ()
+    from unshard.core.rows import waysout
+
+    ways = waysout.ways_out(conflict)
+    return ways, waysout.extension(conflict) if Way.EXTENDED in ways else ()
 
 
 def read_scene(meta: StoreReader) -> Scene:
@@ -479,7 +501,7 @@ def read_scene(meta: StoreReader) -> Scene:
         # A rename between the two reads would separate a shard from its pending skips.
         before, pending_skips = pending_skips, meta.locks.pending_skips() if pending_skips else pending_skips
         if pending_skips == before:
-            return Scene(shards, pending_skips, absent, meta.suspended_targets.all())
+            return Scene(shards, pending_skips, absent, meta.suspended_targets.all(), meta.structures.get)
 
 
 def _view(lock: DdlLock, scene: Scene) -> LockView:
@@ -487,6 +509,8 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
     members = scene.members(lock.target) if lock.resolved_at is None else ()
     held = [file for state in members for file in state.held]
     heads = {state.shard: state.queue[0] for state in members if state.queue}
+    is_conflict = decision.state is LockState.CONFLICT
+    ways, extension = _ways(conflict_of(scene, lock, decision) if is_conflict else None)
     return LockView(
         id=lock.id,
         target=lock.target,
@@ -517,6 +541,8 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         filled=_filled(lock),
         whole=lock.entry.whole,
         stopped=tuple(each for each in scene.suspended if lock.resolved_at is None and each.target == lock.target),
+        ways=ways,
+        extension=extension,
     )
 
 

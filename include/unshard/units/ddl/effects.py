@@ -137,7 +137,8 @@ class DdlEffects:
             return False
         judged = self._routing.events.judge(table, event)
         if judged.action is Action.ERROR:
-            raise DdlFiltered(judged.rule, str(table) if table.name else table.schema, event.text)
+            place = str(table) if table.name else table.schema
+            raise DdlFiltered(judged.rule, place, event.text, judged.event or "sql-pattern")
         return judged.action is Action.IGNORE
 
     def _refuse(self, ddl: Ddl, statement: Statement) -> None:

@@ -43,7 +43,7 @@ from pymysql.connections import Connection
 from unshard.adapters import namedlocks
 from unshard.adapters.meta.locks.locks import Execution
 from unshard.adapters.meta.shards.schemadefaults import DefaultChange
-from unshard.adapters.mysql import assume_session, connect, create_as_shown, query
+from unshard.adapters.mysql import assume_session, connect, create_as_shown, query, uncheck_foreign_keys
 from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_schema, read_schemas
 from unshard.adapters.targetddl import create_schema, drop_empty_schema
@@ -55,6 +55,7 @@ from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.structures.createtext import create_text, with_collation
 from unshard.core.structures.difference import differences, missing_columns
 from unshard.core.structures.engines import with_transactions
+from unshard.core.structures.foreignkeys import ForeignKey, with_foreign_keys
 from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
 from unshard.errors.source import StatementRefused, TableMissing
@@ -216,15 +217,22 @@ def _create(server: Server, target: TableId, like: TableSchema) -> bool:
     return not existed
 
 
-def create_target(connection: Connection, target: TableId, like: TableSchema) -> TableSchema:
+def create_target(
+    connection: Connection, target: TableId, like: TableSchema, keys: Sequence[ForeignKey] = ()
+) -> TableSchema:
     """Create the target table with a shard's structure unless it exists; return its structure; idempotent.
+
+    A new table gets the foreign keys, even if their parents do not exist yet.
 
     An existing table may have its own columns and indexes, but must have all columns of the shard; raises
     TargetLacksColumns.
     """
     if target not in read_schemas(connection, [target]):  # it may have a text unknown here
         create_schema(connection, target.schema, if_not_exists=True)
-        create_as_shown(connection, create_text(target_text(like), target, if_not_exists=True))
+        text = create_text(target_text(like), target, if_not_exists=True)
+        if keys:
+            uncheck_foreign_keys(connection)
+        create_as_shown(connection, with_foreign_keys(text, keys))
     found = read_schema(connection, target)
     if missing := missing_columns(like, found):
         raise TargetLacksColumns(str(target), ", ".join(missing))

@@ -25,7 +25,7 @@ from unshard.core.ddl.lockcommands import (
     recorded,
 )
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.reconcile import is_refused
+from unshard.core.ddl.reconcile import adopted, is_refused
 from unshard.core.model import Shard
 from unshard.errors.locks import (
     LockBegun,
@@ -113,7 +113,8 @@ def _case(meta: Store, command: LockCommand) -> _Case:
     lock, scene = meta.locks.get(command.lock), read_scene(meta)
     view, members = coordinate.view(meta, command.lock), scene.members(lock.target)
     is_forced = isinstance(command, Force) and lock.resolved_at is None
-    return _Case(meta, lock, view, members, coordinate.conflict_of(meta, scene, lock) if is_forced else None)
+    conflict = coordinate.conflict_of(scene, lock, scene.decide(lock)) if is_forced else None
+    return _Case(meta, lock, view, members, conflict)
 
 
 def _prepared(case: _Case, command: LockCommand) -> _Prepared:
@@ -278,7 +279,8 @@ def _drop(case: _Case, shard: Shard) -> _Prepared:
 def _retry(case: _Case) -> _Prepared:
     case.require_not_begun()
     view, lock = case.view, case.lock
-    heads = [state.queue[0] for state in case.members if state.queue and state.shard in view.ready]
+    waiting = {*view.ready, *view.conflicts}
+    heads = [state.queue[0] for state in case.members if state.queue and state.shard in waiting]
     refused = [entry for entry in heads if is_refused(entry)]
     asked = [entry for entry in heads if not (entry.after or entry.reason)]
     if lock.error is None and not refused:
@@ -304,7 +306,8 @@ def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueE
     from unshard.core.ddl.replacement import replacing  # brings the tokenizer, which the other commands do not need
 
     tables = [state.shard.table for state in case.members]
-    routed, fingerprint = replacing(case.lock.id, statements, case.lock.target, tables, entry)
+    is_described = not entry.is_alone or bool(entry.before or entry.after or adopted(case.members, entry.shard))
+    routed, fingerprint = replacing(case.lock.id, statements, case.lock.target, tables, entry, is_described)
     return replace(
         entry, routed="; ".join(routed), fingerprint=fingerprint, replacement=routed, verdict=OperatorDecision.REPLACE
     )

@@ -22,6 +22,7 @@ from dataclasses import replace
 from unshard.core.ddl.effects import Effect, Leaves, Undecided
 from unshard.core.ddl.events import parts_of
 from unshard.core.ddl.names import changes_rows, mentions, put_in
+from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.online import (
     BY_GH_OST,
     BY_RULE,
@@ -41,11 +42,13 @@ from unshard.core.ddl.online import (
     names_word,
     shadow_of,
 )
+from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
 from unshard.core.ddl.renaming import net_renames
 from unshard.core.ddl.statement import Ddl, DdlKind, read, retarget
 from unshard.core.model import TableId, TableSchema, shape_of
 from unshard.core.relay.segment import Statement
+from unshard.core.rules.eventfilter import Action, Event
 from unshard.core.structures.alike import structure_differences
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused
@@ -66,9 +69,16 @@ NO_SHADOW = "a table of a tool gets the name of a shard"
 class OnlineDdl:
     """Follows the tools of one source; implements `PlanRules.online`."""
 
-    def __init__(self, rules: OnlineRules, trial: DdlTrial, structures: StructureStore, routing: Routes) -> None:
+    def __init__(
+        self,
+        rules: OnlineRules,
+        trial: DdlTrial,
+        structures: StructureStore,
+        routing: Routes,
+        feeds: Feeds = NO_FEEDS,
+    ) -> None:
         self._rules, self._trial, self._structures = rules, trial, structures
-        self._target_of = routing.target_of
+        self._routing, self._feeds, self._target_of = routing, feeds, routing.target_of
 
     def step(self, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables) -> Step:
         """Return the meaning of the statement; see the table above."""
@@ -147,7 +157,7 @@ class OnlineDdl:
         shadow = shadow_of(others, table)
         if shadow is None or not shadow.is_away:
             return Step(others, (statement,))
-        return Step(_with(others, replace(shadow, is_away=False)), (Leaves(table), statement))
+        return Step(_with(others, replace(shadow, is_away=False)), (self._left(table), statement))
 
     def _online_table(
         self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables
@@ -214,6 +224,14 @@ class OnlineDdl:
             left = _with(left, replace(shadow, is_away=True))
         rest = () if dropped <= {g.table for g in gone} | away.keys() else (statement,)
         return Step(left, (*left_shards, *rest), frozenset(away))
+
+    def _left(self, real: TableId) -> Leaves:
+        """Return the effect on a shard that was dropped or renamed and is created again without its shadow table."""
+        target = self._target_of(real)
+        is_replicated = target is not None and self._feeds.is_single(target)
+        if is_replicated and self._routing.events.judge(real, Event(("drop table",))).action is Action.DO:
+            return Leaves(real, WholeChange.DROP)
+        return Leaves(real)
 
     def _renamed(
         self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables

@@ -20,12 +20,12 @@ from unshard.core.ddl.queue import HeldFile, OperatorDecision, ShardState
 from unshard.core.ddl.reconcile import UNKNOWABLE, Finding, Record, ShardWithUnknowns, adopted, settled
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableSchema
-from unshard.errors.ddl import DdlUnreadable, StructureUnknown
+from unshard.errors.ddl import DdlUnreadable, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
 
 log = logging.getLogger(__name__)
 
-NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable)
+NO_STRUCTURE = (*UNKNOWABLE, DdlUnreadable, StructureNotShown)
 """Errors about an operator's statement, which is read here for the first time; other errors are server trouble."""
 
 
@@ -37,6 +37,9 @@ class Trial(Protocol):
 
     def is_create(self, text: str, record: Record) -> bool:
         """Whether the statement creates its table, so that it needs no structure before it."""
+
+    def shown(self, record: Record) -> TableSchema:
+        """Return the structure that the source shows for a new shard; raises one of NO_STRUCTURE if not certain."""
 
     def misfit(self, file: HeldFile, schema: TableSchema) -> str:
         """Return why the events of a raw file cannot be rows of that structure; empty if they can."""
@@ -110,6 +113,15 @@ class _Asked:
         for text in record.replacement if record.verdict is OperatorDecision.REPLACE else ():
             is_create = self._trial.is_create(text, record)
             schema = self._trial.after(None if is_create else schema, text, record)
-        if schema is None:
-            raise StructureUnknown(str(self._shard.shard), record.entry.routed)
-        return schema
+        return self._shown(record) if schema is None else schema
+
+    def _shown(self, record: Record) -> TableSchema:
+        """Return the structure of a new shard that no other shard of its group tells."""
+        entry = record.entry
+        if not entry.is_alone:
+            raise StructureUnknown(str(entry.shard), entry.routed)
+        later = next((one.entry for one in self._shard.records if one.entry.seq > entry.seq), None)
+        if later is not None:
+            text = " ".join(later.statement.text.split())
+            raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
+        return self._trial.shown(record)

@@ -3,12 +3,13 @@
 Runs in the driver.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
 from unshard.adapters.parquet import Storage
 from unshard.binlog import rawrows
-from unshard.core.ddl.queue import HeldFile
+from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.reconcile import Record
 from unshard.core.ddl.statement import Ddl, DdlKind, read
 from unshard.core.model import TableId, TableSchema
@@ -27,11 +28,21 @@ class DdlTrial(Protocol):
         """Return the structure of `table` after the statement; raises the server's message if it refuses."""
 
 
+Shown = Callable[[QueueEntry], TableSchema]
+
+
 class TrialOfStatements:
     """Implements `units.ddl.reconcile.Trial`."""
 
-    def __init__(self, trial: DdlTrial, storage: Storage) -> None:
-        self._trial, self._storage = trial, storage
+    def __init__(self, trial: DdlTrial, storage: Storage, shown: Shown | None = None) -> None:
+        """Keep what the trial needs; `shown` reads the structure of a new shard from its source."""
+        self._trial, self._storage, self._shown = trial, storage, shown
+
+    def shown(self, record: Record) -> TableSchema:
+        """Return the structure that the source shows for a new shard; raises a coded error if it is not certain."""
+        if self._shown is None:
+            raise StructureUnknown(str(record.entry.shard), record.entry.routed)
+        return self._shown(record.entry)
 
     def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
         """Return the structure after a statement; only a statement that changes a structure is tried on the target."""

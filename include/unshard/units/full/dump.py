@@ -293,17 +293,26 @@ def _end(work: Work, source: str, shards: Sequence[ShardState], schemas: dict[st
 def _set_starts(work: Work, source: str) -> None:
     """Set the shards' `start`, so that windows skip changes that snapshots of single tables contain.
 
-    A process that was considered dead may have read a chunk with the condition that the task file had before.
+    A process that was considered dead may have read a chunk with the condition that the task file had before. With
+    foreign keys, windows skip only what they cannot repeat: a change of a parent also changes rows of other tables.
     """
     condition = work.meta.conditions.get(source)
+    repeated = _repeated(work, source) if work.task.checks_foreign_keys else frozenset()
     for chunk in work.meta.chunks.of(source):
         if not chunk.path or not work.storage.exists(chunk.path):
             continue
         start, where = origin_of(work.storage, chunk.path)
         if where != condition:
             raise ConditionChanged(source, where or "TRUE", condition or "TRUE")
-        if start is not None:
+        if start is not None and chunk.shard not in repeated:
             work.meta.structures.set_start(chunk.shard, start)
+
+
+def _repeated(work: Work, source: str) -> frozenset[Shard]:
+    """Return the shards whose changes can be applied again, because their rows have a key."""
+    states = work.meta.structures.shards(source)
+    schemas = work.structures({state.structure for state in states})
+    return frozenset(state.shard for state in states if schemas[state.structure].key)
 
 
 def _report(work: Work, source: str) -> DumpReport:

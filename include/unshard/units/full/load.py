@@ -14,6 +14,7 @@ the rows is deleted from its shard, the next call reads that shard again (units.
 | in the handover                    | existing checkpoints stay, the missing ones are created             |
 """
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.suspension import Refusal
 from unshard.errors.full import LoadCollision, LoadRefused, NotDumped, NotLoaded
+from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.units.full.dump import dump_folder, refuse_left
 from unshard.units.full.keyowners import name_owners, stopped_by
 from unshard.units.full.lateindexes import MAKING_SECONDS, make_late_indexes, postpone_indexes
@@ -64,7 +66,7 @@ def load(work: Work, source: str) -> LoadReport:
     if state is None or state.phase.order < Phase.DUMPED.order:
         raise NotDumped(source)
     if state.phase.order < Phase.LOADED.order:
-        with work.meta.active_workers.at(load_of(source)):
+        with work.meta.active_workers.at(load_of(source)), _or_finished_elsewhere(work, source):
             _load_chunks(work, source)
             make_late_indexes(work)
         work.meta.collisions.mend(source)
@@ -72,6 +74,18 @@ def load(work: Work, source: str) -> LoadReport:
     _remove_files(work)
     chunks = work.meta.chunks.of(source)
     return LoadReport(source, len(chunks), sum(chunk.loaded_rows for chunk in chunks))
+
+
+@contextlib.contextmanager
+def _or_finished_elsewhere(work: Work, source: str) -> Iterator[None]:
+    """Tell a file that another run has removed after its load from a file that is lost."""
+    try:
+        yield
+    except StoredFileMissing as error:
+        state = work.meta.sources.get(source)
+        if state is not None and state.phase.order >= Phase.LOADED.order:
+            raise FinishedElsewhere(source, "the load", error.message) from error
+        raise
 
 
 def handover(work: Work) -> HandoverReport:

@@ -37,6 +37,7 @@ from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
 from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.ddl.createtrial import TrialTables
+from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.full.starttime import location_at
@@ -243,9 +244,10 @@ def _prepare_targets(work: Work, instance: Instance, view: View) -> None:
 def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tuple[TableId, TableSchema]]) -> None:
     """Create the missing target tables, and check that the existing ones can take the rows."""
     models = {target: (table, schema) for table, (target, schema) in reversed(list(shards.items()))}
+    keys = keys_of_shards(work, instance.source.id, shards)
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         for target, (table, schema) in models.items():
-            make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema)
+            make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema, keys)
         present = structures.read_schemas(connection, sorted(models))
         if work.task.task_mode.loads:
             refuse_engines(present)

@@ -16,12 +16,15 @@ from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
 from unshard.core.structures.filledkeys import as_filled
+from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import TargetRefused
+from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
 from unshard.errors.source import StatementRefused
 from unshard.units.ddl.execute import create_target
+from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion
 from unshard.units.work import Work
 
@@ -51,12 +54,19 @@ def by_filled_keys(
     return {t: as_filled(schema, filled[t]) if t in filled else schema for t, schema in targets.items()}
 
 
-def make_target(connection: Connection, routing: Routing, shard: Shard, target: TableId, like: TableSchema) -> None:
+def make_target(
+    connection: Connection,
+    routing: Routing,
+    shard: Shard,
+    target: TableId,
+    like: TableSchema,
+    keys: Sequence[ForeignKey] = (),
+) -> None:
     """Create the target table of a shard unless it exists; a table with extracted columns must exist."""
     extracted = routing.reshaping(shard.table).extracted
     if extracted and not structures.read_schemas(connection, [target]):
         raise ExtractionNeedsTable(str(target), str(shard), ", ".join(each.column for each in extracted))
-    create_target(connection, target, like)
+    create_target(connection, target, like, [key for key in keys if key.child == target])
 
 
 def refuse_engines(schemas: Mapping[TableId, TableSchema]) -> None:
@@ -111,11 +121,12 @@ def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple
     refused = []
     routing = work.task.instance(plan.source).routing
     schemas = work.structures({change.structure for change in joined if change.structure})
+    keys = keys_of_shards(work, plan.source, [change.shard.table for change in joined])
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         for change in joined:
             if change.structure:
                 try:
-                    make_target(connection, routing, change.shard, change.target, schemas[change.structure])
-                except ExtractionNeedsTable as error:
+                    make_target(connection, routing, change.shard, change.target, schemas[change.structure], keys)
+                except (ExtractionNeedsTable, TargetLacksColumns) as error:
                     refused.append(TargetRefused(change.target, error))
     return tuple(refused)

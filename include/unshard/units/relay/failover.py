@@ -11,6 +11,8 @@ it.)
 | has the same transactions up to a location         | the relay continues there          |
 | does not have all of them yet                      | GtidNotFound; continues once it has them |
 | has others in their place, or has purged the location | GtidNotFound                    |
+
+Equal GTIDs do not prove equal rows, so the relay then compares the last transaction (lasttransaction.py).
 """
 
 import contextlib
@@ -55,7 +57,9 @@ def _first_after(server: Server, source: str, history: str, new_server: tuple[st
     """Let the server find the first transaction that is not in the history."""
     identity, replica_id = new_server
     try:
-        with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
+        with contextlib.closing(
+            mysql.connect(server, f"source {source}", read_timeout=binlogstream.READ_SECONDS)
+        ) as connection:
             for location, _ in begins(binlogstream.dump_behind(connection, source, history, replica_id)):
                 return location
     except (DumpRefused, DumpBroken) as error:

@@ -37,12 +37,12 @@ from unshard.errors.relay import (
     SourceReplaced,
 )
 from unshard.units.relay.failover import locate
+from unshard.units.relay.lasttransaction import compare_last, last_pulled
 
 SEGMENT_BYTES = (8 << 20) - (128 << 10)
 """A window takes whole segments, so this is the granularity of window sizes: an eighth of `window-size`, less some room
 for the transaction that reaches it. Otherwise a window of 64 MiB would take only seven of them.
 """
-READ_SECONDS = 60.0
 REPLICA_IDS = (1 << 31, (1 << 32) - 1)
 PROGRESS_BYTES = 1 << 19
 NO_SUCH_BINLOG = 1236
@@ -89,14 +89,16 @@ def pull(
     source: str, server: Server, store: RelayStore, begins: Location, **options: Unpack[PullOptions]
 ) -> RelayReport:
     """Store the binlog from `begins` (or the end of what is stored) to the source's present end."""
-    with contextlib.closing(mysql.connect(server, f"source {source}", read_timeout=READ_SECONDS)) as connection:
+    with contextlib.closing(
+        mysql.connect(server, f"source {source}", read_timeout=binlogstream.READ_SECONDS)
+    ) as connection:
         found = upstream.inspect(connection, source)
         _check_source(source, found)
         resumes = stored_end(store, source, begins)
         known = options.get("identity")
         if known and known != found.identity:
             _check_succession(source, resumes, found, options)
-            resumes = _switch(server, source, store, resumes, options)
+            resumes = _switch(server, source, store, resumes, found.identity, options)
         end = found.end.in_generation(resumes.generation)
         if resumes > end:
             raise PositionBeyondEnd(source, str(resumes), str(end))
@@ -119,13 +121,19 @@ def _check_succession(source: str, resumes: Location, found: upstream.Upstream, 
         raise SourceReplaced(source, known, found.identity)
 
 
-def _switch(server: Server, source: str, store: RelayStore, resumes: Location, options: PullOptions) -> Location:
+def _switch(
+    server: Server, source: str, store: RelayStore, resumes: Location, identity: str, options: PullOptions
+) -> Location:
     """Store the location where another server's files continue, as an empty segment that leads there."""
     before = store.links(source).ending_at(resumes)
     history = before.gtid if before else options.get("gtid", "")
     if not history:
         raise SourceReplaced(source, options.get("identity") or "", "a server that must prove its history by GTIDs")
-    following = locate(server, source, history, _replica_id(options)).in_generation(resumes.generation + 1)
+    located = locate(server, source, history, _replica_id(options))
+    last = last_pulled(store, source, resumes)
+    if last is not None:
+        compare_last(server, source, last, located, (identity, _replica_id(options)))
+    following = located.in_generation(resumes.generation + 1)
     link = Segment(
         source,
         resumes.file,

@@ -89,7 +89,7 @@ def _keyed(
     existed, exists = ~adds[groups.first], adds[groups.last]
     kept = existed | exists | origin.safe
     existed, exists, last = existed[kept], exists[kept], groups.last[kept]
-    lines, blank = _rendered(columns, last[exists], conversion)
+    lines, blank = rendered(columns, last[exists], conversion)
     places = pa.array(np.cumsum(exists) - 1, pa.int64(), mask=~exists)
     counts = existed.astype(np.int32), exists.astype(np.int32)
     return _batch(origin, counts, key.take(last), lines.take(places), pc.fill_null(blank.take(places), False)), broken
@@ -112,7 +112,8 @@ def key_of_rows(columns: Sequence[pa.Array], conversion: Conversion) -> pa.Binar
     return sortkeys.encode([field.column for field in fields], convert(only, columns))
 
 
-def _rendered(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversion) -> tuple[pa.Array, pa.Array]:
+def rendered(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversion) -> tuple[pa.Array, pa.Array]:
+    """Return the lines of these rows in the target, and marks of those with an ENUM value with index 0."""
     taken = [column.take(pa.array(rows)) for column in columns]
     values = convert(conversion, taken)
     return lines_of(values), blank_rows(conversion.destination.columns, values)

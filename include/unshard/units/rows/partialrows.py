@@ -113,7 +113,7 @@ def patched(batch: pa.RecordBatch, conversion: Conversion, key: pa.Array, unsure
     kept = np.flatnonzero((ops != Op.BEFORE) | ~np.append(same[1:], False))
     come = np.where(np.isin(ops, (Op.INSERT, Op.AFTER)), 1, 0).astype(np.int32)
     gone = np.where((ops == Op.DELETE) | (ops == Op.BEFORE) | same, 1, 0).astype(np.int32)
-    lines, blank, lacking = _lines(batch, conversion, masks, come > 0)
+    lines, blank, lacking = lines_with_gaps(batch, conversion, masks, come > 0)
     come[lacking] = UNSURE_PATCH if unsure else PATCH
     for row in lacking:
         base = b"" if same[row] else key[int(row) - 1].as_py()
@@ -140,7 +140,7 @@ def refuse_lost_keys(batch: pa.RecordBatch, conversion: Conversion, shard: str) 
                 raise ColumnLeftOut(shard, field.column.name, target, "the key of the target")
 
 
-def _lines(
+def lines_with_gaps(
     batch: pa.RecordBatch, conversion: Conversion, masks: Sequence[bytes | None], needed: np.ndarray
 ) -> tuple[list[bytes | None], np.ndarray, list[int]]:
     """Return the lines of the needed rows, the rows with ENUM index 0, and the rows that lack values."""

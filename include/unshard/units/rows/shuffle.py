@@ -5,7 +5,8 @@ costs more than decoding, compacting and writing them. So one row of the shuffle
 of runs, and Spark only copies its bytes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,7 @@ PAYLOADS = pa.schema(
 )
 PAYLOADS_SPARK = "slot int, target int, body binary"
 MESSAGE = -1
+NOBODY: Mapping[int, int] = MappingProxyType({})
 PAYLOAD_BYTES = 4 << 20
 """Size at which a payload is closed: Spark holds a few payloads at a time."""
 
@@ -28,16 +30,18 @@ Run = tuple[int, pa.RecordBatch]
 """Number of a target, and runs of it."""
 
 
-def payloads(runs: Iterable[Run], slots: int, size: int = PAYLOAD_BYTES) -> Iterator[pa.RecordBatch]:
-    """Yield runs as shuffle payloads; those of a target keep their order."""
+def payloads(
+    runs: Iterable[Run], slots: int, size: int = PAYLOAD_BYTES, leaders: Mapping[int, int] = NOBODY
+) -> Iterator[pa.RecordBatch]:
+    """Yield runs as shuffle payloads; those of a target keep their order. Targets with one leader have one slot."""
     waiting: dict[int, list[pa.RecordBatch]] = {}
     for target, batch in runs:
         some = waiting.setdefault(target, [])
         some.append(batch)
         if sum(each.nbytes for each in some) >= size:
-            yield _payload(target, waiting.pop(target), slots)
+            yield _payload(target, waiting.pop(target), leaders.get(target, target) % slots)
     for target, some in waiting.items():
-        yield _payload(target, some, slots)
+        yield _payload(target, some, leaders.get(target, target) % slots)
 
 
 def message(slot: int, body: bytes) -> pa.RecordBatch:
@@ -63,12 +67,12 @@ def of_target(found: pa.Table, target: int) -> pa.Table:
     return pa.concat_tables([pa.ipc.open_stream(body.as_buffer()).read_all() for body in bodies])
 
 
-def _payload(target: int, some: list[pa.RecordBatch], slots: int) -> pa.RecordBatch:
+def _payload(target: int, some: list[pa.RecordBatch], slot: int) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, RUNS) as writer:
         for batch in some:
             writer.write_batch(batch)
-    return _row(target % slots, target, sink.getvalue())
+    return _row(slot, target, sink.getvalue())
 
 
 def _row(slot: int, target: int, body: pa.Buffer) -> pa.RecordBatch:

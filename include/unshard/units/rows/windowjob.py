@@ -11,13 +11,14 @@ from types import MappingProxyType
 
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
-from unshard.adapters.target import Writer
+from unshard.adapters.target import Fence, Writer
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.lineage import filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.filledkeys import as_filled
+from unshard.core.structures.foreignkeys import ForeignKey, groups_of
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Disposition, Plan
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused, held_behind, withheld
@@ -94,10 +95,33 @@ class WindowJob:
     """Whether rows that a target cannot take are diverted instead of suspending it."""
     time_zone: str = "+00:00"
     """Time zone in which filter expressions are evaluated."""
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    """The foreign keys of the target tables, if the task's session checks them."""
+    is_unsure: bool = False
+    """The window begins before P1: the dump may have read tables at moments between its changes."""
 
     @property
     def plan(self) -> Plan:
         return self.begun.plan
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The targets that foreign keys connect, by number: each group is written in the order of the binlog."""
+        groups = groups_of(self.targets, self.foreign_keys)
+        return tuple(tuple(self.targets.index(table) for table in group) for group in groups)
+
+    @cached_property
+    def leaders(self) -> Mapping[int, int]:
+        """The first target of the group of each target; a target without a group is left out."""
+        return {target: group[0] for group in self.groups for target in group}
+
+    @cached_property
+    def ranks(self) -> Mapping[int, int]:
+        """The order of the parts by the moments of their rows; held files of one part of a window have one rank."""
+        held = [part for part in self.parts if isinstance(part, HeldPart)]
+        moments = sorted({(part.file.window, part.file.part) for part in held})
+        ranks = {part.ordinal: moments.index((part.file.window, part.file.part)) for part in held}
+        return {**{part.ordinal: len(moments) + part.ordinal for part in self.parts}, **ranks}
 
     @cached_property
     def layouts(self) -> tuple[Conversion, ...]:
@@ -158,6 +182,12 @@ class WindowJob:
         tried = self._tried.items()
         found += [TargetRefused(rows.target, error) for rows, error in tried if isinstance(error, UnshardError)]
         return tuple(found)
+
+
+def fence_of(job: WindowJob, target: int) -> Fence:
+    """Return the fence that the writer of a target presents."""
+    table, plan = job.targets[target], job.plan
+    return Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch)
 
 
 def bytes_of(part: Part) -> int:

@@ -11,6 +11,7 @@ has the same slices. A window is not cut if slices could end in other rows than 
 | safe mode, filters that leave changes out | REPLACE does not see rows of another shard: a row that moves from one |
 |                                           | shard to another is followed only if all changes are compacted at once |
 | `on-duplicate: replace` and `ignore`      | the same; with `error`, a key that another row has undoes the slices  |
+| tables that foreign keys connect          | they are written in the order of the binlog                           |
 | partial rows and deferred rows            | they are read from the target, and recorded, before anything is       |
 |                                           | written                                                               |
 
@@ -30,14 +31,13 @@ from unshard.core.window.suspension import TargetRefused
 from unshard.errors import UnshardError
 from unshard.units.rows.apply import changes_of
 from unshard.units.rows.changes import RUNS
-from unshard.units.rows.windowjob import HeldPart, Part, WindowJob, bytes_of
+from unshard.units.rows.windowjob import HeldPart, Part, WindowJob, bytes_of, fence_of
 from unshard.units.window.tasks import (
     PartReader,
     Result,
     TargetReport,
     applied_to,
     coded,
-    fence_of,
     packed,
 )
 
@@ -107,7 +107,7 @@ def slices_of(job: WindowJob) -> Sequence[Sequence[Part]]:
 def _can_be_cut(job: WindowJob) -> bool:
     is_safe = job.plan.safe or any(isinstance(part, HeldPart) and part.file.safe for part in job.parts)
     filters = any(reshaping.filters_changes for reshaping in job.reshapings.values())
-    is_plain = job.collisions is Collisions.ERROR and not is_safe and not filters and not job.deferred
+    is_plain = job.collisions is Collisions.ERROR and not is_safe and not (filters or job.deferred or job.groups)
     return is_plain and len(job.targets) == 1 and bool(job.schemas[0].key)
 
 

@@ -14,11 +14,14 @@ from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
+from unshard.core.structures.foreignkeys import connected
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused, refusal_of
 from unshard.errors import UnshardError
+from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.rows import Collision
+from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import stopped_by
 from unshard.units.work import Work
 
@@ -30,7 +33,7 @@ def suspend_targets(work: Work, begun: BegunWindow, refused: Collection[TargetRe
 
     Raises the error of a target that has a part of the window and cannot be suspended there: the source waits for it.
     """
-    errors = {each.target: each.error for each in reversed([*refused])}
+    errors = _with_connected(work, begun.plan.source, {each.target: each.error for each in reversed([*refused])})
     found = {target: _with_owner(work, error, begun.plan.number) for target, error in errors.items()}
     digests = {target: schema.digest for target, schema in work.present(set(found)).items()}
     refusals = [refusal_of(target, error) for target, error in found.items()]
@@ -39,6 +42,18 @@ def suspend_targets(work: Work, begun: BegunWindow, refused: Collection[TargetRe
         if target in cut:
             raise error
         log.warning("target %s stops for source %s: %s", target, begun.plan.source, error)
+
+
+def _with_connected(work: Work, source: str, errors: dict[TableId, UnshardError]) -> dict[TableId, UnshardError]:
+    """Add the targets of the source that foreign keys connect with refused ones: their rows keep one order."""
+    known = {state.target for state in work.meta.structures.shards(source)} if work.task.checks_foreign_keys else set()
+    keys = enforced_keys(work, known)
+    waiting: dict[TableId, UnshardError] = {
+        other: ConnectedTargetWaits(str(other), str(target))
+        for target in reversed(errors)
+        for other in sorted(connected({target}, keys) & known)
+    }
+    return waiting | errors
 
 
 def _with_owner(work: Work, error: UnshardError, window: int) -> UnshardError:
@@ -63,6 +78,9 @@ def still_suspended(work: Work, source: str) -> frozenset[TableId]:
     policy = Collisions(work.task.instance(source).load.on_duplicate.value)
     with contextlib.closing(open_session(Writer(work.target))) as connection:
         changed = {stop: why for stop in stops if (why := _change(connection, stop, present.get(stop.target), policy))}
+    own = {(stop.source, str(stop.target)) for stop in stops}
+    left = {stop: "the other target has gone on" for stop in stops if _cause(stop) not in own}
+    changed = _with_waiting(stops, left | changed)
     for stop, why in changed.items():
         log.info("target %s goes on for source %s: %s", stop.target, source, why)
         work.meta.suspended_targets.lift(stop)
@@ -75,15 +93,33 @@ def _change(connection: Connection, stop: SuspendedTarget, schema: TableSchema |
         return ""
     if schema.digest != stop.structure:
         return "its structure has changed"
+    why = ""
+    match error_of(stop):
+        case Collision() if policy is not Collisions.ERROR:
+            why = f"on-duplicate is {policy} now"
+        case Collision(key=key, condition=condition) if condition:
+            is_taken = has_row(connection, mysql.table_name(stop.target), condition)
+            why = "" if is_taken else f"{key} is free"
+        case ReferencedRowMissing(parent=parent, parent_key=key, condition=condition, rows=rows) if condition:
+            why = f"{parent} has {key}" if has_row(connection, rows, condition) else ""
+        case RowReferenced(key=key, child=child, condition=condition, rows=rows) if condition:
+            why = "" if has_row(connection, rows, condition) else f"no row of {child} references {key}"
+    return why
+
+
+def _with_waiting(
+    stops: Collection[SuspendedTarget], changed: Mapping[SuspendedTarget, str]
+) -> dict[SuspendedTarget, str]:
+    """Add the targets that are suspended together with those that go on."""
+    causes = {_cause(stop): stop for stop in changed}
+    others = {stop: causes[_cause(stop)] for stop in stops if stop not in changed and _cause(stop) in causes}
+    return {**changed, **{stop: f"{first.target} goes on" for stop, first in others.items()}}
+
+
+def _cause(stop: SuspendedTarget) -> tuple[str, str]:
+    """Return the source and the target whose error suspends a target: its own, or one connected with it."""
     error = error_of(stop)
-    if not isinstance(error, Collision):
-        return ""
-    if policy is not Collisions.ERROR:
-        return f"on-duplicate is {policy} now"
-    if not error.condition:
-        return ""
-    is_taken = has_row(connection, mysql.table_name(stop.target), error.condition)
-    return "" if is_taken else f"{error.key} is free"
+    return stop.source, error.other if isinstance(error, ConnectedTargetWaits) else str(stop.target)
 
 
 def newest_ddl(work: Work, plan: Plan) -> Mapping[Shard, int]:
@@ -99,7 +135,7 @@ def retry(work: Work, stops: Collection[SuspendedTarget]) -> None:
 
 def command_retry(work: Work, stops: Collection[SuspendedTarget], by: str, via: str, reason: str) -> None:
     """Let targets go on by an operator's command; one that goes on already, or was suspended again, is unchanged."""
-    for stop in stops:
+    for stop in _with_waiting(work.meta.suspended_targets.all(), dict.fromkeys(stops, "")):
         details = {"source": stop.source, "target": str(stop.target), "key": stop.refusal.key}
         is_new = work.meta.suspended_targets.lift(stop, IssuedCommand("retry", by, via, reason, details))
         log.info(

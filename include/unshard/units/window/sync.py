@@ -18,9 +18,10 @@ Steps 2 to 4 are stages (core.window.stages), which units.stages runs.
 A window without rows needs no Spark. Without new binlog, and with nothing to release or drop, no window runs.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -54,18 +55,22 @@ from unshard.core.window.stages import (
 )
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
 from unshard.errors import UnshardError
+from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import NoTargetTable, RowsContradict
+from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.errors.window import NotInSync
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
 from unshard.units.window.rules import adopt_rules
+from unshard.units.window.shownstructure import shown_structure
 from unshard.units.window.spark import run_job
 from unshard.units.window.statementcontext import in_context
 from unshard.units.window.suspension import newest_ddl, still_suspended, suspend_targets, suspended_of
@@ -154,15 +159,27 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     sync_state = work.meta.windows.sync_state(source)
     if adopt_rules(work, sync_state):
         sync_state = work.meta.windows.sync_state(source)
-    plan = sync_state.open or _plan(work, sync_state)
-    if plan.is_empty:
-        report = _report(plan, None, NOTHING_MOVED, began, more=False)
-    else:
-        with work.meta.active_workers.at(window_of(source)):
-            report = _Run(work, sync_state, began, progress).run(plan)
+    with _or_finished_elsewhere(work, sync_state):
+        plan = sync_state.open or _plan(work, sync_state)
+        if plan.is_empty:
+            report = _report(plan, None, NOTHING_MOVED, began, more=False)
+        else:
+            with work.meta.active_workers.at(window_of(source)):
+                report = _Run(work, sync_state, began, progress).run(plan)
     if not report.more and (plan.safe or PendingWork.DEFERRED in sync_state.beside):
         refuse_missing(work, sync_state, report.ends)
     return report
+
+
+@contextlib.contextmanager
+def _or_finished_elsewhere(work: Work, before: SyncState) -> Iterator[None]:
+    """Tell a file that another run has removed after its window from a file that is lost."""
+    try:
+        yield
+    except (SegmentMissing, StoredFileMissing) as error:
+        if work.meta.windows.sync_state(before.source).window > before.window:
+            raise FinishedElsewhere(before.source, f"window {before.window + 1}", error.message) from error
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +234,8 @@ class _Run:
         stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else {}
         follow_schemas(self.work, plan)
         if refused := create_joined(self.work, plan, stops):
-            return self._found(window, _Moved(refused=refused))
+            tried = self.work.present({each.target for each in refused})
+            return self._found(window, _Moved(refused=refused, tried=tried))
         return replace(window, stops=stops, attempt=Attempt(Done.CREATED, window.attempt.is_again))
 
     def _found(self, window: _Window, moved: _Moved) -> _Window:
@@ -278,7 +296,7 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
-    feeds = Feeds(tuple(each.routing for each in work.task.instances), work.task.shard_mode is not ShardMode.NONE)
+    feeds = feeds_of(work)
     rules = PlanRules(
         target_of=instance.routing.target_of,
         effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, feeds=feeds),
@@ -298,7 +316,8 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     )
     if PendingWork.UNKNOWNS in beside:
         beside = EVERYTHING  # the function may ask again about DDL that was resolved
-        reconcile_structures(work.meta.structures, source, TrialOfStatements(work.trial_tables, work.storage))
+        trial = TrialOfStatements(work.trial_tables, work.storage, lambda entry: shown_structure(work, entry))
+        reconcile_structures(work.meta.structures, source, trial)
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))
     shards: tuple[ShardState, ...] = ()
@@ -307,11 +326,16 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     return plan_window(source, sync_state.window + 1, checkpoint, segments, shards, rules)
 
 
+def feeds_of(work: Work) -> Feeds:
+    """Return the routes of all sources, which decide which targets are one-to-one."""
+    return Feeds(tuple(each.routing for each in work.task.instances), work.task.shard_mode is not ShardMode.NONE)
+
+
 def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
     """Return the follower of online DDL tools; None if the task does not follow them."""
     if instance.online is None:
         return None
-    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing)
+    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing, feeds_of(work))
 
 
 def window_job(
@@ -350,8 +374,16 @@ def window_job(
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
+        foreign_keys=enforced_keys(work, targets),
+        is_unsure=_is_unsure(work, plan),
     ).by_filled_keys()
     return job.refusals() or job
+
+
+def _is_unsure(work: Work, plan: Plan) -> bool:
+    """Whether the dump may have read tables at moments between the changes of a window."""
+    state = work.meta.sources.get(plan.source) if plan.safe and work.task.checks_foreign_keys else None
+    return state is not None and state.dump_end is not None and plan.begins < state.dump_end
 
 
 def _digests(plan: Plan) -> set[str]:

@@ -27,8 +27,9 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from unshard.adapters.spark import freeze_imports
-from unshard.adapters.target import Applied, Fence, apply_changes
+from unshard.adapters.target import Applied, apply_changes
 from unshard.adapters.target.evaluator import ExpressionEvaluator
+from unshard.adapters.target.inorder import StepRefused
 from unshard.binlog import rawrows
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.rawrows import BEYOND, Span, extract
@@ -44,10 +45,12 @@ from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers, KeyOutOfO
 from unshard.errors.storage import SparkTaskCrashed
 from unshard.units.rows.apply import changes_of, shown_key
 from unshard.units.rows.changes import Origin, changes_in, runs_of
+from unshard.units.rows.conversion import Conversion
 from unshard.units.rows.filtering import Filtering
+from unshard.units.rows.inorder import apply_group, images_of
 from unshard.units.rows.partialrows import in_pairs, is_sparse, with_masks
 from unshard.units.rows.shuffle import PAYLOADS, Run, message, messages_in, of_target, payloads, targets_in
-from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob
+from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, fence_of
 
 RESULTS_SPARK = "body binary"
 RESULTS = pa.schema([("body", pa.binary())])
@@ -98,7 +101,7 @@ class ReadParts:
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
         reader = PartReader(self.job, part)
         try:
-            yield from payloads(reader.runs(), self.slots)
+            yield from payloads(reader.runs(), self.slots, leaders=self.job.leaders)
         except Exception as error:
             poison = pickle.dumps(coded(error))
             yield from (message(slot, poison) for slot in range(self.slots))
@@ -107,7 +110,7 @@ class ReadParts:
             yield message(0, pickle.dumps(reader.report))
             for number, refusal in reader.refused.items():
                 refused = TargetRefused(self.job.targets[number], refusal)
-                yield message(number % self.slots, pickle.dumps(refused))
+                yield message(self.job.leaders.get(number, number) % self.slots, pickle.dumps(refused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +133,24 @@ def applied_to(job: WindowJob, runs: Mapping[int, pa.Table], results: Sequence[R
     if any(isinstance(result, UnshardError) for result in results):
         return
     refused = {result.target for result in results if isinstance(result, TargetRefused)}
+    for group in job.groups:
+        # If a table of a group refuses its rows, none of the group gets any.
+        if not runs.keys().isdisjoint(group) and refused.isdisjoint(job.targets[target] for target in group):
+            yield from _applied_group(job, group, runs)
     for target, its in runs.items():
-        if job.targets[target] not in refused:
+        if target not in job.leaders and job.targets[target] not in refused:
             yield _applied(job, target, its)
+
+
+def _applied_group(job: WindowJob, group: Sequence[int], runs: Mapping[int, pa.Table]) -> Sequence[Result]:
+    try:
+        return [TargetReport(target, applied) for target, applied in apply_group(job, group, runs).items()]
+    except StepRefused as refused:
+        if isinstance(refused.error, ABOUT_ONE_TARGET):
+            return [TargetRefused(refused.table, refused.error)]
+        return [refused.error]
+    except Exception as error:
+        return [coded(error)]
 
 
 def _applied(job: WindowJob, target: int, runs: pa.Table) -> Result:
@@ -155,12 +173,6 @@ def apply_target(job: WindowJob, target: int, runs: pa.Table) -> Applied:
     return apply_changes(job.writer, fence_of(job, target), changes_of(job, target, runs))
 
 
-def fence_of(job: WindowJob, target: int) -> Fence:
-    """Return the fence that the writer of a target presents."""
-    table, plan = job.targets[target], job.plan
-    return Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch)
-
-
 def coded(error: Exception) -> UnshardError:
     """Return a coded error itself, and any other one as SparkTaskCrashed, which can be pickled."""
     if isinstance(error, UnshardError):
@@ -175,7 +187,9 @@ class PartReader:
 
     def __init__(self, job: WindowJob, part: Part) -> None:
         self._job, self._part = job, part
-        self._batches = 0
+        self._batches = self._images = 0
+        self._is_renumbered = False
+        """Whether the batches at present number their rows from 0 again and again: extracts are decoded in pieces."""
         self._filtering = Filtering(ExpressionEvaluator(job.writer, job.meta_schema, job.time_zone), job.structures)
         self._waiting: dict[Disposition, list[pa.RecordBatch]] = defaultdict(list)
         self.report = PartReport()
@@ -194,7 +208,7 @@ class PartReader:
         self.report = replace(self.report, held=held)
 
     def _released(self, part: HeldPart) -> Iterator[Run]:
-        safe = self._job.plan.safe or part.file.safe
+        safe, self._is_renumbered = self._job.plan.safe or part.file.safe, part.file.is_raw
         rows = Rows(part.file.shard, part.file.structure, part.target, part.file.seq)
         for batch in self._rows_of(part.file):
             self.report = replace(self.report, released=self.report.released + changes_in(batch))
@@ -217,8 +231,10 @@ class PartReader:
                 self._waiting |= {disposition: pieces} if pieces else {}
             elif disposition.until is not None:
                 fitting = extract(bytes_.data, bytes_.checksum, disposition.shard.table, span, origin)
+                self._is_renumbered = True
                 for batch in rawrows.decode(fitting, self._job.structures[disposition.structure], source):
                     yield from self._decided(disposition, batch)
+        self._is_renumbered = False
         by_table = self._decoded_at_once(part)
         if not by_table:
             return
@@ -288,10 +304,21 @@ class PartReader:
         seq = self._part.ordinal * BATCHES_PER_PART + self._batches
         self._batches += batch.num_rows if is_sparse(batch) else 1
         origin = Origin(self._job.shards.index(rows.shard), layout, seq, safe, str(rows.shard), unsure)
+        if number in self._job.leaders:
+            return number, self._in_order(batch, conversion, origin)
         runs, broken = runs_of(batch, conversion, origin)
         if broken is not None and not safe and self._job.collisions is Collisions.ERROR:
             raise KeyOutOfOrder(str(rows.shard), str(rows.target), shown_key(self._job, number, broken))
         return number, runs
+
+    def _in_order(self, batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
+        numbers = batch.column(1)
+        if self._is_renumbered:
+            numbers = pa.array(range(self._images, self._images + batch.num_rows), pa.int64())
+            self._images += batch.num_rows
+        is_held_unsure = isinstance(self._part, HeldPart) and self._part.file.safe
+        is_unsure = self._job.is_unsure or is_held_unsure
+        return images_of(batch, conversion, origin, self._job.ranks[self._part.ordinal], numbers, is_unsure=is_unsure)
 
     def _store(self, disposition: Disposition, batches: list[pa.RecordBatch]) -> HeldFile:
         plan, seq = self._job.plan, disposition.hold or 0

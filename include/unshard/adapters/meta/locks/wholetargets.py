@@ -14,7 +14,6 @@ from sqlalchemy import Connection, and_, or_, select
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.rows import matches, read, target_columns
-from unshard.adapters.meta.windows.syncstate import PLANNED
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.queue import QueueEntry, WholeChange
 from unshard.core.model import TableId
@@ -26,7 +25,7 @@ LOCK, FENCE, WINDOW = tables.ddl_lock, tables.fence, tables.window
 
 def is_written(connection: Connection, task: str, target: TableId, source: str) -> bool:
     """Whether a window of another source that may write the target is open."""
-    same = and_(WINDOW.c.task == FENCE.c.task, WINDOW.c.source == FENCE.c.source, WINDOW.c.state == PLANNED)
+    same = and_(WINDOW.c.task == FENCE.c.task, WINDOW.c.source == FENCE.c.source, WINDOW.c.state == tables.PLANNED)
     where = matches(FENCE, {"task": task, **target_columns(target)}), FENCE.c.source != source
     return connection.execute(select(FENCE.c.source).join(WINDOW, same).where(*where).limit(1)).first() is not None
 

@@ -18,7 +18,7 @@ from unshard.core.task.state import Phase, SyncState
 from unshard.core.window.pace import Pace
 from unshard.core.window.plan import Plan
 
-PLANNED = "planned"
+PLANNED = tables.PLANNED
 SOURCE, CHECKPOINT, WINDOW = tables.source, tables.checkpoint, tables.window
 SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
 THIS_TASK: Any = bindparam("task")

@@ -1,0 +1,94 @@
+"""Which ways out of a conflict are offered: those after which the rows of all shards have a place in the target."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from unshard.core.ddl.lock import DdlLock
+from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.ways import USUAL, Way
+from unshard.core.model import Column, Location, Shard, TableId, TableSchema
+from unshard.core.relay.segment import Statement
+from unshard.core.rows.waysout import Conflict, extension, is_same_change, ways_out
+
+NOW, TARGET = datetime(2026, 1, 1, tzinfo=UTC), TableId("shop", "orders")
+START = "id int, a int"
+
+
+def structure(columns: str) -> TableSchema:
+    parts = [part.split() for part in columns.split(", ")]
+    made = tuple(Column(name, kind.split("(")[0], kind, True, None, None, None, "") for name, kind in parts)
+    return TableSchema(made, (), columns)
+
+
+def shard(source: str, *ddls: tuple[str, str], held: tuple[int, ...] = ()) -> ShardState:
+    """Return a shard with these DDLs, each with the columns after it, and with rows held after the DDLs `held`."""
+    own, before = Shard(source, TableId("shop_1", "t")), START
+    queue = []
+    for seq, (spec, after) in enumerate(ddls, 1):
+        ddl = f"ALTER TABLE t {spec}"
+        statement = Statement(ddl, "", 0, "utf8mb4", seq, "SYSTEM")
+        queue.append(QueueEntry(own, TARGET, seq, Location("b.1", seq), statement, ddl, ddl, before, after))
+        before = after
+    files = tuple(HeldFile(own, seq, 1, part, "", 1, 1, "") for part, seq in enumerate(held))
+    return ShardState(own, TARGET, before, None, tuple(queue), len(ddls), files)
+
+
+def conflict(first: ShardState, *others: ShardState) -> Conflict:
+    lock = DdlLock("x", TARGET, 1, first.queue[0], NOW, NOW)
+    texts = {START, *(text for state in (first, *others) for e in state.queue for text in (e.before, e.after) if text)}
+    schemas = {text: structure(text) for text in texts}
+    different = (state for state in others if state.queue and state.queue[0].fingerprint != lock.fingerprint)
+    return Conflict((first, *others), lock, {}, tuple(state.shard for state in different), schemas)
+
+
+ADD_C, ADD_D = ("ADD c INT", f"{START}, c int"), ("ADD d INT", f"{START}, d int")
+C_THEN_D = ADD_C, ("ADD d INT", f"{START}, c int, d int")
+D_THEN_C = ADD_D, ("ADD c INT", f"{START}, d int, c int")
+A_TO_C, A_TO_D = ("CHANGE a c INT", "id int, c int"), ("CHANGE a d INT", "id int, d int")
+BACK = ("CHANGE d c INT", "id int, c int")
+CASES = [
+    ("another default", shard("s1", ADD_C), shard("s2", ("ADD c INT DEFAULT -1", ADD_C[1])), (Way.UNLOCKED, Way.SAME)),
+    ("different order", shard("s1", *C_THEN_D), shard("s2", *D_THEN_C, held=(1,)), (Way.UNLOCKED,)),
+    ("another column", shard("s1", ADD_C), shard("s2", ADD_D), (Way.UNLOCKED,)),
+    ("another name", shard("s1", A_TO_C), shard("s2", A_TO_D), (Way.EXTENDED,)),
+    ("another name, changed without rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK), USUAL),
+    ("another name, changed with rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK, held=(1,)), (Way.EXTENDED,)),
+    ("an index", shard("s1", ADD_C), shard("s2", ("ADD INDEX (a)", START)), USUAL),
+]
+
+
+@pytest.mark.parametrize(("first", "other", "ways"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_only_ways_that_succeed_are_returned(first: ShardState, other: ShardState, ways: tuple[Way, ...]) -> None:
+    assert ways_out(conflict(first, other)) == ways
+    assert ways_out(conflict(first, other, shard("s3"))) == ways
+
+
+def test_extended_statements_add_the_columns_of_the_other_shards() -> None:
+    found = conflict(shard("s1", A_TO_C), shard("s2", A_TO_D))
+    assert extension(found) == ("ALTER TABLE t CHANGE a c INT", "ALTER TABLE `shop`.`orders` ADD COLUMN `d` int")
+    assert extension(conflict(shard("s1", ADD_C), shard("s2", ("ADD c BIGINT", ADD_C[1])))) == ()
+
+
+def test_unknown_structure_cannot_be_simulated() -> None:
+    unknown = shard("s2", ("an unknown DDL", ""))
+    assert ways_out(conflict(shard("s1", ADD_C), unknown)) == USUAL
+    assert not is_same_change(conflict(shard("s1", ADD_C), unknown), unknown)
+
+
+def test_a_wider_column_stays_a_ddl_of_its_own() -> None:
+    wider, other = ("MODIFY a BIGINT", "id int, a bigint"), ("MODIFY id BIGINT", "id bigint, a int")
+    for ddl, is_same in ((wider, False), (("MODIFY a INT COMMENT 'x'", START), True)):
+        state = shard("s2", ddl)
+        assert is_same_change(conflict(shard("s1", other), state), state) is is_same
+
+
+def test_statements_of_an_operator_cover_a_ddl_whose_columns_they_add() -> None:
+    state = shard("s2", A_TO_D)
+    found = conflict(shard("s1", A_TO_C), state)
+    assert not is_same_change(found, state)
+    texts = "ALTER TABLE t CHANGE a c INT", "ALTER TABLE t ADD d INT, ADD (e INT, f INT)"
+    replaced = replace(found.lock, verdict=OperatorDecision.REPLACE, replacement=texts)
+    assert is_same_change(replace(found, lock=replaced), state)
+    assert ways_out(replace(found, lock=replaced)) == (Way.UNLOCKED, Way.SAME)
