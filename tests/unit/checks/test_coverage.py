@@ -150,13 +150,6 @@ TABLE: dict[str, str | tuple[str, ...]] = {
     "NothingToValidate": VALIDATION,
     "NoProgress": DEFECT,
     "NothingInCommon": VALIDATION,
-    "ServerReadOnly": ("target_structure",),
-    "ForeignKeysCascade": ("table_schema",),
-    "ForeignKeyLacking": ("table_schema",),
-    "ForeignKeyNotOfShards": ("target_tables",),
-    "ReferencedRowMissing": ROWS,
-    "RowReferenced": ROWS,
-    "ConnectedTargetWaits": ROWS,
 }
 KINDS = {kind.__name__: kind for kind in all_errors() if kind.code.startswith(("US-2", "US-6"))}
 INDIRECT = {
