@@ -60,7 +60,7 @@ CASES = {
         happens=("INSERT INTO t VALUES (2, 2)",),
     ),
     "keyed": Case(
-        "US-6005",
+        "US-6002",
         "ALTER TABLE t ADD r INT NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, r)",
         mended="ALTER TABLE t DROP PRIMARY KEY, DROP r, ADD PRIMARY KEY (id)",
     ),
