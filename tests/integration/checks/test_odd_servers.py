@@ -104,7 +104,7 @@ def test_sql_mode_of_the_task_changes_nothing(task: LifeTask, capsys: pytest.Cap
     task.write()
     for source in task.sources:
         task.write_source(source, **{"from": {**endpoint(task.sources[source]), "session": {"sql_mode": mode}}})
-    assert task.command("check") == 0
+    assert task.command("check", "-v") == 0
     assert "'sql_mode' has no effect here" in capsys.readouterr().err
     task.go()
     assert task.assert_union() == 20
