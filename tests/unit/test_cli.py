@@ -132,6 +132,7 @@ def broken(options: Namespace, console: Console) -> Answer:
 
 @pytest.mark.parametrize("wanted", [(), ("--verbose",)], ids=["plain", "verbose"])
 def test_an_unexpected_error_has_a_code_and_its_traceback_is_in_a_file(wanted, monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(tracebacks, "_secrets", set())  # other tests of this process have passwords such as "unshard"
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["/bin/unshard", "check", "t.yaml"])
     replaced(monkeypatch, broken)
@@ -144,6 +145,14 @@ def test_an_unexpected_error_has_a_code_and_its_traceback_is_in_a_file(wanted, m
     assert "Traceback" in written and "line" in written and "ValueError: no columns in" in written
     assert "unshard check t.yaml" in written and unshard.__version__ in written
     assert "s3cret" not in written + said.err and file.stat().st_mode & 0o077 == 0
+
+
+def test_a_short_password_hides_no_letters(monkeypatch) -> None:
+    monkeypatch.setattr(tracebacks, "_secrets", set())
+    tracebacks.hide("s", "no")
+    assert "no one says ***: ***" in tracebacks.text_of(ValueError("no one says s: s")).replace("*** one", "no one")
+    tracebacks.hide("says")
+    assert "one *** ***" in tracebacks.text_of(ValueError("one says s"))
 
 
 def test_an_unexpected_error_is_told_although_no_file_can_be_written(monkeypatch, tmp_path, capsys) -> None:

@@ -19,6 +19,8 @@ from unshard.errors.task import UnexpectedError
 
 SHOWN_MESSAGE = 300
 HIDDEN = "***"
+SHORT = 3
+"""A secret of so few characters is hidden as a whole word only: hidden anywhere, it would make a text unreadable."""
 USER_INFO = re.compile(r"(://[^/\s:@]*):[^@\s/]+@")
 _secrets: set[str] = set()
 
@@ -72,5 +74,6 @@ def _message_of(error: BaseException) -> str:
 def _without_secrets(text: str) -> str:
     text = USER_INFO.sub(rf"\1:{HIDDEN}@", text)
     for secret in sorted(_secrets, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
+        pattern = re.escape(secret)
+        text = re.sub(pattern if len(secret) > SHORT else rf"(?<!\w){pattern}(?!\w)", HIDDEN, text)
     return text
