@@ -149,8 +149,8 @@ def test_an_unexpected_error_has_a_code_and_its_traceback_is_in_a_file(wanted, m
 
 def test_a_short_password_hides_no_letters(monkeypatch) -> None:
     monkeypatch.setattr(tracebacks, "_secrets", set())
-    tracebacks.hide("s", "no")
-    assert "no one says ***: ***" in tracebacks.text_of(ValueError("no one says s: s")).replace("*** one", "no one")
+    tracebacks.hide("s")
+    assert "one says ***" in tracebacks.text_of(ValueError("one says s"))
     tracebacks.hide("says")
     assert "one *** ***" in tracebacks.text_of(ValueError("one says s"))
 
