@@ -19,10 +19,10 @@ def rest_of_load(task: Task, meta: MetaReader | None, begun: Begun) -> list[Item
     items: list[Item] = []
     for source in task.sources:
         if source not in begun.loaded:
-            errors = list(_refused(task, source, begun.phase(source), meta))
-            items += verdict(
-                "full_load", f"source {source}", errors, f"phase {begun.phase(source)}: the load can go on"
-            )
+            phase = begun.phase(source)
+            errors = list(_refused(task, source, phase, meta))
+            passes = "the full load can begin" if phase is Phase.NEW else f"the full load can go on after phase {phase}"
+            items += verdict("full_load", f"source {source}", errors, passes)
     return items
 
 
