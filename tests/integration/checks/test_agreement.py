@@ -9,6 +9,7 @@ import pymysql
 import pytest
 
 from tests.lifetask import LifeTask, living
+from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.core.checks.items import Item, Severity
 from unshard.errors import UnshardError
@@ -182,6 +183,8 @@ def errors(task: LifeTask) -> dict[str, Item]:
 @pytest.mark.parametrize("name", CASES)
 def test_check_reports_what_the_steps_reject_even_if_all_checks_are_ignored(task: LifeTask, name: str) -> None:
     case = CASES[name]
+    if case.code == "US-6009" and is_tidb(task.target):
+        pytest.skip("TiDB: every table has transactions")
     task.sources["s1"].run("SELECT 1", *(sql.replace("{name}", task.name) for sql in case.source))
     task.target.run("SELECT 1", *(sql.replace("{name}", task.name) for sql in case.target))
     case.change(task)

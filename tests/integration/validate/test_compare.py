@@ -242,6 +242,7 @@ def test_key_that_is_ordered_differently_is_still_narrowed(world: World) -> None
     assert [(d.kind, d.key, d.shards) for d in world.differences()] == [(DifferenceKind.DIFFERENT, ("b",), ("s2 b",))]
 
 
+@pytest.mark.mariadb_only("TiDB cannot add a column of the name that the same ALTER drops")
 def test_generated_columns_are_compared_by_value_if_their_expressions_differ(world: World) -> None:
     plain = "id int PRIMARY KEY, i int, g int AS ({}) STORED, v varchar(9) AS (concat('x', `i`)) VIRTUAL"
     for place, expression in (("s1 a", "i + 1"), ("s2 b", "1 + i"), ("target", "i + 1")):

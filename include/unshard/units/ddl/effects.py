@@ -5,7 +5,9 @@ digest is stored first, so an existing plan can always be carried out.
 """
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol, assert_never
 
 from unshard.core.ddl.effects import (
@@ -46,6 +48,7 @@ from unshard.errors.locks import ShardDdlRefused
 from unshard.errors.rules import MappingOverlap
 
 RENAMED_STEP = "skip it to migrate its rows from now on, or drop the shard; or load the table as a new task"
+OR_REPLACE = re.compile(r"\A\s*CREATE\s+OR\s+REPLACE\b", re.IGNORECASE)
 OTHER_STEP = "docs/limits.md describes its effect: skip it, or replace it with the statements for the target"
 MAPPED_STEP = (
     "see docs/config.md, column mapping: when all shards have it, correct the rule and replace the DDL with what the"
@@ -413,7 +416,9 @@ class DdlEffects:
         try:
             like = present.get(ddl.like) if ddl.like else None
             before = self._schema(like) if like else None
-            found = self._trial.effect(before, statement, table, self._target_of(table))
+            # The trial table does not exist, and TiDB and MySQL do not know OR REPLACE.
+            tried = replace(statement, text=OR_REPLACE.sub("CREATE", statement.text))
+            found = self._trial.effect(before, tried, table, self._target_of(table))
         except UNKNOWABLE as error:
             yield Undecided(table, str(error), routed, fingerprint(routed, statement.sql_mode), is_new=True)
             return
