@@ -250,7 +250,6 @@ def two(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_
 REFERRING = "c (id INT PRIMARY KEY, p_id INT, FOREIGN KEY (p_id) REFERENCES p (id))"
 
 
-@pytest.mark.mariadb_only("on TiDB the missing row is not found, so the target waits for `unshard retry`")
 def test_a_child_waits_for_its_parent_of_another_source(two: World) -> None:
     """The row of the child's own source was written there without a parent in the binlog."""
     two.change("SET sql_log_bin = 0", "INSERT INTO p VALUES (1, 1, 'x')", "SET sql_log_bin = 1", source="s2")
@@ -263,7 +262,6 @@ def test_a_child_waits_for_its_parent_of_another_source(two: World) -> None:
     assert two.rows("p") == [(1, 1, "x"), (2, 2, "y")] and two.rows("c") == [(5, 1)]
 
 
-@pytest.mark.mariadb_only("on TiDB the referencing row is not found, so the target waits for `unshard retry`")
 def test_a_parent_waits_for_its_children_of_another_source(two: World) -> None:
     two.change("INSERT INTO p VALUES (1, 1, 'x')", source="s1")
     two.go()

@@ -49,7 +49,7 @@ from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
 from unshard.errors.rows import Collision, RowRefused, StatementWarned
-from unshard.errors.source import StatementRefused
+from unshard.errors.source import ServerBusy, StatementRefused
 from unshard.errors.window import FenceMissing
 
 PARENT_MISSING, REFERENCED = frozenset({1216, 1452}), frozenset({1217, 1451})
@@ -309,13 +309,21 @@ class _Session:
         except (StatementRefused, RowRefused) as error:
             cause = error if isinstance(error, StatementRefused) else error.__cause__
             errno = cause.errno if isinstance(cause, StatementRefused) else 0
-            if errno in PARENT_MISSING:
-                raise self._missing_parent(step) or _unnamed(step, error.server_message) from error
-            if errno in REFERENCED:
-                raise self._referencing(step) or RowReferenced(
-                    str(step.table), _shown(step.key, step.keys), f"another table ({error.server_message})"
-                ) from error
-            raise
+            if not isinstance(cause, StatementRefused) or errno not in (*PARENT_MISSING, *REFERENCED):
+                raise
+            found = self._missing_parent(step) if errno in PARENT_MISSING else self._referencing(step)
+            if found is None and self._is_searched(step, errno in PARENT_MISSING):
+                # Another source's window has committed the parent, or the children's DELETE, in the meantime.
+                raise ServerBusy(cause.where, cause.server, cause.server_message) from error
+            raise found or _unnamed(step, error.server_message, errno in PARENT_MISSING) from error
+
+    def _is_searched(self, step: RowStep, is_child: bool) -> bool:
+        """Whether the row that a violation is about can be searched for."""
+        if not is_child:
+            return bool(step.key) and any(key.parent == step.table for key in self._group.keys)
+        names = {column.name.lower() for column in step.destination.columns}
+        own = (key for key in self._group.keys if key.child == step.table)
+        return any({name.lower() for name in key.columns} <= names for key in own)
 
     def _missing_parent(self, step: RowStep) -> ReferencedRowMissing | None:
         """Return the error for the first row that references a row that does not exist."""
@@ -416,5 +424,8 @@ def _shown(key: Sequence[Column], keys: Sequence[Key]) -> str:
     return ", ".join(shown(*pair) for pair in zip(key, keys[0], strict=True)) + more
 
 
-def _unnamed(step: RowStep, message: str) -> ReferencedRowMissing:
-    return ReferencedRowMissing(str(step.table), _shown(step.key, step.keys), "another table", f"a row ({message})")
+def _unnamed(step: RowStep, message: str, is_child: bool) -> ReferencedRowMissing | RowReferenced:
+    key = _shown(step.key, step.keys)
+    if is_child:
+        return ReferencedRowMissing(str(step.table), key, "another table", f"a row ({message})")
+    return RowReferenced(str(step.table), key, f"another table ({message})")
