@@ -308,29 +308,29 @@ class _Session:
             yield
         except (StatementRefused, RowRefused) as error:
             cause = error if isinstance(error, StatementRefused) else error.__cause__
-            errno = cause.errno if isinstance(cause, StatementRefused) else 0
-            if not isinstance(cause, StatementRefused) or errno not in (*PARENT_MISSING, *REFERENCED):
+            if not isinstance(cause, StatementRefused) or cause.errno not in (*PARENT_MISSING, *REFERENCED):
                 raise
-            found = self._missing_parent(step) if errno in PARENT_MISSING else self._referencing(step)
-            if found is None and self._is_searched(step, errno in PARENT_MISSING):
+            is_child = cause.errno in PARENT_MISSING
+            found = self._missing_parent(step) if is_child else self._referencing(step)
+            if found is None and (self._from(step) if is_child else self._to(step)):
                 # Another source's window has committed the parent, or the children's DELETE, in the meantime.
                 raise ServerBusy(cause.where, cause.server, cause.server_message) from error
-            raise found or _unnamed(step, error.server_message, errno in PARENT_MISSING) from error
+            raise found or _unnamed(step, error.server_message, is_child) from error
 
-    def _is_searched(self, step: RowStep, is_child: bool) -> bool:
-        """Whether the row that a violation is about can be searched for."""
-        if not is_child:
-            return bool(step.key) and any(key.parent == step.table for key in self._group.keys)
+    def _from(self, step: RowStep) -> list[ForeignKey]:
+        """Return the foreign keys of the step's table whose columns its rows have."""
         names = {column.name.lower() for column in step.destination.columns}
         own = (key for key in self._group.keys if key.child == step.table)
-        return any({name.lower() for name in key.columns} <= names for key in own)
+        return [key for key in own if {name.lower() for name in key.columns} <= names]
+
+    def _to(self, step: RowStep) -> list[ForeignKey]:
+        """Return the foreign keys that reference the step's table, if its rows have a key."""
+        return [key for key in self._group.keys if key.parent == step.table and step.key]
 
     def _missing_parent(self, step: RowStep) -> ReferencedRowMissing | None:
         """Return the error for the first row that references a row that does not exist."""
         names = [column.name.lower() for column in step.destination.columns]
-        for key in self._group.keys:
-            if key.child != step.table or not {name.lower() for name in key.columns} <= set(names):
-                continue
+        for key in self._from(step):
             places = [names.index(name.lower()) for name in key.columns]
             columns = [
                 replace(step.destination.columns[n], name=name)
@@ -366,9 +366,7 @@ class _Session:
 
     def _referencing(self, step: RowStep) -> RowReferenced | None:
         """Return the error for the first row that rows of another table reference."""
-        for key in self._group.keys:
-            if key.parent != step.table or not step.key:
-                continue
+        for key in self._to(step):
             columns, parents = (", ".join(map(mysql.identifier, names)) for names in (key.columns, key.parent_columns))
             for values in step.keys:
                 # The inner SELECT lets MySQL read a table that references itself.
