@@ -87,14 +87,14 @@ def test_a_process_that_dies_in_a_large_window(
     begin(world)
     bound_transactions(monkeypatch, Bounds(5, 1 << 20, 1))
     world.change(*CHANGES)
-    for death in range(2):
+    for death in (number, 1):
         with monkeypatch.context() as patch:
-            dies(patch, number, when)
+            dies(patch, death, when)
             with pytest.raises(Died):
                 world.run()
         found = done(world)
         assert [row[0] for row in found] == ["c", "p"] and found[0][1:] == found[1][1:]
-        assert (int(str(found[0][1])) > 0) == (number > 1 or when == "after" or bool(death and number > 1))
+        assert (int(str(found[0][1])) > 0) == (number > 1 or when == "after")
     world.go()
     world.assert_same()
     assert done(world) == []
@@ -115,10 +115,12 @@ def test_an_answer_to_a_commit_that_is_lost(
     assert done(world) == []
 
 
-def begun_in_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin(world)
+def begun_in_part(
+    world: World, monkeypatch: pytest.MonkeyPatch, actions: str = CASCADES, changes: Sequence[str] = CHANGES
+) -> None:
+    begin(world, actions)
     bound_transactions(monkeypatch, Bounds(5, 1 << 20, 1))
-    world.change(*CHANGES)
+    world.change(*changes)
     with monkeypatch.context() as patch:
         dies(patch, 4, "after")
         with pytest.raises(Died):
@@ -127,8 +129,8 @@ def begun_in_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_foreign_keys_that_are_gone_in_the_middle_of_a_window(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is written in order too: a compacted window would lack the rows that were deleted in the rest."""
-    begun_in_part(world, monkeypatch)
+    """The rest is written in order too: a compacted window would not delete rows that it inserts itself."""
+    begun_in_part(world, monkeypatch, "", (*CHANGES[:10], "DELETE FROM c WHERE id < 4", "DELETE FROM p WHERE id < 4"))
     ((name,),) = world.target.run(
         f"SELECT CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS"
         f" WHERE CONSTRAINT_SCHEMA = '{world.name}_to'"
