@@ -34,8 +34,8 @@ from unshard.adapters.target.deletes import any_of, delete_keys, remove_rows
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of, shown
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
 from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.lines import ABSENT, unescaped
 from unshard.adapters.target.load import load_text
+from unshard.adapters.target.rendering.lines import ABSENT, unescaped
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.adapters.target.statements import run_statement
 from unshard.core.model import Column, Shard, TableId, TableSchema

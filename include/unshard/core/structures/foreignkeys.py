@@ -1,8 +1,8 @@
 """Foreign keys: which target tables they connect, and the foreign keys that a target gets from its shards.
 
 Rows of connected tables are written in the order of the binlog, in common transactions: parents come first on insert
-and last on delete there, because the source has enforced the same foreign keys. Without compaction there is also an order
-for cycles, rows that reference their own table, and rows that are deleted and inserted again.
+and last on delete there, because the source has enforced the same foreign keys. Without compaction there is also an
+order for cycles, rows that reference their own table, and rows that are deleted and inserted again.
 """
 
 import re
