@@ -180,6 +180,22 @@ def test_a_target_that_refuses_a_row_in_the_middle_of_a_window(world: World, mon
     world.assert_same()
 
 
+def test_a_collision_in_the_middle_of_a_window_suspends_none_of_the_tables(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest would replace the other row if it came again, so the source waits."""
+    begin(world)
+    world.target.run(f"INSERT INTO {world.name}_to.p VALUES (8, 800, 'other')")
+    bound_transactions(monkeypatch, Bounds(5, 1 << 20, 1))
+    world.change(*CHANGES)
+    for _ in range(2):
+        assert {error.error.code for error in world.run().errors} == {"US-6006"}
+        assert {row[1] for row in done(world)} == {5}
+    world.target.run(f"DELETE FROM {world.name}_to.p WHERE id = 8")
+    world.go()
+    world.assert_same()
+
+
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
 @pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
 def test_rows_without_all_columns(world: World, safe: bool, image: str) -> None:
