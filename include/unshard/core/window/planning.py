@@ -227,7 +227,10 @@ class _StatementContext:
 
 
 def _present(walk: _Walk) -> dict[TableId, str]:
-    return {table: state.structure for table, state in walk.shards.items() if not state.has_left}
+    """Return the structures of the shards; that of a shard whose DDL is ignored is unknown."""
+    return {
+        table: "" if state.is_dropped else state.structure for table, state in walk.shards.items() if not state.has_left
+    }
 
 
 def _happen(walk: _Walk, what: Statement | Effect | Swapped, context: _StatementContext) -> _Walk:
