@@ -166,7 +166,7 @@ def _change(change: StructureChange, queued: Mapping[Shard, QueueEntry]) -> Iter
     elif change.joins:
         yield Detail("join", f"{shard} joins the group of {target}", shard, target)
     elif shard not in queued:
-        yield Detail("follow", f"{shard} gets a new structure; a filter ignores its DDL", shard, target)
+        yield Detail("follow", f"{shard} gets a new structure; its DDL is not executed on the target", shard, target)
 
 
 def _passed_over(plan: Plan) -> Iterator[Detail]:
