@@ -439,6 +439,7 @@ shard_ddl = _table(
     c.flag("alone", "1: the DDL concerns this shard only and needs no lock"),
     c.word("whole", "truncate, drop, rename or create, if the DDL concerns the whole table of a one-to-one target"),
     *c.decision(),
+    c.flag("unnamed", "1: the structures after the DDL do not have the target's names of columns yet"),
     c.word("outcome", "executed, present, skipped, admitted or dropped", null=True),
     c.text("lock_id", "lock that has resolved the DDL", size=255, null=True),
     c.big("window"),

@@ -184,4 +184,5 @@ def counted(command: StatementCommand, entry: QueueEntry, shards: Collection[Tab
         replacement=routed,
         verdict=OperatorDecision.REPLACE,
         reason="",
+        is_unnamed=bool(entry.before and entry.after),
     )

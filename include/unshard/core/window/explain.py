@@ -6,7 +6,7 @@
 | come after a pending DDL that an open lock is for | the lock, and what the lock waits for                        |
 | come after another pending DDL                    | the lock of the target, else that no lock is open yet        |
 | come after a DDL that the window itself queues    | that DDL, and the open lock that is for it                   |
-| have an unknown structure                         | an operator has to decide about the DDL before them          |
+| have an unknown structure                         | the next window finds it before it releases them             |
 | come after older held rows                        | these rows are not applied yet, and the order is kept        |
 """
 
@@ -127,7 +127,7 @@ def _reason(shard: Shard, target: TableId, structure: str, plan: Plan, around: S
             return f"this window queues `{ddl}`, which lock {lock.id} is for ({lock.waits})", lock.id, ddl
         return f"this window queues `{ddl}`", "", ddl
     if not structure:
-        return "their structure is unknown until an operator decides about the DDL before them", "", ""
+        return "the next window finds their structure first; for that it may read the source, a plan does not", "", ""
     return "older held rows of the shard are applied first", "", ""
 
 
@@ -179,7 +179,7 @@ def _change(
     elif change.joins:
         yield Detail("join", f"{shard} joins the group of {target}", shard, target)
     elif shard not in queued:
-        yield Detail("follow", f"{shard} gets a new structure; a filter ignores its DDL", shard, target)
+        yield Detail("follow", f"{shard} gets a new structure; its DDL is not executed on the target", shard, target)
 
 
 def _passed_over(plan: Plan) -> Iterator[Detail]:

@@ -187,7 +187,10 @@ class _StatementContext:
 
 
 def _present(walk: Walk) -> dict[TableId, str]:
-    return {table: state.structure for table, state in walk.shards.items() if not state.has_left}
+    """Return the structures of the shards; that of a shard whose DDL is ignored is unknown."""
+    return {
+        table: "" if state.is_dropped else state.structure for table, state in walk.shards.items() if not state.has_left
+    }
 
 
 def _happen(walk: Walk, what: Statement | Effect | Swapped, context: _StatementContext) -> Walk:

@@ -40,6 +40,8 @@ from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.rows.columnnames import as_own, in_target, otherwise, own_names
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rules.columnmapping import overlaps, touched_mapping
 from unshard.core.rules.eventfilter import Action, Event, EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
@@ -278,25 +280,29 @@ class DdlEffects:
                 reason = str(ShardDdlRefused(str(table), ddl.text, IGNORED_UNKNOWN, OTHER_STEP))
                 return Undecided(table, reason, routed, agreed)
             return Coordinated(table, routed, agreed, "")
+        known = self._schema(before)
         try:
-            found = self._trial.effect(self._schema(before), statement, table, self._target_of(table))
-            made = self._made_by_keys(ddl, statement, table, self._schema(before), found)
+            found = self._trial.effect(as_own(known), statement, table, self._target_of(table))
+            made = self._made_by_keys(ddl, statement, table, as_own(known), found)
         except UNKNOWABLE as error:
             is_filtered = any(self._left_out(ddl, statement, table))
             why = f"{error.message}, and a filter ignores a part of it"
             refused = ShardDdlRefused(str(table), ddl.text, why, OTHER_STEP) if is_filtered else error
             return Undecided(table, str(refused), routed, agreed)
-        after = self._structures.put(found)
-        everything, specs = self._left_out(ddl, statement, table, StructureChange(self._schema(before), found))
-        if everything:
-            return Follows(table, after)
-        if specs or made:
+        everything, specs = self._left_out(ddl, statement, table, StructureChange(as_own(known), found))
+        if (specs or made) and not everything:
             rest = without_specs(ddl, tokenize(ddl.text, statement.sql_mode, MARIADB)[1], specs) if specs else ddl
             routed, agreed = self._agreed(rest, statement, table, made, specs)
-        if touched := touched_mapping(self._routing.reshaping(table).mapped, self._schema(before), found):
+        change = in_target(known, found, ExecutedDdl(statement.text, statement.sql_mode), routed, agreed)
+        after = self._structures.put(change.after)
+        if everything or change.is_nothing:
+            return Follows(table, after)
+        reason = "" if change.is_certain else otherwise(str(table), ddl.text, own_names(known))
+        if touched := touched_mapping(self._routing.reshaping(table).mapped, known, change.after):
             reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
-            return Undecided(table, reason, routed, agreed, after)
-        return Coordinated(table, routed, agreed, after)
+        if reason:
+            return Undecided(table, reason, change.routed, change.fingerprint, after)
+        return Coordinated(table, change.routed, change.fingerprint, after)
 
     def _agreed(
         self,

@@ -62,10 +62,11 @@ from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import NoTargetTable, RowsContradict
 from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.errors.window import NotInSync
+from unshard.units.ddl.columnnames import name_columns
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
-from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
@@ -296,11 +297,16 @@ def _plan_again(work: Work, begun: BegunWindow, found: Sequence[Contradiction]) 
 
 
 def next_plan(work: Work, source: str) -> Plan:
-    """Plan the window after the checkpoint; only structures and schema defaults that planning finds are stored."""
-    return _plan(work, work.meta.windows.sync_state(source))
+    """Plan the window after the checkpoint; pulls nothing, and stores only structures and schema defaults that it
+    finds.
+    """
+    return _plan(work, work.meta.windows.sync_state(source), shown=lambda _: None)
 
 
-def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = ()) -> Plan:
+def _plan(
+    work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = (), shown: Shown | None = None
+) -> Plan:
+    """Plan a window; `shown` returns the structure of a new shard that only its source tells, which pulls the relay."""
     source, checkpoint, beside = sync_state.source, sync_state.checkpoint, sync_state.beside
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
@@ -328,9 +334,12 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
         contradictions=contradictions,
         rows_of=IdentifiedRows(work),
     )
+    if PendingWork.UNNAMED in beside:
+        name_columns(work.meta.structures, source)
     if PendingWork.UNKNOWNS in beside:
         beside = EVERYTHING  # the function may ask again about DDL that was resolved
-        trial = TrialOfStatements(work.trial_tables, work.storage, lambda entry: shown_structure(work, entry))
+        asked = shown or (lambda entry: shown_structure(work, entry))
+        trial = TrialOfStatements(work.trial_tables, work.storage, asked)
         reconcile_structures(work.meta.structures, source, trial)
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))

@@ -23,6 +23,7 @@ from unshard.adapters.meta.rows import (
     target_columns,
     target_of,
 )
+from unshard.adapters.meta.shards.columnnames import read_unnamed_shards, write_names
 from unshard.adapters.meta.shards.plannedshards import (
     WAITS,
     read_dropped,
@@ -34,6 +35,7 @@ from unshard.adapters.meta.shards.unknownstructures import read_unknown_shards, 
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns
 from unshard.core.ddl.renaming import name_upstream
+from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.task.state import HeldTotals
@@ -135,6 +137,11 @@ class StructureReader(ReadingPart):
         with self._database.reading() as connection:
             return read_unknown_shards(connection, self._database.task, source)
 
+    def unnamed_shards(self, source: str) -> tuple[UnnamedShard, ...]:
+        """Return the shards of a source whose structures lack the target's names of columns."""
+        with self._database.snapshot() as connection:
+            return read_unnamed_shards(connection, self._database.task, source)
+
     def history(self, shard: Shard) -> tuple[StructureChange, ...]:
         """Return all structures that a shard has had, oldest first."""
         query = (
@@ -184,6 +191,11 @@ class Structures(WritingPart, StructureReader):
         """Store findings about a shard; known structures stay."""
         with self._database.transaction() as connection:
             write_findings(connection, self._database.task, shard, findings)
+
+    def name_columns(self, before: UnnamedShard, after: UnnamedShard) -> None:
+        """Store the structures of a shard with the target's names of columns."""
+        with self._database.transaction() as connection:
+            write_names(connection, self._database.task, before, after)
 
 
 def read_shards(
