@@ -15,10 +15,9 @@ from pymysql.connections import Connection
 from unshard.adapters.mysql import connect, query
 from unshard.adapters.structures import read_schema
 from unshard.core.join.decision import Change, Decision, decide, steps_to_join, wanted
-from unshard.core.join.difference import Step, Target, apply, is_equal
+from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
 from unshard.core.join.group import begin, converted, without
 from unshard.core.join.statements import alter_texts
-from unshard.core.join.tables import table_of
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.errors.base import ServerError
@@ -109,8 +108,8 @@ class Rollout:
             except ServerError as error:
                 raise AssertionError("\n".join([*self.executed, str(error)])) from error
         found = read_schema(self.connection, self.id)
-        ids = {name: id for id, name in expected.names.items()}
-        present = Target(table_of(found, ids), {ids[name.lower()]: name.lower() for name in found.names})
+        present = target_of(found, expected.names)
+        assert len(found.columns) == len(expected.names), self.executed
         assert is_equal(present, expected), "\n".join([*self.executed, found.create_sql, *differing(present, expected)])
         assert dict(present.table.keys) == dict(expected.table.keys), self.executed
         self.target = present

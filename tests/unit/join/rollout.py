@@ -17,6 +17,7 @@ from unshard.core.join.decision import (
     Decided,
     Decision,
     Progress,
+    decide_group,
     decide_queue,
     hindering,
     steps_to_join,
@@ -266,8 +267,11 @@ class World:
     def create(self, shard: Shard, table: PaperTable) -> None:
         self.upstream[shard] = Upstream(table)
         self.done[shard] = 0
-        self.group = joined_by(self.group, shard, table.structure)
-        self.expand()
+        decided = decide_group(self.group, joined_by(self.group, shard, table.structure), self.target)
+        assert decided.decision in (Decision.NOTHING, Decision.EXPAND), decided
+        self.group = decided.group
+        for step in decided.steps:
+            self.execute(step, self.group)
 
     def drop(self, shard: Shard) -> None:
         self.run([shard])
@@ -280,10 +284,6 @@ class World:
         self.upstream[to], self.done[to] = self.upstream.pop(shard), self.done.pop(shard)
         self.group = renamed_in(self.group, shard, to)
         self.owners = {key: to if owner == shard else owner for key, owner in self.owners.items()}
-
-    def expand(self) -> None:
-        for step in steps_to_join(self.group, self.target).expanding:
-            self.execute(step, self.group)
 
     # --- the end
 

@@ -115,6 +115,11 @@ def decide(group: Group, target: Target, shard: Shard, change: Change, mapped: C
         return Decided(Decision.CONFLICT, group, conflicts=tuple(_of_names(clash, shard) for clash in clashes))
     if reason := _barrier(member, after.members[shard], mapped):
         return Decided(Decision.BARRIER, group, reason=reason)
+    return decide_group(group, after, target)
+
+
+def decide_group(group: Group, after: Group, target: Target) -> Decided:
+    """Return the decision about another group: with a shard that was created or dropped, or after a DDL."""
     if conflicts := conflicts_of(after):
         return Decided(Decision.CONFLICT, group, conflicts=conflicts)
     found = steps_to_join(after, target)

@@ -30,7 +30,9 @@ from unshard.core.join.tables import (
     concrete,
     is_met,
     join_definitions,
+    table_of,
 )
+from unshard.core.model import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class Target:
 
     table: Table
     names: Mapping[int, str]
+
+
+def target_of(structure: TableSchema, names: Mapping[int, str]) -> Target:
+    """Return a target as its server shows it; `names` are in lower case, columns without an id belong to the target."""
+    ids = {name: id for id, name in names.items()}
+    table = table_of(structure, ids)
+    return Target(table, {id: name for id, name in names.items() if id in table.columns})
 
 
 @dataclass(frozen=True, slots=True)
