@@ -14,9 +14,9 @@ from pymysql.connections import Connection
 
 from unshard.adapters.mysql import connect, query
 from unshard.adapters.structures import read_schema
-from unshard.core.join.decision import Change, Decision, decide, steps_to_join, wanted
+from unshard.core.join.decision import Change, Decision, decide, executed, steps_to_join, wanted
 from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
-from unshard.core.join.group import begin, converted, without
+from unshard.core.join.group import begin
 from unshard.core.join.statements import alter_texts
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl
@@ -86,16 +86,13 @@ class Rollout:
             query(self.connection, str(before).replace("CREATE TABLE `", f"CREATE TABLE {self.schema}.`", 1))
             return
         self.run(decided.first)
-        self.group = without(decided.group, [id for id in decided.group.columns if not self.is_used(id, decided.group)])
+        self.group = executed(decided.group, decided.first)
         self.run(decided.steps)
 
-    def is_used(self, id: int, group: object) -> bool:
-        return id in self.target.names or id in group.held  # type: ignore[attr-defined]
-
     def contract(self) -> None:
-        self.run(steps_to_join(self.group, self.target).contracting)
-        self.group = converted(self.group, self.group.columns)
-        self.group = without(self.group, [id for id in self.group.columns if not self.is_used(id, self.group)])
+        steps = steps_to_join(self.group, self.target).contracting
+        self.run(steps)
+        self.group = executed(self.group, steps)
         assert is_equal(self.target, wanted(self.group)), self.executed
 
     def run(self, steps: tuple[Step, ...]) -> None:

@@ -17,10 +17,11 @@ from unshard.core.join.decision import (
     Decided,
     Decision,
     Progress,
+    contracting,
+    decide,
     decide_group,
-    decide_queue,
+    executed,
     hindering,
-    steps_to_join,
     wanted,
 )
 from unshard.core.join.difference import (
@@ -35,18 +36,17 @@ from unshard.core.join.group import (
     Group,
     Member,
     begin,
-    converted,
     intended,
     joined_by,
     left_by,
     reloaded,
     renamed_in,
-    without,
 )
 from unshard.core.join.places import places
 from unshard.core.join.states import OpenDifference, open_differences
 from unshard.core.join.tables import Definition
 from unshard.core.join.types import DecimalType, IntegerType, LabelType, TextType
+from unshard.core.join.waiting import decide_waiting
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.mode import NAMES
@@ -160,10 +160,11 @@ class World:
             for id, place in where:
                 if place.shard_column:
                     row[id] = event.row[place.shard_column]
-                elif old is None:
-                    row[id] = _value(place.fill)
                 definition = self.target.table.columns[id]
-                assert definition is not None and fits(row[id], definition), (event, place, definition)
+                assert definition is not None
+                if not place.shard_column and old is None:
+                    row[id] = _value(place.fill) if place.fill else _zero(definition)
+                assert fits(row[id], definition), (event, place, definition)
             self.rows[event.key] = row
             self.owners[event.key] = shard
 
@@ -174,17 +175,18 @@ class World:
             self.deferred.remove(each)
 
     def decide(self, shard: Shard) -> bool:
-        """Decide the DDL that the shard has reached, with those that it has reached while it waits."""
-        log, start = self.upstream[shard].log, self.done[shard]
-        queue = [at for at in range(start, len(log)) if log[at].ddl]
-        queue = queue if shard in self.waiting else queue[:1]
-        changes = [Change((ExecutedDdl(log[at].ddl, STRICT),), log[at].after.structure) for at in queue]
-        decided = decide_queue(self.group, self.target, shard, changes)
+        """Decide the DDL that the shard has reached; if it waits, together with all that it and the others reach."""
+        if shard in self.waiting:
+            queues = {each: [change for _, change in self.queue(each)] for each in self.waiting}
+            decided = decide_waiting(self.group, self.target, queues)
+            if decided is None:
+                return False
+        else:
+            decided = decide(self.group, self.target, shard, self.queue(shard)[0][1])
         str(decided)
         if decided.decision in (Decision.CONFLICT, Decision.BARRIER):
-            is_new = str(self.waiting.get(shard)) != str(decided)
             self.waiting[shard] = decided
-            return is_new
+            return True
         if decided.first and self.hindering():
             return False
         self.group = intended(self.group, decided.group)
@@ -192,15 +194,27 @@ class World:
             self.execute(step, decided.group)
             if self.dice.random() < 0.02:
                 return True  # a death between two statements: nothing else was committed
-        self.group = without(decided.group, [step.id for step in decided.first if isinstance(step, DropColumn)])
-        self.waiting.pop(shard, None)
-        if decided.between:
-            self.write_deferred(shard)
-        for number, member in enumerate(decided.between):
-            between = replace(self.group, members={**self.group.members, shard: member})
-            self.put(between, shard, log[queue[number] + 1 : queue[number + 1]])
-        self.done[shard] = queue[len(decided.between)] + 1
+        self.group = executed(decided.group, decided.first)
+        for each, between in (decided.accepted or {shard: ()}).items():
+            self.release(each, between)
         return True
+
+    def queue(self, shard: Shard) -> list[tuple[int, Change]]:
+        """Return the DDLs that the shard has reached, with their places in its log."""
+        log = self.upstream[shard].log
+        found = [(at, log[at]) for at in range(self.done[shard], len(log)) if log[at].ddl]
+        return [(at, Change((ExecutedDdl(e.ddl, STRICT),), e.after.structure)) for at, e in found if e.after]
+
+    def release(self, shard: Shard, between: Sequence[Member]) -> None:
+        """Write the rows between DDLs that are accepted together, and go on after the last of them."""
+        log, places_in_log = self.upstream[shard].log, [at for at, _ in self.queue(shard)]
+        self.waiting.pop(shard, None)
+        if between:
+            self.write_deferred(shard)
+        for number, member in enumerate(between):
+            group = replace(self.group, members={**self.group.members, shard: member})
+            self.put(group, shard, log[places_in_log[number] + 1 : places_in_log[number + 1]])
+        self.done[shard] = places_in_log[len(between)] + 1
 
     def barrier(self, shards: Sequence[Shard]) -> None:
         """Execute a DDL that all shards wait with, as in pessimistic mode."""
@@ -218,16 +232,14 @@ class World:
         return hindering({s: Progress(Location("b.1", 1), None, s in late) for s in self.upstream})
 
     def contract(self) -> bool:
-        steps = steps_to_join(self.group, self.target)
-        if steps.expanding or not (steps.contracting or steps.first) or self.hindering():
+        steps = contracting(self.group, self.target)
+        if not steps or self.hindering():
             return False
-        for step in (*steps.first, *steps.contracting):
+        for step in steps:
             self.execute(step, self.group)
             if self.dice.random() < 0.02:
                 return True
-        changed = [step.id for step in steps.contracting if isinstance(step, ChangeColumn)]
-        gone = [id for id in self.group.columns if id not in self.target.names]
-        self.group = without(converted(self.group, changed), gone)
+        self.group = executed(self.group, steps)
         return True
 
     def reload(self, shard: Shard) -> bool:
@@ -258,6 +270,7 @@ class World:
                     if after.is_generated:
                         row.pop(id, None)
                     else:
+                        assert row.get(id) is not None or after.nullable, f"strict: NULL in {step}"
                         row[id] = converted_value(row.get(id), after)
                         assert fits(row[id], after)
         self.target = apply([step], self.target)
@@ -292,6 +305,7 @@ class World:
         for _ in range(10_000):
             is_busy = sum(self.window(shard) for shard in shards or sorted(self.upstream)) > 0
             if shards is None:
+                is_busy |= bool(self.deferred)
                 for shard in {each.shard for each in self.deferred}:
                     self.write_deferred(shard)
                 is_busy |= self.contract()
@@ -413,6 +427,8 @@ def converted_value(value: object, definition: Definition) -> object:
     kind = definition.type
     if value is None and not definition.nullable:
         return _zero(definition)
+    if isinstance(kind, TextType) and isinstance(value, int):
+        return str(value)
     if isinstance(kind, DecimalType) and value is not None:
         return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
     return value

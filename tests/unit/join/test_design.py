@@ -52,6 +52,17 @@ SCRIPTS: Mapping[str, Sequence[Sequence[str]]] = {
         ["DROP a", "RENAME COLUMN b TO a"],
         ["DROP a, RENAME COLUMN b TO a"],
     ),
+    "a canary that changes its mind": (
+        ["ADD c INT", "MODIFY c VARCHAR(9)"],
+        ["ADD c VARCHAR(9)"],
+        ["ADD c VARCHAR(9)"],
+    ),
+    "another type, by all": (["MODIFY a VARCHAR(9)"],) * 3,
+    "another type and another column, by all": (
+        ["MODIFY a VARCHAR(9)", "ADD c INT"],
+        ["ADD c INT", "MODIFY a VARCHAR(9)"],
+        ["MODIFY a VARCHAR(9), ADD c INT"],
+    ),
     "a conflict in one source (12840, 12844)": (
         ["ADD c INT"],
         ["ADD c INT"],

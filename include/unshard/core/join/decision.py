@@ -14,26 +14,38 @@ A decision is a function of the accepted structures and the target. After each a
 decided again.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
-from unshard.core.join.difference import Difference, Step, Target, described, difference
+from unshard.core.join.difference import (
+    AddCheck,
+    AddKey,
+    ChangeColumn,
+    Difference,
+    DropColumn,
+    Step,
+    Target,
+    described,
+    difference,
+)
 from unshard.core.join.group import (
     Group,
     Member,
     NameConflict,
-    Reload,
-    ReloadReason,
+    conversion,
+    converted,
     moved,
     names_of,
+    unmade_reloads,
     unread_names,
+    without,
 )
-from unshard.core.join.tables import Definition, Table, buildable, join_definitions, table_of
-from unshard.core.join.types import LabelType, TextType, join_types, meets
+from unshard.core.join.tables import Definition, Table, buildable, join_definitions
+from unshard.core.join.types import LabelType, TextType, join_types
 from unshard.core.model import Location, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, names_after
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.charsets import common_charset
 from unshard.core.structures.createparts import PartKind, create_parts
 from unshard.errors.ddl import DdlUnreadable
@@ -73,8 +85,10 @@ class Decided:
     """Contracting steps that must come before; they wait for `hindering` shards."""
     conflicts: tuple[Conflict, ...] = ()
     reason: str = ""
-    between: tuple[Member, ...] = ()
-    """The shard as it was between the DDLs, if the decision is about several: its rows from there are written so."""
+    after: Group | None = field(default=None, repr=False)
+    """The group after the DDL, also if it is in conflict; None if the DDL has no effect on ids."""
+    accepted: Mapping[Shard, tuple[Member, ...]] = field(default_factory=dict)
+    """If DDLs are accepted together (core.join.waiting): each shard as it was after its DDLs, except the last one."""
 
     def __str__(self) -> str:
         details = [*map(str, self.first), *map(str, self.steps), *map(str, self.conflicts), self.reason]
@@ -121,54 +135,18 @@ def decide(group: Group, target: Target, shard: Shard, change: Change, mapped: C
 def decide_group(group: Group, after: Group, target: Target) -> Decided:
     """Return the decision about another group: with a shard that was created or dropped, or after a DDL."""
     if conflicts := conflicts_of(after):
-        return Decided(Decision.CONFLICT, group, conflicts=conflicts)
+        return Decided(Decision.CONFLICT, group, conflicts=conflicts, after=after)
     found = steps_to_join(after, target)
     is_needed = bool(found.expanding or found.first)
-    return Decided(Decision.EXPAND if is_needed else Decision.NOTHING, after, found.expanding, found.first)
+    return Decided(Decision.EXPAND if is_needed else Decision.NOTHING, after, found.expanding, found.first, after=after)
 
 
-def decide_queue(
-    group: Group, target: Target, shard: Shard, queue: Sequence[Change], mapped: Collection[str] = ()
-) -> Decided:
-    """Return the decision about the first DDLs of a shard's queue, as few as possible: `between` has one less.
-
-    A DDL without a join can be accepted together with later ones of the same shard that lead back to a join. Values
-    that such a DDL has made possible and that have no place in the join are left out; their column is read again.
-    """
-    first = decide(group, target, shard, queue[0], mapped)
-    if first.decision is not Decision.CONFLICT:
-        return first
-    for end in range(2, len(queue) + 1):
-        part = queue[:end]
-        whole = Change(tuple(ran for change in part for ran in change.statements), part[-1].after)
-        found = decide(group, target, shard, whole, mapped)
-        if found.decision in (Decision.NOTHING, Decision.EXPAND):
-            return _with_rows_between(found, shard, part)
-    return first
-
-
-def _with_rows_between(decided: Decided, shard: Shard, part: Sequence[Change]) -> Decided:
-    last, columns = decided.group.members[shard], decided.group.table.columns
-    between, lost = list[Member](), set[int]()
-    for number, change in enumerate(part[:-1], 1):
-        later = tuple(ran for each in part[number:] for ran in each.statements)
-        moves = names_after((name.lower() for name in change.after.names), later)
-        ids = {name: last.ids[new] for name, new in moves.items() if new in last.ids}
-        own = table_of(change.after, ids).columns
-        unfit = {id for id, definition in own.items() if not _is_held(definition, columns[id])}
-        between.append(Member(change.after, {name: id for name, id in ids.items() if id not in unfit}))
-        lost |= unfit
-    reloads = last.reloads | {Reload(id, ReloadReason.CONVERTED) for id in lost}
-    members = {**decided.group.members, shard: replace(last, reloads=reloads)}
-    return replace(decided, group=replace(decided.group, members=members), between=tuple(between))
-
-
-def _is_held(own: Definition | None, column: Definition | None) -> bool:
-    """Whether the joined column holds every value of a definition."""
-    both = join_definitions(own, column) if own is not None and column is not None else None
-    if both is None or column is None:
-        return False
-    return meets(column.type, both.type) and both.nullable == column.nullable
+def executed(group: Group, steps: Iterable[Step]) -> Group:
+    """Return the group after the target has executed steps: it forgets dropped columns and conversions made by all."""
+    steps = tuple(steps)
+    changed = {step.id: conversion(step.after) for step in steps if isinstance(step, ChangeColumn)}
+    dropped = [step.id for step in steps if isinstance(step, DropColumn) and not group.holders(step.id)]
+    return without(converted(group, changed), dropped)
 
 
 def wanted(group: Group) -> Target:
@@ -181,6 +159,23 @@ def wanted(group: Group) -> Target:
 def steps_to_join(group: Group, target: Target) -> Difference:
     """Return the steps from the target to the join of its shards."""
     return difference(target, wanted(group), group.fills)
+
+
+def contracting(group: Group, target: Target) -> tuple[Step, ...]:
+    """Return the contracting steps that no reload delays: NOT NULL and UNIQUE need all values of their columns."""
+    found = steps_to_join(group, target)
+    return () if found.expanding or found.first else tuple(s for s in found.contracting if not _is_early(group, s))
+
+
+def _is_early(group: Group, step: Step) -> bool:
+    """Whether values of the step's columns must be read again before it; a conversion needs no reload for itself."""
+    members = group.members.values()
+    if isinstance(step, ChangeColumn):
+        return any(unmade_reloads(member, step.id, conversion(step.after)) for member in members)
+    columns = step.key.columns if isinstance(step, AddKey) and step.key.is_strict else frozenset[int]()
+    if isinstance(step, AddCheck):
+        columns = frozenset(word for word in step.expression if isinstance(word, int))
+    return any(reload.column in columns for member in members for reload in member.reloads)
 
 
 def conflicts_of(group: Group) -> tuple[Conflict, ...]:

@@ -37,27 +37,12 @@ from unshard.core.join.tables import NULL, Definition, Table, definition_of, joi
 from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
+from unshard.core.rows.missingcolumns import implicit_value
+from unshard.core.sql import charsets
+from unshard.core.sql.literals import BINARIES, TEXTS
 from unshard.core.sql.mode import NAMES
 
 LITERAL = re.compile(r"'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
-IMPLICIT = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"), "0"),
-    "date": "'0000-00-00'",
-    "year": "0",
-    "time": "'00:00:00'",
-    **dict.fromkeys(("datetime", "timestamp"), "'0000-00-00 00:00:00'"),
-    **dict.fromkeys(
-        ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "set"),
-        "''",
-    ),
-    **dict.fromkeys(
-        ("varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
-        "''",
-    ),
-}
-"""The values that ALTER TABLE gives to existing rows for a NOT NULL column without a default."""
-
-
 STRICT = 1 << NAMES.index("STRICT_TRANS_TABLES") | 1 << NAMES.index("STRICT_ALL_TABLES")
 
 
@@ -75,6 +60,8 @@ class Reload:
 
     column: int
     reason: ReloadReason
+    to: str = ""
+    """The definition to which the shard has converted the values, as `conversion` shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +196,7 @@ def moved(
             _add(state, column, after, stale)
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
     is_strict = all(each.sql_mode & STRICT for each in ran)
-    changed = replace(changed, reloads=frozenset((*_lasting(changed), *_conversions(member, changed, is_strict))))
+    changed = replace(changed, reloads=frozenset((*_lasting(changed), *conversions(member, changed, is_strict))))
     return _noted(Group({**group.members, shard: changed}, state.columns, state.last)), ()
 
 
@@ -225,21 +212,32 @@ def reloaded(group: Group, shard: Shard, columns: Iterable[int]) -> Group:
     return replace(group, members={**group.members, shard: replace(member, reloads=left)})
 
 
-def converted(group: Group, columns: Iterable[int]) -> Group:
-    """Return the group after the target has made the conversions of all shards, which need no reload then."""
-    done = {*columns}
-    members = {
-        shard: replace(
-            member,
-            reloads=frozenset(
-                reload
-                for reload in member.reloads
-                if reload.column not in done or reload.reason is not ReloadReason.CONVERTED
-            ),
-        )
-        for shard, member in group.members.items()
-    }
+def conversion(definition: Definition) -> str:
+    """Return a text that is equal for definitions to which values are converted alike."""
+    return f"{definition.type}{'' if definition.nullable else ' NOT NULL'}"
+
+
+def converted(group: Group, made: Mapping[int, str]) -> Group:
+    """Return the group after the target has converted columns; a shard that made the same conversion needs no reload.
+
+    A shard that made two different ones does: the values of each could depend on the one before.
+    """
+    members = {shard: _converted_member(member, made) for shard, member in group.members.items()}
     return replace(group, members=members)
+
+
+def unmade_reloads(member: Member, id: int, made: str) -> frozenset[Reload]:
+    """Return the reloads of a column that are left if the target makes this conversion."""
+    own = frozenset(reload for reload in member.reloads if reload.column == id)
+    conversions_of = {reload.to for reload in own if reload.reason is ReloadReason.CONVERTED}
+    if conversions_of != {made}:
+        return own
+    return frozenset(reload for reload in own if reload.reason is not ReloadReason.CONVERTED)
+
+
+def _converted_member(member: Member, made: Mapping[int, str]) -> Member:
+    others = frozenset(reload for reload in member.reloads if reload.column not in made)
+    return replace(member, reloads=others.union(*(unmade_reloads(member, id, to) for id, to in made.items())))
 
 
 def intended(group: Group, after: Group) -> Group:
@@ -275,7 +273,7 @@ def names_of(group: Group, ids: Iterable[int]) -> tuple[Mapping[int, str], tuple
 
 
 def fill_of(column: Column) -> str | None:
-    """Return what ALTER TABLE gives to the old rows of a new column; None if each server gives own values."""
+    """Return what ALTER TABLE gives to the old rows of a new column; None if that is unknown or differs by server."""
     if column.is_generated:
         return NULL
     if "auto_increment" in column.extra:
@@ -285,10 +283,15 @@ def fill_of(column: Column) -> str | None:
     return column.default if LITERAL.fullmatch(str(column.default)) else None
 
 
-def _implicit(column: Column) -> str:
-    if column.data_type == "enum":
-        return column.column_type[len("enum(") : -1].partition(",")[0]
-    return IMPLICIT.get(column.data_type, NULL)
+def _implicit(column: Column) -> str | None:
+    """Return the literal of the value that ALTER TABLE gives to old rows without a default; None if it is unknown."""
+    value = implicit_value(column)
+    if value is None:
+        return None
+    if column.data_type in BINARIES:
+        return f"x'{value.hex()}'" if value else "''"
+    text = charsets.decode(value, column.encoding or "ascii").replace("'", "''")
+    return text if LITERAL.fullmatch(text) and column.data_type not in TEXTS else f"'{text}'"
 
 
 def is_same_fill(one: str | None, other: str | None) -> bool:
@@ -300,7 +303,7 @@ def is_same_fill(one: str | None, other: str | None) -> bool:
 
 def _number(literal: str) -> Decimal | None:
     try:
-        return Decimal(literal.strip("'"))
+        return Decimal(literal)
     except InvalidOperation:
         return None
 
@@ -380,11 +383,14 @@ def _lasting(member: Member) -> tuple[Reload, ...]:
     return tuple(reload for reload in member.reloads if reload.column in member.ids.values())
 
 
-def _conversions(before: Member, after: Member, is_strict: bool) -> tuple[Reload, ...]:
+def conversions(before: Member, after: Member, is_strict: bool) -> tuple[Reload, ...]:
     """Return the reloads of columns whose stored values the shard's DDL may have changed."""
     old, new = before.table.columns, after.table.columns
-    pairs = ((id, old[id], new[id]) for id in old if id in new)
-    return tuple(Reload(id, ReloadReason.CONVERTED) for id, one, two in pairs if _may_convert(one, two, is_strict))
+    return tuple(
+        Reload(id, ReloadReason.CONVERTED, conversion(definition))
+        for id, definition in new.items()
+        if id in old and definition is not None and _may_convert(old[id], definition, is_strict)
+    )
 
 
 def _may_convert(old: Definition | None, new: Definition | None, is_strict: bool) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from unshard.core.join.difference import Target
 from unshard.core.join.group import Group
+from unshard.core.join.tables import NULL
 from unshard.core.model import Shard
 
 
@@ -22,7 +23,7 @@ class Place:
     shard_column: str
     """In lower case; empty if the shard lacks the column."""
     fill: str = ""
-    """An SQL literal for the rows of a shard that lacks the column."""
+    """An SQL literal for the rows of a shard that lacks the column; empty: the implicit value of its type."""
 
 
 def places(group: Group, target: Target, shard: Shard) -> tuple[Place, ...]:
@@ -35,5 +36,6 @@ def places(group: Group, target: Target, shard: Shard) -> tuple[Place, ...]:
     for id, definition in sorted(target.table.columns.items()):
         if definition is not None and not definition.is_generated and id in target.names:
             fill = "" if id in own else group.columns[id].fill
+            fill = "" if fill == NULL and not definition.nullable else fill
             found.append(Place(target.names[id], own.get(id, ""), fill))
     return tuple(found)
