@@ -14,7 +14,7 @@ import pytest
 from tests.unit.join.paper import create
 from tests.unit.join.rollout import Play, shards
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "100"))
 TABLE = (
     "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT NOT NULL, c VARCHAR(9), d DECIMAL(8,2), e ENUM('x','y'), "
     "g INT, UNIQUE KEY u (b), KEY k (c))"
