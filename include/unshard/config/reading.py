@@ -139,6 +139,7 @@ def _options(values: Values, folder: Path) -> Options:
         _storage_conn_id(values),
         values["target-primary-key"],
         values["unsupported-indexes"],
+        values["drop-shard-rows"],
     )
 
 

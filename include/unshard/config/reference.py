@@ -127,8 +127,9 @@ Effects of an ignored DDL:
   in the target are dropped; otherwise such a row is [US-6003](errors.md).
 * A renamed column has no column in the target unless you add it there. Its values are dropped or cause US-6003, and the
   target's column gets its default.
-* DROP, TRUNCATE and RENAME TABLE are never executed on the target. Ignored or not, they change the group and the names
-  of shards. A shard whose CREATE TABLE is ignored joins its group, but unshard does not create the target table.
+* DROP, TRUNCATE and RENAME TABLE are never executed on a merged target. Ignored or not, they change the group and the
+  names of shards. An ignored DROP or TRUNCATE also leaves the rows with `drop-shard-rows: delete`. A shard whose CREATE
+  TABLE is ignored joins its group, but unshard does not create the target table.
 * If updates or deletes of a shard are ignored, its rows are written as in safe mode, because the target may differ.
 * Shards of one target should have the same filters for DDL: a lock also waits for a shard that filters the DDL.
 

@@ -16,6 +16,7 @@ from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES
 from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.rules.columnmapping import Expression
 from unshard.core.rules.extractors import Origin
+from unshard.core.rules.shardrows import DropShardRows
 
 REMOVED = "DM itself has removed it"
 
@@ -110,6 +111,15 @@ OPTIONS = Block(
             "(rows of that source are held, see [operations](operations.md)); `divert` writes the row into the table "
             "`row_error` of the meta schema, and the target lacks it.",
             RowErrors.STOP,
+        ),
+        Key(
+            "drop-shard-rows",
+            choice(words(DropShardRows)),
+            "Rows of a shard of a merged target after DROP TABLE, DROP DATABASE or TRUNCATE: `keep` leaves them in the "
+            "target, as DM does; `delete` removes them. `delete` needs extracted columns or `partition id` mappings "
+            "that tell the shards apart, see [life of a shard DDL](life-of-a-shard-ddl.md#rows-of-a-dropped-shard). "
+            "A change applies to statements that no window has reached.",
+            DropShardRows.KEEP,
         ),
         Key(
             "target-primary-key",
