@@ -391,6 +391,21 @@ row_error = _table(
     Index("by_state", "task", "state"),
 )
 
+deleted_shard = _table(
+    "deleted_shard",
+    ROWS,
+    "DROP or TRUNCATE of a shard after which its rows were deleted from the target (`drop-shard-rows: delete`)",
+    c.key("task"),
+    *c.shard_key(),
+    c.key("file", "end of the statement", 255),
+    c.number("position"),
+    *c.target(),
+    c.long("statement", "without its strings"),
+    c.big("row_count", "rows that the last attempt of the window deleted"),
+    c.big("window"),
+    c.moment("deleted_at"),
+)
+
 deferred_row = _table(
     "deferred_row",
     ROWS,

@@ -27,6 +27,7 @@ from unshard.core.ddl.effects import (
     Moves,
     SchemaStatement,
     ShardlessEffect,
+    Together,
     Truncates,
     Undecided,
 )
@@ -141,6 +142,8 @@ def _skipped(effect: Effect | ShardlessEffect) -> Effect | ShardlessEffect:
             found = Leaves(effect.table)
         case Moves():
             found = replace(effect, routed="")
+        case Together():
+            found = replace(effect, steps=())
     return found
 
 

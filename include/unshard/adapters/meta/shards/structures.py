@@ -34,6 +34,7 @@ from unshard.adapters.meta.shards.plannedshards import (
 from unshard.adapters.meta.shards.unknownstructures import read_unknown_shards, write_findings
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns
+from unshard.core.ddl.renaming import name_upstream
 from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
@@ -122,6 +123,14 @@ class StructureReader(ReadingPart):
             had = connection.execute(_targets(TABLE_SCHEMA, self._database.task))
             has = connection.execute(_targets(SHARD, self._database.task).where(SHARD.c.has_left == 0))
             return frozenset(map(target_of, had)) - frozenset(map(target_of, has))
+
+    def fed(self, target: TableId) -> frozenset[Shard]:
+        """Return all shards that a target has ever had, by their last names."""
+        mine = matches(TABLE_SCHEMA, {"task": self._database.task, **target_columns(target)})
+        name = TABLE_SCHEMA.c.source, TABLE_SCHEMA.c.shard_schema, TABLE_SCHEMA.c.shard_table
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*name).where(mine).distinct())
+            return frozenset(Shard(source, name_upstream(TableId(*table))) for source, *table in rows)
 
     def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
         """Return the shards of a source that have an unknown structure."""
