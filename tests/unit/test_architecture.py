@@ -331,3 +331,14 @@ def test_folder_sizes(room: str) -> None:
     for folder in folders:
         modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
         assert len(modules) <= MAX_FOLDER, f"{relative(folder)} has {len(modules)} modules"
+
+
+FAST = ("unit", "scenario")
+"""The folders of tests that `make fast` collects; the modules of other folders have one of these marks."""
+MARK = re.compile(r"^pytestmark = [^=]*?\.(integration|spark|e2e|slow)\b", re.MULTILINE)
+
+
+def test_no_fast_test_is_in_another_folder() -> None:
+    tests = ROOT / "tests"
+    others = [path for path in tests.rglob("test_*.py") if path.relative_to(tests).parts[0] not in FAST]
+    assert others and not [relative(path) for path in others if not MARK.search(path.read_text())]

@@ -10,7 +10,7 @@ from unshard.config.kinds import blocks, boolean, choice, duration, integer, nam
 from unshard.config.model import PrimaryKey, ShardMode, TaskMode, UnsupportedIndexes
 from unshard.config.rowfilters import ROW_FILTER
 from unshard.config.sourcekeys import SERVER
-from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
+from unshard.config.unitkeys import LOADER, MYDUMPER, OF_PHYSICAL, PHYSICAL, SYNCER, VALIDATOR
 from unshard.core.checks.items import IGNORABLE
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES
 from unshard.core.rows.rowerrors import RowErrors
@@ -141,7 +141,7 @@ OPTIONS = Block(
             "sources",
             texts(text("path", checks.not_empty)),
             "Source files; relative paths begin at the folder of the task file.",
-            shown="`sources/*.yaml` next to the task file",
+            shown="`sources/*.yaml` next to the task file, or next to its folder if that is `tasks`",
         ),
     ),
 )
@@ -292,6 +292,15 @@ INSTANCE = Block(
     ),
 )
 
+LIGHTNING = Block(
+    "TiDB Lightning: `tidb`",
+    (
+        Key("backend", choice({"tidb": "tidb"}, {"local": PHYSICAL}), "Rows are loaded by SQL."),
+        Ignored("status-port", OF_PHYSICAL),
+        Ignored("pd-addr", OF_PHYSICAL),
+    ),
+)
+
 TASK = Block(
     "Task file",
     (
@@ -403,6 +412,12 @@ TASK = Block(
         Ignored("enable-heartbeat", REMOVED, ("false",)),
         Ignored("heartbeat-update-interval", REMOVED, ("1",)),
         Ignored("heartbeat-report-interval", REMOVED, ("1", "10")),
+        Key(
+            "tidb",
+            nested(LIGHTNING),
+            "DM's old block for TiDB Lightning. Its `backend` may be `tidb`: rows are loaded by SQL; `local` is the "
+            "physical import. `status-port` and `pd-addr` have no effect.",
+        ),
         Ignored("ansi-quotes", "the binlog contains the sql_mode of a statement", ("false",)),
     ),
 )

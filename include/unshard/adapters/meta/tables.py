@@ -298,15 +298,15 @@ fence = _table(
 fence_step = _table(
     "fence_step",
     WINDOWS,
-    "key range of a window that is too large for one transaction; deleted when the fence is raised",
+    "part of a window that is too large for one transaction; deleted when the fence is raised",
     c.key("task"),
     c.key("source"),
     *c.target_key(),
     c.big("window"),
     c.number("number", "order of the steps"),
-    c.word("kind", "all, deletes or writes"),
-    c.long("upper_key", "JSON: last key of the range; NULL: to the end", null=True),
-    c.long("key_columns", "JSON: the key that the ranges are cut by"),
+    c.word("kind", "all, deletes, writes or in order"),
+    c.long("upper_key", "JSON: last key of the range, NULL: to the end; in order: number of row images", null=True),
+    c.long("key_columns", "JSON: the key that the ranges are cut by; in order: digest of all row images"),
     c.flag("done", "written in the transaction of the rows"),
 )
 

@@ -6,7 +6,7 @@ digest is stored first, so an existing plan can always be carried out.
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from unshard.core.ddl.effects import (
     UnreadIgnored,
 )
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
+from unshard.core.ddl.foreignkeys import adds_keys, for_target
 from unshard.core.ddl.grammar import IGNORE_REASON, without_specs
 from unshard.core.ddl.names import changes_rows, concerned, created, loose_fingerprint, mentions, put_in
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
@@ -37,7 +38,7 @@ from unshard.core.ddl.reconcile import UNKNOWABLE
 from unshard.core.ddl.renaming import cycles, in_turn, net_renames
 from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
-from unshard.core.model import TableId, TableSchema
+from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.rules.columnmapping import overlaps, touched_mapping
 from unshard.core.rules.eventfilter import Action, Event, EventFilter
@@ -120,13 +121,15 @@ class DdlEffects:
         *,
         filters: bool = True,
         feeds: Feeds = NO_FEEDS,
+        foreign_keys: bool = False,
     ) -> None:
         """Keep what the effects need; `filters` is whether to apply the task's event filters.
 
-        `feeds` says which targets are one-to-one; without it, none is.
+        `feeds` says which targets are one-to-one; without it, none is. `foreign_keys` is whether targets get those of
+        their shards.
         """
         self._trial, self._structures, self._routing, self._feeds = trial, structures, routing, feeds
-        self._target_of, self._filters = routing.target_of, filters
+        self._target_of, self._filters, self._foreign_keys = routing.target_of, filters, foreign_keys
 
     def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect | ShardlessEffect, ...]:
         """Return the effects of the statement on routed tables; `present` has their structures before it."""
@@ -277,6 +280,7 @@ class DdlEffects:
             return Coordinated(table, routed, agreed, "")
         try:
             found = self._trial.effect(self._schema(before), statement, table, self._target_of(table))
+            made = self._made_by_keys(ddl, statement, table, self._schema(before), found)
         except UNKNOWABLE as error:
             is_filtered = any(self._left_out(ddl, statement, table))
             why = f"{error.message}, and a filter ignores a part of it"
@@ -286,17 +290,46 @@ class DdlEffects:
         everything, specs = self._left_out(ddl, statement, table, StructureChange(self._schema(before), found))
         if everything:
             return Follows(table, after)
-        if specs:
-            rest = without_specs(ddl, tokenize(ddl.text, statement.sql_mode, MARIADB)[1], specs)
-            routed, agreed = self._agreed(rest, statement, table)
+        if specs or made:
+            rest = without_specs(ddl, tokenize(ddl.text, statement.sql_mode, MARIADB)[1], specs) if specs else ddl
+            routed, agreed = self._agreed(rest, statement, table, made, specs)
         if touched := touched_mapping(self._routing.reshaping(table).mapped, self._schema(before), found):
             reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
             return Undecided(table, reason, routed, agreed, after)
         return Coordinated(table, routed, agreed, after)
 
-    def _agreed(self, ddl: Ddl, statement: Statement, table: TableId) -> tuple[str, str]:
-        routed = with_default(self._retargeted(ddl, table), statement)
+    def _agreed(
+        self,
+        ddl: Ddl,
+        statement: Statement,
+        table: TableId,
+        made: Sequence[Index] = (),
+        specs: Collection[int] = (),
+    ) -> tuple[str, str]:
+        """Return the statement for the target, without the specifications `specs`, and its fingerprint."""
+        target = self._target_of(table)
+        assert target is not None
+        own = for_target(ddl, statement.sql_mode, target, self._parents(ddl), made, specs)
+        routed = with_default(self._retargeted(own, table), statement)
         return routed, fingerprint(routed, statement.sql_mode)
+
+    def _made_by_keys(
+        self, ddl: Ddl, statement: Statement, table: TableId, before: TableSchema, after: TableSchema
+    ) -> tuple[Index, ...]:
+        """Return the indexes that the foreign keys of the statement create."""
+        if not adds_keys(ddl, statement.sql_mode):
+            return ()
+        bare = retarget(for_target(ddl, statement.sql_mode, table, None), {})
+        without = self._trial.effect(before, replace(statement, text=bare), table, self._target_of(table))
+        names = {index.name for index in without.indexes}
+        return tuple(index for index in after.indexes if index.name not in names)
+
+    def _parents(self, ddl: Ddl) -> dict[TableId, TableId] | None:
+        """Return the targets of the tables that the statement references; None if targets get no foreign keys."""
+        if not self._foreign_keys:
+            return None
+        found = {parent: self._target_of(parent) for parent in ddl.of(Role.REFERENCED)}
+        return {parent: target for parent, target in found.items() if target is not None}
 
     def _unsupported(self, ddl: Ddl, statement: Statement, table: TableId, present: Mapping[TableId, str]) -> Effect:
         """Return the effect without a trial: such a statement may move rows between existing tables."""
@@ -340,7 +373,7 @@ class DdlEffects:
     def _retargeted(self, ddl: Ddl, table: TableId) -> str:
         target = self._target_of(table)
         assert target is not None
-        return retarget(ddl, {table: target})
+        return retarget(ddl, {**(self._parents(ddl) or {}), table: target})
 
     def _altered(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
         """Coordinate a change under the old name; a shard that leaves its group takes the change along."""

@@ -213,7 +213,7 @@ class _Run:
             case CreateTargets():
                 after = self._create(window)
             case MoveRows():
-                after = self._found(window, _move(self.work, begun, window.stops))
+                after = self._found(window, _move(self.work, begun, window.stops, is_again))
             case PlanAgain():
                 _plan_again(self.work, begun, stage.found)
                 after = replace(window, attempt=Attempt(is_again=True))
@@ -305,15 +305,20 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
+    feeds, foreign_keys = work.task.feeds, work.task.checks_foreign_keys
     rules = PlanRules(
         target_of=instance.routing.target_of,
-        effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, feeds=work.task.feeds),
+        effects=DdlEffects(
+            work.trial_tables, work.meta.structures, instance.routing, feeds=feeds, foreign_keys=foreign_keys
+        ),
         window_bytes=next_bytes(sync_state.paces, work.task.options.window),
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
         orders=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in beside else (),
-        ordered=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, filters=False),
+        ordered=DdlEffects(
+            work.trial_tables, work.meta.structures, instance.routing, filters=False, foreign_keys=foreign_keys
+        ),
         history=sync_state.gtid,
         stopped=still_suspended(work, source) if PendingWork.SUSPENDED in beside else frozenset(),
         retried=work.meta.suspended_targets.lifted(source) if PendingWork.SUSPENDED in beside else (),
@@ -343,7 +348,12 @@ def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
 
 
 def window_job(
-    work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget], schemas: Mapping[TableId, TableSchema]
+    work: Work,
+    begun: BegunWindow,
+    stops: Mapping[TableId, SuspendedTarget],
+    schemas: Mapping[TableId, TableSchema],
+    *,
+    is_again: bool = False,
 ) -> WindowJob | tuple[TargetRefused, ...]:
     """Return the job for the executors, or the targets that refuse the window before a row is read.
 
@@ -379,6 +389,7 @@ def window_job(
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
         foreign_keys=enforced_keys(work, targets),
+        together=work.meta.windows.in_order(plan.source, plan.number) if is_again else (),
         is_unsure=_is_unsure(work, plan),
     ).by_filled_keys()
     return job.refusals() or job
@@ -395,12 +406,12 @@ def _digests(plan: Plan) -> set[str]:
     return read | {file.structure for release in plan.releases for file in release.files}
 
 
-def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget]) -> _Moved:
+def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget], is_again: bool) -> _Moved:
     plan, stopped = begun.plan, tuple(stops.values())
     if not plan.moves_rows:
         return _Moved(stopped=stopped)
     schemas = work.present({*plan.targets} - stops.keys())
-    job = window_job(work, begun, stops, schemas)
+    job = window_job(work, begun, stops, schemas, is_again=is_again)
     if not isinstance(job, WindowJob):
         return _Moved(refused=job, tried=schemas)
     results = run_job(work.spark(), job, work.limits) if job.parts else ()

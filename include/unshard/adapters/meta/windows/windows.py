@@ -33,6 +33,7 @@ from unshard.adapters.meta.rows import (
     location_columns,
     matches,
     shard_columns,
+    target_of,
 )
 from unshard.adapters.meta.rows import target_columns as target_key
 from unshard.adapters.meta.shards.deletedshards import forget_rows
@@ -57,6 +58,8 @@ from unshard.errors.window import FencedOut, NotBegun, WindowMismatch
 WINDOW, CHECKPOINT, FENCE, SOURCE = tables.window, tables.checkpoint, tables.fence, tables.source
 COLLISION = tables.collision
 COMMITTED = "committed"
+IN_ORDER = -1
+"""The step that says how much of a window connected tables have (adapters/target/steps)."""
 KEPT_PLANS = 100
 """Every so many windows the plans of older windows are emptied, so that the table stays small."""
 
@@ -84,6 +87,16 @@ class WindowReader(ReadingPart):
     def open(self, source: str) -> Plan | None:
         """Return the plan of the open window: begun and not committed."""
         return self.sync_state(source).open
+
+    def in_order(self, source: str, number: int) -> tuple[tuple[TableId, ...], ...]:
+        """Return the targets that have a part of a window, written together in the order of the binlog."""
+        mine = {"task": self._task, "source": source, "window": number, "number": IN_ORDER}
+        query = select(tables.fence_step).where(matches(tables.fence_step, mine))
+        groups: dict[str, list[TableId]] = {}
+        with self._database.reading() as connection:
+            for row in connection.execute(query.order_by(*tables.fence_step.primary_key.columns)):
+                groups.setdefault(row.key_columns, []).append(target_of(row))
+        return tuple(map(tuple, groups.values()))
 
     def totals(self, source: str) -> WindowTotals:
         """Return sums over all committed windows of a source."""
