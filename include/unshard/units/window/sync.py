@@ -27,8 +27,7 @@ from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
 from unshard.adapters.meta.tasks.activeworkers import window_of
-from unshard.config import Instance, ShardMode
-from unshard.core.ddl.onetoone import Feeds
+from unshard.config import Instance
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
 from unshard.core.model import Location, TableId, TableSchema
@@ -296,7 +295,7 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
-    feeds = feeds_of(work)
+    feeds = work.feeds
     rules = PlanRules(
         target_of=instance.routing.target_of,
         effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, feeds=feeds),
@@ -326,16 +325,11 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     return plan_window(source, sync_state.window + 1, checkpoint, segments, shards, rules)
 
 
-def feeds_of(work: Work) -> Feeds:
-    """Return the routes of all sources, which decide which targets are one-to-one."""
-    return Feeds(tuple(each.routing for each in work.task.instances), work.task.shard_mode is not ShardMode.NONE)
-
-
 def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
     """Return the follower of online DDL tools; None if the task does not follow them."""
     if instance.online is None:
         return None
-    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing, feeds_of(work))
+    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing, work.feeds)
 
 
 def window_job(
