@@ -19,8 +19,7 @@ from unshard.adapters.relay import BucketPlace, RelayStore
 from unshard.adapters.target import Writer, tried_writer
 from unshard.adapters.targetstructures import PresentStructures
 from unshard.adapters.trialtables import DdlTrialTables
-from unshard.config import Connections, ShardMode, Task, environment_connections, resolve, storage_access
-from unshard.core.ddl.onetoone import Feeds
+from unshard.config import Connections, Task, environment_connections, resolve, storage_access
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
@@ -50,11 +49,6 @@ class Work:
     """Writer of rows into the target; the first call tests the write path."""
     limits: Limits = LIMITS
     _structures: dict[str, TableSchema] = field(default_factory=dict, repr=False)
-
-    @property
-    def feeds(self) -> Feeds:
-        """The routes of all sources, which decide which targets are one-to-one."""
-        return Feeds(tuple(each.routing for each in self.task.instances), self.task.shard_mode is not ShardMode.NONE)
 
     def structures(self, digests: set[str]) -> dict[str, TableSchema]:
         """Return the structures of those digests; each is read from the meta store once."""

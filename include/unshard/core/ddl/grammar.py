@@ -107,13 +107,14 @@ def _single(ddl: Ddl, cursor: TokenCursor) -> Ddl:
 
 def _ddl(cursor: TokenCursor, kind: DdlKind, *tables: TableRef) -> Ddl:
     """Return the statement with these tables and those that its foreign keys reference."""
-    return Ddl(kind, cursor.text, (*tables, *_references(cursor)) if tables else ())
+    return Ddl(kind, cursor.text, (*tables, *_references(cursor, tables[0].table.schema)) if tables else ())
 
 
-def _references(cursor: TokenCursor) -> Iterator[TableRef]:
+def _references(cursor: TokenCursor, schema: str) -> Iterator[TableRef]:
+    """Yield the parents of foreign keys; without a schema they are in that of the child."""
     for position, token in enumerate(cursor.tokens):
         if token.kind is TokenKind.WORD and token.word == "REFERENCES":
-            inner = TokenCursor(cursor.text, cursor.tokens, cursor.schema)
+            inner = TokenCursor(cursor.text, cursor.tokens, schema)
             inner.position = position + 1
             yield inner.table(Role.REFERENCED)
 

@@ -105,7 +105,7 @@ def copy_schemas(work: Work, instance: Instance, defaults: Mapping[str, SchemaDe
     A default that the target does not know is left out. A schema that the account must not create is left out too: a
     table in it would be an error.
     """
-    feeds, routing = work.feeds, instance.routing
+    feeds, routing = work.task.feeds, instance.routing
     copied = {target: each for name, each in defaults.items() if (target := feeds.copied_schema(routing, name))}
     if not copied:
         return
