@@ -51,7 +51,7 @@ def remove_rows(connection: Connection, destination: Destination, schema: TableS
     target's own, those with default values are deleted first.
     """
     named = {column.name for column in destination.columns}
-    conditions = [_is(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
+    conditions = [is_exactly(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
     others = [column for column in schema.written if column.name not in named]
     conditions += [_is_default(column.name) for column in others if column.name.lower() not in schema.own]
     own = [_is_default(c.name) for c in others if c.name.lower() in schema.own and _has_plain_default(c)]
@@ -64,8 +64,8 @@ def remove_rows(connection: Connection, destination: Destination, schema: TableS
     return found
 
 
-def _is(column: Column, value: bytes | None) -> str:
-    """Compare by the column's collation, which can use its index, and by bytes: collations equate `a` and `A`."""
+def is_exactly(column: Column, value: bytes | None) -> str:
+    """Return the condition that a column has a value: by its collation, which can use an index, and by its bytes."""
     name = mysql.identifier(column.name)
     if value is not None and len(value) > LONG_VALUE and column.data_type in HASHED:
         # Megabytes of digits would exceed the server's packet size.

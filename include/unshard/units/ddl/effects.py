@@ -8,6 +8,8 @@ import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Protocol, assert_never
 
 from unshard.core.ddl.effects import (
@@ -21,6 +23,7 @@ from unshard.core.ddl.effects import (
     Renamed,
     SchemaStatement,
     ShardlessEffect,
+    Together,
     Truncates,
     Undecided,
     UnreadIgnored,
@@ -32,11 +35,13 @@ from unshard.core.ddl.names import changes_rows, concerned, created, loose_finge
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
-from unshard.core.ddl.renaming import in_turn, net_renames
+from unshard.core.ddl.renaming import cycles, in_turn, net_renames
 from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.rows.columnnames import as_own, in_target, otherwise, own_names
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rules.columnmapping import overlaps, touched_mapping
 from unshard.core.rules.eventfilter import Action, Event, EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
@@ -242,16 +247,25 @@ class DdlEffects:
             yield SchemaStatement(ddl.kind, schema, statement.default)
 
     def _dropped(self, ddl: Ddl, statement: Statement, table: TableId) -> Effect:
-        return Leaves(table, WholeChange.DROP if self._is_replicated(ddl, statement, table) else WholeChange.NONE)
+        whole = WholeChange.DROP if self._is_replicated(ddl, statement, table) else WholeChange.NONE
+        return Leaves(table, whole, self._removes_rows(ddl, statement, table))
 
     def _truncated(self, ddl: Ddl, statement: Statement, table: TableId) -> Effect:
-        return Truncates(table) if self._is_replicated(ddl, statement, table) else Ignored(table)
+        is_whole = self._is_replicated(ddl, statement, table)
+        removes_rows = self._removes_rows(ddl, statement, table)
+        return Truncates(table, is_whole, removes_rows) if is_whole or removes_rows else Ignored(table)
 
     def _is_replicated(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
         """Whether the routes and filters let a statement about a whole table reach the target."""
         target = self._target_of(table)
-        if target is None or not self._feeds.is_single(target):
-            return False
+        return target is not None and self._feeds.is_single(target) and self._lets_through(ddl, statement, table)
+
+    def _removes_rows(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
+        """Whether a merged target loses the rows of the shard."""
+        return self._feeds.removes_rows and self._lets_through(ddl, statement, table)
+
+    def _lets_through(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
+        """Whether no filter ignores a statement about a whole table."""
         place = TableId(ddl.database, "") if ddl.database else table
         return not any(self._is_ignored(place, part.event) for part in parts_of(ddl, statement.sql_mode))
 
@@ -266,25 +280,29 @@ class DdlEffects:
                 reason = str(ShardDdlRefused(str(table), ddl.text, IGNORED_UNKNOWN, OTHER_STEP))
                 return Undecided(table, reason, routed, agreed)
             return Coordinated(table, routed, agreed, "")
+        known = self._schema(before)
         try:
-            found = self._trial.effect(self._schema(before), statement, table, self._target_of(table))
-            made = self._made_by_keys(ddl, statement, table, self._schema(before), found)
+            found = self._trial.effect(as_own(known), statement, table, self._target_of(table))
+            made = self._made_by_keys(ddl, statement, table, as_own(known), found)
         except UNKNOWABLE as error:
             is_filtered = any(self._left_out(ddl, statement, table))
             why = f"{error.message}, and a filter ignores a part of it"
             refused = ShardDdlRefused(str(table), ddl.text, why, OTHER_STEP) if is_filtered else error
             return Undecided(table, str(refused), routed, agreed)
-        after = self._structures.put(found)
-        everything, specs = self._left_out(ddl, statement, table, StructureChange(self._schema(before), found))
-        if everything:
-            return Follows(table, after)
-        if specs or made:
+        everything, specs = self._left_out(ddl, statement, table, StructureChange(as_own(known), found))
+        if (specs or made) and not everything:
             rest = without_specs(ddl, tokenize(ddl.text, statement.sql_mode, MARIADB)[1], specs) if specs else ddl
             routed, agreed = self._agreed(rest, statement, table, made, specs)
-        if touched := touched_mapping(self._routing.reshaping(table).mapped, self._schema(before), found):
+        change = in_target(known, found, ExecutedDdl(statement.text, statement.sql_mode), routed, agreed)
+        after = self._structures.put(change.after)
+        if everything or change.is_nothing:
+            return Follows(table, after)
+        reason = "" if change.is_certain else otherwise(str(table), ddl.text, own_names(known))
+        if touched := touched_mapping(self._routing.reshaping(table).mapped, known, change.after):
             reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
-            return Undecided(table, reason, routed, agreed, after)
-        return Coordinated(table, routed, agreed, after)
+        if reason:
+            return Undecided(table, reason, change.routed, change.fingerprint, after)
+        return Coordinated(table, change.routed, change.fingerprint, after)
 
     def _agreed(
         self,
@@ -369,16 +387,27 @@ class DdlEffects:
         for table in self._routed(ddl.subjects):
             if self._target_of(moved.get(table, table)) == self._target_of(table):
                 yield self._coordinated(ddl, statement, table, present.get(table))
-        yield from self._renamed(ddl, statement, present)
+        found = tuple(self._renamed(ddl, statement, present))
+        for table, new in moved.items():
+            if self._is_moved(ddl, statement, (table, new), present, moved):
+                change = self._coordinated(ddl, statement, table, present[table])
+                if isinstance(change, Coordinated) and change.after:
+                    found = (self._together(found, change, self._move(ddl, table, new, change.after)),)
+        yield from found
 
     def _renamed(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
         """Yield the shards that leave or get new names before those that take over their old names."""
         moved = net_renames(ddl.renames)
         conflicts = {new: why for table, new in moved.items() if (why := self._not_followed(table, new, present))}
-        replicated = [pair for pair in in_turn(moved) if self._is_moved(ddl, statement, pair, present, moved)]
-        for table, new in replicated:
-            yield self._move(ddl, table, new, present[table], conflicts.pop(new))
-            moved.pop(table)
+        if ddl.kind is DdlKind.RENAME:
+            replicated = [pair for pair in in_turn(moved) if self._is_moved(ddl, statement, pair, present, moved)]
+            for table, new in replicated:
+                yield self._move(ddl, table, new, present[table])
+                del moved[table], conflicts[new]
+            for cycle in cycles(moved):
+                if all(self._is_moved(ddl, statement, pair, present, moved) for pair in cycle):
+                    yield self._swapped(ddl, statement, cycle, present, conflicts)
+                    moved = {table: new for table, new in moved.items() if (table, new) not in cycle}
         yield from (
             Leaves(table)
             for table, new in moved.items()
@@ -391,9 +420,51 @@ class DdlEffects:
                 yield Renamed(table, new)
             elif self._target_of(table) is not None and self._target_of(new) is not None:
                 yield Ignored(table)  # a view, or a missing table with IF EXISTS
-        for new, why in conflicts.items():
-            reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
-            yield Undecided(new, reason, ddl.text, ddl.text, is_new=True)
+        yield from (self._taken_name(ddl, new, why) for new, why in conflicts.items())
+
+    def _taken_name(self, ddl: Ddl, new: TableId, why: str) -> Undecided:
+        reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
+        return Undecided(new, reason, ddl.text, ddl.text, is_new=True)
+
+    def _swapped(
+        self,
+        ddl: Ddl,
+        statement: Statement,
+        cycle: list[tuple[TableId, TableId]],
+        present: Mapping[TableId, str],
+        conflicts: dict[TableId, str],
+    ) -> Together:
+        """Return the renames of a cycle, one after another: the first table gets a name of unshard in between.
+
+        So each rename has a free name, and the two names show whether it was executed.
+        """
+        otherwise: tuple[Effect, ...] = (
+            *(Leaves(table) for table, _ in cycle),
+            *(self._taken_name(ddl, new, conflicts.pop(new)) for _, new in cycle),
+        )
+        (first, last), *others = cycle
+        place = sha256(f"{statement.timestamp} {first} {ddl.text}".encode()).hexdigest()[:16]
+        between, target = TableId(first.schema, f"_unshard_{place}"), self._target_of(first)
+        assert target is not None
+        temporary = replace(target, name=between.name)
+        away = self._move(ddl, first, between, present[first], temporary)
+        moves = (self._move(ddl, table, new, present[table]) for table, new in others)
+        back = self._move(ddl, between, last, present[first])
+        return self._together(otherwise, away, *moves, back, targets={between: temporary})
+
+    def _together(
+        self,
+        otherwise: Sequence[Effect],
+        *steps: Coordinated | Moves,
+        targets: Mapping[TableId, TableId] = MappingProxyType({}),
+    ) -> Together:
+        def target_of(table: TableId) -> TableId:
+            target = targets.get(table) or self._target_of(table)
+            assert target is not None
+            return target
+
+        with_targets = tuple((step, target_of(step.table)) for step in steps)
+        return Together(steps[0].table, with_targets, tuple((each, target_of(each.table)) for each in otherwise))
 
     def _is_moved(
         self,
@@ -406,7 +477,7 @@ class DdlEffects:
         """Whether the rename moves one one-to-one target to another one, which is free."""
         table, new = pair
         target, new_target = self._target_of(table), self._target_of(new)
-        if ddl.kind is not DdlKind.RENAME or not present.get(table) or new_target in (None, target):
+        if not present.get(table) or new_target in (None, target):
             return False
         is_free = new not in present or new in moved
         fills = {self._routing.reshaping(each).by_name for each in pair} != {AS_IT_IS.by_name}
@@ -417,12 +488,12 @@ class DdlEffects:
             and self._is_replicated(ddl, statement, table)
         )
 
-    def _move(self, ddl: Ddl, table: TableId, new: TableId, structure: str, why: str) -> Moves:
-        reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
-        target = self._target_of(new)
+    def _move(self, ddl: Ddl, table: TableId, new: TableId, structure: str, to: TableId | None = None) -> Moves:
+        target = to or self._target_of(new)
         assert target is not None
+        why = f"a shard of {self._target_of(table)} gets the name of a shard of {target}"
         routed = create_text(unversioned(self._schema(structure).create_sql), target, if_not_exists=True)
-        return Moves(table, new, target, Undecided(new, reason, ddl.text, ddl.text, is_new=True), routed)
+        return Moves(table, new, target, self._taken_name(ddl, new, why), routed)
 
     def _not_followed(self, table: TableId, new: TableId, present: Mapping[TableId, str]) -> str:
         """Return why a table that gets the name of a shard is not simply that shard; empty if it is."""

@@ -5,6 +5,9 @@
     3 move     create missing targets, then one Spark job: held rows to files, other rows into the targets
     4 commit   one meta transaction: held files, queues, structures, checkpoint; then remove files that are not needed
 
+With `drop-shard-rows: delete`, a window with DROP or TRUNCATE of a shard deletes its rows between 3 and 4. After a
+death there the same plan runs again and deletes the rest: rows from after the statement are in a later window.
+
 Steps 2 to 4 are stages (core.window.stages), which units.stages runs.
 
 | death           | what happens                                                                         |
@@ -27,8 +30,7 @@ from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
 from unshard.adapters.meta.tasks.activeworkers import window_of
-from unshard.config import Instance, ShardMode
-from unshard.core.ddl.onetoone import Feeds
+from unshard.config import Instance
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
 from unshard.core.model import Location, TableId, TableSchema
@@ -45,6 +47,7 @@ from unshard.core.window.stages import (
     BeginWindow,
     CommitWindow,
     CreateTargets,
+    DeleteRows,
     Done,
     MoveRows,
     PlanAgain,
@@ -59,10 +62,11 @@ from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import NoTargetTable, RowsContradict
 from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.errors.window import NotInSync
+from unshard.units.ddl.columnnames import name_columns
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
-from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
@@ -70,6 +74,7 @@ from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
 from unshard.units.window.rules import adopt_rules
+from unshard.units.window.shardrows import IdentifiedRows, delete_shard_rows
 from unshard.units.window.shownstructure import shown_structure
 from unshard.units.window.spark import run_job
 from unshard.units.window.statementcontext import in_context
@@ -151,6 +156,8 @@ class _Window:
     stops: Mapping[TableId, SuspendedTarget] = field(default_factory=dict)
     """Targets that were suspended in this very window."""
     moved: _Moved = NOTHING_MOVED
+    deleted: tuple[int, ...] = ()
+    """The number of rows of each dropped or truncated shard that were deleted."""
 
 
 def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
@@ -214,6 +221,9 @@ class _Run:
             case SuspendTargets():
                 suspend_targets(self.work, begun, stage.refused)
                 after = replace(window, attempt=Attempt(is_again=True))
+            case DeleteRows():
+                deleted = delete_shard_rows(self.work, begun)
+                after = replace(window, deleted=deleted, attempt=Attempt(Done.DELETED, is_again))
             case CommitWindow():
                 after = self._commit(window)
             case SweepFiles():
@@ -252,7 +262,7 @@ class _Run:
         # The time that a window took is unknown if an earlier run began it.
         known = self.sync_state.paces
         paces = () if window.attempt.is_again else _paces(self.work, known, begun.plan, moved, self.began)
-        self.work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped)
+        self.work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped, window.deleted)
         self._say(4, "commit", begun.plan)
         return replace(window, attempt=Attempt(Done.COMMITTED, window.attempt.is_again))
 
@@ -287,16 +297,21 @@ def _plan_again(work: Work, begun: BegunWindow, found: Sequence[Contradiction]) 
 
 
 def next_plan(work: Work, source: str) -> Plan:
-    """Plan the window after the checkpoint; only structures and schema defaults that planning finds are stored."""
-    return _plan(work, work.meta.windows.sync_state(source))
+    """Plan the window after the checkpoint; pulls nothing, and stores only structures and schema defaults that it
+    finds.
+    """
+    return _plan(work, work.meta.windows.sync_state(source), shown=lambda _: None)
 
 
-def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = ()) -> Plan:
+def _plan(
+    work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = (), shown: Shown | None = None
+) -> Plan:
+    """Plan a window; `shown` returns the structure of a new shard that only its source tells, which pulls the relay."""
     source, checkpoint, beside = sync_state.source, sync_state.checkpoint, sync_state.beside
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
-    feeds, foreign_keys = feeds_of(work), work.task.checks_foreign_keys
+    feeds, foreign_keys = work.task.feeds, work.task.checks_foreign_keys
     rules = PlanRules(
         target_of=instance.routing.target_of,
         effects=DdlEffects(
@@ -317,10 +332,14 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
         online_tables=work.meta.online.of(source) if PendingWork.ONLINE_TABLES in beside else (),
         online=online_ddl(work, instance),
         contradictions=contradictions,
+        rows_of=IdentifiedRows(work),
     )
+    if PendingWork.UNNAMED in beside:
+        name_columns(work.meta.structures, source)
     if PendingWork.UNKNOWNS in beside:
         beside = EVERYTHING  # the function may ask again about DDL that was resolved
-        trial = TrialOfStatements(work.trial_tables, work.storage, lambda entry: shown_structure(work, entry))
+        asked = shown or (lambda entry: shown_structure(work, entry))
+        trial = TrialOfStatements(work.trial_tables, work.storage, asked)
         reconcile_structures(work.meta.structures, source, trial)
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))
@@ -330,16 +349,11 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     return plan_window(source, sync_state.window + 1, checkpoint, segments, shards, rules)
 
 
-def feeds_of(work: Work) -> Feeds:
-    """Return the routes of all sources, which decide which targets are one-to-one."""
-    return Feeds(tuple(each.routing for each in work.task.instances), work.task.shard_mode is not ShardMode.NONE)
-
-
 def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
     """Return the follower of online DDL tools; None if the task does not follow them."""
     if instance.online is None:
         return None
-    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing, feeds_of(work))
+    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing, work.task.feeds)
 
 
 def window_job(
@@ -449,7 +463,7 @@ def _sweep(work: Work, plan: Plan, stopped: Collection[SuspendedTarget], again: 
         work.storage.delete(file.path)
     holds = any(d.hold is not None for read in plan.reads for d in read.dispositions)
     is_first_or_last = (holds or bool(gone)) and not work.meta.structures.holds(plan.source, plan.number)
-    if again or is_first_or_last or plan.number % SWEPT_WINDOWS == 0:
+    if again or is_first_or_last or plan.deletions or plan.number % SWEPT_WINDOWS == 0:
         _sweep_orphans(work, plan)
     work.store.purge(plan.source, plan.begins)
 

@@ -36,6 +36,7 @@ from unshard.adapters.meta.rows import (
     target_of,
 )
 from unshard.adapters.meta.rows import target_columns as target_key
+from unshard.adapters.meta.shards.deletedshards import forget_rows
 from unshard.adapters.meta.shards.ignored import forget_ignored
 from unshard.adapters.meta.shards.online import move_online
 from unshard.adapters.meta.shards.renames import move_shards
@@ -126,7 +127,7 @@ class Windows(WritingPart, WindowReader):
             begun = state.open or self._persist(connection, plan, state)
             connection.execute(update(FENCE).where(matches(FENCE, mine)).values(epoch=state.epoch))
             rows = [
-                {**mine, **target_key(target), "window": 0, "epoch": state.epoch} for target in sorted(begun.targets)
+                {**mine, **target_key(target), "window": 0, "epoch": state.epoch} for target in sorted(begun.fenced)
             ]
             for some_rows in in_portions(rows):
                 connection.execute(insert(FENCE).prefix_with("IGNORE").values(list(some_rows)))
@@ -162,11 +163,12 @@ class Windows(WritingPart, WindowReader):
         rows_applied: int,
         paces: Sequence[Pace] = (),
         stopped: Collection[SuspendedTarget] = (),
+        deleted: Sequence[int] = (),
     ) -> None:
         """Commit the window: held files, queue entries, structures, checkpoint; idempotent.
 
         `paces` replaces the stored paces of the last windows unless it is empty. Rows that the plan releases for
-        `stopped` targets stay held.
+        `stopped` targets stay held. `deleted` are the numbers of rows that the plan's deletions have deleted.
         """
         plan = begun.plan
         with self._database.transaction() as connection:
@@ -180,6 +182,7 @@ class Windows(WritingPart, WindowReader):
             if stopped or PendingWork.SUSPENDED in begun.beside:
                 keep(connection, self._task, plan, {stop.target: stop for stop in stopped})
             self._move_held(connection, plan, held, {stop.target for stop in stopped})
+            forget_rows(connection, self._task, plan, deleted)
             self._move_shards(connection, plan)
             move_shards(connection, self._task, plan.renames, plan.number)
             forget_ignored(connection, self._task, plan)
