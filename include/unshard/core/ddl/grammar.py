@@ -194,7 +194,7 @@ def _with_spec(ddl: Ddl, spec: TokenCursor) -> Ddl:
     for head, reason in NOT_FOLLOWED.items():
         if spec.eat(*head):
             return replace(ddl, kind=DdlKind.UNSUPPORTED, reason=reason, tables=(*ddl.tables, *_exchanged(spec, head)))
-    if any(spec.eat(*head) for head in FOLLOWED) or _is_option(spec):
+    if any(spec.eat(*head) for head in FOLLOWED) or is_option(spec):
         return ddl
     shown = spec.text[spec.tokens[0].start : spec.tokens[-1].end]
     return replace(ddl, kind=DdlKind.UNSUPPORTED, reason=f"the change {shown!r} is unknown")
@@ -247,7 +247,8 @@ def _cut(specs: tuple[TokenCursor, ...], ends: Mapping[int, int], index: int) ->
     return specs[index].tokens[0].start, ends[index] if is_last else specs[index + 1].tokens[0].start
 
 
-def _is_option(spec: TokenCursor) -> bool:
+def is_option(spec: TokenCursor) -> bool:
+    """Whether a specification consists of options of the table."""
     return spec.peek() in TABLE_OPTIONS or spec.peek(1) == "="
 
 

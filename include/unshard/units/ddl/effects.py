@@ -25,8 +25,9 @@ from unshard.core.ddl.effects import (
     Undecided,
     UnreadIgnored,
 )
+from unshard.core.ddl.engineoptions import changes_without, engine_options
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
-from unshard.core.ddl.grammar import IGNORE_REASON, without_specs
+from unshard.core.ddl.grammar import IGNORE_REASON, alter_specs, without_specs
 from unshard.core.ddl.names import changes_rows, concerned, created, loose_fingerprint, mentions, put_in
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.queue import WholeChange
@@ -271,16 +272,30 @@ class DdlEffects:
             refused = ShardDdlRefused(str(table), ddl.text, why, OTHER_STEP) if is_filtered else error
             return Undecided(table, str(refused), routed, agreed)
         after = self._structures.put(found)
-        everything, specs = self._left_out(ddl, statement, table, StructureChange(self._schema(before), found))
-        if everything:
+        rest = self._for_target(ddl, statement, table, StructureChange(self._schema(before), found))
+        if rest is None:
             return Follows(table, after)
-        if specs:
-            rest = without_specs(ddl, tokenize(ddl.text, statement.sql_mode, MARIADB)[1], specs)
-            routed, agreed = self._agreed(rest, statement, table)
+        routed, agreed = self._agreed(rest, statement, table)
         if touched := touched_mapping(self._routing.reshaping(table).mapped, self._schema(before), found):
             reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
             return Undecided(table, reason, routed, agreed, after)
         return Coordinated(table, routed, agreed, after)
+
+    def _for_target(self, ddl: Ddl, statement: Statement, table: TableId, change: StructureChange) -> Ddl | None:
+        """Return the statement without the parts that the target does not get; None if it gets nothing."""
+        everything, specs = self._left_out(ddl, statement, table, change)
+        if everything:
+            return None
+        left_out, cuts = frozenset(specs), tuple[tuple[int, int], ...]()
+        text, tokens = tokenize(ddl.text, statement.sql_mode, MARIADB)
+        if any(schema is not None and schema.lacks_transactions for schema in (change.before, change.after)):
+            each = alter_specs(text, tokens)
+            about_engine, cuts = engine_options(each, specs)
+            left_out |= about_engine
+            if left_out and not changes_without(each, left_out):
+                return None
+        rest = without_specs(ddl, tokens, left_out) if left_out else ddl
+        return replace(rest, cuts=(*rest.cuts, *cuts))
 
     def _agreed(self, ddl: Ddl, statement: Statement, table: TableId) -> tuple[str, str]:
         routed = with_default(self._retargeted(ddl, table), statement)
