@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.adapters.target.lines import lines_of
-from unshard.adapters.target.tuples import rendered, tuples_of
+from unshard.adapters.target.rendering.lines import lines_of
+from unshard.adapters.target.rendering.tuples import rendered, tuples_of
 from unshard.core.model import Column
 from unshard.core.sql.literals import literal
 from unshard.errors.source import ValueNotCanonical

@@ -7,12 +7,12 @@ errors into warnings and continues.
 
 from unshard.adapters.target.apply import apply_changes
 from unshard.adapters.target.changes import Applied, Changes, Lines, Origins, Patches, Removal, Writes
+from unshard.adapters.target.chunk.deferred import write_or_defer
 from unshard.adapters.target.collisions import Ledger
-from unshard.adapters.target.deferredload import write_or_defer
 from unshard.adapters.target.destination import Destination, Loaded, Mode
 from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import load_lines, load_text
+from unshard.adapters.target.rendering.lines import lines_of
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.session import Writer, open_session
 from unshard.adapters.target.slices import Slice, apply_slices

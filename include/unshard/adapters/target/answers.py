@@ -10,7 +10,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.destination import Destination, is_blankable, key_of
-from unshard.adapters.target.lines import values_of
+from unshard.adapters.target.rendering.lines import values_of
 from unshard.core.model import Column
 from unshard.errors.rows import RowRefused
 

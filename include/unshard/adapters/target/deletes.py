@@ -8,7 +8,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.destination import Destination, key_of
-from unshard.adapters.target.lines import values_of
+from unshard.adapters.target.rendering.lines import values_of
 from unshard.adapters.target.statements import run_statement
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.missingcolumns import SHAPED

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unshard.adapters.target.lines import values_of
+from unshard.adapters.target.rendering.lines import values_of
 from unshard.core.model import Column, TableId
 
 

@@ -25,7 +25,7 @@ from unshard.adapters.target.collisions import SAVEPOINT, Ledger, write_rows
 from unshard.adapters.target.deletes import delete_keys
 from unshard.adapters.target.destination import Destination, Loaded, Mode
 from unshard.adapters.target.fence import Fence, table_of
-from unshard.adapters.target.lines import values_of
+from unshard.adapters.target.rendering.lines import values_of
 from unshard.adapters.target.rowkeys import changed_keys, digest_of, key_of_line
 from unshard.core.model import Column, Shard
 from unshard.core.rows.rowerrors import RowErrorState

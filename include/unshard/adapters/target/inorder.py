@@ -34,9 +34,9 @@ from unshard.adapters.target.collisions import Ledger, write_rows
 from unshard.adapters.target.deletes import any_of, delete_keys, remove_rows
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of, shown
 from unshard.adapters.target.fence import Fence, is_applied, raise_fence
-from unshard.adapters.target.lines import ABSENT, unescaped
 from unshard.adapters.target.load import load_text
 from unshard.adapters.target.ownvalues import with_own_values
+from unshard.adapters.target.rendering.lines import ABSENT, unescaped
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.session import LENIENT, STRICT, Writer
 from unshard.adapters.target.statements import run_statement

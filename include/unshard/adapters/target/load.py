@@ -22,7 +22,7 @@ from unshard.adapters import mysql
 from unshard.adapters.pymysqlprivate import Answer, load_local
 from unshard.adapters.target.answers import DUPLICATE, expected_warnings, refused
 from unshard.adapters.target.destination import Destination, Loaded, Mode, is_blankable, key_of
-from unshard.adapters.target.lines import lines_of, pieces, text_of
+from unshard.adapters.target.rendering.lines import lines_of, pieces, text_of
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.adapters.target.statements import insert_lines
 from unshard.core.model import Column, TableId

@@ -23,7 +23,7 @@ from unshard.adapters import mysql
 from unshard.adapters.target.changes import Changes, Lines, Removal
 from unshard.adapters.target.deletes import any_of, conditions_of, remove_one
 from unshard.adapters.target.destination import is_blankable, key_of
-from unshard.adapters.target.lines import lines_of
+from unshard.adapters.target.rendering.lines import lines_of
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql.literals import expression
 from unshard.core.structures.filledkeys import own_columns

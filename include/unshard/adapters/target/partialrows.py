@@ -19,7 +19,7 @@ from unshard.adapters.target.changes import Changes, DeferredRow, Lines, Patches
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.destination import Destination, is_blankable, shown
 from unshard.adapters.target.fence import Fence, lock_unless_applied
-from unshard.adapters.target.lines import ABSENT, lines_of
+from unshard.adapters.target.rendering.lines import ABSENT, lines_of
 from unshard.adapters.target.session import Writer, open_session
 from unshard.core.model import Column, Shard
 from unshard.core.sql.literals import expression

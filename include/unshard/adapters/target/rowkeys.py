@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from unshard.adapters.target.changes import Changes
 from unshard.adapters.target.destination import Destination
-from unshard.adapters.target.lines import values_of
+from unshard.adapters.target.rendering.lines import values_of
 from unshard.core.model import Column
 from unshard.core.sql.literals import INTEGERS
 

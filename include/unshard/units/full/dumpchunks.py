@@ -19,7 +19,7 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
 from unshard.adapters.snapshot import begin_snapshot, lock_table
 from unshard.adapters.tablerows import rows_statement
-from unshard.adapters.target.lines import content_of
+from unshard.adapters.target.rendering.lines import content_of
 from unshard.adapters.textrows import prepare, read_rows, schema_of
 from unshard.core.full.chunks import Key, next_bound, unpack_key, walked_columns
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema

@@ -33,10 +33,10 @@ from unshard.adapters.target import (
     Writes,
     in_sessions,
     lines_of,
-    loadchunk,
     write_or_defer,
 )
 from unshard.adapters.target.changes import DeferredRow
+from unshard.adapters.target.chunk import progress
 from unshard.adapters.target.deferredrows import record
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
@@ -92,8 +92,8 @@ class LoadJob:
     def deferred_table(self) -> str:
         return mysql.table_name(TableId(self.meta_schema, "deferred_row"))
 
-    def row_of(self, load_batch: "LoadBatch") -> loadchunk.ChunkRow:
-        return loadchunk.ChunkRow(self.meta_schema, self.task, load_batch.chunk)
+    def row_of(self, load_batch: "LoadBatch") -> progress.ChunkRow:
+        return progress.ChunkRow(self.meta_schema, self.task, load_batch.chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> N
     for batch in _batches(job, load_batch):
         loaded += _write(connection, job, load_batch, own, batch)
     millis = int(1000 * (time.monotonic() - began))
-    loadchunk.mark_loaded(connection, job.row_of(load_batch), loaded.sent - loaded.skipped, millis)
+    progress.mark_loaded(connection, job.row_of(load_batch), loaded.sent - loaded.skipped, millis)
     mysql.commit(connection)
 
 
@@ -206,7 +206,7 @@ def _unload_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) ->
     plan = _conversion(job, load_batch)
     for batch in _batches(job, load_batch):
         _remove(connection, job.targets[load_batch.target], load_batch, plan, batch)
-    loadchunk.mark_dumped(connection, job.row_of(load_batch))
+    progress.mark_dumped(connection, job.row_of(load_batch))
     mysql.commit(connection)
 
 
@@ -233,7 +233,7 @@ def _remove(
 
 
 def _is_waiting(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> bool:
-    state = loadchunk.lock(connection, job.row_of(load_batch))
+    state = progress.lock(connection, job.row_of(load_batch))
     if state is None or state is ChunkState.PLANNED:
         raise ChunkGone(str(load_batch.shard), load_batch.number)
     return state is ChunkState.DUMPED

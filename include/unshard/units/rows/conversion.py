@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from unshard.adapters.target import Destination
 from unshard.adapters.target.destination import key_of
-from unshard.adapters.target.lines import lines_of
 from unshard.adapters.target.load import refuse_nulls
+from unshard.adapters.target.rendering.lines import lines_of
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.rows.missingcolumns import constant_default, implicit_value

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unshard.adapters.target.lines import NULL, content_of, unescaped
+from unshard.adapters.target.rendering.lines import NULL, content_of, unescaped
 from unshard.core.model import Column
 from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEMPORALS, TEXTS, literal
 

@@ -1,0 +1,1 @@
+"""Rows as text: lines of LOAD DATA, and value lists of INSERT."""
