@@ -58,8 +58,8 @@ lint: $(READY) ## ruff
 type: $(READY) ## mypy --strict
 	@$(VENV)/bin/mypy include/unshard include/unshard_demo plugins dags spark_jobs
 
-fast: $(READY) ## the unmarked tests
-	@$(PYTHON) -m pytest tests -q --numprocesses 2 --dist worksteal -m "not integration and not spark and not e2e and not slow"
+fast: $(READY) ## the unmarked tests, with fewer random games and deaths than `make test`
+	@UNSHARD_FAST=1 $(PYTHON) -m pytest tests/unit tests/scenario -q --numprocesses 2 --dist worksteal -m "not integration and not spark and not e2e and not slow"
 
 format: $(READY) ## rewrite the layout of the code
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .

@@ -131,6 +131,17 @@ def assert_equal_to_server(server: MariaDb, store: RelayStore, begins: Location 
     return run
 
 
+def purge(server: MariaDb, file: str = "") -> None:
+    """Remove the binlog files before this one, or before the last; a dump may still hold them for a moment."""
+    file = file or str(server.run("SHOW BINARY LOGS")[-1][0])
+
+    def is_first() -> bool:
+        server.run(f"PURGE BINARY LOGS TO '{file}'")
+        return str(server.run("SHOW BINARY LOGS")[0][0]) == file
+
+    await_true(is_first, SECONDS, [server.program], "the binlog is purged")
+
+
 def end_xa(server: MariaDb, word: str, xid: str) -> None:
     """COMMIT or ROLLBACK a transaction that another session has prepared; the server may notice late that this session
     ended.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from unshard.adapters.target import apply, slices, steps
+from unshard.adapters.target import apply, inorder, slices, steps
 from unshard_demo.servers import MariaDb
 
 COMMIT = b"\x03COMMIT"
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 120
 
 def bound_transactions(patch: pytest.MonkeyPatch, bounds: steps.Bounds) -> None:
     """Cut windows into transactions of this size, on every target."""
-    for module in (apply, slices):
+    for module in (apply, slices, inorder):
         patch.setattr(module, "bounds_of", lambda _: bounds)
 
 

@@ -16,6 +16,11 @@ def is_tidb(server: MariaDb) -> bool:
     return "TiDB" in str(version)
 
 
+def takes_load_data(server: MariaDb) -> bool:
+    """Return whether rows are written by LOAD DATA LOCAL: not into TiDB, nor if the server refuses it."""
+    return not is_tidb(server) and bool(value(server, "local_infile"))
+
+
 @contextlib.contextmanager
 def settings_of(source: MariaDb, target: MariaDb) -> Iterator[None]:
     """Copy the settings that `unshard check` compares; restore the target's own settings at the end."""

@@ -6,6 +6,7 @@ It accepts the requests of fsspec's client, admits only one user, and fails wher
 import contextlib
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -130,6 +131,8 @@ class Handler(BaseHTTPRequestHandler):
     def create(self, path: str, asked: dict[str, str], body: bytes) -> None:
         if not self.redirected(asked):
             self.hdfs.files[path] = body
+            # The relay removes old temporary files, so a file that a live writer has must not look old.
+            self.hdfs.times[path] = time.time_ns() // 1_000_000
             self.answer(201)
 
     def append(self, path: str, asked: dict[str, str], body: bytes) -> None:
@@ -158,7 +161,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def rename(self, path: str, asked: dict[str, str], body: bytes) -> None:
         """Rename as HDFS does: without OVERWRITE it has no effect if the name exists."""
-        if asked.get("renameoptions") == "OVERWRITE" or asked["destination"] not in self.hdfs.files:
+        if path not in self.hdfs.files:
+            self.refuse(404, "FileNotFoundException", f"rename source {path} is not found.")
+        elif asked.get("renameoptions") == "OVERWRITE" or asked["destination"] not in self.hdfs.files:
             self.hdfs.files[asked["destination"]] = self.hdfs.files.pop(path)
             self.answer()
         else:

@@ -19,16 +19,27 @@ def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     lines.append("to wait again: clear the task wait_for_shards of this run")
     if view.is_refused:
         lines.append(f"to try the DDL again: unshard retry {shlex.quote(task_file)} --lock {shlex.quote(view.id)}")
-    if view.state != "undecided" and not (view.conflicts and "unlocked" not in view.ways):
-        lines.append(f"to continue without them: clear the task unlock, or run: unshard unlock {command}")
-    if view.extension:
-        lines.append(
-            "to give the target the columns of all shards in conflict: run the two commands that"
-            f" `unshard locks {shlex.quote(task_file)}` shows"
-        )
+    is_conflict = bool(view.conflicts) and view.state != "undecided"
+    lines += ways_out(view, task_file) if is_conflict else _usual(view, command)
     lines.append(f"to execute something else: clear the task replace, or run: unshard replace {command} --sql '...'")
-    lines.append(f"to execute nothing: clear the task replace, or run: unshard skip {command}")
-    return (*lines, *_for_one(view, command))
+    return (*lines, *_for_one(view, command, is_conflict))
+
+
+def _usual(view: "LockView", command: str) -> "Iterable[str]":
+    if view.state != "undecided":
+        yield f"to continue without them: clear the task unlock, or run: unshard unlock {command}"
+    yield f"to execute nothing: clear the task replace, or run: unshard skip {command}"
+
+
+def ways_out(view: "LockView", task_file: str) -> "Iterable[str]":
+    """Return the ways out that lead the rows of all shards into the target, and why others do not."""
+    from unshard.units.ddl.offers import as_text, barred, offers
+
+    for offer in offers(view, 1):
+        for command in offer.commands:
+            yield f"to count it {offer.text}: {statement(as_text(command, task_file))}"
+    for why in barred(view):
+        yield f"not offered, {why}"
 
 
 def of_stop(stop: "SuspendedTarget", task_file: str) -> tuple[str, ...]:
@@ -54,11 +65,11 @@ def situation(view: "LockView") -> "Iterable[str]":
         yield f"in conflict: {shard} ran {statement(ddl)} ({'; '.join(differences)})"
 
 
-def _for_one(view: "LockView", command: str) -> "Iterable[str]":
+def _for_one(view: "LockView", command: str, is_conflict: bool) -> "Iterable[str]":
     """Return the commands for one shard: one in conflict, or else a missing one."""
     for shard in (*view.conflicts, *view.missing)[:1]:
         name = shlex.quote(f"{shard.source}/{shard.table}")
-        if shard in view.missing or "as nothing" in view.ways:
+        if not is_conflict:
             yield f"to continue without {shard} alone: unshard skip {command} --shard {name}"
         yield f"or, if it will never run the DDL: unshard drop-shard {command} --shard {name}"
 

@@ -30,7 +30,7 @@ from unshard_airflow.locks import lock_of, was_cleared
 from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import opened
 from unshard_airflow.outcome import as_json
-from unshard_airflow.remedies import remedies, situation
+from unshard_airflow.remedies import remedies, situation, ways_out
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -124,7 +124,8 @@ class Replace(HITLOperator):
         """Wait for an answer, and check the lock every LOOK_AGAIN; fail when the time is up."""
         if datetime.now(UTC) >= until:
             raise AirflowFailException(f"no decision on lock {view.id} in time")
-        lines = "\n".join(f"* {line}" for line in situation(view))
+        told = [*situation(view), *(ways_out(view, self.task_file) if view.state == "conflict" else ())]
+        lines = "\n".join(f"* {line}" for line in told)
         self.body = ASKED.format(lock=view.id, state=view.state, ddl=statement(view.ddl), told=lines)
         self.body += ASKED_AGAIN if view.is_refused else ""
         self.options = options(view)
@@ -158,8 +159,15 @@ class Replace(HITLOperator):
 
 
 def options(view: "LockView") -> list[str]:
-    """Return the possible answers: *Try again* only for a DDL that the target has refused."""
-    return [option for option in OPTIONS if option != RETRY or view.is_refused]
+    """Return the possible answers: *Try again* only for a DDL that the target has refused, *Skip* in a conflict only if
+    it leads the rows of all shards into the target.
+    """
+    from unshard_airflow.choices import choices
+
+    found = choices(view)
+    left_out = {RETRY} if not view.is_refused else set()
+    left_out |= set() if found.skip or found.skip_all else {SKIP}
+    return [option for option in OPTIONS if option not in left_out]
 
 
 def fields(shards: "Sequence[Shard]") -> dict[str, Param]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.scenario import IS_FAST
 from tests.scenario.language import Change, Expect, LockCommand, Restart, Scenario, Step, parse
 from tests.scenario.world import EVENT_BYTES, Killed, World
 from unshard.core.ddl import lockcommands
@@ -19,6 +20,7 @@ from unshard.units.ddl import lockcommands as giving
 
 T = TypeVar("T")
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
+DEATHS_EVERY = 4 if IS_FAST else 1
 SIZES = (EVENT_BYTES, 3 * EVENT_BYTES, 1000 * EVENT_BYTES)
 
 
@@ -157,7 +159,7 @@ def test_case_with_a_death_at_every_point(path: Path) -> None:
     scenario = parse(path)
     whole = Player(scenario, SIZES[1])
     rows = {name: found.listing() for name, found in whole.play().target.items()}
-    for tick in range(1, whole.ticks + 1):
+    for tick in range(1, whole.ticks + 1, DEATHS_EVERY):
         player = Player(scenario, SIZES[1], frozenset({tick}))
         assert {name: found.listing() for name, found in player.play().target.items()} == rows, tick
         assert player.world.executed == whole.world.executed, tick

@@ -9,6 +9,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.scenario import IS_FAST
 from tests.scenario.world import EVENT_BYTES, Killed, World, structure
 from unshard.core.ddl.lockcommands import Force, Replace, Skip
 from unshard.core.model import TableId
@@ -17,7 +18,7 @@ from unshard.errors.locks import LockBusy
 from unshard.errors.window import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "20" if IS_FAST else "60"))
 COLUMNS = "id int, v int"
 MEANINGLESS = "exchange partition"
 

@@ -267,6 +267,7 @@ FOLDERS: dict[str, set[str]] = {
     "core/rules": {"core/sql"},
     "core/ddl": {"core/sql", "core/structures", "core/rules", "core/relay"},
     "core/rows": {"core/sql", "core/ddl", "core/structures"},
+    "core/join": {"core/sql", "core/structures", "core/rows"},
     "core/window": {"core/relay", "core/rules", "core/ddl"},
     "core/full": {"core/sql", "core/structures", "core/rules"},
     "core/task": {"core/window"},
@@ -331,3 +332,14 @@ def test_folder_sizes(room: str) -> None:
     for folder in folders:
         modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
         assert len(modules) <= MAX_FOLDER, f"{relative(folder)} has {len(modules)} modules"
+
+
+FAST = ("unit", "scenario")
+"""The folders of tests that `make fast` collects; the modules of other folders have one of these marks."""
+MARK = re.compile(r"^pytestmark = [^=]*?\.(integration|spark|e2e|slow)\b", re.MULTILINE)
+
+
+def test_no_fast_test_is_in_another_folder() -> None:
+    tests = ROOT / "tests"
+    others = [path for path in tests.rglob("test_*.py") if path.relative_to(tests).parts[0] not in FAST]
+    assert others and not [relative(path) for path in others if not MARK.search(path.read_text())]

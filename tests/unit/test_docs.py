@@ -95,3 +95,11 @@ def test_the_commands_of_the_tutorial_can_be_parsed() -> None:
     assert {line.split()[0] for line in lines} >= {"check", "run", "locks", "status", "validate", "stop"}
     for line in lines:
         app.parser().parse_args(line.split())
+
+
+def test_each_key_of_dm_has_one_line_in_its_section() -> None:
+    page = (ROOT / "docs/migrating-from-dm.md").read_text()
+    for section in re.split(r"^## ", page, flags=re.MULTILINE):
+        first_cells = re.findall(r"^\| (?:`\w+`: )?(`[^|]+)\|", section, re.MULTILINE)
+        keys = [key for cell in first_cells for key in re.findall(r"`([^`]+)`", cell)]
+        assert not [key for key in keys if keys.count(key) > 1], section.partition("\n")[0]

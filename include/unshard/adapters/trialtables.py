@@ -29,7 +29,7 @@ from unshard.adapters.mysql import (
 from unshard.adapters.structures import read_collations, read_schema
 from unshard.core import codec
 from unshard.core.ddl.schemadefaults import with_default
-from unshard.core.ddl.statement import Ddl, DdlKind, fingerprint, read, retarget
+from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault, Statement
@@ -40,6 +40,7 @@ from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused, TableMissing
 
 Key = tuple[str, str, str]
+NO_TABLE = "_no_table"
 CLUSTERED = "tidb_enable_clustered_index"
 PRIMARY_KEY = "SELECT TIDB_PK_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 BINARY_LITERAL = re.compile(r"\b[xb]'|\b0x", re.IGNORECASE)
@@ -138,7 +139,9 @@ class DdlTrialTables:
         self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str
     ) -> Tried:
         with self._connection() as connection, _trial_table(connection, self._schema) as trial:
-            text = with_default(retarget(ddl, {table: trial}), statement)
+            # A trial table references no table that exists: its foreign keys would be in the way of others.
+            parents = {parent: TableId(self._schema, NO_TABLE) for parent in ddl.of(Role.REFERENCED)}
+            text = with_default(retarget(ddl, {**parents, table: trial}), statement)
             try:
                 _cluster(connection, clustered)
                 if before:
@@ -158,7 +161,11 @@ class DdlTrialTables:
             after = read_schema(connection, trial)
             if lossy := _lossy_default(after, text):
                 raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)
-            return Tried(after, is_split)
+            return Tried(after, is_split or self._drops_in_steps(ddl, statement.sql_mode))
+
+    def _drops_in_steps(self, ddl: Ddl, sql_mode: int) -> bool:
+        """Whether the server drops a foreign key only in a statement of its own: trial tables have none."""
+        return bool(ddl.dropped_keys) and len(steps(ddl.text, sql_mode)) > 1 and self._checks_each_alone()
 
     def _run(self, session: Connection, text: str, sql_mode: int) -> bool:
         """Run a statement on a trial table, in steps if the server requires them; return whether it was split."""

@@ -59,8 +59,8 @@ class _Comparison:
     def _names(self) -> None:
         if self._metadata.names:
             for name, column in zip(self._metadata.names, self._columns, strict=True):
-                if name != column.name:
-                    raise self._differs(column, f"called {name}", f"called {column.name}")
+                if name != (known := column.own_name or column.name):
+                    raise self._differs(column, f"called {name}", f"called {known}")
 
     def _signs(self) -> None:
         # The last byte is padded; a server without metadata sends no signs.

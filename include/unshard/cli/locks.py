@@ -12,14 +12,15 @@ from unshard.cli.console import Answer, Console
 from unshard.cli.stops import suspended_document
 from unshard.config import Task, load_task
 from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lockcommands import Force
 from unshard.core.ddl.members import MemberState
-from unshard.core.ddl.ways import Way
 from unshard.core.model import Shard
 from unshard.core.numbers import amount, size
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
+from unshard.units.ddl.offers import as_text, barred, offers, with_another
 
 SHOWN_CONFLICTS = 3
 
@@ -61,6 +62,7 @@ def lock_document(view: LockView) -> dict[str, Any]:
             for shard, ddl, differences in zip(view.conflicts, view.conflicting, view.differences, strict=True)
         ],
         "ways_out": [str(way) for way in view.ways] if view.conflicts else [],
+        "not_offered": [*barred(view)],
         "exempted": _names(view.exempted),
         "verdict": view.verdict,
         "statements": [*view.statements],
@@ -139,7 +141,7 @@ def helping(task: str, view: LockView) -> list[str]:
         return _after_a_refusal(task, at, view)
     if view.conflicts:
         again = [f"if the target may accept it now: {_again(task, view)}"] if view.is_refused else []
-        return [*again, *_out_of_conflict(at, view)]
+        return [*again, *_out_of_conflict(task, view)]
     if view.missing:
         gone = f"unshard drop-shard {at} --shard {shard_argument(view.missing[0])}"
         return [
@@ -169,36 +171,23 @@ def _again(task: str, view: LockView) -> str:
     return f"unshard retry {shlex.quote(task)} --lock {view.id}"
 
 
-def _out_of_conflict(at: str, view: LockView) -> list[str]:
-    """Return the ways out of a conflict that lead the rows of all shards into the target."""
-    force = f"unshard unlock {at}"
-    others = [shard_argument(shard) for shard in view.conflicts if shard not in view.ready]
-    if not others:
-        return [f"let the target execute this DDL before the one that the shards must skip: {force}"]
+def _out_of_conflict(task: str, view: LockView) -> list[str]:
+    """Return the ways out of a conflict that lead the rows of all shards into the target, and why others do not."""
+    found = offers(view, SHOWN_CONFLICTS)
+    if found and not with_another(view):
+        return [f"{found[0].text}: {as_text(found[0].commands[0], task)}"]
     lines = []
-    if Way.UNLOCKED in view.ways:
-        lines.append(f"  as this one if it leads to the same columns, else as one that follows: {force}")
-    for shard in others[:SHOWN_CONFLICTS]:
-        if Way.SAME in view.ways:
-            ddl = shlex.quote(one_line(view.ddl))
-            lines.append(f"  as this one: unshard replace {at} --shard {shard} --sql {ddl}")
-        if Way.NOTHING in view.ways:
-            lines.append(f"  as nothing: unshard skip {at} --shard {shard}")
-    if Way.SKIPPED in view.ways:
-        lines.append(f"  this one as nothing, because the target has its columns already: unshard skip {at}")
-    if Way.EXTENDED in view.ways:
-        texts = " ".join(f"--sql {shlex.quote(one_line(text))}" for text in view.extension)
-        lines += [
-            f"  as this one, with the columns of both: unshard replace {at} {texts}",
-            f"  then: {force}",
-        ]
+    for offer in found:
+        first, *then = (as_text(command, task) for command in offer.commands)
+        lines += [f"  {offer.text}: {first}", *(f"  then: {text}" for text in then)]
+    head = ["decide what the DDL of the shards in conflict counts as; the rows of all shards reach the target:", *lines]
     if not lines:
-        return [
+        head = [
             "no usual command gives every column of the shards a place in the target: replace the DDL with statements"
-            f" that do: unshard replace {at} --sql …",
-            f"  then: {force}",
+            f" that do: unshard replace {shlex.quote(task)} {view.id} --sql …",
+            f"  then: {as_text(Force(view.id), task)}",
         ]
-    return ["decide what the DDL of the shards in conflict counts as; the rows of all shards reach the target:", *lines]
+    return [*head, *(f"  not {why}" for why in barred(view))]
 
 
 def _step(view: LockView, number: int) -> str:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unshard.adapters.meta.shards.deletedshards import DeletedShard
 from unshard.adapters.meta.shards.ignored import IgnoredStatement
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.life import pause_document
@@ -45,6 +46,7 @@ def status(options: Namespace, console: Console) -> Answer:
             {"target": str(lock.target), "lock": lock.id, "ddl": lock.ddl, "at": lock.opened_at.isoformat()}
             for lock in told.removed
         ],
+        "deleted_shards": [_deleted_document(each) for each in told.deleted],
         "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned],
     }
     lines = [f"task {task.name} is {told.pause}; `unshard resume {options.task}` continues it"] if told.pause else []
@@ -64,6 +66,7 @@ def status(options: Namespace, console: Console) -> Answer:
         f"target {lock.target}: the source ran `{one_line(lock.ddl)}` at {lock.opened_at:%Y-%m-%d %H:%M:%S} UTC"
         for lock in told.removed
     ]
+    lines += map(_deleted, told.deleted)
     lines += [line for stop in told.stops for line in suspended_lines(stop, options.task)]
     lines += [
         f"target {target}: {amount(rows)} rows were diverted; see `unshard row-errors {options.task}`"
@@ -130,6 +133,22 @@ def _passed(each: IgnoredStatement) -> dict[str, Any]:
         "statement": each.passed.text,
         "ignored_at": each.at.isoformat(),
     }
+
+
+def _deleted_document(each: DeletedShard) -> dict[str, Any]:
+    return {
+        "shard": str(each.shard),
+        "target": str(each.target),
+        "location": str(each.location),
+        "statement": each.statement,
+        "rows": each.rows,
+        "at": each.at.isoformat(),
+    }
+
+
+def _deleted(each: DeletedShard) -> str:
+    rows = f"{amount(each.rows)} rows of shard {each.shard} were deleted at {each.at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"target {each.target}: {rows}, because the source ran `{one_line(each.statement)}`"
 
 
 def _row(each: SourceStatus) -> tuple[object, ...]:

@@ -108,6 +108,8 @@ class Refused:
     instead: str
     """The alternative, in the imperative."""
     harmless: tuple[str, ...] = ()
+    beside: str = ""
+    """The supported key of the same block that makes this one an `Ignored`."""
 
 
 Declared = Key | Later | Ignored | Refused
@@ -181,8 +183,11 @@ def _read_key(key: Declared, node: Node, place: FilePlace, values: dict[str, Any
             if not asks_nothing(node, ("0", *key.silent)):
                 place.warn_idle(key.name, key.why)
         case Refused():
-            if not asks_nothing(node, key.harmless):
+            if asks_nothing(node, key.harmless):
+                return
+            if not values.get(key.beside):
                 raise KeyRefused(str(place), key.name, key.instead)
+            place.warn_idle(key.name, f"the key {key.beside} takes precedence")
         case _:
             assert_never(key)
 

@@ -20,7 +20,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MASKED = "******"
 VECTOR = 16
 """Bytes before the @ in text of `dmctl encrypt`."""
-BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+BOOLEANS = {"true": True, "yes": True, "on": True, "y": True, "false": False, "no": False, "off": False, "n": False}
 
 Problem = Callable[[str], str | None]
 """A check: returns None if the text is valid, else a description of a valid text."""

@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from unshard.core.ddl.onetoone import Feeds
 from unshard.core.ddl.online import DEFAULT_RULES, OnlineRules
 from unshard.core.model import Location, Verify
 from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.rules.eventfilter import EventRule
 from unshard.core.rules.routing import Routing
+from unshard.core.rules.shardrows import DropShardRows
 from unshard.core.window.pace import WindowLimits
 from unshard.errors.config import SourceNotInTask
 
@@ -240,6 +242,7 @@ class Options:
     """Airflow connection of an object store; empty for the environment's credentials."""
     primary_key: PrimaryKey = PrimaryKey.DEFAULT
     unsupported_indexes: UnsupportedIndexes = UnsupportedIndexes.ERROR
+    drop_shard_rows: DropShardRows = DropShardRows.KEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +298,13 @@ class Task:
         """Whether the session of the target has `foreign_key_checks: 1`."""
         values = {name.lower(): value for name, value in self.target.session}
         return values.get("foreign_key_checks", "").lower() in ("1", "on", "true")
+
+    @property
+    def feeds(self) -> Feeds:
+        """The routes of all sources, which decide which targets are one-to-one."""
+        removes_rows = self.options.drop_shard_rows is DropShardRows.DELETE
+        routings = tuple(instance.routing for instance in self.instances)
+        return Feeds(routings, self.shard_mode is not ShardMode.NONE, removes_rows)
 
     def instance(self, source: str) -> Instance:
         """Return the settings of one source."""

@@ -61,6 +61,8 @@ from unshard.errors.storage import RelayNeedsFolder
 FIRST_POSITION = 4
 OBJECT_STORE, HDFS = "s3://", "webhdfs://"
 OLD_LIST, LIST = "black-white-list", "block-allow-list"
+EXPORTED_KEYS = ("enable-heartbeat", "ansi-quotes", "remove-meta")
+"""`dmctl` exports every key of a task: these, and `is-sharding: false` of a task that has only `shard-mode`."""
 
 
 def load_task(path: Path) -> Task:
@@ -116,6 +118,9 @@ def _check_old_switch(values: Values, root: Entries) -> None:
     if not values.gives("is-sharding"):
         return
     is_given = values.gives("shard-mode")
+    if is_given and not values["is-sharding"] and root.entries.keys() >= set(EXPORTED_KEYS):
+        values.place_of("is-sharding").warn_idle("is-sharding", "the key shard-mode takes precedence")
+        return
     if values["is-sharding"] != is_given and "shard-mode" in root.entries:
         raise ShardingContradicted(str(values.place_of("is-sharding")), "" if not is_given else values["shard-mode"])
     if not values["is-sharding"]:
@@ -139,6 +144,7 @@ def _options(values: Values, folder: Path) -> Options:
         _storage_conn_id(values),
         values["target-primary-key"],
         values["unsupported-indexes"],
+        values["drop-shard-rows"],
     )
 
 
@@ -179,9 +185,15 @@ class _NamedBlocks:
         return self.blocks[name]
 
     def refuse_unused(self, reference: str) -> None:
-        for name, block in self.blocks.items():
-            if name not in self.taken:
-                raise UnusedBlock(str(block.place), name, reference)
+        for name in self._unused():
+            raise UnusedBlock(str(self.blocks[name].place), name, reference)
+
+    def warn_of_unused(self, reference: str) -> None:
+        for name in self._unused():
+            self.blocks[name].place.warn(f"'{name}' has no effect: name it in {reference} of an instance, or remove it")
+
+    def _unused(self) -> list[str]:
+        return [name for name in self.blocks if name not in self.taken]
 
 
 class _Library:
@@ -199,11 +211,12 @@ class _Library:
         self.validators = _NamedBlocks("validators", task["validators"])
 
     def refuse_unused(self) -> None:
+        """Reject blocks without a reference, as DM does; it accepts such lists, so they cause a warning."""
         self.routes.refuse_unused("route-rules")
         self.filters.refuse_unused("filter-rules")
         self.row_filters.refuse_unused("expression-filters")
         self.mappings.refuse_unused("column-mapping-rules")
-        self.lists.refuse_unused(LIST)
+        self.lists.warn_of_unused(LIST)
         self.mydumpers.refuse_unused("mydumper-config-name")
         self.loaders.refuse_unused("loader-config-name")
         self.syncers.refuse_unused("syncer-config-name")
@@ -439,9 +452,9 @@ def _allowed(instance: Values, case_sensitive: bool, library: _Library) -> Block
 
 
 def _newer(values: Values, new: str, old: str) -> Any:
-    """Return the value of a key that also has an old name; an empty value counts as missing."""
+    """Return the value of a key that also has an old name, which counts only if the new one is empty, as in DM."""
     if values[new] and values[old]:
-        raise KeysExclude(str(values.place), new, old)
-    if values[old]:
+        values.place_of(old).warn_idle(old, f"the key {new} takes precedence")
+    elif values[old]:
         values.place_of(old).warn(f"'{old}' is the old name of '{new}'")
     return values[new] or values[old]

@@ -53,7 +53,7 @@ SECURITY = Block(
             shown="`full` with `ssl-ca`, `ca` with `cert-allowed-cn`, else `none`",
         ),
         *(
-            Refused(f"ssl-{what}-{encoding}", BYTES.format(f"ssl-{what}"))
+            Refused(f"ssl-{what}-{encoding}", BYTES.format(f"ssl-{what}"), beside=f"ssl-{what}")
             for what in ("ca", "cert", "key")
             for encoding in ENCODINGS
         ),
@@ -101,7 +101,8 @@ SERVER = Block(
         Key(
             "security",
             nested(SECURITY),
-            "TLS, see below; without it unshard uses TLS if the server offers it, and does not check its certificate.",
+            "TLS, see below; without it, or if all its values are empty, unshard uses TLS if the server offers it, and "
+            "does not check its certificate.",
         ),
         Ignored("max-allowed-packet", "unshard uses the server's own limit"),
     ),

@@ -17,6 +17,8 @@ from unshard.core.model import Verify
 from unshard.errors.config import KeysExclude, MissingKey, SourceDisabled, SourceTwice, SourceUnknown
 
 FOLDER = "sources"
+EXPORTED_TASKS = "tasks"
+"""The folder of the task files in an export of `dmctl`; `sources` is next to it."""
 TIME_ZONE = "time_zone"
 FIRST_SERVER_ID, SERVER_IDS = 2**31, 2**30
 
@@ -61,10 +63,11 @@ class SourceFiles:
 
 
 def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
-    """Return the listed source files, else all files in `sources` next to the task file."""
+    """Return the listed source files, else all files in `sources`."""
     if listed is None:
-        paths = sorted([*(folder / FOLDER).glob("*.yaml"), *(folder / FOLDER).glob("*.yml")])
-        looked_at = ", ".join(map(str, paths)) or f"{folder / FOLDER}, which has no *.yaml"
+        home = _folder_of_sources(folder)
+        paths = sorted([*home.glob("*.yaml"), *home.glob("*.yml")])
+        looked_at = ", ".join(map(str, paths)) or f"{home}, which has no *.yaml"
     else:
         paths = [folder / name for name in listed]
         looked_at = ", ".join(map(str, paths)) or "none, unshard.sources is empty"
@@ -76,6 +79,13 @@ def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
             raise SourceTwice(f"{path}:{node.lines['source-id']} source-id", source, str(files[source].path))
         files[source] = SourceFile(path, node)
     return SourceFiles(files, looked_at)
+
+
+def _folder_of_sources(folder: Path) -> Path:
+    """Return `sources` next to the task file, else next to its folder `tasks`, as `dmctl config export` writes it."""
+    own, exported = folder / FOLDER, folder.absolute().parent / FOLDER
+    is_exported = folder.absolute().name == EXPORTED_TASKS and not own.is_dir() and exported.is_dir()
+    return exported if is_exported else own
 
 
 def server_id(task: str, source: str) -> int:
@@ -111,7 +121,7 @@ def session_time_zone(server: Values) -> str:
 
 
 def _security(values: Values | None) -> Security | None:
-    if values is None:
+    if values is None or not any(values.values.values()):
         return None
     for one, other in (("ssl-cert", "ssl-key"), ("ssl-key", "ssl-cert")):
         if values.gives(one) and not values.gives(other):

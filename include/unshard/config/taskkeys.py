@@ -10,12 +10,13 @@ from unshard.config.kinds import blocks, boolean, choice, duration, integer, nam
 from unshard.config.model import PrimaryKey, ShardMode, TaskMode, UnsupportedIndexes
 from unshard.config.rowfilters import ROW_FILTER
 from unshard.config.sourcekeys import SERVER
-from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER, VALIDATOR
+from unshard.config.unitkeys import LOADER, MYDUMPER, OF_PHYSICAL, PHYSICAL, SYNCER, VALIDATOR
 from unshard.core.checks.items import IGNORABLE
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES
 from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.rules.columnmapping import Expression
 from unshard.core.rules.extractors import Origin
+from unshard.core.rules.shardrows import DropShardRows
 
 REMOVED = "DM itself has removed it"
 
@@ -112,6 +113,15 @@ OPTIONS = Block(
             RowErrors.STOP,
         ),
         Key(
+            "drop-shard-rows",
+            choice(words(DropShardRows)),
+            "Rows of a shard of a merged target after DROP TABLE, DROP DATABASE or TRUNCATE: `keep` leaves them in the "
+            "target, as DM does; `delete` removes them. `delete` needs extracted columns or `partition id` mappings "
+            "that tell the shards apart, see [life of a shard DDL](life-of-a-shard-ddl.md#rows-of-a-dropped-shard). "
+            "A change applies to statements that no window has reached.",
+            DropShardRows.KEEP,
+        ),
+        Key(
             "target-primary-key",
             choice(KEYS),
             "Storage of the target tables that unshard creates on TiDB: by the primary key (`clustered`), which no "
@@ -131,7 +141,7 @@ OPTIONS = Block(
             "sources",
             texts(text("path", checks.not_empty)),
             "Source files; relative paths begin at the folder of the task file.",
-            shown="`sources/*.yaml` next to the task file",
+            shown="`sources/*.yaml` next to the task file, or next to its folder if that is `tasks`",
         ),
     ),
 )
@@ -282,6 +292,15 @@ INSTANCE = Block(
     ),
 )
 
+LIGHTNING = Block(
+    "TiDB Lightning: `tidb`",
+    (
+        Key("backend", choice({"tidb": "tidb"}, {"local": PHYSICAL}), "Rows are loaded by SQL."),
+        Ignored("status-port", OF_PHYSICAL),
+        Ignored("pd-addr", OF_PHYSICAL),
+    ),
+)
+
 TASK = Block(
     "Task file",
     (
@@ -393,6 +412,12 @@ TASK = Block(
         Ignored("enable-heartbeat", REMOVED, ("false",)),
         Ignored("heartbeat-update-interval", REMOVED, ("1",)),
         Ignored("heartbeat-report-interval", REMOVED, ("1", "10")),
+        Key(
+            "tidb",
+            nested(LIGHTNING),
+            "DM's old block for TiDB Lightning. Its `backend` may be `tidb`: rows are loaded by SQL; `local` is the "
+            "physical import. `status-port` and `pd-addr` have no effect.",
+        ),
         Ignored("ansi-quotes", "the binlog contains the sql_mode of a statement", ("false",)),
     ),
 )

@@ -171,6 +171,8 @@ class Column:
     """Lower case: `auto_increment`, `stored generated`, `invisible`, …"""
     sent_as: str | None = field(default=None, compare=False)
     """The character set in which the target receives and returns the values, if it is not `charset`."""
+    own_name: str | None = field(default=None, compare=False)
+    """The name that the shard itself gives the column, if the target's is another one (core.rows.columnnames)."""
 
     @property
     def encoding(self) -> str | None:
@@ -214,14 +216,18 @@ class TableSchema:
     def digest(self) -> str:
         """32 hexadecimal digits that identify this structure, independent of the table's name: shape, then a text hash.
 
-        The text has the parts that the shape lacks: comments, CHECKs, partitions, names of constraints.
+        The text has the parts that the shape lacks: comments, CHECKs, partitions, names of constraints, and the shard's
+        own names of columns.
         """
-        return self.shape + hashlib.sha256(self.create_sql.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        own = "".join(f"\n{c.own_name} is {c.name}" for c in self.columns if c.own_name)
+        text = (self.create_sql + own).encode("utf-8", "surrogateescape")
+        return self.shape + hashlib.sha256(text).hexdigest()[:16]
 
     @cached_property
     def shape(self) -> str:
         """16 hexadecimal digits, equal for tables with equal columns, indexes and default collation."""
-        columns = [{name: value for name, value in asdict(c).items() if name != "sent_as"} for c in self.columns]
+        left_out = ("sent_as", "own_name")
+        columns = [{name: value for name, value in asdict(c).items() if name not in left_out} for c in self.columns]
         body = {"columns": columns, "indexes": [asdict(i) for i in self.indexes], "collation": self.collation}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -525,3 +525,20 @@ class BinlogEngineWrong(CheckFailed, code="US-2364"):
     engine: str
     template = "source {source} has binlog_storage_engine = {engine}: its binlog is not in files"
     hint = "remove binlog_storage_engine from the server's configuration, restart the server, then start the task"
+
+
+class ShardRowsAlike(CheckFailed, code="US-2370"):
+    """The task has `drop-shard-rows: delete`, and the rows of a shard cannot be told from those of other shards.
+
+    A DROP or TRUNCATE in the binlog does not name the rows that it removes. unshard finds them by extracted columns or
+    by ids that a column mapping `partition id` has changed. Keys that happen to be disjoint are no proof, because the
+    next row may be in the range of another shard (docs/adr/0014-rows-of-a-dropped-shard.md).
+    """
+
+    target: str
+    why: str
+    template = "the rows of a dropped shard of {target} could not be found: {why}"
+    hint = (
+        "extract a column from the name of the shard, or map its ids by `partition id` in a column that is NOT NULL; or"
+        " set `drop-shard-rows: keep`"
+    )

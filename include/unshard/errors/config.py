@@ -122,7 +122,11 @@ class LaterKey(ConfigError, code="US-1009"):
 
 
 class UnusedBlock(ConfigError, code="US-1010"):
-    """A route, list or settings block is defined, but no instance refers to it. Usually the reference is forgotten."""
+    """A route, filter, mapping or settings block is defined, but no instance refers to it.
+
+    Usually the reference is forgotten. DM rejects such a block too. A block-allow list without a reference causes a
+    warning only, as in DM.
+    """
 
     place: str
     name: str

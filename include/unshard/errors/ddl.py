@@ -136,6 +136,27 @@ class TargetLacksColumns(DdlError, code="US-4008", scope=Scope.DOWNSTREAM):
     hint = "add them, or drop the table and let unshard create it from a shard's structure"
 
 
+class ColumnNamedOtherwise(DdlError, code="US-4010"):
+    """A shard gave a column another name than its group did, and a later statement of the shard cannot be translated.
+
+    An operator has decided that the shard's statement (`CHANGE a d`) counts as that of its group (`CHANGE a c`). Since
+    then unshard reads statements of the shard with the target's name of the column. In this statement the name may
+    mean something else, or the shard now has a second column with the target's name.
+
+    Consequence: unshard holds the rows of this shard after the statement until an operator decides.
+    Remedy: Replace the statement for this shard by the statements that the target needs, with the target's names. Or
+    skip it if the target needs none.
+    """
+
+    shard: str
+    text: str
+    names: str
+    template = (
+        "a column of {shard} has another name in the target ({names}), and this statement may mean both: `{text}`"
+    )
+    hint = "give the statements for the target: `unshard replace … --shard … --sql …`"
+
+
 class DdlFiltered(DdlError, code="US-4009"):
     """A rule of `filters` with the action `Error` matches this statement.
 

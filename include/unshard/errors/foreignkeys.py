@@ -22,8 +22,8 @@ class ForeignKeysCascade(CheckWarned, code="US-2367"):
 class ForeignKeyLacking(CheckWarned, code="US-2368"):
     """The session of the target has `foreign_key_checks: 1`, and the target lacks a foreign key of its shards.
 
-    unshard creates foreign keys together with a target table. It does not add them to an existing table, and it cannot
-    create them if the parent table is not in the task.
+    unshard creates foreign keys together with a target table. An existing table gets only those that later DDL of the
+    shards adds. A foreign key whose parent table is not in the task is not created.
 
     Consequence: `unshard check` reports a warning. The target does not enforce this foreign key and does not carry out
     its actions.

@@ -244,3 +244,20 @@ class NewShardUndescribed(CommandError, code="US-5070"):
     text: str
     template = "lock {lock}: `{text}` does not tell the columns of {shard}, and no other shard of its group does"
     hint = "begin with CREATE TABLE and the columns of the shard, or skip the statement to read them from the source"
+
+
+class ShardRowsUnknown(ShardDdlError, code="US-5071"):
+    """The rows of a dropped or truncated shard cannot be told from rows of other shards (`drop-shard-rows: delete`).
+
+    `unshard check` reports this before the start (US-2370). This shard, or one with the same values, came later.
+
+    Consequence: No row is deleted. The lock of the statement waits for an operator, and the later rows of the shard are
+    held. Everything else continues.
+    Remedy: `unshard skip` keeps the rows. To remove them, delete them from the target by hand, then skip.
+    """
+
+    shard: str
+    target: str
+    why: str
+    template = "the rows of {shard} in {target} cannot be told from rows of other shards: {why}"
+    hint = "skip it to keep the rows; to remove them, delete them from the target by hand first"

@@ -393,3 +393,35 @@ class DeferredRowMissing(TargetError, code="US-6044"):
         "change any column of the row in its shard with binlog_row_image=FULL, or remove the row there: windows"
         " continue meanwhile, and one of the next applies the change"
     )
+
+
+class ShardRowsUnmarked(TargetError, code="US-6080"):
+    """The target has no column, or one of another type, for a value that names the rows of a dropped shard.
+
+    With `drop-shard-rows: delete`, the rows of a dropped or truncated shard are found by extracted columns and mapped
+    ids. The column was renamed, dropped or changed in the target.
+
+    Consequence: The windows of the source stop before the statement is done. No row is lost, and none is deleted.
+    """
+
+    shard: str
+    target: str
+    column: str
+    found: str
+    template = "{target} cannot tell the rows of {shard}: its column '{column}' does not fit the rule (type '{found}')"
+    hint = "give the target table the column that the rule of the task file names, then run the task again"
+
+
+class ShardRowsNotDeleted(TargetError, code="US-6081"):
+    """The target refused to delete the rows of a dropped or truncated shard (`drop-shard-rows: delete`).
+
+    Consequence: The windows of the source stop at the statement. Rows that are deleted stay deleted, and the next
+    attempt deletes the rest. Other sources continue.
+    """
+
+    shard: str
+    target: str
+    statement: str
+    server_message: str
+    template = "the rows of {shard} could not be deleted from {target} after `{statement}`: {server_message}"
+    hint = "remove the cause (a missing table, a missing DELETE privilege), then run the task again"

@@ -18,6 +18,8 @@ class Limits:
     worker_bytes: int = 4 << 20
     """Bytes for each Spark task of a larger window."""
     most_workers: int = 32
+    deleted_rows: int | None = None
+    """Rows of a dropped shard that one transaction deletes; None: as many as the target's transactions may have."""
 
 
 LIMITS = Limits()

@@ -18,6 +18,7 @@ from unshard.core.ddl.lockcommands import LockCommand
 from unshard.core.window.suspension import SuspendedTarget, preview_retry
 from unshard.errors import UnshardError
 from unshard_airflow import forms
+from unshard_airflow.choices import choices
 from unshard_airflow.masking import statement
 from unshard_airflow.page import guard
 from unshard_airflow.page.marks import marked
@@ -266,6 +267,7 @@ class Pages:
                 "refused": refused,
                 "told": told,
                 "shards": forms.shards_of(view),
+                "choices": choices(view),
                 "history": self._service.history(visit.task, view.id),
                 "most": SHOWN,
             },

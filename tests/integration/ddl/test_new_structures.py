@@ -10,7 +10,8 @@ from tests.dying import mortal
 from tests.livetask import LiveTask, living
 from tests.operator import lock, order, run
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Replace, Skip
+from unshard.core.ddl.lockcommands import DropShard, Replace, Skip
+from unshard.core.model import Shard, TableId
 from unshard.errors.locks import NewShardUndescribed, ReplacementRefused
 from unshard.units.ddl import coordinate
 from unshard.units.window import sync
@@ -106,6 +107,51 @@ def test_a_shard_created_like_a_table_that_the_task_does_not_follow(task: LiveTa
     run(task)
     task.assert_settled()
     assert task.assert_union("t") == 1
+
+
+def test_a_shard_created_like_another_has_the_columns_of_that_moment(task: LiveTask) -> None:
+    """The table after LIKE changes before and after the statement, and so does the new one."""
+    upstream(
+        task,
+        "ALTER TABLE t_1 ADD b INT",
+        "INSERT INTO t_1 VALUES (1, 'a', 1)",
+        "CREATE TABLE t_2 LIKE t_1",
+        "INSERT INTO t_2 VALUES (2, 'b', 2)",
+        "ALTER TABLE t_1 MODIFY b BIGINT, ADD c INT FIRST",
+        f"INSERT INTO t_1 VALUES (3, 3, 'c', {1 << 40})",
+        "CREATE TABLE t_3 LIKE t_1",
+        f"INSERT INTO t_3 VALUES (4, 4, 'd', {1 << 41})",
+        "INSERT INTO t_2 VALUES (5, 'e', 5)",
+        "ALTER TABLE t_3 DROP c",
+        "INSERT INTO t_3 VALUES (6, 'f', 6)",
+        "ALTER TABLE t_2 MODIFY b BIGINT, ADD c INT FIRST",
+        "ALTER TABLE t_2 DROP c",
+        "ALTER TABLE t_1 DROP c",
+    )
+    task.shards["t"] += [("s1", f"{task.name}.t_{number}") for number in (2, 3)]
+    run(task)
+    task.assert_settled()
+    assert len(task.executed("t")) == 3
+
+
+def test_a_shard_created_like_one_that_an_operator_has_dropped(task: LiveTask) -> None:
+    """DDL of a dropped shard is ignored, so its structure is not known any more."""
+    upstream(task, "CREATE TABLE t_2 LIKE t_1", "ALTER TABLE t_1 ADD b INT", "ALTER TABLE t_2 ADD b INT")
+    run(task)
+    (resolved,) = task.work().meta.locks.all()
+    order(task, DropShard(resolved.id, Shard("s1", TableId(task.name, "t_1"))))
+    upstream(
+        task,
+        "ALTER TABLE t_1 MODIFY b INT UNSIGNED",
+        "CREATE TABLE t_3 LIKE t_1",
+        "INSERT INTO t_3 VALUES (1, 'a', 7)",
+    )
+    run(task)
+    assert lock(task).state is LockState.UNDECIDED and "[US-4004]" in lock(task).reason
+    order(task, Replace(lock(task).id, (f"CREATE TABLE {task.name}.t_3 ({COLUMNS}, b INT UNSIGNED)",)))
+    run(task)
+    task.shards["t"] = [("s1", f"{task.name}.t_{number}") for number in (2, 3)]
+    task.assert_settled()
 
 
 def test_a_shard_created_again_with_another_structure_stops_only_itself(task: LiveTask) -> None:

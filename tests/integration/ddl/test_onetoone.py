@@ -176,6 +176,32 @@ def test_renames_are_replicated_in_order(copy: Copy) -> None:
     copy.assert_same("r2", "t")
 
 
+def test_swaps_and_changes_with_a_rename_are_replicated(copy: Copy) -> None:
+    started(copy, "a", "b", "c", "r")
+    copy.up("ALTER TABLE b ADD w INT", "UPDATE b SET w = id", "INSERT INTO c VALUES (3, 3)")
+    copy.up(
+        "INSERT INTO a VALUES (3, 3)",
+        "RENAME TABLE a TO x, b TO a, x TO b",
+        "INSERT INTO a VALUES (4, 4, 4)",
+        "INSERT INTO b VALUES (5, 5)",
+        "RENAME TABLE a TO x, b TO a, c TO b, x TO c",
+        "INSERT INTO b VALUES (6, 6)",
+        "INSERT INTO c VALUES (7, 7, 7)",
+        "ALTER TABLE r ADD c INT DEFAULT 9, RENAME TO r2",
+        "INSERT INTO r2 VALUES (8, 8, 8)",
+        "CREATE TABLE r (id INT PRIMARY KEY)",
+        "INSERT INTO r VALUES (1)",
+        "RENAME TABLE a TO x, b TO a, x TO b",
+        "RENAME TABLE a TO x, b TO a, x TO b",
+    )
+    copy.go()
+    copy.assert_same("a", "b", "c", "r", "r2")
+    copy.up("DROP TABLE a", "ALTER TABLE b ADD z INT, RENAME TO a", "INSERT INTO a VALUES (10, 10, 10)")
+    copy.go()
+    copy.assert_same("a", "c", "r", "r2")
+    assert copy.command("validate") == 0
+
+
 def test_schemas_are_created_altered_and_dropped(copy: Copy) -> None:
     started(copy, "t")
     two, three = f"{copy.name}_2", f"{copy.name}_3"
@@ -202,7 +228,7 @@ def test_statements_about_views_are_counted_and_dropped_tables_are_shown(
 
 
 def test_a_process_that_dies_after_each_step_changes_nothing(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    started(copy, "t", "r", "d")
+    started(copy, "t", "r", "d", "a", "b")
     mortal(monkeypatch, execute, "execute_whole", "create_target")
     mortal(monkeypatch, Locks, "create", "start", "resolve")
     mortal(monkeypatch, Windows, "begin", "commit")
@@ -212,6 +238,11 @@ def test_a_process_that_dies_after_each_step_changes_nothing(copy: Copy, monkeyp
         "INSERT INTO t VALUES (1, 10)",
         "RENAME TABLE r TO r2",
         "INSERT INTO r2 VALUES (9, 9)",
+        "DELETE FROM a",
+        "RENAME TABLE a TO x, b TO a, x TO b",
+        "INSERT INTO b VALUES (9, 9)",
+        "ALTER TABLE r2 ADD c INT, RENAME TO r3",
+        "INSERT INTO r3 VALUES (10, 10, 10)",
         "DROP TABLE d",
         "CREATE TABLE d (id INT PRIMARY KEY, w INT)",
         "INSERT INTO d VALUES (1, 10)",
@@ -228,7 +259,7 @@ def test_a_process_that_dies_after_each_step_changes_nothing(copy: Copy, monkeyp
         except Died:
             deaths += 1
     assert deaths > 10
-    copy.assert_same("t", "r2", "d")
+    copy.assert_same("t", "r3", "d", "a", "b")
 
 
 def test_without_a_shard_mode_each_source_copies_its_own_tables(two: Copy) -> None:

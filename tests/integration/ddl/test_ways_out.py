@@ -1,17 +1,31 @@
 """Ways out of conflicts and of undecided DDLs on real servers: each ends with the rows of all shards in the target."""
 
+import os
+import random
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.dying import mortal
+from tests.integration.task.test_lock_page import browse
 from tests.livetask import LiveTask, living
 from tests.operator import lock, order, run
+from unshard.cli import main
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Force
+from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
+from unshard.core.ddl.ways import Way
 from unshard.units.ddl import coordinate
+from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.lockcommands import give
+from unshard.units.ddl.offers import Offer, barred, offers
+from unshard.units.validate.validate import validate
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
 
@@ -23,7 +37,7 @@ COLUMNS = "id INT PRIMARY KEY, a INT"
 @pytest.fixture(autouse=True)
 def deaths(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Let the process die after each step of a window."""
-    return mortal(monkeypatch, sync, "reconcile_structures", "_move", "_sweep")
+    return mortal(monkeypatch, sync, "name_columns", "reconcile_structures", "_move", "_sweep")
 
 
 @pytest.fixture
@@ -84,3 +98,289 @@ def test_unlock_of_two_ddl_in_different_order_executes_both(task: LiveTask) -> N
     task.assert_settled()
     assert no_lock(task) and task.work().meta.locks.pending_skips() == {}
     assert len(task.executed("t")) == 2 and columns(task) == ["id", "a", "nc1", "nc2"]
+
+
+def follow(task: LiveTask, offer: Offer) -> None:
+    for command in offer.commands:
+        order(task, command)
+
+
+def follow_all(task: LiveTask, text: str) -> None:
+    """Follow the offers of this text for all shards in conflict, and run."""
+    for offer in offers(lock(task)):
+        if offer.text == text:
+            follow(task, offer)
+    run(task)
+
+
+def rows_of(task: LiveTask, **names: str) -> list[tuple[object, ...]]:
+    """Return id and one column of all shards: `names` is the column of each source's shard."""
+    found: list[tuple[object, ...]] = []
+    for source, name in names.items():
+        for at, table in task.shards["t"]:
+            found += task.sources[source].run(f"SELECT id, {name} FROM {table}") if at == source else []
+    return sorted(found)
+
+
+def target_rows(task: LiveTask, name: str) -> list[tuple[object, ...]]:
+    return sorted(task.target.run(f"SELECT id, {name} FROM {task.table('t')}"))
+
+
+def renamed_otherwise(task: LiveTask, *queued: str) -> None:
+    """Let both shards rename one column, each to another name; rows before and after it; `queued` follows on s2."""
+    for source, name in (("s1", "c"), ("s2", "d")):
+        number = source[1]
+        upstream(
+            task,
+            source,
+            f"INSERT INTO t_{number} VALUES ({number}, {number}1)",
+            f"ALTER TABLE t_{number} CHANGE a {name} INT",
+            f"INSERT INTO t_{number} VALUES ({number}0, {number}2)",
+        )
+    upstream(task, "s2", *queued)
+    run(task)
+    view = lock(task)
+    assert (view.state, view.ways) == (LockState.CONFLICT, (Way.SAME,))
+    assert [why.partition(":")[0] for why in barred(view)] == ["unlock", "as nothing"]
+    follow_all(task, "as this one")
+
+
+def assert_equal(task: LiveTask) -> None:
+    (found,) = validate(task.work())
+    assert found.equal, (found.differences, found.lost_columns, found.error)
+
+
+def test_a_column_with_another_name_in_one_shard_stays_one_column(task: LiveTask) -> None:
+    renamed_otherwise(task)
+    assert no_lock(task) and columns(task) == ["id", "c"]
+    assert target_rows(task, "c") == rows_of(task, s1="c", s2="d")
+    assert_equal(task)
+    upstream(task, "s1", "ALTER TABLE t_1 MODIFY c BIGINT", f"INSERT INTO t_1 VALUES (100, {1 << 40})")
+    upstream(
+        task,
+        "s2",
+        "ALTER TABLE t_2 MODIFY d BIGINT",
+        f"INSERT INTO t_2 VALUES (200, {1 << 41})",
+        "CREATE TABLE t_3 LIKE t_2",
+        "INSERT INTO t_3 VALUES (300, 5)",
+        "UPDATE t_2 SET d = 7 WHERE id = 2",
+    )
+    task.shards["t"].append(("s2", f"{task.name}.t_3"))
+    run(task)
+    assert no_lock(task) and task.executed("t")[-1].endswith("MODIFY c BIGINT")
+    assert target_rows(task, "c") == rows_of(task, s1="c", s2="d")
+    assert_equal(task)
+    for number in (2, 3):
+        upstream(
+            task, "s2", f"ALTER TABLE t_{number} CHANGE d c BIGINT", f"INSERT INTO t_{number} VALUES (40{number}, 1)"
+        )
+    run(task)
+    task.assert_settled()
+    assert len(task.executed("t")) == 2
+    for source, number in (("s1", 1), ("s2", 2), ("s2", 3)):
+        upstream(
+            task, source, f"ALTER TABLE t_{number} DROP c, ADD d INT", f"INSERT INTO t_{number} VALUES (50{number}, 9)"
+        )
+    run(task)
+    task.assert_settled()
+    assert_equal(task)
+
+
+def test_ddl_that_were_queued_before_the_decision_follow_it(task: LiveTask) -> None:
+    renamed_otherwise(
+        task,
+        "ALTER TABLE t_2 MODIFY d BIGINT",
+        f"INSERT INTO t_2 VALUES (21, {1 << 40})",
+        "ALTER TABLE t_2 CHANGE d c BIGINT",
+        f"INSERT INTO t_2 VALUES (22, {1 << 41})",
+    )
+    assert lock(task).ddl.endswith("MODIFY `c` BIGINT")
+    upstream(task, "s1", "ALTER TABLE t_1 MODIFY c BIGINT")
+    run(task)
+    task.assert_settled()
+    assert len(task.executed("t")) == 2
+    assert_equal(task)
+
+
+def test_a_statement_that_may_mean_both_names_waits_for_an_operator(task: LiveTask) -> None:
+    renamed_otherwise(task, "ALTER TABLE t_2 ADD c INT", "INSERT INTO t_2 VALUES (21, 3, 4)")
+    view = lock(task)
+    assert view.state is LockState.UNDECIDED and "[US-4010]" in view.reason and "d is c" in view.reason
+
+
+def test_the_same_column_of_another_type(task: LiveTask) -> None:
+    upstream(task, "s1", "ALTER TABLE t_1 ADD x INT", "INSERT INTO t_1 VALUES (1, 1, 1)")
+    upstream(task, "s2", "ALTER TABLE t_2 ADD x BIGINT", "INSERT INTO t_2 VALUES (2, 2, 2)")
+    run(task)
+    assert Way.UNLOCKED in lock(task).ways
+    follow_all(task, offers(lock(task))[0].text)
+    task.assert_settled()
+    assert_equal(task)
+
+
+def test_a_shard_in_conflict_may_be_dropped(task: LiveTask) -> None:
+    upstream(task, "s1", "ALTER TABLE t_1 CHANGE a c INT", "INSERT INTO t_1 VALUES (1, 1)")
+    upstream(task, "s2", "ALTER TABLE t_2 CHANGE a d INT", "INSERT INTO t_2 VALUES (2, 2)")
+    run(task)
+    (shard,) = lock(task).conflicts
+    order(task, DropShard(lock(task).id, shard))
+    run(task)
+    task.shards["t"] = [each for each in task.shards["t"] if each[0] == "s1"]
+    task.assert_settled()
+    assert_equal(task)
+
+
+def test_the_command_line_shows_the_ways_out_and_why_others_fail(
+    task: LiveTask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upstream(task, "s1", "ALTER TABLE t_1 CHANGE a c INT")
+    upstream(task, "s2", "ALTER TABLE t_2 CHANGE a d INT")
+    run(task)
+    assert lock(task).ways == (Way.SAME,)
+    capsys.readouterr()
+    assert main(["locks", str(task.path)]) == 3
+    told = capsys.readouterr().out
+    assert "as this one: unshard replace" in told and "--shard s2/" in told
+    assert "not unlock: the target would not have column a any more" in told and "not as nothing: rows of s2" in told
+
+
+def test_the_page_offers_only_ways_out_that_succeed(task: LiveTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream(task, "s1", "ALTER TABLE t_1 CHANGE a c INT", "INSERT INTO t_1 VALUES (1, 1)")
+    upstream(task, "s2", "ALTER TABLE t_2 CHANGE a d INT", "INSERT INTO t_2 VALUES (2, 2)")
+    run(task)
+    if "airflow" not in sys.modules:
+        monkeypatch.setenv("AIRFLOW_HOME", str(task.folder))
+    monkeypatch.setenv("UNSHARD_TASKS", str(task.folder))
+    view, (shard,) = lock(task), lock(task).conflicts
+    at = f"/task/live/lock/{view.id}"
+    (page,) = browse(("GET", at, {}))
+    assert 'id="unlock"' not in page and 'id="skip"' not in page
+    assert 'id="ready-1"' in page and 'id="replace"' in page and 'id="drop-shard"' in page
+    assert "unlock: the target would not have column a any more" in page and "as nothing: rows of s2" in page
+    chosen = {"action": "replace", "statements": f"{view.ddl};\n", "shard": str(shard)}
+    preview, done = browse(("GET", at, {}), ("POST", f"{at}/preview", chosen), ("POST", f"{at}/give", {}))[1:]
+    assert "column d is c of the target" in unescape(preview) and "The command is issued" in done
+    run(task)
+    assert no_lock(task) and target_rows(task, "c") == rows_of(task, s1="c", s2="d")
+    upstream(task, "s1", "ALTER TABLE t_1 ADD x INT")
+    upstream(task, "s2", "ALTER TABLE t_2 ADD y INT")
+    run(task)
+    (page,) = browse(("GET", f"/task/live/lock/{lock(task).id}", {}))
+    assert 'id="unlock"' in page and 'id="skip"' not in page and 'id="ready-1"' not in page
+
+
+EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "8"))
+STEPS = 12
+
+
+class Conflicts:
+    """Random DDL that differ between the shards; each value tells its row and its column, whatever its name."""
+
+    def __init__(self, task: LiveTask, dice: random.Random) -> None:
+        self.task, self.dice, self.serial = task, dice, 0
+        self.names = {source: {"a": "a"} for source in task.sources}
+        """Present name of each column of a source's shard, by the first name."""
+        self.rows: dict[int, str] = {}
+
+    def play(self) -> None:
+        for _ in range(self.dice.randrange(2, STEPS)):
+            source = self.dice.choice(sorted(self.names))
+            self.dice.choice((self.ddl, self.ddl, self.insert, self.run))(source)
+        for source in self.names:
+            self.insert(source)
+
+    def run(self, _: str) -> None:
+        run(self.task)
+
+    def insert(self, source: str) -> None:
+        self.serial += 1
+        self.rows[self.serial] = source
+        columns = self.names[source]
+        names, values = [*columns.values()], [str(value(self.serial, column)) for column in columns]
+        text = f"INSERT INTO t_{source[1]} (id, {', '.join(names)}) VALUES ({self.serial}, {', '.join(values)})"
+        upstream(self.task, source, text)
+
+    def ddl(self, source: str) -> None:
+        columns = self.names[source]
+        pick, kind = self.dice.choice, self.dice.choice(("INT", "BIGINT"))
+        column = pick(sorted(columns))
+        fresh = pick([name for name in ("p", "q", "r") if name not in columns.values()] or ["z"])
+        new = pick([name for name in ("n1", "n2", "n3") if name not in columns] or [""])
+        forms = [f"MODIFY {columns[column]} {kind}", f"CHANGE {columns[column]} {fresh} {kind}", "COMMENT 'x'"]
+        form = pick([*forms, *([f"ADD {new} {kind}"] * 2 if new else [])])
+        if fresh in columns.values() and form.startswith("CHANGE"):
+            return
+        upstream(self.task, source, f"ALTER TABLE t_{source[1]} {form}")
+        if form.startswith("CHANGE"):
+            columns[column] = fresh
+        elif form.startswith("ADD"):
+            columns[new] = new
+
+    def decide(self) -> None:
+        for _ in range(100):
+            run(self.task)
+            found = coordinate.views(self.task.work().meta)
+            if not found:
+                return
+            for command in self.commands(found[0]):
+                give(self.task.work().meta, command, "operator", "test", "because")
+        raise AssertionError(found)
+
+    def commands(self, view: LockView) -> tuple[LockCommand, ...]:
+        assert view.state is not LockState.FAILED, view
+        if view.state is LockState.CONFLICT:
+            assert offers(view), (view, barred(view))
+            return self.dice.choice(offers(view)).commands
+        if view.state is LockState.UNDECIDED:
+            # A second column of the shard has got the target's name of another one: the target gets a third name.
+            assert "[US-4010]" in view.reason, view
+            self.serial += 1
+            text = re.sub(r"(CHANGE \S+) \S+", rf"\1 z{self.serial}", view.ddl)
+            return (Replace(view.id, (text,), view.ready[0]),)
+        return (Force(view.id),)
+
+    def check(self) -> None:
+        """Find each column of the shards in the target: all rows have its values in one column."""
+        work = self.task.work()
+        assert not [state for state in work.meta.structures.shards() if state.queue or state.held]
+        assert self.task.stopped() == {}
+        names = columns(self.task)[1:]
+        found = {row[0]: dict(zip(names, row[1:], strict=True)) for row in self.target_rows(names)}
+        assert found.keys() == self.rows.keys()
+        for column in {column for own in self.names.values() for column in own}:
+            rows = [key for key, source in self.rows.items() if column in self.names[source]]
+            wanted = {key: self.there(key, column) for key in rows}
+            places = [name for name in names if all(found[key][name] == wanted[key] for key in rows)]
+            assert places, (column, wanted, found)
+        (table,) = validate(work)
+        assert table.equal, (table.differences, table.lost_columns, table.error)
+
+    def target_rows(self, names: list[str]) -> list[tuple[object, ...]]:
+        return self.task.target.run(f"SELECT id, {', '.join(names)} FROM {self.task.table('t')}")
+
+    def there(self, key: int, column: str) -> object:
+        source = self.rows[key]
+        name = self.names[source][column]
+        ((found,),) = self.task.sources[source].run(
+            f"SELECT {name} FROM {self.task.name}.t_{source[1]} WHERE id = {key}"
+        )
+        return found
+
+
+def value(key: int, column: str) -> int:
+    return key * 1000 + sum(map(ord, column))
+
+
+@pytest.mark.slow
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES <= 50, suppress_health_check=list(HealthCheck))
+@given(number=st.integers(0, 2**48))
+def test_every_offered_way_leads_the_rows_of_all_shards_into_the_target(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path_factory: pytest.TempPathFactory, number: int
+) -> None:
+    numbers = {("s1", "t"): (1,), ("s2", "t"): (2,)}
+    folder, servers = tmp_path_factory.mktemp("conflicts"), (source_1, source_2, target)
+    with living(f"way_{number:x}", Path(folder), servers, "t", columns={"t": COLUMNS}, numbers=numbers) as task:
+        game = Conflicts(task, random.Random(number))
+        game.play()
+        game.decide()
+        game.check()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.binlogs import end_of, end_xa
+from tests.binlogs import end_of, end_xa, purge
 from tests.livetask import LiveTask, living
 from tests.taskfile import endpoint
 from unshard.core.task.state import Phase
@@ -277,15 +277,9 @@ def test_a_copy_in_an_older_file_and_one_that_is_purged(task: LiveTask, pair: tu
     at = locate(second.server, "s1", last_gtid(first), 99)
     copy = compare_last(second.server, "s1", last, at, ("other", 99))
     assert copy is not None and copy.file < files[-1]
-    await_true(lambda: purged(second, files[-1]), SECONDS, [second.program], "purged")
+    purge(second, files[-1])
     assert compare_last(second.server, "s1", last, at, ("other", 99)) is None
     write(task, second, 20)
     move(task, second)
     task.run()
     task.assert_settled()
-
-
-def purged(server: MariaDb, file: str) -> bool:
-    """Purge the files before one, and return whether they are gone: a checkpoint may still need one."""
-    server.run(f"PURGE BINARY LOGS TO '{file}'")
-    return str(server.run("SHOW BINARY LOGS")[0][0]) == file

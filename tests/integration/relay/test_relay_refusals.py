@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill
+from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill, purge
 from unshard.adapters.relay import RelayStore
 from unshard.errors.relay import (
     BinlogOff,
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.integration
 def test_purged_binlog_of_the_source(upstream_server, tmp_path):
     store = RelayStore(tmp_path)
     begins = end_of(upstream_server)
-    upstream_server.run("FLUSH LOGS", "FLUSH LOGS", "PURGE BINARY LOGS TO 'mysql-bin.000003'")
+    upstream_server.run("FLUSH LOGS", "FLUSH LOGS")
+    purge(upstream_server, "mysql-bin.000003")
     with pytest.raises(BinlogPurged) as caught:
         pull(SOURCE, upstream_server.server, store, begins)
     assert caught.value.oldest == "mysql-bin.000003"

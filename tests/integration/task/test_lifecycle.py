@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.binlogs import purge
 from tests.lifetask import LifeTask, living, task
 from tests.localspark import LocalSpark
 from unshard.adapters.meta.tasks.activeworkers import window_of
@@ -21,12 +22,10 @@ from unshard.units.task import lifecycle
 from unshard.units.task.run import run
 from unshard.units.window.sync import next_plan
 from unshard.units.work import open_work
-from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
 __all__ = ["task"]
-SECONDS = 120.0
 
 
 def test_paused_task_moves_nothing_until_it_is_resumed(task: LifeTask, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,14 +176,7 @@ def test_task_begins_at_a_gtid_or_at_a_time(
         assert task.assert_union() == 3
 
         upstream_server.run("FLUSH BINARY LOGS")
-        ((file, _),) = upstream_server.run("SHOW BINARY LOGS")[-1:]
-
-        def is_purged() -> bool:
-            """A file that a dump has just been read from may be in use for a moment more."""
-            upstream_server.run(f"PURGE BINARY LOGS TO '{file}'")
-            return len(upstream_server.run("SHOW BINARY LOGS")) == 1
-
-        await_true(is_purged, SECONDS, [upstream_server.program], "purged")
+        purge(upstream_server)
         with task.work() as work:
             lifecycle.remove(work, "me", "test", "")
         assert run_from(task, "2002-01-01") == ("US-7303",)

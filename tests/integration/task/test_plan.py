@@ -173,6 +173,33 @@ def test_undecided_ddl_waits_for_an_operator_and_its_answer_is_tried_without_bei
     live.assert_settled()
 
 
+def test_plan_does_not_read_the_source_of_a_new_shard_whose_structure_only_the_source_tells(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reading the structure is only certain after a pull, which the next window does and a plan must not do."""
+    made = {"columns": {"t": "id INT PRIMARY KEY, v INT"}, "numbers": {("s1", "t"): (1,)}}
+    with living(unique, tmp_path, (source_1, target), "t", **made) as alone:
+        other = f"{unique}_else"
+        source_1.run(
+            f"CREATE DATABASE {other}",
+            f"CREATE TABLE {other}.new LIKE {unique}.t_1",
+            f"RENAME TABLE {unique}.t_1 TO {other}.old, {other}.new TO {unique}.t_1",
+            f"INSERT INTO {unique}.t_1 VALUES (1, 1)",
+        )
+        try:
+            alone.run()
+            (view,) = coordinate.views(alone.work().meta)
+            assert main(["skip", str(alone.path), view.id, "--yes"]) == 0
+            source_1.run(f"INSERT INTO {unique}.t_1 VALUES (2, 2)")
+            document, text = planned(alone.path, target, alone.meta_schema, capsys)
+            assert not document["sources"][0]["error"] and details(document, "s1", "keep")
+            assert "the next window finds their structure first" in text
+            alone.run()
+            alone.assert_settled()
+        finally:
+            source_1.run(f"DROP DATABASE {other}")
+
+
 def test_task_that_has_not_begun_shows_its_full_load(
     life: LifeTask,  # noqa: F811
     target: MariaDb,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.binlogs import purge
 from tests.livetask import LiveTask, living
 from unshard.units.ddl import coordinate
 from unshard.units.task.status import known
-from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -20,17 +20,6 @@ def follow(task: LiveTask) -> None:
     task.pull("s1")
     while task.window("s1").moved:
         pass
-
-
-def purge(server: MariaDb) -> None:
-    """Leave nothing of the binlog but its last file; a dump that has just ended may still hold the others."""
-    last = str(server.run("SHOW BINARY LOGS")[-1][0])
-
-    def is_alone() -> bool:
-        server.run(f"PURGE BINARY LOGS TO '{last}'")
-        return len(server.run("SHOW BINARY LOGS")) == 1
-
-    await_true(is_alone, 120, [server.program], "the binlog is purged")
 
 
 def test_held_rows_live_without_the_binlog_and_go_in_order(

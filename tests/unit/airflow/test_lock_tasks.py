@@ -13,6 +13,7 @@ import pytest
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import LockCommand, Replace, Retry, Skip
 from unshard.core.ddl.members import MemberState
+from unshard.core.ddl.ways import Way
 from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused
@@ -111,6 +112,28 @@ def test_shard_in_conflict_is_the_one_to_go_without() -> None:
     )
     assert "in conflict: s1 shop_1.orders_1 ran ALTER TABLE x (`x` instead of `y`)" in told
     assert "--shard s1/shop_1.orders_1" in told and "--shard s2" not in told
+
+
+def test_only_ways_out_of_a_conflict_that_succeed_are_told() -> None:
+    from unshard_airflow.remedies import remedies
+    from unshard_airflow.replace import SKIP, options
+
+    why = "the target would not have column a any more, which the DDL of s2 shop_1.orders_1 changes"
+    conflict = replace(
+        VIEW,
+        state=LockState.CONFLICT,
+        missing=(),
+        conflicts=(B1,),
+        conflicting=("ALTER TABLE x",),
+        differences=((),),
+        ways=(Way.SAME,),
+        barred=((Way.UNLOCKED, why),),
+    )
+    told = "\n".join(remedies(conflict, "m.yaml"))
+    assert "to count it as this one: unshard replace m.yaml m-shop.orders-1 --shard s2/shop_1.orders_1 --sql" in told
+    assert f"not offered, unlock: {why}" in told
+    assert "unshard unlock" not in told and "unshard skip" not in told and "unshard drop-shard" in told
+    assert SKIP not in options(conflict) and SKIP in options(replace(conflict, ways=(Way.NOTHING,)))
 
 
 def context_of(task: Any, **more: Any) -> dict[str, Any]:

@@ -519,7 +519,6 @@ REFUSED = {
         "US-1010",
         "nothing refers to 'r' (name it in route-rules",
     ),
-    "unused list": (MINIMAL + "block-allow-list: {l: {}}\n", "US-1010", "nothing refers to 'l'"),
     "unknown block": (
         instance("loader-config-name: nowhere"),
         "US-1011",
@@ -532,11 +531,6 @@ REFUSED = {
         instance("loader-config-name: g, loader: {}") + "loaders: {g: {}}\n",
         "US-1013",
         "'loader-config-name' and 'loader' exclude each other",
-    ),
-    "old and new name": (
-        MINIMAL + "block-allow-list: {a: {}}\nblack-white-list: {a: {}}\n",
-        "US-1013",
-        "'block-allow-list' and 'black-white-list'",
     ),
     "two policies": (
         instance("loader: {on-duplicate: error, on-duplicate-logical: replace}"),

@@ -14,9 +14,11 @@ from unshard.config.reference import BLOCKS
 from unshard.config.starting import starting_at
 from unshard.config.taskkeys import OPTIONS
 from unshard.core.model import Location, TableId
+from unshard.errors.config import SourceUnknown
 
 ROOT = Path(__file__).parents[3]
 FILES = ROOT / "tests/files/dm"
+SOURCES = ("mysql-replica-01", "mysql-replica-02")
 Write = Callable[[dict[str, Any]], Path]
 
 
@@ -63,7 +65,7 @@ def test_every_key_of_the_manual_is_known(write: Write) -> None:
         ("c_source", "replica01"),
     ]
     assert task.target.security is not None and task.target.security.allowed == ("target",)
-    assert first.source.endpoint.security is not None, "empty texts are no keys"
+    assert first.source.endpoint.security is None, "a block of empty values is no block"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,18 @@ def test_an_exported_task_is_read() -> None:
     assert "'split table partition' has no effect here: no statement of a source has this name" in idle
     silent = ("experimental", "statement-size'", "remove-meta", "syncer-thread", "disable-detect", "heartbeat")
     assert not [word for word in silent if f"'{word}" in idle], "zero, false and empty ask for nothing"
+
+
+def test_an_exported_folder_is_read(tmp_path: Path) -> None:
+    shutil.copytree(FILES / "sources", tmp_path / "configs/sources")
+    (tmp_path / "configs/tasks").mkdir()
+    (tmp_path / "configs/relay_workers.json").write_text('{"mysql-replica-01": ["worker1"]}')
+    task = tmp_path / "configs/tasks/shop.yaml"
+    task.write_text((FILES / "basic.yaml").read_text())
+    assert load_task(task).sources == SOURCES
+    (tmp_path / "configs/tasks/sources").mkdir()
+    with pytest.raises(SourceUnknown):
+        load_task(task)
 
 
 def test_exported_files_of_an_older_version_are_read() -> None:

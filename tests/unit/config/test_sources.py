@@ -174,7 +174,7 @@ def test_password_in_a_file(task_file: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "verify"),
     [
-        ("", Verify.NONE),
+        ("verify: none", Verify.NONE),
         ("ssl-ca: ca", Verify.FULL),
         ("ssl-ca: ca, verify: ca", Verify.CA),
         ("ssl-ca: ca, cert-allowed-cn: [db]", Verify.CA),
@@ -188,6 +188,12 @@ def test_certificates_are_looked_at_as_far_as_can_be(task_file: Path, keys: str,
     server = resolve(found, connections())
     assert server.tls is not None and server.tls.verify is verify
     assert server.tls.ca == ("PEM" if "ssl-ca" in keys else "")
+
+
+@pytest.mark.parametrize("keys", ["", "ssl-ca: '', cert-allowed-cn: []", "ssl-ca-bytes: [], ssl-key-base64: ''"])
+def test_a_block_of_empty_values_asks_for_no_tls(task_file: Path, keys: str) -> None:
+    found = source(task_file, f"source-id: s1\nfrom: {{host: h, user: u, security: {{{keys}}}}}\n").endpoint
+    assert resolve(found, connections()).tls is None
 
 
 def test_certificates_and_keys_are_shown_nowhere(task_file: Path) -> None:

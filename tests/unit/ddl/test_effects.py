@@ -5,12 +5,26 @@ from dataclasses import replace
 
 import pytest
 
-from unshard.core.ddl.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided, UnreadIgnored
+from unshard.core.ddl.effects import (
+    Coordinated,
+    Effect,
+    Ignored,
+    Joins,
+    Leaves,
+    Moves,
+    Renamed,
+    Together,
+    Truncates,
+    Undecided,
+    UnreadIgnored,
+)
+from unshard.core.ddl.onetoone import Feeds
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.rules.eventfilter import EventFilter
 from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.rules.routing import Routing
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.units.ddl.effects import DdlEffects
 
@@ -19,7 +33,8 @@ TARGETS = {"t": TableId("shop", "t"), "u": TableId("shop", "u")}
 
 
 def structure(name: str) -> TableSchema:
-    return TableSchema((Column(name, "int", "int", True, None, None, None, ""),), (), name)
+    created = f"CREATE TABLE `t` (`{name}` int)"
+    return TableSchema((Column(name, "int", "int", True, None, None, None, ""),), (), created)
 
 
 class Memory:
@@ -124,6 +139,49 @@ def test_two_shards_agree_whatever_they_are_called() -> None:
 )
 def test_effect(text: str, want: tuple[Effect, ...]) -> None:
     assert ask(text) == want
+
+
+def test_a_swap_of_one_to_one_targets_is_a_chain_of_renames_with_a_free_name_each() -> None:
+    memory, routing = Memory(), Routing()
+    effects = DdlEffects(memory, memory, routing, feeds=Feeds((routing,), is_sharded=True))
+    text = "rename table t_1 to x, t_2 to t_1, x to t_2"
+    (found,) = effects(Statement(text, "shop_1", 0, "utf8mb4", 1, "SYSTEM"), {T1: BEFORE, T2: LIKE})
+    assert isinstance(found, Together)
+    (away, _), *others = found.steps
+    assert away.table == T1 and away.to.name.startswith("_unshard_") and away.to == away.to_target
+    assert [(step.table, step.to, target) for step, target in others] == [(T2, T1, T2), (away.to, T2, away.to)]
+    assert [(type(each).__name__, each.table) for each, _ in found.otherwise] == [
+        ("Leaves", T1),
+        ("Leaves", T2),
+        ("Undecided", T2),
+        ("Undecided", T1),
+    ]
+
+
+def test_a_change_with_a_rename_of_a_one_to_one_target_is_both() -> None:
+    memory, routing = Memory(), Routing()
+    effects = DdlEffects(memory, memory, routing, feeds=Feeds((routing,), is_sharded=True))
+    statement = Statement("alter table t_1 add c int, rename to t_9", "shop_1", 0, "utf8mb4", 1, "SYSTEM")
+    (found,) = effects(statement, {T1: BEFORE})
+    assert isinstance(found, Together)
+    (changed, target), (moved, _) = found.steps
+    assert isinstance(changed, Coordinated) and (changed.table, changed.after, target) == (T1, AFTER, T1)
+    assert isinstance(moved, Moves) and (moved.table, moved.to, moved.to_target) == (T1, T9, T9)
+    assert [type(each).__name__ for each, _ in found.otherwise] == ["Leaves", "Undecided"]
+
+
+def test_rows_of_a_dropped_shard_are_deleted_if_the_task_says_so() -> None:
+    memory = Memory()
+    effects = DdlEffects(memory, memory, Routes(), feeds=Feeds((), is_sharded=True, removes_rows=True))
+
+    def found(text: str) -> tuple[Effect | UnreadIgnored, ...]:
+        return effects(Statement(text, "shop_1", 0, "utf8mb4", 1, "SYSTEM"), {T1: BEFORE, T2: LIKE})
+
+    assert found("drop table t_1") == (Leaves(T1, removes_rows=True),)
+    assert found("drop database shop_1") == (Leaves(T1, removes_rows=True), Leaves(T2, removes_rows=True))
+    assert found("truncate t_2") == (Truncates(T2, is_whole=False, removes_rows=True),)
+    assert found("create or replace table t_1 (a int)")[0] == Leaves(T1, removes_rows=True)
+    assert found("rename table t_1 to x") == (Leaves(T1),), "its rows exist under another name"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from unshard.core.ddl.engineoptions import changes_without, engine_options
-from unshard.core.ddl.grammar import alter_specs, without_specs
+from unshard.core.ddl.grammar import alter_specs, changes_without, engine_options, without_specs
 from unshard.core.ddl.statement import MARIADB, read, retarget
 from unshard.core.sql.tokens import tokenize
 

@@ -158,7 +158,7 @@ def test_pairs_of_rename() -> None:
         (
             "ALTER TABLE t1 ADD FOREIGN KEY (a) REFERENCES t1 (b)",
             0,
-            "ALTER TABLE `all`.`t` ADD FOREIGN KEY (a) REFERENCES t1 (b)",
+            "ALTER TABLE `all`.`t` ADD FOREIGN KEY (a) REFERENCES `all`.`t` (b)",
         ),
         ("DROP TABLE t1, t2, y.t1", 0, "DROP TABLE `all`.`t`, `db`.`t2`, `y`.`t1`"),
         ("ALTER TABLE t1 /*!50000 ADD c INT */", 0, "ALTER TABLE `all`.`t`   ADD c INT"),

@@ -47,22 +47,26 @@ ADD_C, ADD_D = ("ADD c INT", f"{START}, c int"), ("ADD d INT", f"{START}, d int"
 C_THEN_D = ADD_C, ("ADD d INT", f"{START}, c int, d int")
 D_THEN_C = ADD_D, ("ADD c INT", f"{START}, d int, c int")
 A_TO_C, A_TO_D = ("CHANGE a c INT", "id int, c int"), ("CHANGE a d INT", "id int, d int")
+D_WIDER, D_TO_E = ("MODIFY d BIGINT", "id int, d bigint"), ("CHANGE d e INT", "id int, e int")
 BACK = ("CHANGE d c INT", "id int, c int")
 CASES = [
     ("another default", shard("s1", ADD_C), shard("s2", ("ADD c INT DEFAULT -1", ADD_C[1])), (Way.UNLOCKED, Way.SAME)),
     ("different order", shard("s1", *C_THEN_D), shard("s2", *D_THEN_C, held=(1,)), (Way.UNLOCKED,)),
     ("another column", shard("s1", ADD_C), shard("s2", ADD_D), (Way.UNLOCKED,)),
-    ("another name", shard("s1", A_TO_C), shard("s2", A_TO_D), (Way.EXTENDED,)),
+    ("another name", shard("s1", A_TO_C), shard("s2", A_TO_D), (Way.SAME,)),
+    ("another name, then changed", shard("s1", A_TO_C), shard("s2", A_TO_D, D_WIDER, held=(1,)), (Way.SAME,)),
+    ("another name, then another", shard("s1", A_TO_C), shard("s2", A_TO_D, D_TO_E, held=(1,)), (Way.SAME,)),
+    ("a dropped column, renamed", shard("s1", ("DROP a", "id int")), shard("s2", A_TO_D), (Way.SKIPPED,)),
     ("another name, changed without rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK), USUAL),
-    ("another name, changed with rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK, held=(1,)), (Way.EXTENDED,)),
+    ("another name, changed with rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK, held=(1,)), (Way.SAME,)),
     ("an index", shard("s1", ADD_C), shard("s2", ("ADD INDEX (a)", START)), USUAL),
 ]
 
 
 @pytest.mark.parametrize(("first", "other", "ways"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_only_ways_that_succeed_are_returned(first: ShardState, other: ShardState, ways: tuple[Way, ...]) -> None:
-    assert ways_out(conflict(first, other)) == ways
-    assert ways_out(conflict(first, other, shard("s3"))) == ways
+    assert ways_out(conflict(first, other)).offered == ways
+    assert ways_out(conflict(first, other, shard("s3"))).offered == ways
 
 
 def test_extended_statements_add_the_columns_of_the_other_shards() -> None:
@@ -73,7 +77,7 @@ def test_extended_statements_add_the_columns_of_the_other_shards() -> None:
 
 def test_unknown_structure_cannot_be_simulated() -> None:
     unknown = shard("s2", ("an unknown DDL", ""))
-    assert ways_out(conflict(shard("s1", ADD_C), unknown)) == USUAL
+    assert ways_out(conflict(shard("s1", ADD_C), unknown)).offered == USUAL
     assert not is_same_change(conflict(shard("s1", ADD_C), unknown), unknown)
 
 
@@ -91,4 +95,12 @@ def test_statements_of_an_operator_cover_a_ddl_whose_columns_they_add() -> None:
     texts = "ALTER TABLE t CHANGE a c INT", "ALTER TABLE t ADD d INT, ADD (e INT, f INT)"
     replaced = replace(found.lock, verdict=OperatorDecision.REPLACE, replacement=texts)
     assert is_same_change(replace(found, lock=replaced), state)
-    assert ways_out(replace(found, lock=replaced)) == (Way.UNLOCKED, Way.SAME)
+    assert ways_out(replace(found, lock=replaced)).offered == (Way.UNLOCKED, Way.SAME)
+
+
+def test_each_way_that_is_not_offered_has_a_reason() -> None:
+    found = ways_out(conflict(shard("s1", A_TO_C), shard("s2", A_TO_D)))
+    assert dict(found.barred) == {
+        Way.UNLOCKED: "the target would not have column a any more, which the DDL of s2 shop_1.t changes",
+        Way.NOTHING: "rows of s2 shop_1.t have column d, which the target would not have",
+    }

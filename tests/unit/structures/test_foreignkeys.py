@@ -1,5 +1,7 @@
 """Foreign keys as values: the groups of tables that they connect, and their names in the target."""
 
+from dataclasses import replace
+
 from unshard.core.model import TableId
 from unshard.core.structures.foreignkeys import ForeignKey, connected, groups_of, routed, without_like
 
@@ -56,3 +58,21 @@ def test_cascades_are_the_actions_that_change_children() -> None:
         "ON UPDATE CASCADE",
     )
     assert key("b", "a", on_delete="NO ACTION").cascades == ()
+
+
+def test_a_name_that_the_server_has_made_follows_the_table() -> None:
+    keys = [replace(key(f"a_{n}", "b"), name=f"a_{n}_ibfk_1") for n in (1, 2)]
+    made, _ = routed(keys, {table("a_1"): table("a"), table("a_2"): table("a"), table("b"): table("b")}.get)
+    assert [each.name for each in made] == ["a_ibfk_1"]
+
+
+def test_two_foreign_keys_of_one_number_keep_different_names() -> None:
+    keys = [replace(key(f"a_{n}", "b"), name=f"a_{n}_ibfk_1", columns=(f"p{n}",)) for n in (1, 2)]
+    made, _ = routed(keys, {table("a_1"): table("a"), table("a_2"): table("a"), table("b"): table("b")}.get)
+    assert [each.name for each in made] == ["a_ibfk_1", "a_2_ibfk_1"]
+
+
+def test_tables_that_have_a_part_of_a_window_stay_one_group() -> None:
+    together = [(table("a"), table("c"))]
+    assert groups_of(map(table, "abc"), (), together) == ((table("a"), table("c")),)
+    assert groups_of(map(table, "abc"), (key("b", "c"),), together) == (tuple(map(table, "abc")),)

@@ -5,10 +5,24 @@ from dataclasses import replace
 
 import pytest
 
-from unshard.core.ddl.effects import Coordinated, Effect, Ignored, Joins, Leaves, Renamed, Undecided, UnreadIgnored
-from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
+from unshard.core.ddl.effects import (
+    Coordinated,
+    Effect,
+    Ignored,
+    Joins,
+    Leaves,
+    Moves,
+    Renamed,
+    Together,
+    Truncates,
+    Undecided,
+    UnreadIgnored,
+)
+from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState, WholeChange
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
+from unshard.core.rules.extractors import Extracted
+from unshard.core.rules.shardrows import ShardRows
 from unshard.core.window.pace import WindowLimits
 from unshard.core.window.plan import Contradiction, Plan, Rename
 from unshard.core.window.planning import plan_window
@@ -21,6 +35,7 @@ T1, T2, OTHER = TableId("shop_1", "t_1"), TableId("shop_1", "t_2"), TableId("oth
 TARGET = TableId("shop", "t")
 FILE = "b.000001"
 SIZE = 100
+NAMED = ShardRows((Extracted("c", "1"),))
 
 
 def at(number: int) -> Location:
@@ -73,6 +88,9 @@ def effects(statement: Statement, present) -> Sequence[Effect]:
         "rename": lambda: [Renamed(*pair) for pair in zip(others[::2], others[1::2], strict=True)],
         "move": lambda: [Leaves(table), Renamed(*others[2:])],
         "truncate": lambda: [Ignored(table)],
+        "clear": lambda: [Truncates(one, is_whole=False, removes_rows=True) for one in others],
+        "remove": lambda: [Leaves(one, removes_rows=True) for one in others],
+        "anew": lambda: [Leaves(table, removes_rows=True), Joins(table, rest[0], statement.text)],
         "nothing": lambda: [UnreadIgnored()],
     }
     if verb not in found:
@@ -481,3 +499,112 @@ def test_what_a_plan_wants_applied_is_held_before_the_ddl_that_it_queues() -> No
     found = [(d.shard.table, d.hold) for r in made.reads for d in withheld(r.dispositions, {TARGET}, behind)]
     assert found == [(T1, 0), (T2, 3), (T2, 4)]
     assert withheld(made.reads[0].dispositions, set(), behind) == made.reads[0].dispositions
+
+
+# --- drop-shard-rows: delete
+
+
+def deleting(segments: Sequence[Segment], shards: Sequence[ShardState], **more: object) -> Plan:
+    return plan(segments, shards, rows_of=lambda *_: NAMED, **more)
+
+
+def test_a_truncate_begins_and_ends_a_window() -> None:
+    segments = [rows(0, T1), ddl(1, "clear t_1"), rows(2, T1)]
+    first = deleting(segments, [state(T1), state(T2)])
+    assert (first.ends, first.deletions) == (at(1), ())
+    second = deleting(segments[1:], [state(T1), state(T2)])
+    assert second.ends == at(2) and not second.reads and not second.structures
+    (deletion,) = second.deletions
+    assert (deletion.shard.table, deletion.target, deletion.location, deletion.text) == (T1, TARGET, at(2), "clear t_1")
+    assert second.fenced == {TARGET} and second.targets == frozenset() and not second.moves_rows
+    third = deleting(segments[2:], [state(T1), state(T2)])
+    assert holds(third) == [("seg-2", "t_1", "A", None)] and third.deletions == ()
+
+
+def test_statements_without_rows_share_the_window_of_a_deletion() -> None:
+    made = deleting(
+        [ddl(0, "clear t_1"), ddl(1, "alter t_2 B"), ddl(2, "remove t_1 t_2"), rows(3, OTHER)], [state(T1), state(T2)]
+    )
+    assert made.ends == at(3)
+    assert [(each.shard.table, each.text) for each in made.deletions] == [
+        (T1, "clear t_1"),
+        (T1, "remove t_1 t_2"),
+        (T2, "remove t_1 t_2"),
+    ]
+    assert [(change.shard.table, change.structure) for change in made.structures][1:] == [(T1, None), (T2, None)]
+
+
+def test_held_rows_of_a_deleted_shard_do_not_come_back() -> None:
+    """A DDL of its group stays in the queue; the rows before and after it are dropped."""
+    waiting = state(T1, "B", queue=(entry(T1, 1),), last_seq=1, held=(held(T1, 1),))
+    cleared = deleting([ddl(0, "clear t_1"), rows(1, T1)], [waiting])
+    assert [each.shard.table for each in cleared.deletions] == [T1] and not cleared.renames
+    dropped = deleting([ddl(0, "remove t_1")], [state(T1, held=(held(T1, 0),))], stopped=frozenset({TARGET}))
+    assert [each.shard.table for each in dropped.deletions] == [T1]
+    assert not dropped.renames, "nothing of it waits, so its name is free at once"
+
+
+def test_a_table_that_is_replaced_loses_its_rows_and_joins_again() -> None:
+    made = deleting([ddl(0, "anew t_1 A"), rows(1, T1)], [state(T1), state(T2)])
+    assert [each.shard.table for each in made.deletions] == [T1] and made.ends == at(1)
+    assert [(change.structure, change.joins) for change in made.structures] == [(None, False), ("A", True)]
+
+
+def test_rows_that_cannot_be_told_apart_wait_for_an_operator() -> None:
+    made = plan([ddl(0, "clear t_1"), rows(1, T1, T2)], [state(T1), state(T2)], rows_of=lambda *_: "t_2 is alike")
+    assert made.deletions == ()
+    assert [(each.reason, each.before, each.after) for each in made.queued] == [("t_2 is alike", "A", "A")]
+    assert holds(made) == [("seg-1", "t_1", "A", 1), ("seg-1", "t_2", "A", None)]
+
+
+def test_a_shard_of_a_group_gives_its_name_and_the_others() -> None:
+    asked = []
+
+    def rows_of(state: ShardState, group: Sequence[Shard]) -> ShardRows:
+        asked.append((state.shard.table, [other.table for other in group]))
+        return NAMED
+
+    plan([ddl(0, "clear t_1")], [state(T1), state(T2), state(T1, source="s2")], rows_of=rows_of)
+    assert asked == [(T1, [T1, T2, T1])]
+
+
+@pytest.mark.parametrize("shard", [state(T1, is_dropped=True), state(T1, start=at(1))])
+def test_a_truncate_of_a_shard_that_an_operator_dropped_or_that_is_in_the_dump_deletes_nothing(
+    shard: ShardState,
+) -> None:
+    made = deleting([ddl(0, "clear t_1"), rows(1, T2)], [shard, state(T2)])
+    assert made.deletions == () and made.ends == at(2) and made.ignored == 1
+
+
+# --- Swaps of one-to-one targets
+
+
+def test_a_swap_is_queued_as_renames_or_not_at_all() -> None:
+    between = TableId("shop_1", "between")
+
+    def swap(statement: Statement, present) -> Sequence[Effect]:
+        def moves(table: TableId, to: TableId) -> tuple[Moves, TableId]:
+            return Moves(table, to, to, Undecided(to, "odd", "odd", "odd", is_new=True), f"create {to}"), table
+
+        steps = (moves(T1, between), moves(T2, T1), moves(between, T2))
+        return [Together(T1, steps, ((Leaves(T1), T1), (Ignored(T2), T2)))]
+
+    def own(table: TableId, source: str = "s1") -> ShardState:
+        return replace(state(table, source=source), target=table)
+
+    def planned(*shards: ShardState) -> Plan:
+        given = {"target_of": lambda table: table, "effects": swap, "window_bytes": SIZE}
+        return plan_window("s1", 5, at(0), [ddl(0, "swap")], shards, PlanRules(**given))  # type: ignore[arg-type]
+
+    made = planned(own(T1), own(T2))
+    assert [(each.shard.table.name, each.whole, each.seq) for each in made.queued] == [
+        ("t_1", WholeChange.RENAME, 1),
+        ("between", WholeChange.CREATE, 1),
+        ("t_2", WholeChange.RENAME, 1),
+        ("t_1", WholeChange.CREATE, 2),
+        ("between", WholeChange.RENAME, 2),
+        ("t_2", WholeChange.CREATE, 2),
+    ]
+    assert [(each.shard.table, each.to.name) for each in made.renames] == [(between, "between (dropped at 1:100)")]
+    other = planned(own(T1), own(T2), own(T1, "s2"))
+    assert not other.queued and [(each.shard.table, each.structure) for each in other.structures] == [(T1, None)]

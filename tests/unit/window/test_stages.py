@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.unit.window.test_planning import SIZE, T1, T2, TARGET, at, ddl, entry, held, plan, rows, state
+from tests.unit.window.test_planning import NAMED, SIZE, T1, T2, TARGET, at, ddl, entry, held, plan, rows, state
 from unshard.core.ddl.lock import DdlLock, LockState, decide
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.stages import lock_stages
@@ -32,12 +32,31 @@ ATTEMPTS = {
     "is committed": (Attempt(Done.COMMITTED), ["sweep"]),
     "is over": (Attempt(Done.SWEPT), []),
 }
+AFTER = {
+    "begin": Done.BEGUN,
+    "create-targets": Done.CREATED,
+    "move": Done.MOVED,
+    "delete-rows": Done.DELETED,
+    "commit": Done.COMMITTED,
+    "sweep": Done.SWEPT,
+}
 
 
 @pytest.mark.parametrize("case", ATTEMPTS)
 def test_stages_that_are_left_follow_from_the_attempt(case: str) -> None:
     attempt, names = ATTEMPTS[case]
     assert [stage.name for stage in following(WINDOW, attempt)] == names
+
+
+def test_rows_of_a_dropped_shard_are_deleted_before_the_commit() -> None:
+    made = plan([ddl(0, "clear t_1"), rows(1, T2)], [state(T1), state(T2)], rows_of=lambda *_: NAMED)
+    assert [stage.name for stage in following(made)] == [*ALL[:3], "delete-rows", *ALL[3:]]
+    assert [stage.name for stage in following(made, Attempt(Done.MOVED))] == ["delete-rows", *ALL[3:]]
+    assert [stage.name for stage in following(made, Attempt(Done.DELETED))] == ALL[3:]
+    (detail,) = (
+        each for stage in following(made) for each in explain(stage, Surroundings()) if each.action == "delete"
+    )
+    assert (detail.shard, detail.target, detail.ddl) == (Shard("s1", T1), TARGET, "clear t_1")
 
 
 def test_empty_plan_has_no_stages() -> None:
@@ -54,7 +73,7 @@ def test_evaluator_runs_the_first_stage_and_derives_the_rest_again() -> None:
             return Attempt(is_again=True)
         if stage.name == "move" and not attempt.is_again:
             return Attempt(refused=(REFUSED,))
-        return replace(attempt, done=Done(attempt.done + 1))
+        return replace(attempt, done=AFTER[stage.name])
 
     assert evaluate(Attempt(), lambda attempt: following(WINDOW, attempt), run).done is Done.SWEPT
     assert ran == ["begin", "create-targets", "move", "suspend", *ALL]

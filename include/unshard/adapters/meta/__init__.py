@@ -18,6 +18,7 @@ from unshard.adapters.meta.load.rowerrors import RowErrorRecords
 from unshard.adapters.meta.locks.lockcommands import LockCommands
 from unshard.adapters.meta.locks.locks import LockReader, Locks
 from unshard.adapters.meta.locks.statementcommands import StatementCommandReader, StatementCommands
+from unshard.adapters.meta.shards.deletedshards import DeletedShards
 from unshard.adapters.meta.shards.ignored import IgnoredReader, IgnoredRecords
 from unshard.adapters.meta.shards.online import Online, OnlineReader
 from unshard.adapters.meta.shards.schemadefaults import DefaultReader, Defaults
@@ -63,6 +64,7 @@ class MetaReader:
         self.pauses = PauseReader(database)
         self.rules = RulesReader(database)
         self.deferred = DeferredRows(database)
+        self.deleted_shards = DeletedShards(database)
         self.row_errors = RowErrorRecords(database)
         self.suspended_targets = SuspendedTargetReader(database)
         self.statement_commands = StatementCommandReader(database)

@@ -18,6 +18,7 @@ from unshard.adapters.meta.windows.suspended import SuspendedTargets
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns, with_findings
+from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.window.suspension import SuspendedTarget
@@ -57,6 +58,7 @@ class _Structures(Structures):
     def __init__(self, database: MetaDatabase) -> None:
         super().__init__(database)
         self._findings: dict[Shard, tuple[ShardWithUnknowns, Sequence[Finding]]] = {}
+        self._named: dict[Shard, UnnamedShard] = {}
 
     def put(self, schema: TableSchema) -> str:
         self._known[schema.digest] = schema
@@ -65,12 +67,17 @@ class _Structures(Structures):
     def settle(self, shard: ShardWithUnknowns, findings: Sequence[Finding]) -> None:
         self._findings[shard.shard] = shard, findings
 
+    def name_columns(self, before: UnnamedShard, after: UnnamedShard) -> None:
+        self._named[after.shard] = after
+
     def planned_shards(
         self, source: str, named: Collection[TableId] | None, beside: PendingWork = EVERYTHING
     ) -> tuple[ShardState, ...]:
         return tuple(map(self._found, super().planned_shards(source, named, beside)))
 
     def _found(self, state: ShardState) -> ShardState:
+        if found := self._named.get(state.shard):
+            state = found.of(state)
         return with_findings(state, *self._findings[state.shard]) if state.shard in self._findings else state
 
 

@@ -100,6 +100,7 @@ def entry_columns(entry: QueueEntry) -> dict[str, Any]:
         "alone": entry.is_alone,
         "whole": entry.whole.value,
         **verdict_columns(entry.verdict, entry.replacement),
+        "unnamed": entry.is_unnamed,
     }
 
 
@@ -134,6 +135,7 @@ def entry_of(row: AnyRow) -> QueueEntry:
         whole=WholeChange(row.whole),
         verdict=OperatorDecision(row.decision),
         replacement=replacement_of(row, f"DDL {row.seq} of {shard}"),
+        is_unnamed=bool(row.unnamed),
     )
 
 

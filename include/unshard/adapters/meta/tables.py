@@ -298,15 +298,15 @@ fence = _table(
 fence_step = _table(
     "fence_step",
     WINDOWS,
-    "key range of a window that is too large for one transaction; deleted when the fence is raised",
+    "part of a window that is too large for one transaction; deleted when the fence is raised",
     c.key("task"),
     c.key("source"),
     *c.target_key(),
     c.big("window"),
     c.number("number", "order of the steps"),
-    c.word("kind", "all, deletes or writes"),
-    c.long("upper_key", "JSON: last key of the range; NULL: to the end", null=True),
-    c.long("key_columns", "JSON: the key that the ranges are cut by"),
+    c.word("kind", "all, deletes, writes or in order"),
+    c.long("upper_key", "JSON: last key of the range, NULL: to the end; in order: number of row images", null=True),
+    c.long("key_columns", "JSON: the key that the ranges are cut by; in order: digest of all row images"),
     c.flag("done", "written in the transaction of the rows"),
 )
 
@@ -391,6 +391,21 @@ row_error = _table(
     Index("by_state", "task", "state"),
 )
 
+deleted_shard = _table(
+    "deleted_shard",
+    ROWS,
+    "DROP or TRUNCATE of a shard after which its rows were deleted from the target (`drop-shard-rows: delete`)",
+    c.key("task"),
+    *c.shard_key(),
+    c.key("file", "end of the statement", 255),
+    c.number("position"),
+    *c.target(),
+    c.long("statement", "without its strings"),
+    c.big("row_count", "rows that the last attempt of the window deleted"),
+    c.big("window"),
+    c.moment("deleted_at"),
+)
+
 deferred_row = _table(
     "deferred_row",
     ROWS,
@@ -424,6 +439,7 @@ shard_ddl = _table(
     c.flag("alone", "1: the DDL concerns this shard only and needs no lock"),
     c.word("whole", "truncate, drop, rename or create, if the DDL concerns the whole table of a one-to-one target"),
     *c.decision(),
+    c.flag("unnamed", "1: the structures after the DDL do not have the target's names of columns yet"),
     c.word("outcome", "executed, present, skipped, admitted or dropped", null=True),
     c.text("lock_id", "lock that has resolved the DDL", size=255, null=True),
     c.big("window"),

@@ -66,7 +66,7 @@ def remove_rows(connection: Connection, destination: Destination, schema: TableS
 def conditions_of(destination: Destination, schema: TableSchema, line: bytes) -> list[str]:
     """Return the conditions that a row has all values of a line, and defaults in other columns that shards fill."""
     named = {column.name for column in destination.columns}
-    conditions = [_is(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
+    conditions = [is_exactly(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
     others = (c for c in schema.written if c.name not in named and c.name.lower() not in schema.own)
     return [*conditions, *(_is_default(column.name) for column in others)]
 
@@ -76,12 +76,12 @@ def remove_one(
 ) -> int:
     """Delete one of the rows of a condition that have these values in their own columns, shapes not compared."""
     compared = (pair for pair in zip(own, values, strict=True) if pair[0].data_type not in SHAPED)
-    conditions = " AND ".join([where, *(_is(*pair) for pair in compared)])
+    conditions = " AND ".join([where, *(is_exactly(*pair) for pair in compared)])
     return _execute(connection, table, f"DELETE FROM {mysql.table_name(table)} WHERE {conditions} LIMIT 1")  # noqa: S608
 
 
-def _is(column: Column, value: bytes | None) -> str:
-    """Compare by the column's collation, which can use its index, and by bytes: collations equate `a` and `A`."""
+def is_exactly(column: Column, value: bytes | None) -> str:
+    """Return the condition that a column has a value: by its collation, which can use an index, and by its bytes."""
     name = mysql.identifier(column.name)
     if value is not None and len(value) > LONG_VALUE and column.data_type in HASHED:
         # Megabytes of digits would exceed the server's packet size.

@@ -65,3 +65,14 @@ def _is_applied(connection: Connection, fence: Fence, lock: str) -> bool:
     if window < fence.window and epoch != fence.epoch:
         raise FencedOut(fence.source, fence.window, fence.epoch, epoch)
     return bool(window >= fence.window)
+
+
+def own(connection: Connection, fence: Fence) -> None:
+    """Lock the fence until the end of the transaction; raises FencedOut if another attempt or window has begun."""
+    sql = f"SELECT epoch FROM {table_of(fence)} WHERE {OURS} FOR UPDATE"  # noqa: S608
+    rows = mysql.query(connection, sql, named(fence))
+    if not rows:
+        raise FenceMissing(str(fence.target), fence.source)
+    ((epoch,),) = rows
+    if epoch != fence.epoch:
+        raise FencedOut(fence.source, fence.window, fence.epoch, epoch)

@@ -1,464 +1,193 @@
-"""Write the changes of tables that foreign keys connect: in the order of the binlog, in one transaction (executors).
+"""Apply the changes of tables that foreign keys connect: in the order of the binlog (executors).
 
-The server checks foreign keys and carries out their actions as it did on the source. All tables of a group and their
-fences are one transaction, so a process that dies leaves all or nothing of a window.
+The server checks foreign keys and carries out their actions as it did on the source (rowsteps). All tables of a group
+and their fences are one transaction, so a process that dies leaves all or nothing of a window. A large window is cut
+into several transactions in the order of the binlog. Each records in the fence steps of all tables how many row images
+are written. The last one raises the fences and deletes the steps.
 
-| step                              | statements                                                                |
-|-----------------------------------|---------------------------------------------------------------------------|
-| INSERT, UPDATE, DELETE            | the same statement                                                        |
-| INSERT or UPDATE in safe mode     | unchecked: DELETE of the key and REPLACE. Rows that reference the row are |
-|                                   | neither deleted nor in the way. Then its own parents are looked for       |
-| UPDATE of a key in safe mode      | unchecked: DELETE of the new key. Then UPDATE of the old key with all     |
-|                                   | actions; without such a row as above                                      |
-| windows that begin before P1      | as in safe mode; a violation is no error, because the dump read the       |
-|                                   | tables at different moments. A deleted row that does not exist takes the  |
-|                                   | rows that reference it along, as it did on the source                     |
-
-The session's foreign_key_checks is 1 except for statements marked *unchecked*.
+| process dies                        | result                                                                     |
+|-------------------------------------|----------------------------------------------------------------------------|
+| before the steps are recorded       | nothing has happened                                                       |
+| in a transaction                    | the server rolls it back; a retry goes on after the images that are done   |
+| in COMMIT                           | a new connection reads how many images are done, and the fences            |
+| between two transactions            | a retry goes on after the images that are done                             |
+| another run begins                  | the epoch was raised: the check of the fences fails, rollback              |
+| the window has other images then:   | the images no longer match: all are written again, as in a window that     |
+| a shard was dropped, a target has   | begins before P1                                                           |
+| another structure or foreign key    |                                                                            |
+| the foreign keys are gone           | the tables stay one group until the window is done (units/window/sync)     |
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target import deferredrows
 from unshard.adapters.target import steps as stepping
-from unshard.adapters.target.apply import naming_table
-from unshard.adapters.target.changes import Applied, Changes, Lines, Origins, Removal, Writes
-from unshard.adapters.target.collisions import Ledger, write_rows
-from unshard.adapters.target.deletes import any_of, delete_keys, remove_rows
-from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of, shown
-from unshard.adapters.target.fence import Fence, is_applied, raise_fence
-from unshard.adapters.target.load import load_text
-from unshard.adapters.target.ownvalues import with_own_values
-from unshard.adapters.target.rendering.lines import ABSENT, unescaped
+from unshard.adapters.target.changes import Applied
+from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
 from unshard.adapters.target.retrying import in_sessions
-from unshard.adapters.target.session import LENIENT, STRICT, Writer
-from unshard.adapters.target.statements import run_statement
-from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.collision import Found
-from unshard.core.rows.compaction import Collisions
-from unshard.core.rows.inorder import RowStepKind
-from unshard.core.sql.literals import literal
-from unshard.core.structures.filledkeys import own_columns
-from unshard.core.structures.foreignkeys import ForeignKey
-from unshard.core.structures.uniquekeys import unique_keys
-from unshard.errors import UnshardError
-from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
-from unshard.errors.rows import Collision, RowRefused, StatementWarned
-from unshard.errors.source import ServerBusy, StatementRefused
+from unshard.adapters.target.rowsteps import Group, RowStep, StepRefused, StepSession
+from unshard.adapters.target.session import Writer
+from unshard.adapters.target.steps import Bounds, Progress, bounds_of
+from unshard.core.model import TableId
 from unshard.errors.window import FenceMissing
 
-PARENT_MISSING, REFERENCED = frozenset({1216, 1452}), frozenset({1217, 1451})
-DUPLICATE = 1062
-NOTHING = (ABSENT, b"\\N")
-Key = tuple[bytes, ...]
-T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
-class RowStep:
-    """Changes that one statement can make; all rows are of one shard and have the same columns."""
-
-    kind: RowStepKind
-    destination: Destination
-    key: tuple[Column, ...]
-    """The columns that find a row; empty: all columns."""
-    keys: Sequence[Key]
-    """Of each row, before the change; for an INSERT after it."""
-    before: Sequence[bytes | None]
-    """The lines before the change, in tables without a key."""
-    lines: Sequence[bytes]
-    r"""The lines after the change; `\A` is a column that does not change."""
-    blank: Sequence[bool]
-    shard: Shard
-    new_key: Key | None = None
-    """The key after an UPDATE, if it is another one."""
-    is_safe: bool = False
-    is_unsure: bool = False
-    """The dump may have read the tables before this change or after it."""
+class OrderedChanges(Protocol):
+    """All changes of a group in a window, in the order of the binlog."""
 
     @property
-    def table(self) -> TableId:
-        return self.destination.table
+    def rows(self) -> int:
+        """Return the number of row images."""
+
+    @property
+    def bytes(self) -> int:
+        """Return their size."""
+
+    @property
+    def content(self) -> str:
+        """Return a digest of all images."""
+
+    def after(self, images: int) -> Iterator[RowStep]:
+        """Yield the steps after this number of images."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Tables that foreign keys connect, with everything that their steps share."""
-
-    fences: tuple[Fence, ...]
-    keys: tuple[ForeignKey, ...]
-    schemas: Mapping[TableId, TableSchema]
-    collisions: Collisions
-    deferred: frozenset[TableId] = frozenset()
-    """Tables that wait for deferred rows."""
-
-
-class StepRefused(Exception):
-    """A table refuses a step; nothing of the group is written."""
-
-    def __init__(self, table: TableId, error: UnshardError) -> None:
-        super().__init__(table, error)
-        self.table, self.error = table, error
+Counts = dict[TableId, Applied]
+ALL = -1
+"""In place of a number of images: the last transaction, which raises the fences."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """The counts of the last attempt that reached its COMMIT; the answer to that COMMIT may be lost."""
+    """The transactions of this process, and the last one that reached its COMMIT: the answer to it may be lost."""
 
-    committing: dict[TableId, Applied] | None = None
+    counts: Counts = field(default_factory=dict)
+    done: int = 0
+    """Number of images that are in the target, as far as this process knows."""
+    reached: int = 0
+    """The same after the transaction in COMMIT."""
+    committing: Counts = field(default_factory=dict)
+
+    def commit(self, connection: Connection, written: Counts, reached: int) -> None:
+        """Commit a transaction and count its rows."""
+        self.committing, self.reached = written, reached
+        mysql.query(connection, "COMMIT")
+        self.found(reached)
+
+    def found(self, done: int) -> None:
+        """Count the rows of the transaction in COMMIT if the target has them."""
+        if done == self.reached:
+            self.counts = {table: found + self.committing.get(table, Applied()) for table, found in self.counts.items()}
+        elif done != self.done:  # by an earlier process
+            self.counts = {table: found + Applied(before=True) for table, found in self.counts.items()}
+        self.committing, self.done, self.reached = {}, done, done
 
 
-def apply_in_order(writer: Writer, group: Group, steps: Sequence[RowStep]) -> dict[TableId, Applied]:
+def apply_in_order(writer: Writer, group: Group, changes: OrderedChanges) -> Counts:
     """Apply the window to all tables of a group exactly once; raises StepRefused."""
-    attempt = _Attempt()
-    return in_sessions(writer, lambda connection: _apply_once(connection, group, steps, attempt))
+    limits, attempt = bounds_of(writer), _Attempt({fence.target: Applied() for fence in group.fences})
+    while not in_sessions(writer, lambda connection: _apply_next(connection, group, changes, limits, attempt)):
+        pass
+    return attempt.counts
 
 
-def _apply_once(
-    connection: Connection, group: Group, steps: Sequence[RowStep], attempt: _Attempt
-) -> dict[TableId, Applied]:
+def _apply_next(
+    connection: Connection, group: Group, changes: OrderedChanges, limits: Bounds, attempt: _Attempt
+) -> bool:
+    """Run the next transaction; return whether the target has the whole window."""
     pending = [fence for fence in group.fences if not is_applied(connection, fence)]
-    done = {fence.target: Applied(before=True) for fence in group.fences if fence not in pending}
     if not pending:
-        return attempt.committing or done
-    # Steps of an attempt without foreign keys: some of their rows are in the table.
-    begun = {fence.target for fence in pending if stepping.are_begun(connection, fence)}
+        attempt.found(ALL)
+        return True
+    progress = _progress(connection, group, pending, changes, limits)
+    attempt.found(progress.images if progress else 0)
     connection.uses_load_data = False  # LOAD DATA leaves out a row whose parent is missing
-    connection.begin()
-    session = _Session(connection, group)
+    mysql.begin(connection)
+    session = StepSession(connection, group)
     try:
-        written = {fence.target: Applied() for fence in pending}
-        for step in steps:
-            if step.table in written:
-                ours = replace(step, is_safe=True) if step.table in begun else step
-                written[step.table] += session.write(ours, _fence(group, step.table))
+        written, reached = _written(connection, session, pending, changes, limits, progress)
     except StepRefused:
         mysql.query(connection, "ROLLBACK")
         # The COMMIT of an attempt that was taken for lost may have been in progress.
-        if all(is_applied(connection, fence) for fence in group.fences):
-            return attempt.committing or {fence.target: Applied(before=True) for fence in group.fences}
+        if _has_moved(connection, pending, progress):
+            return False
         raise
     for fence in pending:
-        deferredrows.update(connection, fence, _touched(group, fence.target, steps))
+        session.close(fence)
+    if reached == ALL or progress is None:
+        return _finished(connection, pending, attempt, written)
+    for fence in pending:
+        hold(connection, fence)
+    after = replace(progress, images=reached)
+    if all(stepping.advance(connection, fence, progress, after) for fence in pending):
+        attempt.commit(connection, written, reached)
+    else:
+        mysql.query(connection, "ROLLBACK")
+    return False
+
+
+def _progress(
+    connection: Connection, group: Group, pending: Sequence[Fence], changes: OrderedChanges, limits: Bounds
+) -> Progress | None:
+    """Return how much of the window is done; None if it is one transaction."""
+    found = [stepping.progress_of(connection, fence) for fence in pending]
+    known = [each for each in found if each is not None]
+    if not known and not (group.has_keys and (changes.rows > limits.rows or changes.bytes > limits.bytes)):
+        return None
+    if len(known) == len(found) and all(each == known[0] for each in known) and known[0].content == changes.content:
+        return known[0]
+    progress = Progress(changes.content, 0, any(each.images or each.is_again for each in known))
+    mysql.begin(connection)
+    for fence in pending:
+        hold(connection, fence)
+        stepping.begin(connection, fence, progress)
+    mysql.query(connection, "COMMIT")
+    return progress
+
+
+def _written(
+    connection: Connection,
+    session: StepSession,
+    pending: Sequence[Fence],
+    changes: OrderedChanges,
+    limits: Bounds,
+    progress: Progress | None,
+) -> tuple[Counts, int]:
+    """Write the next steps; return the counts, and the number of images that are done then."""
+    fences = {fence.target: fence for fence in pending}
+    # Tables with some of these rows, which an attempt has written that had other rows, or no foreign keys.
+    again = {t for t, f in fences.items() if (progress and progress.is_again) or stepping.is_cut_by_key(connection, f)}
+    written, start = {fence.target: Applied() for fence in pending}, progress.images if progress else 0
+    images, size = 0, 0
+    for step in changes.after(start):
+        images, size = images + step.images, size + step.bytes
+        is_first = images == step.images
+        if progress is not None and not is_first and (images > limits.rows or size > limits.bytes):
+            return written, start + images - step.images
+        if fence := fences.get(step.table):
+            ours = replace(step, is_safe=True, is_unsure=True) if step.table in again else step
+            written[step.table] += session.write(ours, fence)
+    return written, ALL
+
+
+def _has_moved(connection: Connection, pending: Sequence[Fence], progress: Progress | None) -> bool:
+    """Whether another transaction has written more of the window."""
+    return any(
+        is_applied(connection, fence) or stepping.progress_of(connection, fence) != progress for fence in pending
+    )
+
+
+def _finished(connection: Connection, pending: Sequence[Fence], attempt: _Attempt, written: Counts) -> bool:
+    """Raise the fences and commit; return False if another transaction has done so."""
+    for fence in pending:
         stepping.forget(connection, fence)
         if not raise_fence(connection, fence):
             mysql.query(connection, "ROLLBACK")
-            is_applied(connection, fence)  # raises FencedOut if another run has taken over
+            if is_applied(connection, fence):
+                return False
             raise FenceMissing(str(fence.target), fence.source)
-    attempt.committing = done | written
-    mysql.query(connection, "COMMIT")
-    return attempt.committing
-
-
-def _fence(group: Group, table: TableId) -> Fence:
-    return next(fence for fence in group.fences if fence.target == table)
-
-
-def _touched(group: Group, table: TableId, steps: Sequence[RowStep]) -> Changes:
-    """Return the keys of a table's steps in the form that ends the waiting for deferred rows."""
-    own = [step for step in steps if step.table == table] if table in group.deferred else []
-    keys = {key for step in own for key in (*step.keys, *([step.new_key] if step.new_key else []))}
-    key = own[0].key if own else ()
-    nothing = Writes(table, (), (), group.collisions)
-    return Changes(table, key, sorted(keys), (), group.schemas[table], nothing, has_deferred=bool(keys))
-
-
-class _Session:
-    """A session that writes steps in one transaction."""
-
-    def __init__(self, connection: Connection, group: Group) -> None:
-        self._connection, self._group = connection, group
-        self._checks = False
-
-    def write(self, step: RowStep, fence: Fence) -> Applied:
-        """Write a step; raises StepRefused, and errors that pass by another attempt."""
-        try:
-            with naming_table(step.table):
-                match step.kind:
-                    case RowStepKind.INSERT:
-                        return self._insert(step, fence)
-                    case RowStepKind.UPDATE:
-                        return self._update(step, fence)
-                    case RowStepKind.DELETE:
-                        return self._delete(step)
-        except UnshardError as error:
-            if error.transient:
-                raise
-            raise StepRefused(step.table, error) from error
-
-    def _insert(self, step: RowStep, fence: Fence) -> Applied:
-        if step.is_safe and step.key:
-            return self._upsert(step)
-        loaded, collided = self._insert_new(step, fence)
-        return Applied(0, loaded.sent - loaded.skipped, loaded.skipped, collided)
-
-    def _insert_new(self, step: RowStep, fence: Fence) -> tuple[Loaded, bool]:
-        """Insert rows whose keys must be new; the task's policy applies to those that another shard has."""
-        ledger, policy = Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window), self._group.collisions
-        self._check(not step.is_unsure)
-        try:
-            with self._violations(step):
-                return write_rows(self._connection, self._writes(step, Collisions.ERROR), ledger)
-        except Collision:
-            if policy is Collisions.ERROR:
-                raise
-        self._check(False)  # REPLACE would take along the rows that reference the other shard's row
-        return write_rows(self._connection, self._writes(step, policy), ledger)
-
-    def _upsert(self, step: RowStep) -> Applied:
-        """Write rows that may exist; rows that reference them stay."""
-        self._check(False)
-        keys = step.keys if step.new_key is None else [*step.keys, step.new_key]
-        whole, _ = self._with_own_values(step)
-        deleted = delete_keys(self._connection, step.table, step.key, keys)
-        for each in whole:
-            load_text(self._connection, each.destination, each.lines, each.blank, each.mode)
-        if not step.is_unsure and (missing := self._missing_parent(step)):
-            raise missing
-        return Applied(deleted, len(step.lines))
-
-    def _update(self, step: RowStep, fence: Fence) -> Applied:
-        if not step.key:
-            return self._exchange(step, fence)
-        is_whole = ABSENT not in _fields(step.lines[0])
-        if step.is_safe and step.new_key is None and is_whole:
-            return self._upsert(step)
-        kept: RowStep | None = None
-        if step.is_safe and step.new_key is not None:
-            kept = self._kept(step) if is_whole else step
-            self._check(False)
-            delete_keys(self._connection, step.table, step.key, [step.new_key])
-        try:
-            matched = self._with_actions(step, lambda: self._change(step))
-        except StatementRefused as error:
-            if error.errno != DUPLICATE or not is_whole:
-                raise
-            # Another row has the value of a unique key: the row is written as a new one, so that the policy applies.
-            kept = kept or self._kept(step)
-            self._check(False)
-            delete_keys(self._connection, step.table, step.key, step.keys)
-            return self._insert(kept, fence)
-        return Applied(0, 1) if matched or not is_whole else self._upsert(kept or step)
-
-    def _exchange(self, step: RowStep, fence: Fence) -> Applied:
-        """Change a row of a table without a key: DELETE and INSERT."""
-        schema = self._group.schemas[step.table]
-        if not own_columns(schema) or step.before[0] is None:
-            return self._delete(step) + self._insert(step, fence)
-        (whole,), removed = self._with_actions(step, lambda: self._with_own_values(step))
-        return Applied(removed) + self._insert(_as_step(step, whole), fence)
-
-    def _kept(self, step: RowStep) -> RowStep:
-        """Return an UPDATE with the values that own columns of its row have."""
-        (whole,), _ = self._with_own_values(step)
-        return _as_step(step, whole)
-
-    def _with_own_values(self, step: RowStep) -> tuple[Sequence[Lines], int]:
-        """Return the lines with the values of own columns; of a table without a key the changed row is removed."""
-        schema, lines = self._group.schemas[step.table], self._lines(step, Mode.REPLACE)
-        if not {column.name for column in own_columns(schema)} & {column.name for column in step.destination.columns}:
-            keys = (step.keys,) if step.new_key is None else ([step.new_key], step.keys)
-            removals = [Removal(step.destination, line, 1) for line in step.before if line is not None]
-            lines = replace(lines, origins=Origins(keys) if step.key else Origins(removals=removals))
-        writes = Writes(step.table, [lines], (), self._group.collisions)
-        changes, removed = with_own_values(self._connection, Changes(step.table, step.key, (), (), schema, writes))
-        return changes.writes.lines, removed
-
-    def _change(self, step: RowStep) -> bool:
-        """Run the UPDATE; return whether there was such a row."""
-        pairs = zip(step.destination.columns, _fields(step.lines[0]), strict=True)
-        values = [f"{mysql.identifier(c.name)} = {literal(c, _value(text))}" for c, text in pairs if text != ABSENT]
-        where, is_blank = any_of(step.key, step.keys), step.blank[0]
-        statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
-        with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext():
-            answer = run_statement(self._connection, statement)
-            if answer.warning_count and not is_blank:
-                found = "; ".join(str(row[2]) for row in mysql.query(self._connection, "SHOW WARNINGS")[:3])
-                raise StatementWarned(str(step.table), found)
-        return b"matched: 0" not in answer.message
-
-    def _delete(self, step: RowStep) -> Applied:
-        deleted = self._with_actions(step, lambda: self._remove(step))
-        if step.is_unsure and step.key and deleted < len(step.keys):
-            self._take_along(step)
-        return Applied(deleted)
-
-    def _remove(self, step: RowStep) -> int:
-        if step.key:
-            return delete_keys(self._connection, step.table, step.key, step.keys)
-        schema = self._group.schemas[step.table]
-        lines = [line for line in step.before if line is not None]
-        return sum(remove_rows(self._connection, step.destination, schema, line, 1) for line in lines)
-
-    def _with_actions(self, step: RowStep, run: Callable[[], T]) -> T:
-        """Run a statement with foreign keys; if the dump's moments are mixed, a violation is no error."""
-        self._check(True)
-        try:
-            with self._violations(step):
-                return run()
-        except (ReferencedRowMissing, RowReferenced):
-            if not step.is_unsure:
-                raise
-        self._check(False)
-        return run()
-
-    def _take_along(self, step: RowStep) -> None:
-        """Carry out ON DELETE for rows that do not exist: the dump has read the tables before and after it."""
-        names = [column.name.lower() for column in step.key]
-        for key in self._group.keys:
-            parents = [name.lower() for name in key.parent_columns]
-            if key.parent != step.table or not set(parents) <= set(names):
-                continue
-            places = [names.index(name) for name in parents]
-            columns = [replace(step.key[n], name=name) for n, name in zip(places, key.columns, strict=True)]
-            where = any_of(columns, [tuple(values[n] for n in places) for values in step.keys])
-            child = mysql.table_name(key.child)
-            if key.on_delete == "CASCADE":
-                statement = f"DELETE FROM {child} WHERE {where}"  # noqa: S608
-            elif key.on_delete == "SET NULL":
-                nulls = ", ".join(f"{mysql.identifier(name)} = NULL" for name in key.columns)
-                statement = f"UPDATE {child} SET {nulls} WHERE {where}"  # noqa: S608
-            else:
-                continue
-            run_statement(self._connection, statement)
-
-    # --- violations ---
-
-    @contextlib.contextmanager
-    def _violations(self, step: RowStep) -> Iterator[None]:
-        """Convert the server's errors about foreign keys, and look for the row that they are about."""
-        try:
-            yield
-        except (StatementRefused, RowRefused) as error:
-            cause = error if isinstance(error, StatementRefused) else error.__cause__
-            if not isinstance(cause, StatementRefused) or cause.errno not in (*PARENT_MISSING, *REFERENCED):
-                raise
-            is_child = cause.errno in PARENT_MISSING
-            found = self._missing_parent(step) if is_child else self._referencing(step)
-            if found is None and (self._from(step) if is_child else self._to(step)):
-                # Another source's window has committed the parent, or the children's DELETE, in the meantime.
-                raise ServerBusy(cause.where, cause.server, cause.server_message) from error
-            raise found or _unnamed(step, error.server_message, is_child) from error
-
-    def _from(self, step: RowStep) -> list[ForeignKey]:
-        """Return the foreign keys of the step's table whose columns its rows have."""
-        names = {column.name.lower() for column in step.destination.columns}
-        own = (key for key in self._group.keys if key.child == step.table)
-        return [key for key in own if {name.lower() for name in key.columns} <= names]
-
-    def _to(self, step: RowStep) -> list[ForeignKey]:
-        """Return the foreign keys that reference the step's table, if its rows have a key."""
-        return [key for key in self._group.keys if key.parent == step.table and step.key]
-
-    def _missing_parent(self, step: RowStep) -> ReferencedRowMissing | None:
-        """Return the error for the first row that references a row that does not exist."""
-        names = [column.name.lower() for column in step.destination.columns]
-        for key in self._from(step):
-            places = [names.index(name.lower()) for name in key.columns]
-            columns = [
-                replace(step.destination.columns[n], name=name)
-                for n, name in zip(places, key.parent_columns, strict=True)
-            ]
-            wanted: dict[Key, bytes] = {}
-            for line in step.lines:
-                values = tuple(value for n in places if (value := _value(_fields(line)[n])) is not None)
-                if len(values) == len(places):
-                    wanted.setdefault(values, line)
-            if absent := self._absent(key.parent, columns, list(wanted)):
-                line = wanted[absent]
-                own = _shown(step.key, step.keys) if ABSENT in _fields(line) else key_of(step.destination, line)
-                parent, condition = _shown(columns, [absent]), any_of(columns, [absent])
-                rows = mysql.table_name(key.parent)
-                return ReferencedRowMissing(str(step.table), own, str(key.parent), parent, condition, rows)
-        return None
-
-    def _absent(self, table: TableId, columns: Sequence[Column], wanted: Sequence[Key]) -> Key | None:
-        """Return the first of these values that no row of a table has."""
-        if not wanted:
-            return None
-        names, parent = ", ".join(mysql.identifier(column.name) for column in columns), mysql.table_name(table)
-        sql = f"SELECT COUNT(DISTINCT {names}) FROM {parent} WHERE {any_of(columns, wanted)}"  # noqa: S608
-        ((count,),) = mysql.query(self._connection, sql)
-        if count == len(wanted):
-            return None
-        for values in wanted:  # two values may be equal by collation
-            sql = f"SELECT 1 FROM {parent} WHERE {any_of(columns, [values])} LIMIT 1"  # noqa: S608
-            if not mysql.query(self._connection, sql):
-                return values
-        return None
-
-    def _referencing(self, step: RowStep) -> RowReferenced | None:
-        """Return the error for the first row that rows of another table reference."""
-        for key in self._to(step):
-            columns, parents = (", ".join(map(mysql.identifier, names)) for names in (key.columns, key.parent_columns))
-            for values in step.keys:
-                # The inner SELECT lets MySQL read a table that references itself.
-                condition = (
-                    f"({columns}) IN (SELECT {parents} FROM {mysql.table_name(step.table)}"  # noqa: S608
-                    f" WHERE {any_of(step.key, [values])})"
-                )
-                child = mysql.table_name(key.child)
-                if mysql.query(self._connection, f"SELECT 1 FROM {child} WHERE {condition} LIMIT 1"):  # noqa: S608
-                    shown_key = _shown(step.key, [values])
-                    return RowReferenced(str(step.table), shown_key, str(key.child), condition, child)
-        return None
-
-    # --- statements ---
-
-    def _check(self, on: bool) -> None:
-        if on is not self._checks:
-            mysql.query(self._connection, f"SET SESSION foreign_key_checks = {int(on)}")
-            self._checks = on
-
-    def _lines(self, step: RowStep, mode: Mode) -> Lines:
-        lines, shards = pa.array(step.lines, pa.binary()), [step.shard] * len(step.lines)
-        return Lines(step.destination, mode, lines, pa.array(step.blank, pa.bool_()), shards)
-
-    def _writes(self, step: RowStep, policy: Collisions) -> Writes:
-        return Writes(step.table, [self._lines(step, Mode.PLAIN)], unique_keys(self._group.schemas[step.table]), policy)
-
-
-@contextlib.contextmanager
-def _lenient_mode(connection: Connection) -> Iterator[None]:
-    """Let the block write ENUM values with index 0."""
-    mysql.query(connection, f"SET SESSION sql_mode = '{LENIENT}'")
-    try:
-        yield
-    finally:
-        if connection.open:
-            mysql.query(connection, f"SET SESSION sql_mode = '{STRICT}'")
-
-
-def _as_step(step: RowStep, lines: Lines) -> RowStep:
-    """Return the step with these lines."""
-    return replace(step, destination=lines.destination, lines=lines.lines.to_pylist(), blank=lines.blank.to_pylist())
-
-
-def _fields(line: bytes) -> list[bytes]:
-    return line[:-1].split(b"\t")
-
-
-def _value(text: bytes) -> bytes | None:
-    return None if text in NOTHING else unescaped(text)
-
-
-def _shown(key: Sequence[Column], keys: Sequence[Key]) -> str:
-    """Return a key as messages show it, and the number of the others."""
-    if not keys or not key:
-        return "without a key"
-    more = f" (or one of {len(keys) - 1} others)" if len(keys) > 1 else ""
-    return ", ".join(shown(*pair) for pair in zip(key, keys[0], strict=True)) + more
-
-
-def _unnamed(step: RowStep, message: str, is_child: bool) -> ReferencedRowMissing | RowReferenced:
-    key = _shown(step.key, step.keys)
-    if is_child:
-        return ReferencedRowMissing(str(step.table), key, "another table", f"a row ({message})")
-    return RowReferenced(str(step.table), key, f"another table ({message})")
+    attempt.commit(connection, written, ALL)
+    return True

@@ -10,6 +10,8 @@ same steps even if their rows are partly written. The last transaction raises th
 | several unique keys, or a key with a collation   | ranges of deletes, then ranges of writes: one range may |
 |                                                  | take a value that another range frees                   |
 | no key                                           | none: a multiset is one transaction                     |
+| foreign keys connect it with others              | numbers of row images in the order of the binlog        |
+|                                                  | (inorder)                                               |
 
 | process dies                    | result                                                                 |
 |---------------------------------|------------------------------------------------------------------------|
@@ -48,6 +50,8 @@ class StepKind(StrEnum):
     ALL = "all"
     DELETES = "deletes"
     WRITES = "writes"
+    IN_ORDER = "in order"
+    """Not a range of keys: the changes up to a number of row images, of all tables that foreign keys connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,22 @@ class Step:
     kind: StepKind
     upper: bytes | None
     done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How much of a large window is in tables that foreign keys connect; equal in all of them."""
+
+    content: str
+    """Digest of all row images."""
+    images: int = 0
+    """The number of row images that are done."""
+    is_again: bool = False
+    """An earlier attempt has written some rows of a window with other images."""
+
+
+IN_ORDER = -1
+"""The number of the step that records the progress; it has no range of keys."""
 
 
 def bounds_of(writer: Writer) -> Bounds:
@@ -114,6 +134,42 @@ def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bou
     return _read(connection, fence)
 
 
+def progress_of(connection: Connection, fence: Fence) -> Progress | None:
+    """Return the recorded progress of the window in a table that foreign keys connect with others."""
+    sql = f"SELECT upper_key, key_columns FROM {_table(fence)} WHERE {OF_WINDOW} AND number = %s"  # noqa: S608
+    rows = mysql.query(connection, sql, (*named(fence), fence.window, IN_ORDER))
+    if not rows:
+        return None
+    ((images, about),) = rows
+    content, _, again = about.partition(" ")
+    return Progress(content, int(images), bool(again))
+
+
+def begin(connection: Connection, fence: Fence, progress: Progress) -> None:
+    """Record a progress in place of another one."""
+    where = f"{OF_WINDOW} AND number = %s"
+    mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {where}", (*named(fence), fence.window, IN_ORDER))  # noqa: S608
+    sql = (
+        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
+        " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+    )
+    about, is_done = f"{progress.content}{' again' * progress.is_again}", int(progress.is_again)
+    row = (*named(fence), fence.window, IN_ORDER, StepKind.IN_ORDER.value, str(progress.images), about, is_done)
+    mysql.query(connection, sql, row)
+
+
+def advance(connection: Connection, fence: Fence, before: Progress, after: Progress) -> bool:
+    """Record the progress in the transaction of its rows; returns False if another transaction has moved it."""
+    sql = f"UPDATE {_table(fence)} SET upper_key = %s, done = 1 WHERE {OF_WINDOW} AND number = %s AND upper_key = %s"  # noqa: S608
+    row = (str(after.images), *named(fence), fence.window, IN_ORDER, str(before.images))
+    return bool(mysql.change(connection, sql, row))
+
+
+def is_cut_by_key(connection: Connection, fence: Fence) -> bool:
+    """Whether an earlier attempt has cut the window into ranges of keys; some of them may be done."""
+    return any(step.kind is not StepKind.IN_ORDER for step in _read(connection, fence))
+
+
 def are_begun(connection: Connection, fence: Fence) -> bool:
     """Whether an earlier attempt has cut the window into steps; some of them may be done."""
     return bool(_read(connection, fence))
@@ -147,7 +203,7 @@ def _read(connection: Connection, fence: Fence) -> tuple[Step, ...]:
     sql = f"SELECT number, kind, upper_key, done FROM {_table(fence)} WHERE {OF_WINDOW} ORDER BY number"  # noqa: S608
     rows = mysql.query(connection, sql, (*named(fence), fence.window))
     return tuple(
-        Step(number, StepKind(kind), None if upper is None else bytes.fromhex(upper), bool(done))
+        Step(number, StepKind(kind), None if upper is None or number == IN_ORDER else bytes.fromhex(upper), bool(done))
         for number, kind, upper, done in rows
     )
 

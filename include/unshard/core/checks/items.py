@@ -54,6 +54,7 @@ ITEMS = {
     "auto_increment_ID": "the shards of a target do not number their rows each by itself",
     "sequence": "no SEQUENCE is taken for a table",
     "column_mapping": "ids fit into the bits of column mappings, which keep the shards apart",
+    "drop_shard_rows": "with `drop-shard-rows: delete`, extracted columns or mapped ids tell the shards apart",
     "expression_filter": "the target can evaluate the expressions of filters",
     "dump_condition": "the sources can evaluate `where`, and changes of rows that it leaves out can be applied",
     "key_overlap": "sampled keys of a shard are in no other shard",

@@ -42,18 +42,24 @@ class Follows:
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """The statement drops a shard; the target keeps its rows unless it is one-to-one."""
+    """The statement drops a shard; the target keeps its rows unless one of the next two says otherwise."""
 
     table: TableId
     whole: WholeChange = WholeChange.NONE
     """What a one-to-one target gets."""
+    removes_rows: bool = False
+    """Whether a merged target loses the rows of the shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncates:
-    """The statement removes all rows of a shard; the target keeps them unless it is one-to-one."""
+    """The statement removes all rows of a shard; the target keeps them unless one of the next two says otherwise."""
 
     table: TableId
+    is_whole: bool = True
+    """Whether a one-to-one target is truncated."""
+    removes_rows: bool = False
+    """Whether a merged target loses the rows of the shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,17 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """The statement does several things to one-to-one targets: a swap of names, or a change with a rename."""
+
+    table: TableId
+    steps: "tuple[tuple[Moves | Coordinated, TableId], ...]"
+    """Applied in this order if all of them can be, each with the target of its table; empty: not replicated."""
+    otherwise: "tuple[tuple[Effect, TableId], ...]"
+    """Applied otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ignored:
     """The statement concerns a shard, and unshard ignores it deliberately."""
 
@@ -114,6 +131,6 @@ class SchemaStatement:
 
 
 ShardlessEffect = UnreadIgnored | SchemaStatement
-Effect = Coordinated | Undecided | Joins | Follows | Leaves | Truncates | Renamed | Moves | Ignored
+Effect = Coordinated | Undecided | Joins | Follows | Leaves | Truncates | Renamed | Moves | Together | Ignored
 Effects = Callable[[Statement, Mapping[TableId, str]], Sequence[Effect | ShardlessEffect]]
 """Returns the effects of a statement on routed tables; the mapping has the structures of the shards before it."""

@@ -11,13 +11,14 @@ only if the shard is the only one, and no other can come:
 | one table of each of several sources can come               | the same, if the task has no `shard-mode`; else   |
 |                                                             | no                                                |
 
-The routes are judged here, the known shards when a window is planned (core.window.planning). On any other target such a
-statement of a shard leaves the rows as they are.
+The routes are judged here, the known shards when a window is planned (core.window.shardchanges). On any other target
+such a statement of a shard leaves the rows as they are, or deletes those of the shard (core.rules.shardrows).
 
 The statement becomes a DDL of the shard's queue, with a lock of its own. Rows before it are applied first, rows after
 it wait. A shard that joins while it waits, waits too. A table that is created again gets its target table after the
-DROP, by another such entry. core.ddl.lock says what a death between the steps leads to, with one difference: TRUNCATE
-and DROP leave no structure that shows that they were executed.
+DROP, by another such entry. A swap of names is a chain of renames: the first table gets a name that no other has, until
+its new name is free. core.ddl.lock says what a death between the steps leads to, with one difference: TRUNCATE and DROP
+leave no structure that shows that they were executed.
 
 | the process dies, or its connection breaks       | the next attempt                                            |
 |--------------------------------------------------|-------------------------------------------------------------|
@@ -48,6 +49,8 @@ class Feeds:
     routings: Sequence[Routing]
     is_sharded: bool
     """The task has a `shard-mode`."""
+    removes_rows: bool = False
+    """The task has `drop-shard-rows: delete`: merged targets lose the rows of dropped and truncated shards."""
 
     def is_single(self, target: TableId) -> bool:
         """Whether the routes can bring only one table of a source to the target."""

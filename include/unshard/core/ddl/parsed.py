@@ -64,7 +64,9 @@ class Ddl:
     if_not_exists: bool = False
     """CREATE TABLE IF NOT EXISTS; the server logs it even if it changed nothing."""
     dropped_keys: tuple[tuple[int, int], ...] = ()
-    """Spans of DROP FOREIGN KEY. They are replaced, because stored structures and targets have no foreign keys."""
+    """Spans of DROP FOREIGN KEY. They are replaced, because stored structures have no foreign keys."""
+    edits: tuple[tuple[int, int, str], ...] = ()
+    """Spans with the text that takes their place."""
     cuts: tuple[tuple[int, int], ...] = ()
     """Spans to cut out, which do not belong to the change: WAIT, START TRANSACTION, RENAME TO next to other changes."""
     or_replace: bool = False

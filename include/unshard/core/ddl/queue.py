@@ -70,6 +70,9 @@ class QueueEntry:
     replacement: tuple[str, ...] = ()
     """The statements that replace it."""
     whole: WholeChange = WholeChange.NONE
+    is_unnamed: bool = False
+    """The structures after it lack the target's names of columns, which follow from `replacement`
+    (core.rows.columnnames); the next window of its source adds them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,21 @@ def in_turn(moved: Mapping[TableId, TableId]) -> list[tuple[TableId, TableId]]:
     return found
 
 
+def cycles(moved: Mapping[TableId, TableId]) -> list[list[tuple[TableId, TableId]]]:
+    """Return the renames of each cycle of names: the first frees a name for the second, and so on."""
+    turns = {old for old, _ in in_turn(moved)}
+    olds = {new: old for old, new in moved.items() if old not in turns}
+    found = []
+    while olds:
+        new = min(olds)
+        cycle = [(new, moved[new])]
+        while (old := olds.pop(new)) != cycle[0][0]:
+            cycle.append((old, new))
+            new = old
+        found.append(cycle)
+    return found
+
+
 def name_of_dropped(table: TableId, location: Location) -> TableId:
     """Return the name of a shard that was dropped at `location`, under which its DDL and rows wait."""
     number = ".".join(map(str, location.order[1 if location.generation == 0 else 0 : 2]))

@@ -10,6 +10,7 @@ checked before a statement is executed.
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
@@ -45,7 +46,7 @@ def replacing(
                 _check(lock, ddl, kinds, names)
                 if not (is_described or routed or ddl.kind is DdlKind.CREATE_TABLE):
                     raise NewShardUndescribed(lock, str(entry.shard), ddl.text)
-                routed.append(_if_not_exists(retarget(ddl, names), ddl))
+                routed.append(_if_not_exists(retarget(replace(ddl, dropped_keys=()), names), ddl))
         except DdlUnreadable as error:
             raise ReplacementRefused(lock, " ".join(text.split()), error.message) from error
     if not routed:

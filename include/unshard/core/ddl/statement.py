@@ -47,11 +47,15 @@ def retarget(ddl: Ddl, mapping: Mapping[TableId, TableId]) -> str:
     """Return the statement with each table of `mapping` replaced by its value.
 
     Every table name, replaced or not, is written quoted and with its schema, so that the text has the same meaning in
-    any session. Only the tables that foreign keys reference stay as written.
+    any session. Only the tables that foreign keys reference stay as written, unless `mapping` has them.
     """
-    left_out = {Role.REFERENCED, Role.NEW_NAME} if ddl.kind is DdlKind.ALTER else {Role.REFERENCED}
+    left_out = {Role.NEW_NAME} if ddl.kind is DdlKind.ALTER else set()
     refs = [ref for ref in ddl.tables if ref.role not in left_out]
-    edits = [(ref.start, ref.end, _quoted(mapping.get(ref.table, ref.table))) for ref in refs]
+    gone = [*ddl.cuts, *((start, end) for start, end, _ in ddl.edits)]
+    refs = [ref for ref in refs if not any(start <= ref.start and ref.end <= end for start, end in gone)]
+    named = [ref for ref in refs if ref.role is not Role.REFERENCED or ref.table in mapping]
+    edits = [(ref.start, ref.end, _quoted(mapping.get(ref.table, ref.table))) for ref in named]
+    edits += ddl.edits
     edits += [(start, end, "") for start, end in ddl.cuts]
     edits += [(start, end, NOTHING) for start, end in ddl.dropped_keys]
     text = ddl.text

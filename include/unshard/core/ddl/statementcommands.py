@@ -27,6 +27,7 @@ from unshard.core.ddl.effects import (
     Moves,
     SchemaStatement,
     ShardlessEffect,
+    Together,
     Truncates,
     Undecided,
 )
@@ -141,6 +142,8 @@ def _skipped(effect: Effect | ShardlessEffect) -> Effect | ShardlessEffect:
             found = Leaves(effect.table)
         case Moves():
             found = replace(effect, routed="")
+        case Together():
+            found = replace(effect, steps=())
     return found
 
 
@@ -181,4 +184,5 @@ def counted(command: StatementCommand, entry: QueueEntry, shards: Collection[Tab
         replacement=routed,
         verdict=OperatorDecision.REPLACE,
         reason="",
+        is_unnamed=bool(entry.before and entry.after),
     )

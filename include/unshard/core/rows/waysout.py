@@ -10,19 +10,25 @@ queued after the conflict and with the structures that the shards have after eac
 | the rows after a resolved DDL continue | they have a column that the target lacks (US-6003)                      |
 | the next DDL is in conflict, too       | no way out of that conflict succeeds                                    |
 
+If a DDL counts as the lock's DDL, its columns have the names that the lock's DDL gives them, also in the DDLs after it
+(core.rows.columnnames).
+
 Only the names of columns are compared. A value that does not fit into a column of the target is found when its row is
 written. `is_same_change` also compares types. A shard whose structure after a DDL is unknown cannot be simulated; then
 every usual way is returned.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from unshard.core.ddl.lock import DdlLock, PendingSkip, PendingSkips, is_queued
-from unshard.core.ddl.queue import HeldFile, OperatorDecision, QueueEntry, ShardState
+from unshard.core.ddl.lock import DdlLock, PendingSkip, PendingSkips, counted, is_queued
+from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import is_alone, releasable
+from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Column, Shard, TableId, TableSchema
+from unshard.core.rows.columnnames import named
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
 from unshard.core.sql.quoting import identifier, qualified
@@ -148,11 +154,21 @@ def _adding(target: TableId, columns: Iterable[Column]) -> str:
     return f"ALTER TABLE {qualified(target.schema, target.name)} {', '.join(specs)}"
 
 
-def ways_out(conflict: Conflict) -> tuple[Way, ...]:
-    """Return the ways out of a conflict that lead the rows of all shards into the target; the simplest first."""
+@dataclass(frozen=True, slots=True)
+class WaysOut:
+    """The ways out of a conflict."""
+
+    offered: tuple[Way, ...]
+    """Those that lead the rows of all shards into the target; the simplest first."""
+    barred: tuple[tuple[Way, str], ...] = ()
+    """The other usual ways, each with the reason why it fails."""
+
+
+def ways_out(conflict: Conflict) -> WaysOut:
+    """Return the ways out of a conflict that lead the rows of all shards into the target."""
     group = _group(conflict)
     if group is None:
-        return USUAL
+        return WaysOut(USUAL)
     lock = _step(conflict.lock.entry, conflict, ())
     statements, before = _statements(conflict.lock), conflict.schema(conflict.lock.entry.before)
     if statements:
@@ -163,15 +179,23 @@ def ways_out(conflict: Conflict) -> tuple[Way, ...]:
         for state in conflict.members
         if state.shard in conflict.conflicts and state.queue and is_same_change(conflict, state)
     }
-    found = tuple(
-        way for way in USUAL if any(_succeeds(after, _Budget(MOST_STEPS)) for after in _decided(group, lock, way, same))
-    )
-    return found or _skipped(group, lock) or _extended(conflict, group, lock)
+    tried = {way: _failure(partial(_decided, group, lock, way, same)) for way in USUAL}
+    found = tuple(way for way, failure in tried.items() if not failure)
+    barred = tuple((way, failure) for way, failure in tried.items() if failure)
+    return WaysOut(found or _skipped(group, lock) or _extended(conflict, group, lock), barred)
+
+
+def _failure(decided: "Callable[[], _Group]") -> str:
+    """Return why a way out fails; empty if it succeeds."""
+    try:
+        _finish(decided(), _Budget(MOST_STEPS))
+    except _NoWay as error:
+        return str(error)
+    return ""
 
 
 def _skipped(group: "_Group", lock: "_Step") -> tuple[Way, ...]:
-    after = group.without(lock)
-    return (Way.SKIPPED,) if after is not None and _succeeds(after, _Budget(MOST_STEPS)) else ()
+    return () if _failure(lambda: group.without(lock)) else (Way.SKIPPED,)
 
 
 def _extended(conflict: Conflict, group: "_Group", lock: "_Step") -> tuple[Way, ...]:
@@ -179,8 +203,11 @@ def _extended(conflict: Conflict, group: "_Group", lock: "_Step") -> tuple[Way, 
     if not statements or before is None:
         return ()
     lock = _replaced(lock, before, statements, conflict.lock.entry.statement.sql_mode)
-    found = any(_succeeds(after, _Budget(MOST_STEPS)) for after in _decided(group, lock, Way.SAME, set()))
-    return (Way.EXTENDED,) if found else ()
+    return () if _failure(lambda: _decided(group, lock, Way.SAME, set())) else (Way.EXTENDED,)
+
+
+class _NoWay(Exception):
+    """A step of a way out that the target or the rows do not allow; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +237,8 @@ class _Member:
     """DDLs that the target has and this shard has not run."""
     skips: Names = frozenset()
     """Fingerprints of its pending skips."""
+    counted: "tuple[_Step, ...]" = ()
+    """The steps if the first of them counts as the lock's DDL."""
 
     def popped(self) -> "_Member":
         """Return the shard after its oldest DDL, which is resolved."""
@@ -219,10 +248,11 @@ class _Member:
         skips = self.skips - {first.fingerprint}
         return replace(self, names=names, steps=tuple(rest), missing=left, skips=skips)
 
-    def fits(self, target: Names) -> bool:
-        """Whether the target has a place for the columns of its rows."""
+    def require_place(self, target: Names) -> None:
+        """Raise unless the target has a place for the columns of its rows."""
         gone = frozenset(name for step in self.missing for name in step.removed)
-        return self.names - gone - self.exempt <= target
+        if lost := self.names - gone - self.exempt - target:
+            raise _NoWay(f"rows of {self.shard} have {_told(lost)}, which the target would not have")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,27 +262,31 @@ class _Group:
     target: Names
     members: tuple[_Member, ...]
 
-    def popped(self, which: Sequence[Shard]) -> "_Group | None":
-        """Return the group after the oldest DDL of some shards is resolved; None if rows have no place then."""
+    def popped(self, which: Sequence[Shard]) -> "_Group":
+        """Return the group after the oldest DDL of some shards is resolved."""
         members = tuple(member.popped() if member.shard in which else member for member in self.members)
-        moved = (member for member in members if member.shard in which)
-        return replace(self, members=members) if all(member.fits(self.target) for member in moved) else None
+        for member in members:
+            if member.shard in which:
+                member.require_place(self.target)
+        return replace(self, members=members)
 
-    def settled(self) -> "_Group | None":
-        """Return the group after the due pending skips; None if rows have no place then."""
-        group: _Group | None = self
-        while group and (due := [m.shard for m in group.members if m.steps and m.steps[0].fingerprint in m.skips]):
+    def settled(self) -> "_Group":
+        """Return the group after the due pending skips."""
+        group = self
+        while due := [m.shard for m in group.members if m.steps and m.steps[0].fingerprint in m.skips]:
             group = group.popped(due)
         return group
 
-    def without(self, step: _Step) -> "_Group | None":
-        """Return the group after a DDL is skipped for all shards; None if rows have no place then."""
+    def without(self, step: _Step) -> "_Group":
+        """Return the group after a DDL is skipped for all shards."""
         return self.popped([m.shard for m in self.members if m.steps and m.steps[0].fingerprint == step.fingerprint])
 
-    def executed(self, step: _Step) -> "_Group | None":
-        """Return the group after the target has executed a DDL; None if it refuses the DDL or rows have no place."""
-        if step.added & self.target or step.removed - self.target:
-            return None
+    def executed(self, step: _Step) -> "_Group":
+        """Return the group after the target has executed a DDL."""
+        if there := step.added & self.target:
+            raise _NoWay(f"the target has {_told(there)} already, which the DDL of {step.order[1]} adds")
+        if lost := step.removed - self.target:
+            raise _NoWay(f"the target would not have {_told(lost)} any more, which the DDL of {step.order[1]} changes")
         target = (self.target - step.removed) | step.added
         members = tuple(
             member.popped()
@@ -260,7 +294,13 @@ class _Group:
             else replace(member, missing=(*member.missing, step), skips=member.skips | {step.fingerprint})
             for member in self.members
         )
-        return _Group(target, members) if all(member.fits(target) for member in members) else None
+        for member in members:
+            member.require_place(target)
+        return _Group(target, members)
+
+
+def _told(names: Names) -> str:
+    return f"column{'s' * (len(names) > 1)} {', '.join(sorted(names))}"
 
 
 class _Budget:
@@ -292,6 +332,7 @@ def _group(conflict: Conflict) -> _Group | None:
             _gone(first[state.shard], conflict.pending_skips.get(state.shard, ())),
             tuple(_step(entry, conflict, state.held, entry == state.queue[-1]) for entry in state.queue),
             skips=_skips(state, conflict),
+            counted=_as_lock(state, conflict),
         )
         for state in alike.values()
     )
@@ -334,44 +375,62 @@ def _replaced(step: _Step, before: TableSchema, statements: Sequence[str], sql_m
     return replace(step, added=new - old, removed=old - new)
 
 
-def _decided(group: _Group, lock: _Step, way: Way, same: Collection[Shard]) -> Iterator[_Group]:
-    """Yield the group after a way out of a conflict and the execution of the lock's DDL; nothing if that fails."""
+def _decided(group: _Group, lock: _Step, way: Way, same: Collection[Shard]) -> _Group:
+    """Return the group after a way out of a conflict and the execution of the lock's DDL."""
     others = [m for m in group.members if m.steps and m.steps[0].fingerprint != lock.fingerprint]
     if way is Way.NOTHING:
-        before = group.popped([member.shard for member in others])
-        before = before.settled() if before else None
-        after = before.executed(lock) if before else None
+        after = group.popped([member.shard for member in others]).settled().executed(lock)
     else:
         counted = {member.shard for member in others} if way is Way.SAME else same
         members = tuple(_counted(member, lock) if member.shard in counted else member for member in group.members)
         after = replace(group, members=members).executed(lock)
-    if after is not None:
-        yield after
+    # `counted` is valid for this lock only.
+    return replace(after, members=tuple(replace(member, counted=()) for member in after.members))
 
 
 def _counted(member: _Member, lock: _Step) -> _Member:
-    first, *rest = member.steps
+    first, *rest = member.counted or member.steps
     return replace(member, steps=(replace(first, fingerprint=lock.fingerprint), *rest))
 
 
-def _succeeds(group: _Group, budget: _Budget) -> bool:
-    """Whether the DDLs that are left can be resolved so that the rows of all shards are in the target."""
+def _as_lock(state: ShardState, conflict: Conflict) -> tuple[_Step, ...]:
+    """Return the steps of a shard if its first DDL counts as the lock's DDL."""
+    if state.shard not in conflict.conflicts or not state.queue:
+        return ()
+    head = counted(state.queue[0], conflict.lock)
+    shard = UnnamedShard(state.shard, (head, *state.queue[1:]), (), "", state.shard_uid)
+    found, schemas = named(shard, conflict.schemas)
+    known = replace(conflict, schemas={**conflict.schemas, **{schema.digest: schema for schema in schemas}})
+    steps: list[_Step] = []
+    for entry in found.entries:
+        step = _step(entry, known, state.held, entry.seq == state.queue[-1].seq)
+        if entry.state is EntryState.PENDING:
+            steps.append(step)
+        else:
+            steps[-1] = replace(steps[-1], is_written=steps[-1].is_written or step.is_written)
+    return tuple(steps)
+
+
+def _finish(group: _Group, budget: _Budget) -> None:
+    """Resolve the DDLs that are left so that the rows of all shards are in the target; raises if no way does so."""
     settled = group.settled()
-    if settled is None:
-        return False
     heads = [member.steps[0] for member in settled.members if member.steps]
     if not heads or budget.is_spent():
-        return True
+        return
     lock = min(heads, key=lambda step: step.order)
-    return any(_succeeds(after, budget) for after in _next(settled, lock))
+    failures = []
+    for after in _next(settled, lock):
+        try:
+            return _finish(after(), budget)
+        except _NoWay as error:
+            failures.append(error)
+    raise failures[0]
 
 
-def _next(group: _Group, lock: _Step) -> Iterator[_Group]:
-    """Yield the group after each possible end of its next lock."""
-    alike = [m for m in group.members if m.steps and m.steps[0].after == lock.after]
+def _next(group: _Group, lock: _Step) -> "Iterator[Callable[[], _Group]]":
+    """Yield each possible end of the group's next lock."""
+    alike = {m.shard for m in group.members if m.steps and m.steps[0].after == lock.after}
     is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)
     for way in USUAL if is_conflict else (Way.UNLOCKED,):
-        yield from _decided(group, lock, way, {member.shard for member in alike})
-    skipped = group.without(lock)
-    if skipped is not None:
-        yield skipped
+        yield partial(_decided, group, lock, way, alike)
+    yield partial(group.without, lock)

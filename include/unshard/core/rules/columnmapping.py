@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rules.pattern import Pattern
+from unshard.core.sql.charsets import WIDE
 from unshard.core.sql.integers import BITS
 from unshard.core.sql.literals import DECIMALS, INTEGERS, literal
 from unshard.core.sql.quoting import identifier
@@ -26,7 +27,6 @@ INSTANCE_BITS, SCHEMA_BITS, TABLE_BITS = 4, 7, 8
 LETTERS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 DIGITS = 19
 """The decimal digits of the largest mapped id."""
-WIDE = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
 
 
 class Expression(StrEnum):

@@ -30,7 +30,7 @@ def constants_of(
             raise ExtractedColumnTaken(shard, each.column, str(target))
         if name not in there:
             raise ExtractedColumnMissing(str(target), each.column, shard)
-        value = _bytes(there[name], each.value)
+        value = stored_value(there[name], each.value)
         if value is None:
             raise ExtractedValueUnfit(str(target), each.column, there[name].column_type, each.value, shard)
         found[name] = value
@@ -45,8 +45,8 @@ def with_constants(structure: TableSchema, schema: TableSchema, constants: dict[
     return replace(structure, columns=(*structure.columns, *added))
 
 
-def _bytes(column: Column, value: str) -> bytes | None:
-    """Return the canonical value; None if the column cannot hold the value unchanged."""
+def stored_value(column: Column, value: str) -> bytes | None:
+    """Return the canonical value of a column; None if the column cannot hold the value unchanged."""
     if column.is_generated:
         return None
     if column.data_type in INTEGERS:

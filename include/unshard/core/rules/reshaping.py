@@ -102,6 +102,12 @@ class Seen:
         return stored(column, operator, value)
 
 
+def named(table: TableId, structure: TableSchema) -> Seen:
+    """Return the rows of a shard with the target's names of its columns (core.rows.columnnames)."""
+    columns = (f"{identifier(each.own_name or each.name)} AS {identifier(each.name)}" for each in structure.columns)
+    return Seen(structure, f"(SELECT {', '.join(columns)} FROM {qualified(table.schema, table.name)}) AS named")  # noqa: S608
+
+
 def seen(
     shard: str, table: TableId, structure: TableSchema, target: TableId, schema: TableSchema, reshaping: Reshaping
 ) -> Seen:

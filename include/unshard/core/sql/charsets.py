@@ -4,7 +4,7 @@ A character set without a codec can still be used for ASCII, which all of them e
 other character. Where a codec differs from the server, the tables here follow the server.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
 CODECS: Mapping[str, str] = {
@@ -88,6 +88,14 @@ COLLATIONS: Mapping[str, tuple[int | tuple[int, int], ...]] = {
     "utf16le": (56, 62),
     "utf32": (60, 61, (160, 183), (736, 738), (3072, 3327)),
 }
+WIDE = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
+"""The character sets that store ASCII in more than one byte."""
+MOST_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(("utf8mb4", "gb18030", "utf16", "utf16le", "utf32"), 4),
+    **dict.fromkeys(("utf8mb3", "ujis", "eucjpms"), 3),
+    **dict.fromkeys(("ucs2", "big5", "gb2312", "gbk", "euckr", "sjis", "cp932"), 2),
+}
+"""The most bytes of a character; one byte in the other character sets."""
 NOPAD = 1024
 """MariaDB adds this to the id of a collation without padding; its uca1400 collations have own ids from 2048 on."""
 
@@ -95,6 +103,30 @@ NOPAD = 1024
 def canonical(collation: str) -> str:
     """Return the current name of a collation: `utf8_*` is `utf8mb3_*` on current servers."""
     return collation.replace("utf8_", "utf8mb3_", 1) if collation.startswith("utf8_") else collation
+
+
+def is_stored_alike(text_in: str, other: str) -> bool:
+    """Whether every text has the same bytes in the other character set, which contains all its characters."""
+    inner, outer = _current(text_in), _current(other)
+    if inner == outer or (inner, outer) == ("utf8mb3", "utf8mb4"):
+        return True
+    return inner == "ascii" and outer not in WIDE | {"swe7"}
+
+
+def common_charset(names: Collection[str]) -> str | None:
+    """Return the smallest character set that contains all of these; None if no known one does.
+
+    It is one of them if it contains the others, else utf8mb4, if a text of each can be converted to Unicode.
+    """
+    current = {_current(name) for name in names}
+    found = next((o for o in sorted(current) if all(is_stored_alike(name, o) for name in current)), None)
+    if found is None and all(name in CODECS and name != "binary" for name in current):
+        return "utf8mb4"
+    return found
+
+
+def _current(charset: str) -> str:
+    return "utf8mb3" if charset == "utf8" else charset
 
 
 def charset_of(collation: int) -> str:

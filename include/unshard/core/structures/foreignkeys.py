@@ -1,17 +1,20 @@
 """Foreign keys: which target tables they connect, and the foreign keys that a target gets from its shards.
 
-Rows of connected tables are written in the order of the binlog, in one transaction: parents come first on insert and
-last on delete there, because the source has enforced the same foreign keys. Without compaction there is also an order
-for cycles, rows that reference their own table, and rows that are deleted and inserted again.
+Rows of connected tables are written in the order of the binlog, in common transactions: parents come first on insert
+and last on delete there, because the source has enforced the same foreign keys. Without compaction there is also an
+order for cycles, rows that reference their own table, and rows that are deleted and inserted again.
 """
 
-from collections.abc import Callable, Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.model import TableId
+from unshard.core.model import TableId, TableSchema
 from unshard.core.sql.quoting import identifier, qualified
 
 NO_ACTION = frozenset({"RESTRICT", "NO ACTION", ""})
+NUMBERED = re.compile(r"_ibfk_(\d+)\Z", re.IGNORECASE)
+"""The end of a name that the server has made from the name of the table."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,8 +59,10 @@ class ForeignKey:
         return f"{self.child} ({columns}) references {self.parent} ({parents}){actions}"
 
 
-def groups_of(tables: Iterable[TableId], keys: Collection[ForeignKey]) -> tuple[tuple[TableId, ...], ...]:
-    """Return the tables that have or are named by foreign keys, in groups that foreign keys connect."""
+def groups_of(
+    tables: Iterable[TableId], keys: Collection[ForeignKey], together: Iterable[Sequence[TableId]] = ()
+) -> tuple[tuple[TableId, ...], ...]:
+    """Return the tables that have or are named by foreign keys, in groups that foreign keys or `together` connect."""
     leaders: dict[TableId, TableId] = {}
 
     def leader(table: TableId) -> TableId:
@@ -65,8 +70,10 @@ def groups_of(tables: Iterable[TableId], keys: Collection[ForeignKey]) -> tuple[
             table = next_table
         return table
 
-    for key in keys:
-        first, second = sorted((leader(key.child), leader(key.parent)))
+    pairs = [(key.child, key.parent) for key in keys]
+    pairs += [(table, group[0]) for group in together for table in group]
+    for pair in pairs:
+        first, second = sorted(map(leader, pair))
         leaders[second] = first
     found: dict[TableId, list[TableId]] = {}
     for table in sorted(set(tables) & leaders.keys()):
@@ -89,10 +96,31 @@ def routed(
     for key in sorted(keys):
         child, parent = target_of(key.child), target_of(key.parent)
         if child is not None and parent is not None:
-            made += without_like([replace(key, child=child, parent=parent)], made)
+            name = name_in_target(key.name, key.child, child)
+            if any(each.name.lower() == name.lower() for each in made):
+                name = key.name
+            made += without_like([replace(key, child=child, parent=parent, name=name)], made)
         elif child is not None:
             left.append(key)
     return tuple(made), tuple(left)
+
+
+def is_indexed(key: ForeignKey, child: TableSchema) -> bool:
+    """Whether an index of the child begins with the columns of the foreign key; every server requires that."""
+    columns, size = [name.lower() for name in key.columns], len(key.columns)
+    return any([name.lower() for name in index.columns[:size]] == columns for index in child.indexes)
+
+
+def automatic_name(table: TableId, number: int) -> str:
+    """Return the name that the server gives to a foreign key without a name."""
+    return f"{table.name}_ibfk_{number}"
+
+
+def name_in_target(name: str, shard: TableId, target: TableId) -> str:
+    """Return the name of a shard's foreign key in the target, if the server has made it from the name of the table."""
+    found = NUMBERED.search(name)
+    is_made = found is not None and name.lower() == automatic_name(shard, int(found[1])).lower()
+    return automatic_name(target, int(found[1])) if found and is_made else name
 
 
 def with_foreign_keys(text: str, keys: Iterable[ForeignKey]) -> str:

@@ -29,6 +29,8 @@ class PendingWork(IntFlag):
     """Shards that an operator has dropped."""
     DEFERRED = auto()
     """Deferred rows."""
+    UNNAMED = auto()
+    """Structures without the target's names of columns."""
 
 
 NOTHING = PendingWork(0)

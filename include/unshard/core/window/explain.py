@@ -6,11 +6,11 @@
 | come after a pending DDL that an open lock is for | the lock, and what the lock waits for                        |
 | come after another pending DDL                    | the lock of the target, else that no lock is open yet        |
 | come after a DDL that the window itself queues    | that DDL, and the open lock that is for it                   |
-| have an unknown structure                         | an operator has to decide about the DDL before them          |
+| have an unknown structure                         | the next window finds it before it releases them             |
 | come after older held rows                        | these rows are not applied yet, and the order is kept        |
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState, WholeChange
@@ -19,7 +19,7 @@ from unshard.core.model import Shard, TableId
 from unshard.core.numbers import amount, size
 from unshard.core.stages import Detail
 from unshard.core.window.plan import Disposition, Plan, StructureChange
-from unshard.core.window.stages import CommitWindow, MoveRows, WindowStage
+from unshard.core.window.stages import CommitWindow, DeleteRows, MoveRows, WindowStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ def explain(stage: WindowStage, around: Surroundings) -> tuple[Detail, ...]:
                 *_held(stage.plan, around),
                 *kept(stage.plan, around),
             )
+        case DeleteRows():
+            return tuple(_deleted(stage.plan))
         case CommitWindow():
             return (*_queued(stage.plan, around), *_changed(stage.plan), *_passed_over(stage.plan))
     return ()
@@ -82,13 +84,20 @@ def _held(plan: Plan, around: Surroundings) -> Iterator[Detail]:
             yield Detail("hold", text, each.shard, each.target, lock, ddl)
 
 
+def _deleted(plan: Plan) -> Iterator[Detail]:
+    for each in plan.deletions:
+        text = f"delete the rows of {each.shard} from {each.target}, because the source ran `{one_line(each.text)}`"
+        yield Detail("delete", text, each.shard, each.target, ddl=one_line(each.text))
+
+
 def kept(plan: Plan, around: Surroundings) -> Iterator[Detail]:
     """Yield the held rows that the window leaves where they are."""
     released = {file.path for release in plan.releases for file in release.files}
     gone = released | {file.path for drop in plan.drops for file in drop.files}
+    deleted = {each.shard for each in plan.deletions}
     for shard, state in sorted(around.shards.items()):
         files = [file for file in state.held if file.path not in gone]
-        if shard.source == plan.source and files:
+        if shard.source == plan.source and files and shard not in deleted:
             why, lock, ddl = _reason(shard, state.target, files[0].structure, plan, around)
             text = f"keep {_told(files)} of {shard} held: {why}"
             yield Detail("keep", text, shard, state.target, lock, ddl, sum(file.rows for file in files))
@@ -118,7 +127,7 @@ def _reason(shard: Shard, target: TableId, structure: str, plan: Plan, around: S
             return f"this window queues `{ddl}`, which lock {lock.id} is for ({lock.waits})", lock.id, ddl
         return f"this window queues `{ddl}`", "", ddl
     if not structure:
-        return "their structure is unknown until an operator decides about the DDL before them", "", ""
+        return "the next window finds their structure first; for that it may read the source, a plan does not", "", ""
     return "older held rows of the shard are applied first", "", ""
 
 
@@ -147,7 +156,8 @@ def _queued(plan: Plan, around: Surroundings) -> Iterator[Detail]:
 
 def _changed(plan: Plan) -> Iterator[Detail]:
     for change in plan.structures:
-        yield from _change(change, {entry.shard: entry for entry in plan.queued})
+        deleted = {each.shard for each in plan.deletions}
+        yield from _change(change, {entry.shard: entry for entry in plan.queued}, deleted)
     for rename in plan.renames:
         yield Detail("rename", f"rename {rename.shard} to {rename.to}", rename.shard)
     for drop in plan.drops:
@@ -156,17 +166,20 @@ def _changed(plan: Plan) -> Iterator[Detail]:
         yield Detail("drop", text, drop.shard, rows=rows)
 
 
-def _change(change: StructureChange, queued: Mapping[Shard, QueueEntry]) -> Iterator[Detail]:
+def _change(
+    change: StructureChange, queued: Mapping[Shard, QueueEntry], deleted: Collection[Shard]
+) -> Iterator[Detail]:
     shard, target = change.shard, change.target
     if change.structure is None:
         last = queued.get(shard)
         rows = "follow it when its DDL is executed" if last and last.whole.removes else "stay in the target"
+        rows = "are deleted" if shard in deleted else rows
         text = f"{shard} leaves the group of {target}, because it was dropped or renamed; its rows {rows}"
         yield Detail("leave", text, shard, target)
     elif change.joins:
         yield Detail("join", f"{shard} joins the group of {target}", shard, target)
     elif shard not in queued:
-        yield Detail("follow", f"{shard} gets a new structure; a filter ignores its DDL", shard, target)
+        yield Detail("follow", f"{shard} gets a new structure; its DDL is not executed on the target", shard, target)
 
 
 def _passed_over(plan: Plan) -> Iterator[Detail]:

@@ -10,6 +10,7 @@ from unshard.core.ddl.effects import SchemaStatement
 from unshard.core.ddl.online import OnlineTables
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.model import Location, Shard, TableId
+from unshard.core.rules.shardrows import ShardRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,19 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """A shard was dropped or truncated, and a merged target loses its rows; the held ones are dropped."""
+
+    shard: Shard
+    target: TableId
+    location: Location
+    """End of the statement; the window has no row of the shard from after it."""
+    text: str
+    """The statement, without its strings."""
+    rows: ShardRows
+
+
+@dataclass(frozen=True, slots=True)
 class UnreadStatement:
     """A statement that could not be read and concerns no shard: it is skipped, and recorded for the operator."""
 
@@ -174,6 +188,8 @@ class Plan:
     """Statements about schemas, for the target."""
     contradictions: tuple[Contradiction, ...] = ()
     """Found by an earlier plan of this window. That plan was replaced before a target got any of its rows."""
+    deletions: tuple[Deletion, ...] = ()
+    """Done after the rows of the window; no row from after the first of them is in this window."""
 
     @property
     def is_empty(self) -> bool:
@@ -191,6 +207,11 @@ class Plan:
         """The target tables that the window may write."""
         applied = (d.target for read in self.reads for d in read.dispositions if d.hold is None)
         return frozenset(applied) | frozenset(release.target for release in self.releases)
+
+    @property
+    def fenced(self) -> frozenset[TableId]:
+        """The target tables that need a fence: those that the window may write or delete from."""
+        return self.targets | {each.target for each in self.deletions}
 
     @property
     def first_of_group(self) -> tuple[StructureChange, ...]:

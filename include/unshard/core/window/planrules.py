@@ -1,16 +1,21 @@
 """The rules of a window's plan, and the segments that one window can read."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from unshard.core.ddl.effects import Effects
 from unshard.core.ddl.online import Online, OnlineTables
+from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.statementcommands import StatementCommand
-from unshard.core.model import Location, TableId
+from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Segment
+from unshard.core.rules.shardrows import ShardRows
 from unshard.core.window.pace import WindowLimits
 from unshard.core.window.plan import Contradiction
 
+RowsOf = Callable[[ShardState, Sequence[Shard]], ShardRows | str]
+"""Returns the values that name the rows of a shard in its target, or why they cannot be told from those of the group
+(the second argument) and of shards that have left it."""
 FILE_BY_FILE = WindowLimits(0, 0, 0)
 
 
@@ -44,6 +49,7 @@ class PlanRules:
     """Rows without the structure of their shard, found by an attempt at this window."""
     online: Online | None = None
     """Follows the tables of online DDL tools; None: they are treated like other tables."""
+    rows_of: RowsOf = lambda state, _: f"nothing tells the rows of {state.shard}"
 
 
 def within_window(segments: Iterable[Segment], rules: PlanRules) -> tuple[Segment, ...]:

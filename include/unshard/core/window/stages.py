@@ -8,6 +8,8 @@
 | the same, and all these targets were altered since    | begin, create targets, move rows, commit, sweep              |
 | has moved all rows                                    | commit, sweep                                                |
 
+A window with a statement that deletes the rows of a shard (`drop-shard-rows: delete`) does so before `commit`.
+
 `begin` is repeated in each attempt because it raises the epoch: a writer of the attempt before can then write nothing.
 """
 
@@ -96,6 +98,17 @@ class SuspendTargets(Stage):
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteRows(Stage):
+    """Delete the rows of dropped and truncated shards from merged targets."""
+
+    name: ClassVar[str] = "delete-rows"
+    plan: Plan
+
+    def describe(self) -> str:
+        return f"delete the rows of {len(self.plan.deletions)} dropped or truncated shards, in bounded transactions"
+
+
+@dataclass(frozen=True, slots=True)
 class CommitWindow(Stage):
     """Write checkpoint, queue entries, structures and held files in one transaction."""
 
@@ -118,7 +131,9 @@ class SweepFiles(Stage):
         return "remove files of released and dropped rows, and relay segments before the window"
 
 
-WindowStage = BeginWindow | CreateTargets | MoveRows | PlanAgain | SuspendTargets | CommitWindow | SweepFiles
+WindowStage = (
+    BeginWindow | CreateTargets | MoveRows | PlanAgain | SuspendTargets | DeleteRows | CommitWindow | SweepFiles
+)
 
 
 class Done(IntEnum):
@@ -128,8 +143,9 @@ class Done(IntEnum):
     BEGUN = 1
     CREATED = 2
     MOVED = 3
-    COMMITTED = 4
-    SWEPT = 5
+    DELETED = 4
+    COMMITTED = 5
+    SWEPT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +176,9 @@ def following(plan: Plan, attempt: Attempt = FIRST) -> tuple[WindowStage, ...]:
         BeginWindow(plan, attempt.is_again),
         CreateTargets(plan),
         MoveRows(plan),
+        DeleteRows(plan),
         CommitWindow(plan),
         SweepFiles(plan),
     )
-    return (*repair, *stages[attempt.done :])
+    left = (stage for stage in stages[attempt.done :] if plan.deletions or not isinstance(stage, DeleteRows))
+    return (*repair, *left)

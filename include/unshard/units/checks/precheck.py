@@ -44,6 +44,7 @@ from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
 from unshard.units.checks.foreignkeys import foreign_key_items
 from unshard.units.checks.fullload import rest_of_load, targets_in_sync
 from unshard.units.checks.mapping import mapped_apart
+from unshard.units.checks.shardrows import shard_rows
 from unshard.units.checks.source import Checked, check_source
 from unshard.units.checks.target import check_tables, check_target, present_tables
 from unshard.units.checks.targetkeys import key_items, unfindable
@@ -78,6 +79,7 @@ def precheck(
     existing = present_tables(task, connections, shards) if answers else {}
     items += key_items(task, connections, shards, existing)
     items += mapped_apart(task, shards)
+    items += shard_rows(task, _shards(checked))
     items += _rules_idle(checked)
     items += target.result().items
     items += _settings(checked, target.result(), shards)

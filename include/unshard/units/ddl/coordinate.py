@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, assert_never, cast
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from unshard.core.ddl.lock import (
     DdlLock,
@@ -120,6 +120,8 @@ class LockView:
     """Sources for which the target is suspended; the lock waits until their held rows are written."""
     ways: tuple[Way, ...] = USUAL
     """Ways out of a conflict that lead the rows of all shards into the target."""
+    barred: tuple[tuple[Way, str], ...] = ()
+    """The other usual ways out, each with the reason why it fails."""
     extension: tuple[str, ...] = ()
     """The statements of `Way.EXTENDED`."""
 
@@ -484,14 +486,15 @@ def _structure_of_target(meta: StoreReader, lock: DdlLock) -> str:
     return meta.locks.get(f"{name}-1").entry.before
 
 
-def _ways(conflict: "Conflict | None") -> tuple[tuple[Way, ...], tuple[str, ...]]:
-    """Return the ways out of a conflict that succeed, and the statements of the extended one."""
+def _ways(conflict: "Conflict | None") -> dict[str, Any]:
+    """Return the ways out of a conflict, why others fail, and the statements of the extended one."""
     if conflict is None:
-        return USUAL, ()
+        return {}
     from unshard.core.rows import waysout
 
-    ways = waysout.ways_out(conflict)
-    return ways, waysout.extension(conflict) if Way.EXTENDED in ways else ()
+    found = waysout.ways_out(conflict)
+    extension = waysout.extension(conflict) if Way.EXTENDED in found.offered else ()
+    return {"ways": found.offered, "barred": found.barred, "extension": extension}
 
 
 def read_scene(meta: StoreReader) -> Scene:
@@ -520,7 +523,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
     held = [file for state in members for file in state.held]
     heads = {state.shard: state.queue[0] for state in members if state.queue}
     is_conflict = decision.state is LockState.CONFLICT
-    ways, extension = _ways(conflict_of(scene, lock, decision) if is_conflict else None)
+    ways = _ways(conflict_of(scene, lock, decision) if is_conflict else None)
     return LockView(
         id=lock.id,
         target=lock.target,
@@ -551,8 +554,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         filled=_filled(lock),
         whole=lock.entry.whole,
         stopped=tuple(each for each in scene.suspended if lock.resolved_at is None and each.target == lock.target),
-        ways=ways,
-        extension=extension,
+        **ways,
     )
 
 

@@ -6,8 +6,10 @@ digest is stored first, so an existing plan can always be carried out.
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Protocol, assert_never
 
 from unshard.core.ddl.effects import (
@@ -21,22 +23,31 @@ from unshard.core.ddl.effects import (
     Renamed,
     SchemaStatement,
     ShardlessEffect,
+    Together,
     Truncates,
     Undecided,
     UnreadIgnored,
 )
-from unshard.core.ddl.engineoptions import changes_without, engine_options
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
-from unshard.core.ddl.grammar import IGNORE_REASON, alter_specs, without_specs
+from unshard.core.ddl.foreignkeys import adds_keys, for_target
+from unshard.core.ddl.grammar import (
+    IGNORE_REASON,
+    alter_specs,
+    changes_without,
+    engine_options,
+    without_specs,
+)
 from unshard.core.ddl.names import changes_rows, concerned, created, loose_fingerprint, mentions, put_in
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
-from unshard.core.ddl.renaming import in_turn, net_renames
+from unshard.core.ddl.renaming import cycles, in_turn, net_renames
 from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
-from unshard.core.model import TableId, TableSchema
+from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.rows.columnnames import as_own, in_target, otherwise, own_names
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.rules.columnmapping import overlaps, touched_mapping
 from unshard.core.rules.eventfilter import Action, Event, EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
@@ -118,13 +129,15 @@ class DdlEffects:
         *,
         filters: bool = True,
         feeds: Feeds = NO_FEEDS,
+        foreign_keys: bool = False,
     ) -> None:
         """Keep what the effects need; `filters` is whether to apply the task's event filters.
 
-        `feeds` says which targets are one-to-one; without it, none is.
+        `feeds` says which targets are one-to-one; without it, none is. `foreign_keys` is whether targets get those of
+        their shards.
         """
         self._trial, self._structures, self._routing, self._feeds = trial, structures, routing, feeds
-        self._target_of, self._filters = routing.target_of, filters
+        self._target_of, self._filters, self._foreign_keys = routing.target_of, filters, foreign_keys
 
     def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect | ShardlessEffect, ...]:
         """Return the effects of the statement on routed tables; `present` has their structures before it."""
@@ -240,16 +253,25 @@ class DdlEffects:
             yield SchemaStatement(ddl.kind, schema, statement.default)
 
     def _dropped(self, ddl: Ddl, statement: Statement, table: TableId) -> Effect:
-        return Leaves(table, WholeChange.DROP if self._is_replicated(ddl, statement, table) else WholeChange.NONE)
+        whole = WholeChange.DROP if self._is_replicated(ddl, statement, table) else WholeChange.NONE
+        return Leaves(table, whole, self._removes_rows(ddl, statement, table))
 
     def _truncated(self, ddl: Ddl, statement: Statement, table: TableId) -> Effect:
-        return Truncates(table) if self._is_replicated(ddl, statement, table) else Ignored(table)
+        is_whole = self._is_replicated(ddl, statement, table)
+        removes_rows = self._removes_rows(ddl, statement, table)
+        return Truncates(table, is_whole, removes_rows) if is_whole or removes_rows else Ignored(table)
 
     def _is_replicated(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
         """Whether the routes and filters let a statement about a whole table reach the target."""
         target = self._target_of(table)
-        if target is None or not self._feeds.is_single(target):
-            return False
+        return target is not None and self._feeds.is_single(target) and self._lets_through(ddl, statement, table)
+
+    def _removes_rows(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
+        """Whether a merged target loses the rows of the shard."""
+        return self._feeds.removes_rows and self._lets_through(ddl, statement, table)
+
+    def _lets_through(self, ddl: Ddl, statement: Statement, table: TableId) -> bool:
+        """Whether no filter ignores a statement about a whole table."""
         place = TableId(ddl.database, "") if ddl.database else table
         return not any(self._is_ignored(place, part.event) for part in parts_of(ddl, statement.sql_mode))
 
@@ -264,42 +286,68 @@ class DdlEffects:
                 reason = str(ShardDdlRefused(str(table), ddl.text, IGNORED_UNKNOWN, OTHER_STEP))
                 return Undecided(table, reason, routed, agreed)
             return Coordinated(table, routed, agreed, "")
+        known = self._schema(before)
         try:
-            found = self._trial.effect(self._schema(before), statement, table, self._target_of(table))
+            found = self._trial.effect(as_own(known), statement, table, self._target_of(table))
+            made = self._made_by_keys(ddl, statement, table, as_own(known), found)
         except UNKNOWABLE as error:
             is_filtered = any(self._left_out(ddl, statement, table))
             why = f"{error.message}, and a filter ignores a part of it"
             refused = ShardDdlRefused(str(table), ddl.text, why, OTHER_STEP) if is_filtered else error
             return Undecided(table, str(refused), routed, agreed)
-        after = self._structures.put(found)
-        rest = self._for_target(ddl, statement, table, StructureChange(self._schema(before), found))
-        if rest is None:
+        everything, specs = self._left_out(ddl, statement, table, StructureChange(as_own(known), found))
+        tokens, cuts = tokenize(ddl.text, statement.sql_mode, MARIADB), tuple[tuple[int, int], ...]()
+        if known.lacks_transactions or found.lacks_transactions:
+            about_engine, cuts = engine_options(alter_specs(*tokens), specs)
+            specs = tuple(sorted({*specs, *about_engine}))
+            everything = everything or (bool(specs) and not changes_without(alter_specs(*tokens), specs))
+        if (specs or made or cuts) and not everything:
+            rest = without_specs(ddl, tokens[1], specs) if specs else ddl
+            rest = replace(rest, cuts=(*rest.cuts, *cuts))
+            routed, agreed = self._agreed(rest, statement, table, made, specs)
+        change = in_target(known, found, ExecutedDdl(statement.text, statement.sql_mode), routed, agreed)
+        after = self._structures.put(change.after)
+        if everything or change.is_nothing:
             return Follows(table, after)
-        routed, agreed = self._agreed(rest, statement, table)
-        if touched := touched_mapping(self._routing.reshaping(table).mapped, self._schema(before), found):
+        reason = "" if change.is_certain else otherwise(str(table), ddl.text, own_names(known))
+        if touched := touched_mapping(self._routing.reshaping(table).mapped, known, change.after):
             reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
-            return Undecided(table, reason, routed, agreed, after)
-        return Coordinated(table, routed, agreed, after)
+        if reason:
+            return Undecided(table, reason, change.routed, change.fingerprint, after)
+        return Coordinated(table, change.routed, change.fingerprint, after)
 
-    def _for_target(self, ddl: Ddl, statement: Statement, table: TableId, change: StructureChange) -> Ddl | None:
-        """Return the statement without the parts that the target does not get; None if it gets nothing."""
-        everything, specs = self._left_out(ddl, statement, table, change)
-        if everything:
-            return None
-        left_out, cuts = frozenset(specs), tuple[tuple[int, int], ...]()
-        text, tokens = tokenize(ddl.text, statement.sql_mode, MARIADB)
-        if any(schema is not None and schema.lacks_transactions for schema in (change.before, change.after)):
-            each = alter_specs(text, tokens)
-            about_engine, cuts = engine_options(each, specs)
-            left_out |= about_engine
-            if left_out and not changes_without(each, left_out):
-                return None
-        rest = without_specs(ddl, tokens, left_out) if left_out else ddl
-        return replace(rest, cuts=(*rest.cuts, *cuts))
-
-    def _agreed(self, ddl: Ddl, statement: Statement, table: TableId) -> tuple[str, str]:
-        routed = with_default(self._retargeted(ddl, table), statement)
+    def _agreed(
+        self,
+        ddl: Ddl,
+        statement: Statement,
+        table: TableId,
+        made: Sequence[Index] = (),
+        specs: Collection[int] = (),
+    ) -> tuple[str, str]:
+        """Return the statement for the target, without the specifications `specs`, and its fingerprint."""
+        target = self._target_of(table)
+        assert target is not None
+        own = for_target(ddl, statement.sql_mode, target, self._parents(ddl), made, specs)
+        routed = with_default(self._retargeted(own, table), statement)
         return routed, fingerprint(routed, statement.sql_mode)
+
+    def _made_by_keys(
+        self, ddl: Ddl, statement: Statement, table: TableId, before: TableSchema, after: TableSchema
+    ) -> tuple[Index, ...]:
+        """Return the indexes that the foreign keys of the statement create."""
+        if not adds_keys(ddl, statement.sql_mode):
+            return ()
+        bare = retarget(for_target(ddl, statement.sql_mode, table, None), {})
+        without = self._trial.effect(before, replace(statement, text=bare), table, self._target_of(table))
+        names = {index.name for index in without.indexes}
+        return tuple(index for index in after.indexes if index.name not in names)
+
+    def _parents(self, ddl: Ddl) -> dict[TableId, TableId] | None:
+        """Return the targets of the tables that the statement references; None if targets get no foreign keys."""
+        if not self._foreign_keys:
+            return None
+        found = {parent: self._target_of(parent) for parent in ddl.of(Role.REFERENCED)}
+        return {parent: target for parent, target in found.items() if target is not None}
 
     def _unsupported(self, ddl: Ddl, statement: Statement, table: TableId, present: Mapping[TableId, str]) -> Effect:
         """Return the effect without a trial: such a statement may move rows between existing tables."""
@@ -343,7 +391,7 @@ class DdlEffects:
     def _retargeted(self, ddl: Ddl, table: TableId) -> str:
         target = self._target_of(table)
         assert target is not None
-        return retarget(ddl, {table: target})
+        return retarget(ddl, {**(self._parents(ddl) or {}), table: target})
 
     def _altered(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
         """Coordinate a change under the old name; a shard that leaves its group takes the change along."""
@@ -351,16 +399,27 @@ class DdlEffects:
         for table in self._routed(ddl.subjects):
             if self._target_of(moved.get(table, table)) == self._target_of(table):
                 yield self._coordinated(ddl, statement, table, present.get(table))
-        yield from self._renamed(ddl, statement, present)
+        found = tuple(self._renamed(ddl, statement, present))
+        for table, new in moved.items():
+            if self._is_moved(ddl, statement, (table, new), present, moved):
+                change = self._coordinated(ddl, statement, table, present[table])
+                if isinstance(change, Coordinated) and change.after:
+                    found = (self._together(found, change, self._move(ddl, table, new, change.after)),)
+        yield from found
 
     def _renamed(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
         """Yield the shards that leave or get new names before those that take over their old names."""
         moved = net_renames(ddl.renames)
         conflicts = {new: why for table, new in moved.items() if (why := self._not_followed(table, new, present))}
-        replicated = [pair for pair in in_turn(moved) if self._is_moved(ddl, statement, pair, present, moved)]
-        for table, new in replicated:
-            yield self._move(ddl, table, new, present[table], conflicts.pop(new))
-            moved.pop(table)
+        if ddl.kind is DdlKind.RENAME:
+            replicated = [pair for pair in in_turn(moved) if self._is_moved(ddl, statement, pair, present, moved)]
+            for table, new in replicated:
+                yield self._move(ddl, table, new, present[table])
+                del moved[table], conflicts[new]
+            for cycle in cycles(moved):
+                if all(self._is_moved(ddl, statement, pair, present, moved) for pair in cycle):
+                    yield self._swapped(ddl, statement, cycle, present, conflicts)
+                    moved = {table: new for table, new in moved.items() if (table, new) not in cycle}
         yield from (
             Leaves(table)
             for table, new in moved.items()
@@ -373,9 +432,51 @@ class DdlEffects:
                 yield Renamed(table, new)
             elif self._target_of(table) is not None and self._target_of(new) is not None:
                 yield Ignored(table)  # a view, or a missing table with IF EXISTS
-        for new, why in conflicts.items():
-            reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
-            yield Undecided(new, reason, ddl.text, ddl.text, is_new=True)
+        yield from (self._taken_name(ddl, new, why) for new, why in conflicts.items())
+
+    def _taken_name(self, ddl: Ddl, new: TableId, why: str) -> Undecided:
+        reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
+        return Undecided(new, reason, ddl.text, ddl.text, is_new=True)
+
+    def _swapped(
+        self,
+        ddl: Ddl,
+        statement: Statement,
+        cycle: list[tuple[TableId, TableId]],
+        present: Mapping[TableId, str],
+        conflicts: dict[TableId, str],
+    ) -> Together:
+        """Return the renames of a cycle, one after another: the first table gets a name of unshard in between.
+
+        So each rename has a free name, and the two names show whether it was executed.
+        """
+        otherwise: tuple[Effect, ...] = (
+            *(Leaves(table) for table, _ in cycle),
+            *(self._taken_name(ddl, new, conflicts.pop(new)) for _, new in cycle),
+        )
+        (first, last), *others = cycle
+        place = sha256(f"{statement.timestamp} {first} {ddl.text}".encode()).hexdigest()[:16]
+        between, target = TableId(first.schema, f"_unshard_{place}"), self._target_of(first)
+        assert target is not None
+        temporary = replace(target, name=between.name)
+        away = self._move(ddl, first, between, present[first], temporary)
+        moves = (self._move(ddl, table, new, present[table]) for table, new in others)
+        back = self._move(ddl, between, last, present[first])
+        return self._together(otherwise, away, *moves, back, targets={between: temporary})
+
+    def _together(
+        self,
+        otherwise: Sequence[Effect],
+        *steps: Coordinated | Moves,
+        targets: Mapping[TableId, TableId] = MappingProxyType({}),
+    ) -> Together:
+        def target_of(table: TableId) -> TableId:
+            target = targets.get(table) or self._target_of(table)
+            assert target is not None
+            return target
+
+        with_targets = tuple((step, target_of(step.table)) for step in steps)
+        return Together(steps[0].table, with_targets, tuple((each, target_of(each.table)) for each in otherwise))
 
     def _is_moved(
         self,
@@ -388,7 +489,7 @@ class DdlEffects:
         """Whether the rename moves one one-to-one target to another one, which is free."""
         table, new = pair
         target, new_target = self._target_of(table), self._target_of(new)
-        if ddl.kind is not DdlKind.RENAME or not present.get(table) or new_target in (None, target):
+        if not present.get(table) or new_target in (None, target):
             return False
         is_free = new not in present or new in moved
         fills = {self._routing.reshaping(each).by_name for each in pair} != {AS_IT_IS.by_name}
@@ -399,12 +500,12 @@ class DdlEffects:
             and self._is_replicated(ddl, statement, table)
         )
 
-    def _move(self, ddl: Ddl, table: TableId, new: TableId, structure: str, why: str) -> Moves:
-        reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
-        target = self._target_of(new)
+    def _move(self, ddl: Ddl, table: TableId, new: TableId, structure: str, to: TableId | None = None) -> Moves:
+        target = to or self._target_of(new)
         assert target is not None
+        why = f"a shard of {self._target_of(table)} gets the name of a shard of {target}"
         routed = create_text(unversioned(self._schema(structure).create_sql), target, if_not_exists=True)
-        return Moves(table, new, target, Undecided(new, reason, ddl.text, ddl.text, is_new=True), routed)
+        return Moves(table, new, target, self._taken_name(ddl, new, why), routed)
 
     def _not_followed(self, table: TableId, new: TableId, present: Mapping[TableId, str]) -> str:
         """Return why a table that gets the name of a shard is not simply that shard; empty if it is."""

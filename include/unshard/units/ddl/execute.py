@@ -41,6 +41,7 @@ from typing import Protocol
 from pymysql.connections import Connection
 
 from unshard.adapters import namedlocks
+from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.adapters.meta.locks.locks import Execution
 from unshard.adapters.meta.shards.schemadefaults import DefaultChange
 from unshard.adapters.mysql import assume_session, connect, create_as_shown, query, uncheck_foreign_keys
@@ -48,14 +49,15 @@ from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_schema, read_schemas
 from unshard.adapters.targetddl import create_schema, drop_empty_schema
 from unshard.adapters.trialtables import DdlTrialTables, Tried
+from unshard.core.ddl.foreignkeys import clauses_of, for_present
 from unshard.core.ddl.queue import QueueEntry, WholeChange
-from unshard.core.ddl.statement import DdlKind, read
+from unshard.core.ddl.statement import DdlKind, read, retarget
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.structures.createtext import create_text, with_collation
 from unshard.core.structures.difference import differences, missing_columns
 from unshard.core.structures.engines import with_transactions
-from unshard.core.structures.foreignkeys import ForeignKey, with_foreign_keys
+from unshard.core.structures.foreignkeys import ForeignKey, is_indexed, with_foreign_keys
 from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
 from unshard.errors.source import StatementRefused, TableMissing
@@ -70,7 +72,7 @@ def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry)
     """Return the target's current structure and the trial of the DDL on it; raises EffectRefused."""
     with contextlib.closing(connect(server, "target")) as connection:
         before = read_schema(connection, target)
-    statement = replace(entry.statement, text=entry.routed)
+        statement = replace(entry.statement, text=_with_present_keys(connection, target, entry))
     return before, DdlTrialTables(server, meta_schema).tried(before, statement, target, target)
 
 
@@ -152,7 +154,7 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
                 return False
             if not _is_as(before, present, before, wanted):
                 raise TargetChanged(str(target), _changes(before, present), entry.routed)
-            _run(connection, target, entry)
+            _run(connection, target, replace(entry, routed=_with_present_keys(connection, target, entry)))
             with contextlib.closing(connect(server, "target")) as other:
                 found = read_schema(other, target)  # this session uses our settings, not the source's
             if found.shape != wanted.shape:
@@ -222,7 +224,8 @@ def create_target(
 ) -> TableSchema:
     """Create the target table with a shard's structure unless it exists; return its structure; idempotent.
 
-    A new table gets the foreign keys, even if their parents do not exist yet.
+    A new table gets the foreign keys, even if their parents do not exist yet. Those without an index are left out: a
+    later DDL adds them.
 
     An existing table may have its own columns and indexes, but must have all columns of the shard; raises
     TargetLacksColumns.
@@ -230,7 +233,7 @@ def create_target(
     if target not in read_schemas(connection, [target]):  # it may have a text unknown here
         create_schema(connection, target.schema, if_not_exists=True)
         text = create_text(target_text(like), target, if_not_exists=True)
-        if keys:
+        if keys := [key for key in keys if is_indexed(key, like)]:
             uncheck_foreign_keys(connection)
         create_as_shown(connection, with_foreign_keys(text, keys))
     found = read_schema(connection, target)
@@ -257,6 +260,18 @@ def _is_as(one: TableSchema, present: TableSchema, before: TableSchema, wanted: 
 def _changes(before: TableSchema, present: TableSchema) -> str:
     found = differences(before, present)
     return "; ".join(found) if found else f"it is now {present.create_sql}"
+
+
+def _with_present_keys(connection: Connection, target: TableId, entry: QueueEntry) -> str:
+    """Return the DDL without foreign keys that it adds and the target has, or that it drops and the target lacks.
+
+    A target that a window creates gets the foreign keys that its shard has at that time, which may be later ones.
+    """
+    mode = entry.statement.sql_mode
+    ddl = read(entry.routed, mode, target.schema)
+    if not clauses_of(ddl, mode):
+        return entry.routed
+    return retarget(for_present(ddl, mode, target, read_foreign_keys(connection, [target])), {})
 
 
 def _run(connection: Connection, target: TableId, entry: QueueEntry) -> None:

@@ -253,6 +253,8 @@ def _replace_one(case: _Case, shard: Shard, command: Replace) -> _Prepared:
         f"the DDL of {shard} is treated as `{one_line(made.routed)}` instead of `{one_line(entry.routed)}`",
         f"it then {'equals' if agrees else 'differs from'} the lock's DDL: {one_line(case.view.ddl)}",
     ]
+    if names := _new_names(case, entry, made.replacement):
+        lines.append(f"from then on, also for later rows and DDL of {shard}: {names}")
     if not agrees and case.view.ready == (shard,):
         lines.append("no other shard has reached the lock's DDL: the lock is withdrawn, and another opens")
     commands = case.meta.lock_commands
@@ -309,8 +311,23 @@ def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueE
     is_described = not entry.is_alone or bool(entry.before or entry.after or adopted(case.members, entry.shard))
     routed, fingerprint = replacing(case.lock.id, statements, case.lock.target, tables, entry, is_described)
     return replace(
-        entry, routed="; ".join(routed), fingerprint=fingerprint, replacement=routed, verdict=OperatorDecision.REPLACE
+        entry,
+        routed="; ".join(routed),
+        fingerprint=fingerprint,
+        replacement=routed,
+        verdict=OperatorDecision.REPLACE,
+        is_unnamed=bool(_new_names(case, entry, routed)),
     )
+
+
+def _new_names(case: _Case, entry: QueueEntry, counted: tuple[str, ...]) -> str:
+    """Return the columns whose name in the target changes if statements count as a shard's DDL; empty if none does."""
+    if not (entry.before and entry.after):
+        return ""
+    from unshard.core.rows.columnnames import named_as  # brings the tokenizer
+
+    schemas = case.meta.structures.get({entry.before, entry.after})
+    return named_as(entry, counted, schemas[entry.before], schemas[entry.after])
 
 
 def _with_another(view: LockView) -> list[Shard]:

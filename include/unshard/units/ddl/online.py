@@ -228,10 +228,10 @@ class OnlineDdl:
     def _left(self, real: TableId) -> Leaves:
         """Return the effect on a shard that was dropped or renamed and is created again without its shadow table."""
         target = self._target_of(real)
-        is_replicated = target is not None and self._feeds.is_single(target)
-        if is_replicated and self._routing.events.judge(real, Event(("drop table",))).action is Action.DO:
-            return Leaves(real, WholeChange.DROP)
-        return Leaves(real)
+        if target is None or self._routing.events.judge(real, Event(("drop table",))).action is not Action.DO:
+            return Leaves(real)
+        whole = WholeChange.DROP if self._feeds.is_single(target) else WholeChange.NONE
+        return Leaves(real, whole, self._feeds.removes_rows)
 
     def _renamed(
         self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str], online_tables: OnlineTables

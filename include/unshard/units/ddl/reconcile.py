@@ -38,8 +38,11 @@ class Trial(Protocol):
     def is_create(self, text: str, record: Record) -> bool:
         """Whether the statement creates its table, so that it needs no structure before it."""
 
-    def shown(self, record: Record) -> TableSchema:
-        """Return the structure that the source shows for a new shard; raises one of NO_STRUCTURE if not certain."""
+    def shown(self, record: Record) -> TableSchema | None:
+        """Return the structure that the source shows for a new shard; raises one of NO_STRUCTURE if not certain.
+
+        None: the source is not asked now, because a plan pulls nothing.
+        """
 
     def misfit(self, file: HeldFile, schema: TableSchema) -> str:
         """Return why the events of a raw file cannot be rows of that structure; empty if they can."""
@@ -91,6 +94,8 @@ class _Asked:
             after = self._after(record, self._structures.get({before})[before] if before else None)
         except NO_STRUCTURE as error:
             return "", str(error)
+        if after is None:
+            return "", ""
         for file in self._shard.held:
             if file.seq == record.entry.seq and (why := self._trial.misfit(file, after)):
                 return "", str(DecisionMisfits(str(self._shard.shard), record.entry.routed, why))
@@ -106,7 +111,7 @@ class _Asked:
             return ""
         return str(MismatchedNewShard(str(entry.shard), str(entry.target), entry.statement.text, str(others[0].shard)))
 
-    def _after(self, record: Record, schema: TableSchema | None) -> TableSchema:
+    def _after(self, record: Record, schema: TableSchema | None) -> TableSchema | None:
         if record.verdict is OperatorDecision.NONE or not record.is_answer:
             is_create = record.entry.is_alone and self._trial.is_create(record.entry.routed, record)
             return self._trial.after(None if is_create else schema, record.entry.routed, record)
@@ -115,7 +120,7 @@ class _Asked:
             schema = self._trial.after(None if is_create else schema, text, record)
         return self._shown(record) if schema is None else schema
 
-    def _shown(self, record: Record) -> TableSchema:
+    def _shown(self, record: Record) -> TableSchema | None:
         """Return the structure of a new shard that no other shard of its group tells."""
         entry = record.entry
         if not entry.is_alone:

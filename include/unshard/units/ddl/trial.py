@@ -28,7 +28,7 @@ class DdlTrial(Protocol):
         """Return the structure of `table` after the statement; raises the server's message if it refuses."""
 
 
-Shown = Callable[[QueueEntry], TableSchema]
+Shown = Callable[[QueueEntry], TableSchema | None]
 
 
 class TrialOfStatements:
@@ -38,8 +38,11 @@ class TrialOfStatements:
         """Keep what the trial needs; `shown` reads the structure of a new shard from its source."""
         self._trial, self._storage, self._shown = trial, storage, shown
 
-    def shown(self, record: Record) -> TableSchema:
-        """Return the structure that the source shows for a new shard; raises a coded error if it is not certain."""
+    def shown(self, record: Record) -> TableSchema | None:
+        """Return the structure that the source shows for a new shard; raises a coded error if it is not certain.
+
+        None: it is not asked now.
+        """
         if self._shown is None:
             raise StructureUnknown(str(record.entry.shard), record.entry.routed)
         return self._shown(record.entry)

@@ -30,6 +30,7 @@ from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId, fitted
 from unshard.core.rules.extractedvalues import constants_of
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.sql import charsets
+from unshard.core.sql.charsets import is_stored_alike
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, KeyColumnMissing, RowRefused
 from unshard.units.rows.lossy import first_changed, rounds
 
@@ -55,8 +56,6 @@ EXACT = {
     "double": frozenset({"double", "float", "tinyint", "smallint", "mediumint", "int"}),
 }
 """The types whose values a floating-point type holds exactly; the server rounds others without a warning."""
-WIDE = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
-SUPERSETS = frozenset({("utf8mb3", "utf8mb4"), ("utf8", "utf8mb4"), ("utf8", "utf8mb3"), ("utf8mb3", "utf8")})
 
 
 NO_PLACE = -1
@@ -238,14 +237,7 @@ def _mixes(shard_column: Column, target_column: Column) -> bool:
 
 
 def _same_bytes(from_charset: str | None, to_charset: str | None) -> bool:
-    if (
-        from_charset is None
-        or to_charset is None
-        or from_charset == to_charset
-        or (from_charset, to_charset) in SUPERSETS
-    ):
-        return True
-    return from_charset == "ascii" and to_charset not in WIDE
+    return from_charset is None or to_charset is None or is_stored_alike(from_charset, to_charset)
 
 
 def _fraction(column: Column) -> int:

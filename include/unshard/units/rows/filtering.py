@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.core.model import Shard, TableSchema
+from unshard.core.rows.columnnames import as_own
 from unshard.core.rows.compaction import Op
 from unshard.core.rules.eventfilter import Action
 from unshard.core.rules.expressionfilter import RowFilter
@@ -53,11 +54,11 @@ class Filtering:
         batch = passing(reshaping, shard, batch)
         if not (reshaping.filters or in_pairs) or not batch.num_rows:
             return batch
-        batch = self._whole(shard, structure, batch)
+        batch, schema = self._whole(shard, structure, batch), as_own(self._structures[structure])
         for rule in reshaping.filters:
             if batch.num_rows:
-                self._refuse_gaps(rule, shard, self._structures[structure], batch)
-                batch = batch.filter(pa.array(~self._dropped(rule, self._structures[structure], batch)))
+                self._refuse_gaps(rule, shard, schema, batch)
+                batch = batch.filter(pa.array(~self._dropped(rule, schema, batch)))
         return batch
 
     def _whole(self, shard: Shard, structure: str, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,30 +10,38 @@ Runs in executors. Such a run uses the columns of RUNS in another way than compa
 | `line` | the row after        | the row of the image; empty if it only needs a key                        |
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Applied
-from unshard.adapters.target.inorder import Group, RowStep, apply_in_order
+from unshard.adapters.target.inorder import apply_in_order
+from unshard.adapters.target.rowsteps import Group, RowStep
 from unshard.core.model import TableId
+from unshard.core.rows.compaction import Op
 from unshard.core.rows.inorder import RowImages, RowStepKind, steps_of
 from unshard.units.rows import sortkeys
 from unshard.units.rows.changes import ADDS, FIRST_COLUMN, RUNS, Origin, key_of_rows, rendered
 from unshard.units.rows.conversion import Conversion
-from unshard.units.rows.partialrows import is_sparse, lines_with_gaps, masks_of, refuse_lost_keys
+from unshard.units.rows.partialrows import is_sparse, lines_with_gaps, masks_of, refuse_lost_keys, whole_or_refused
 from unshard.units.rows.windowjob import WindowJob, fence_of
 
 UNSURE = 4
-SORTED = [("come", "ascending"), ("seq", "ascending")]
+SORTED = [(name, "ascending") for name in ("come", "seq", "target", "shard")]
+IMAGES_AT_ONCE = 10_000
 
 
 def images_of(
     batch: pa.RecordBatch, conversion: Conversion, origin: Origin, rank: int, seq: pa.Array, *, is_unsure: bool
 ) -> pa.RecordBatch:
     """Return each row image of a batch as a run."""
+    if is_sparse(batch) and not conversion.key:
+        batch = whole_or_refused(batch, origin.name, conversion)
     sparse = is_sparse(batch)
     columns = batch.columns[FIRST_COLUMN : -1 if sparse else None]
     ops = batch.column(0).to_numpy()
@@ -72,24 +80,66 @@ def apply_group(job: WindowJob, targets: Sequence[int], runs: Mapping[int, pa.Ta
         schemas,
         job.collisions,
         job.deferred,
+        job.diverts,
     )
-    return apply_in_order(job.writer, group, row_steps(job, own))
+    return apply_in_order(job.writer, group, OrderedRuns(job, sorted_runs(own)))
 
 
-def row_steps(job: WindowJob, runs: Mapping[int, pa.Table]) -> list[RowStep]:
-    """Return the steps of all runs of a group."""
+def sorted_runs(runs: Mapping[int, pa.Table]) -> pa.Table:
+    """Return all runs of a group in the order of the binlog, with the number of their target."""
     tables = [
         table.append_column("target", pa.array(np.full(table.num_rows, target, np.int32)))
         for target, table in runs.items()
     ]
-    images = pa.concat_tables(tables).sort_by(SORTED)
+    return pa.concat_tables(tables).sort_by(SORTED).combine_chunks()
+
+
+@dataclass(frozen=True)
+class OrderedRuns:
+    """The runs of a group in order, as the writer reads them: a part at a time, because a window may be large."""
+
+    job: WindowJob
+    images: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """Return the number of row images."""
+        return int(self.images.num_rows)
+
+    @property
+    def bytes(self) -> int:
+        """Return their size."""
+        return int(self.images.nbytes)
+
+    @cached_property
+    def content(self) -> str:
+        """Return a digest of all images."""
+        digest, sink = hashlib.sha256(), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.images.schema) as stream:
+            stream.write_table(self.images)
+        digest.update(sink.getvalue())
+        return digest.hexdigest()
+
+    def after(self, images: int) -> Iterator[RowStep]:
+        """Yield the steps after this number of images."""
+        start = images
+        while start < self.rows:
+            piece = self.images.slice(start, IMAGES_AT_ONCE)
+            if piece["gone"][-1].as_py() % UNSURE == Op.BEFORE:  # the other image of an UPDATE follows
+                piece = self.images.slice(start, IMAGES_AT_ONCE + 1)
+            start += piece.num_rows
+            yield from row_steps(self.job, piece)
+
+
+def row_steps(job: WindowJob, images: pa.Table) -> Iterator[RowStep]:
+    """Yield the steps of images that are sorted."""
     columns = {name: images[name].to_pylist() for name in images.schema.names}
     ops = [op % UNSURE for op in columns["gone"]]
     unsure = [op >= UNSURE for op in columns["gone"]]
     names = list(zip(columns["target"], columns["shard"], columns["layout"], columns["safe"], unsure, strict=True))
     own = {key.child for key in job.foreign_keys if key.child == key.parent}
     alone = [job.targets[target] in own for target in columns["target"]]
-    return [_step(job, columns, unsure, images_) for images_ in steps_of(ops, names, alone)]
+    return (_step(job, columns, unsure, each) for each in steps_of(ops, names, alone))
 
 
 def _step(job: WindowJob, columns: Mapping[str, list], unsure: Sequence[bool], images: RowImages) -> RowStep:  # type: ignore[type-arg]
@@ -114,4 +164,5 @@ def _step(job: WindowJob, columns: Mapping[str, list], unsure: Sequence[bool], i
         sortkeys.decode(key, keys[last]) if moves else None,
         columns["safe"][first],
         unsure[first],
+        len(images.rows),
     )

@@ -97,6 +97,8 @@ class WindowJob:
     """Time zone in which filter expressions are evaluated."""
     foreign_keys: tuple[ForeignKey, ...] = ()
     """The foreign keys of the target tables, if the task's session checks them."""
+    together: tuple[tuple[TableId, ...], ...] = ()
+    """Targets with a part of the window, written in the order of the binlog, whose foreign keys may be gone by now."""
     is_unsure: bool = False
     """The window begins before P1: the dump may have read tables at moments between its changes."""
 
@@ -107,7 +109,7 @@ class WindowJob:
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The targets that foreign keys connect, by number: each group is written in the order of the binlog."""
-        groups = groups_of(self.targets, self.foreign_keys)
+        groups = groups_of(self.targets, self.foreign_keys, self.together)
         return tuple(tuple(self.targets.index(table) for table in group) for group in groups)
 
     @cached_property

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from unshard.adapters import mysql, serverstate, upstream
 from unshard.adapters.meta import MetaReader
+from unshard.adapters.meta.shards.deletedshards import DeletedShard
 from unshard.adapters.meta.shards.ignored import IgnoredStatement
 from unshard.config import Connections, Instance, Task, environment_connections, resolve
 from unshard.core.ddl.online import OnlineTable, Role
@@ -74,6 +75,8 @@ class Remarks:
     """Number of deferred rows of each target."""
     load_data: LoadData | None = None
     """The result of the trial of LOAD DATA LOCAL on the target; None: no process has written rows yet."""
+    deleted: tuple[DeletedShard, ...] = ()
+    """Dropped and truncated shards whose rows were deleted from a merged target, the newest first."""
 
     @property
     def removed(self) -> tuple[LockView, ...]:
@@ -131,6 +134,7 @@ def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
         diverted,
         meta.deferred.counts(),
         meta.write_paths.last(),
+        meta.deleted_shards.newest(),
     )
 
 

@@ -21,7 +21,8 @@ from unshard.adapters import condition as conditions
 from unshard.adapters import mysql, serverstate
 from unshard.core.full.condition import ALL_ROWS, ValidationFilter
 from unshard.core.model import Server, TableId, TableSchema
-from unshard.core.rules.reshaping import Reshaping, Seen, seen
+from unshard.core.rows.columnnames import Names, with_names
+from unshard.core.rules.reshaping import Reshaping, Seen, named, seen
 from unshard.core.sql.keyrange import NEVER, KeyRange
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
@@ -129,6 +130,14 @@ def reshaped_place(shard: ComparedTable, target: ComparedTable, reshaping: Resha
     if not reshaping:
         return shard
     found = seen(shard.name, shard.table, shard.schema, target.table, target.schema, reshaping)
+    return replace(shard, schema=found.structure, reshaped=replace(found, table=shard.seen.table))
+
+
+def named_place(shard: ComparedTable, names: Names) -> ComparedTable:
+    """Return the place with the target's names of its columns."""
+    if not names:
+        return shard
+    found = named(shard.table, with_names(shard.schema, names))
     return replace(shard, schema=found.structure, reshaped=found)
 
 

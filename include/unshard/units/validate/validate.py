@@ -19,6 +19,7 @@ from unshard.config import Instance
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.condition import ALL_ROWS, ValidationFilter
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.rows.columnnames import NO_NAMES, Names, carried, own_names
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.validate.explanations import Because, NotYetInTarget
@@ -34,6 +35,7 @@ from unshard.units.validate.compare import (
     TableCheck,
     agree,
     checksums,
+    named_place,
     narrow,
     ranges,
     reshaped_place,
@@ -228,6 +230,8 @@ class _Inventory:
     present: dict[TableId, TableSchema] = field(default_factory=dict)
     """The target tables that exist."""
     conditions: dict[str, str] = field(default_factory=dict)
+    names: dict[Shard, Names] = field(default_factory=dict)
+    """Columns of shards that have another name in the target."""
 
     @property
     def targets(self) -> list[TableId]:
@@ -251,8 +255,12 @@ def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _
             if table not in dropped and (not tables or target in tables)
         ]
         schemas, refused = structures.read_each(connection, sorted(wanted))
+    known = {state.shard.table: state.structure for state in states if state.structure}
+    tracked = work.meta.structures.get(set(known.values()))
     for table, schema in schemas.items():
         inventory.shards[found.targets[table]].append((Shard(source, table), schema))
+        if table in known and (names := carried(schema, own_names(tracked[known[table]]))):
+            inventory.names[Shard(source, table)] = names
     for table, error in refused.items():
         inventory.errors.setdefault(found.targets[table], error)
 
@@ -262,7 +270,7 @@ def _planned(work: Work, target: TableId, found: _Inventory, sessions: Sessions)
     try:
         if target in found.errors:
             raise found.errors[target]
-        check = _check(work, target, found.present, shards)
+        check = _check(work, target, found, shards)
         conditions = {shard.source: found.conditions[shard.source] for shard, _ in shards}
         return replace(validation_filter(sessions, check, conditions), unseen=unseen)
     except UnshardError as error:
@@ -276,11 +284,11 @@ def _is_unseen(state: ShardState, found: Found, instance: Instance) -> bool:
     return is_shard and state.shard.table not in found.targets
 
 
-def _check(work: Work, target: TableId, schemas: dict[TableId, TableSchema], shards: Sequence[_Found]) -> TableCheck:
-    if target not in schemas:
+def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Found]) -> TableCheck:
+    if target not in found.present:
         raise NoTargetTable(str(target))
-    place = ComparedTable(PLACE_TARGET, work.target, target, schemas[target])
-    places = tuple(_place(work, shard, schema, place) for shard, schema in shards)
+    place = ComparedTable(PLACE_TARGET, work.target, target, found.present[target])
+    places = tuple(_place(work, shard, schema, place, found.names.get(shard, NO_NAMES)) for shard, schema in shards)
     structures_by_place = {each.name: each.schema for each in (place, *places)}
     comparison = compare_structures(structures_by_place, changed_columns(places))
     if not comparison.forms:
@@ -289,8 +297,8 @@ def _check(work: Work, target: TableId, schemas: dict[TableId, TableSchema], sha
     return TableCheck(place, places, comparison)
 
 
-def _place(work: Work, shard: Shard, structure: TableSchema, target: ComparedTable) -> ComparedTable:
-    place = ComparedTable(str(shard), work.sources[shard.source], shard.table, structure)
+def _place(work: Work, shard: Shard, structure: TableSchema, target: ComparedTable, names: Names) -> ComparedTable:
+    place = named_place(ComparedTable(str(shard), work.sources[shard.source], shard.table, structure), names)
     return reshaped_place(place, target, work.task.instance(shard.source).routing.reshaping(shard.table))
 
 

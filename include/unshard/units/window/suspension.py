@@ -38,9 +38,9 @@ def suspend_targets(work: Work, begun: BegunWindow, refused: Collection[TargetRe
     digests = {target: schema.digest for target, schema in work.present(set(found)).items()}
     refusals = [refusal_of(target, error) for target, error in found.items()]
     cut = {refusal.target for refusal in work.meta.suspended_targets.stop(begun, refusals, digests)}
+    for target in cut:
+        raise found[target]
     for target, error in found.items():
-        if target in cut:
-            raise error
         log.warning("target %s stops for source %s: %s", target, begun.plan.source, error)
 
 

@@ -5,6 +5,9 @@
     3 move     create missing targets, then one Spark job: held rows to files, other rows into the targets
     4 commit   one meta transaction: held files, queues, structures, checkpoint; then remove files that are not needed
 
+With `drop-shard-rows: delete`, a window with DROP or TRUNCATE of a shard deletes its rows between 3 and 4. After a
+death there the same plan runs again and deletes the rest: rows from after the statement are in a later window.
+
 Steps 2 to 4 are stages (core.window.stages), which units.stages runs.
 
 | death           | what happens                                                                         |
@@ -27,8 +30,7 @@ from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
 from unshard.adapters.meta.tasks.activeworkers import window_of
-from unshard.config import Instance, ShardMode
-from unshard.core.ddl.onetoone import Feeds
+from unshard.config import Instance
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
 from unshard.core.model import Location, TableId, TableSchema
@@ -45,6 +47,7 @@ from unshard.core.window.stages import (
     BeginWindow,
     CommitWindow,
     CreateTargets,
+    DeleteRows,
     Done,
     MoveRows,
     PlanAgain,
@@ -60,10 +63,11 @@ from unshard.errors.rows import NoTargetTable, RowsContradict
 from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.errors.targetchecks import EngineKept
 from unshard.errors.window import NotInSync
+from unshard.units.ddl.columnnames import name_columns
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
-from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
@@ -71,6 +75,7 @@ from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
 from unshard.units.window.rules import adopt_rules
+from unshard.units.window.shardrows import IdentifiedRows, delete_shard_rows
 from unshard.units.window.shownstructure import shown_structure
 from unshard.units.window.spark import run_job
 from unshard.units.window.statementcontext import in_context
@@ -154,6 +159,8 @@ class _Window:
     stops: Mapping[TableId, SuspendedTarget] = field(default_factory=dict)
     """Targets that were suspended in this very window."""
     moved: _Moved = NOTHING_MOVED
+    deleted: tuple[int, ...] = ()
+    """The number of rows of each dropped or truncated shard that were deleted."""
 
 
 def run_window(work: Work, source: str, progress: Progress | None = None) -> WindowReport:
@@ -211,13 +218,16 @@ class _Run:
             case CreateTargets():
                 after = self._create(window)
             case MoveRows():
-                after = self._found(window, _move(self.work, begun, window.stops))
+                after = self._found(window, _move(self.work, begun, window.stops, is_again))
             case PlanAgain():
                 _plan_again(self.work, begun, stage.found)
                 after = replace(window, attempt=Attempt(is_again=True))
             case SuspendTargets():
                 suspend_targets(self.work, begun, stage.refused)
                 after = replace(window, attempt=Attempt(is_again=True))
+            case DeleteRows():
+                deleted = delete_shard_rows(self.work, begun)
+                after = replace(window, deleted=deleted, attempt=Attempt(Done.DELETED, is_again))
             case CommitWindow():
                 after = self._commit(window)
             case SweepFiles():
@@ -256,7 +266,7 @@ class _Run:
         # The time that a window took is unknown if an earlier run began it.
         known = self.sync_state.paces
         paces = () if window.attempt.is_again else _paces(self.work, known, begun.plan, moved, self.began)
-        self.work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped)
+        self.work.meta.windows.commit(begun, moved.held, moved.applied, paces, moved.stopped, window.deleted)
         self._say(4, "commit", begun.plan)
         return replace(window, attempt=Attempt(Done.COMMITTED, window.attempt.is_again))
 
@@ -291,25 +301,34 @@ def _plan_again(work: Work, begun: BegunWindow, found: Sequence[Contradiction]) 
 
 
 def next_plan(work: Work, source: str) -> Plan:
-    """Plan the window after the checkpoint; only structures and schema defaults that planning finds are stored."""
-    return _plan(work, work.meta.windows.sync_state(source))
+    """Plan the window after the checkpoint; pulls nothing, and stores only structures and schema defaults that it
+    finds.
+    """
+    return _plan(work, work.meta.windows.sync_state(source), shown=lambda _: None)
 
 
-def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = ()) -> Plan:
+def _plan(
+    work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = (), shown: Shown | None = None
+) -> Plan:
+    """Plan a window; `shown` returns the structure of a new shard that only its source tells, which pulls the relay."""
     source, checkpoint, beside = sync_state.source, sync_state.checkpoint, sync_state.beside
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
-    feeds = feeds_of(work)
+    feeds, foreign_keys = work.task.feeds, work.task.checks_foreign_keys
     rules = PlanRules(
         target_of=instance.routing.target_of,
-        effects=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, feeds=feeds),
+        effects=DdlEffects(
+            work.trial_tables, work.meta.structures, instance.routing, feeds=feeds, foreign_keys=foreign_keys
+        ),
         window_bytes=next_bytes(sync_state.paces, work.task.options.window),
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
         orders=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in beside else (),
-        ordered=DdlEffects(work.trial_tables, work.meta.structures, instance.routing, filters=False),
+        ordered=DdlEffects(
+            work.trial_tables, work.meta.structures, instance.routing, filters=False, foreign_keys=foreign_keys
+        ),
         history=sync_state.gtid,
         stopped=still_suspended(work, source) if PendingWork.SUSPENDED in beside else frozenset(),
         retried=work.meta.suspended_targets.lifted(source) if PendingWork.SUSPENDED in beside else (),
@@ -317,10 +336,14 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
         online_tables=work.meta.online.of(source) if PendingWork.ONLINE_TABLES in beside else (),
         online=online_ddl(work, instance),
         contradictions=contradictions,
+        rows_of=IdentifiedRows(work),
     )
+    if PendingWork.UNNAMED in beside:
+        name_columns(work.meta.structures, source)
     if PendingWork.UNKNOWNS in beside:
         beside = EVERYTHING  # the function may ask again about DDL that was resolved
-        trial = TrialOfStatements(work.trial_tables, work.storage, lambda entry: shown_structure(work, entry))
+        asked = shown or (lambda entry: shown_structure(work, entry))
+        trial = TrialOfStatements(work.trial_tables, work.storage, asked)
         reconcile_structures(work.meta.structures, source, trial)
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))
@@ -330,20 +353,20 @@ def _plan(work: Work, sync_state: SyncState, contradictions: tuple[Contradiction
     return plan_window(source, sync_state.window + 1, checkpoint, segments, shards, rules)
 
 
-def feeds_of(work: Work) -> Feeds:
-    """Return the routes of all sources, which decide which targets are one-to-one."""
-    return Feeds(tuple(each.routing for each in work.task.instances), work.task.shard_mode is not ShardMode.NONE)
-
-
 def online_ddl(work: Work, instance: Instance) -> OnlineDdl | None:
     """Return the follower of online DDL tools; None if the task does not follow them."""
     if instance.online is None:
         return None
-    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing, feeds_of(work))
+    return OnlineDdl(instance.online, work.trial_tables, work.meta.structures, instance.routing, work.task.feeds)
 
 
 def window_job(
-    work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget], schemas: Mapping[TableId, TableSchema]
+    work: Work,
+    begun: BegunWindow,
+    stops: Mapping[TableId, SuspendedTarget],
+    schemas: Mapping[TableId, TableSchema],
+    *,
+    is_again: bool = False,
 ) -> WindowJob | tuple[TargetRefused, ...]:
     """Return the job for the executors, or the targets that refuse the window before a row is read.
 
@@ -379,6 +402,7 @@ def window_job(
         time_zone=work.task.timezone,
         reshapings=reshaped_by(work, plan.source, shards),
         foreign_keys=enforced_keys(work, targets),
+        together=work.meta.windows.in_order(plan.source, plan.number) if is_again else (),
         is_unsure=_is_unsure(work, plan),
     ).by_filled_keys()
     return job.refusals() or job
@@ -395,12 +419,12 @@ def _digests(plan: Plan) -> set[str]:
     return read | {file.structure for release in plan.releases for file in release.files}
 
 
-def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget]) -> _Moved:
+def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarget], is_again: bool) -> _Moved:
     plan, stopped = begun.plan, tuple(stops.values())
     if not plan.moves_rows:
         return _Moved(stopped=stopped)
     schemas = work.present({*plan.targets} - stops.keys())
-    job = window_job(work, begun, stops, schemas)
+    job = window_job(work, begun, stops, schemas, is_again=is_again)
     if not isinstance(job, WindowJob):
         return _Moved(refused=job, tried=schemas)
     results = run_job(work.spark(), job, work.limits) if job.parts else ()
@@ -443,7 +467,7 @@ def _sweep(work: Work, plan: Plan, stopped: Collection[SuspendedTarget], again: 
         work.storage.delete(file.path)
     holds = any(d.hold is not None for read in plan.reads for d in read.dispositions)
     is_first_or_last = (holds or bool(gone)) and not work.meta.structures.holds(plan.source, plan.number)
-    if again or is_first_or_last or plan.number % SWEPT_WINDOWS == 0:
+    if again or is_first_or_last or plan.deletions or plan.number % SWEPT_WINDOWS == 0:
         _sweep_orphans(work, plan)
     work.store.purge(plan.source, plan.begins)
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 from unshard.adapters.spark import freeze_imports
 from unshard.adapters.target import Applied, apply_changes
 from unshard.adapters.target.evaluator import ExpressionEvaluator
-from unshard.adapters.target.inorder import StepRefused
+from unshard.adapters.target.rowsteps import StepRefused
 from unshard.binlog import rawrows
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.rawrows import BEYOND, Span, extract

@@ -192,6 +192,7 @@ def _replaced(entry: QueueEntry) -> dict[str, Any]:
         "fingerprint": entry.fingerprint,
         "reason": "",
         **verdict_columns(OperatorDecision.REPLACE, entry.replacement),
+        "unnamed": entry.is_unnamed,
     }
 
 

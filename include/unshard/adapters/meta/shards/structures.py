@@ -23,6 +23,7 @@ from unshard.adapters.meta.rows import (
     target_columns,
     target_of,
 )
+from unshard.adapters.meta.shards.columnnames import read_unnamed_shards, write_names
 from unshard.adapters.meta.shards.plannedshards import (
     WAITS,
     read_dropped,
@@ -33,6 +34,8 @@ from unshard.adapters.meta.shards.plannedshards import (
 from unshard.adapters.meta.shards.unknownstructures import read_unknown_shards, write_findings
 from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns
+from unshard.core.ddl.renaming import name_upstream
+from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.task.state import HeldTotals
@@ -121,10 +124,23 @@ class StructureReader(ReadingPart):
             has = connection.execute(_targets(SHARD, self._database.task).where(SHARD.c.has_left == 0))
             return frozenset(map(target_of, had)) - frozenset(map(target_of, has))
 
+    def fed(self, target: TableId) -> frozenset[Shard]:
+        """Return all shards that a target has ever had, by their last names."""
+        mine = matches(TABLE_SCHEMA, {"task": self._database.task, **target_columns(target)})
+        name = TABLE_SCHEMA.c.source, TABLE_SCHEMA.c.shard_schema, TABLE_SCHEMA.c.shard_table
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*name).where(mine).distinct())
+            return frozenset(Shard(source, name_upstream(TableId(*table))) for source, *table in rows)
+
     def unknown_shards(self, source: str) -> tuple[ShardWithUnknowns, ...]:
         """Return the shards of a source that have an unknown structure."""
         with self._database.reading() as connection:
             return read_unknown_shards(connection, self._database.task, source)
+
+    def unnamed_shards(self, source: str) -> tuple[UnnamedShard, ...]:
+        """Return the shards of a source whose structures lack the target's names of columns."""
+        with self._database.snapshot() as connection:
+            return read_unnamed_shards(connection, self._database.task, source)
 
     def history(self, shard: Shard) -> tuple[StructureChange, ...]:
         """Return all structures that a shard has had, oldest first."""
@@ -175,6 +191,11 @@ class Structures(WritingPart, StructureReader):
         """Store findings about a shard; known structures stay."""
         with self._database.transaction() as connection:
             write_findings(connection, self._database.task, shard, findings)
+
+    def name_columns(self, before: UnnamedShard, after: UnnamedShard) -> None:
+        """Store the structures of a shard with the target's names of columns."""
+        with self._database.transaction() as connection:
+            write_names(connection, self._database.task, before, after)
 
 
 def read_shards(

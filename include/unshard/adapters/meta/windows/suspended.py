@@ -20,6 +20,7 @@ from unshard.core.model import TableId
 from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import Refusal, SuspendedTarget
+from unshard.errors.foreignkeys import ConnectedTargetWaits
 from unshard.errors.rows import RowRefused
 from unshard.errors.window import FencedOut
 
@@ -61,15 +62,20 @@ class SuspendedTargets(WritingPart, SuspendedTargetReader):
     ) -> tuple[Refusal, ...]:
         """Suspend targets that do not have the rows of the window; FencedOut if another run has taken over.
 
-        Returns those that cannot be suspended, because they have a part of the window.
+        Returns those that cannot be suspended, because they have a part of the window. Targets that would wait for them
+        are not suspended either: rows of connected tables keep their order.
         """
         plan = begun.plan
         with self._database.transaction() as connection:
             found = lock_source(connection, self._task, plan.source).epoch
             if found != begun.epoch:
                 raise FencedOut(plan.source, plan.number, begun.epoch, found)
-            stopped = [self._stop(connection, plan, each, structures.get(each.target, "")) for each in refusals]
-        return tuple(each for each, is_stopped in zip(refusals, stopped, strict=True) if not is_stopped)
+            cut: list[Refusal] = []
+            for each in sorted(refusals, key=_is_waiting):
+                waits = _other(each) in {str(refusal.target) for refusal in cut}
+                if not waits and not self._stop(connection, plan, each, structures.get(each.target, "")):
+                    cut.append(each)
+        return tuple(cut)
 
     def lift(self, stop: SuspendedTarget, order: IssuedCommand | None = None) -> bool:
         """Lift a suspension; return whether the target was suspended."""
@@ -131,6 +137,16 @@ def keep(connection: Connection, task: str, plan: Plan, stopped: Mapping[TableId
     for target in plan.targets - stopped.keys():
         over = {"task": task, "source": plan.source, **target_columns(target), "is_open": 0}
         connection.execute(delete(SUSPENDED_TARGET).where(matches(SUSPENDED_TARGET, over)))
+
+
+def _other(refusal: Refusal) -> str:
+    """Return the target that a suspended target waits for; empty if it has an error of its own."""
+    error = refusal.error
+    return error.other if isinstance(error, ConnectedTargetWaits) else ""
+
+
+def _is_waiting(refusal: Refusal) -> bool:
+    return bool(_other(refusal))
 
 
 def _stop(row: AnyRow) -> SuspendedTarget:

@@ -69,6 +69,7 @@ FOUND: Mapping[PendingWork, Any] = {
     PendingWork.HELD: _any(HELD_ROWS),
     PendingWork.DROPPED: _any(SHARD, SHARD.c.dropped != 0),
     PendingWork.DEFERRED: _any(tables.deferred_row),
+    PendingWork.UNNAMED: _any(SHARD_DDL, SHARD_DDL.c.unnamed != 0),
 }
 
 

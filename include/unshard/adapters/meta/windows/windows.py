@@ -33,8 +33,10 @@ from unshard.adapters.meta.rows import (
     location_columns,
     matches,
     shard_columns,
+    target_of,
 )
 from unshard.adapters.meta.rows import target_columns as target_key
+from unshard.adapters.meta.shards.deletedshards import forget_rows
 from unshard.adapters.meta.shards.ignored import forget_ignored
 from unshard.adapters.meta.shards.online import move_online
 from unshard.adapters.meta.shards.renames import move_shards
@@ -56,6 +58,8 @@ from unshard.errors.window import FencedOut, NotBegun, WindowMismatch
 WINDOW, CHECKPOINT, FENCE, SOURCE = tables.window, tables.checkpoint, tables.fence, tables.source
 COLLISION = tables.collision
 COMMITTED = "committed"
+IN_ORDER = -1
+"""The step that says how much of a window connected tables have (adapters/target/steps)."""
 KEPT_PLANS = 100
 """Every so many windows the plans of older windows are emptied, so that the table stays small."""
 
@@ -83,6 +87,16 @@ class WindowReader(ReadingPart):
     def open(self, source: str) -> Plan | None:
         """Return the plan of the open window: begun and not committed."""
         return self.sync_state(source).open
+
+    def in_order(self, source: str, number: int) -> tuple[tuple[TableId, ...], ...]:
+        """Return the targets that have a part of a window, written together in the order of the binlog."""
+        mine = {"task": self._task, "source": source, "window": number, "number": IN_ORDER}
+        query = select(tables.fence_step).where(matches(tables.fence_step, mine))
+        groups: dict[str, list[TableId]] = {}
+        with self._database.reading() as connection:
+            for row in connection.execute(query.order_by(*tables.fence_step.primary_key.columns)):
+                groups.setdefault(row.key_columns, []).append(target_of(row))
+        return tuple(map(tuple, groups.values()))
 
     def totals(self, source: str) -> WindowTotals:
         """Return sums over all committed windows of a source."""
@@ -113,7 +127,7 @@ class Windows(WritingPart, WindowReader):
             begun = state.open or self._persist(connection, plan, state)
             connection.execute(update(FENCE).where(matches(FENCE, mine)).values(epoch=state.epoch))
             rows = [
-                {**mine, **target_key(target), "window": 0, "epoch": state.epoch} for target in sorted(begun.targets)
+                {**mine, **target_key(target), "window": 0, "epoch": state.epoch} for target in sorted(begun.fenced)
             ]
             for some_rows in in_portions(rows):
                 connection.execute(insert(FENCE).prefix_with("IGNORE").values(list(some_rows)))
@@ -149,11 +163,12 @@ class Windows(WritingPart, WindowReader):
         rows_applied: int,
         paces: Sequence[Pace] = (),
         stopped: Collection[SuspendedTarget] = (),
+        deleted: Sequence[int] = (),
     ) -> None:
         """Commit the window: held files, queue entries, structures, checkpoint; idempotent.
 
         `paces` replaces the stored paces of the last windows unless it is empty. Rows that the plan releases for
-        `stopped` targets stay held.
+        `stopped` targets stay held. `deleted` are the numbers of rows that the plan's deletions have deleted.
         """
         plan = begun.plan
         with self._database.transaction() as connection:
@@ -167,6 +182,7 @@ class Windows(WritingPart, WindowReader):
             if stopped or PendingWork.SUSPENDED in begun.beside:
                 keep(connection, self._task, plan, {stop.target: stop for stop in stopped})
             self._move_held(connection, plan, held, {stop.target for stop in stopped})
+            forget_rows(connection, self._task, plan, deleted)
             self._move_shards(connection, plan)
             move_shards(connection, self._task, plan.renames, plan.number)
             forget_ignored(connection, self._task, plan)

@@ -1,0 +1,236 @@
+"""The foreign keys that an ALTER TABLE adds or drops, and the statement with only those that the target gets.
+
+| in the statement                | the target's session checks foreign keys            | it does not         |
+|---------------------------------|-----------------------------------------------------|---------------------|
+| ADD FOREIGN KEY, REFERENCES in  | the same, with the name of the parent's target; if  | only the index that |
+| the definition of a column      | the parent is not in the task, only the index       | it creates          |
+| DROP FOREIGN KEY                | the same, if the target has the key                 | nothing             |
+
+The server names a foreign key without a name after its table. So `c_1_ibfk_2` of the shard `c_1` is `c_ibfk_2` in the
+target `c`, whichever server the target is.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from unshard.core.ddl.grammar import TokenCursor, alter_specs
+from unshard.core.ddl.parsed import Ddl, Role
+from unshard.core.ddl.statement import NOTHING
+from unshard.core.model import Index, TableId
+from unshard.core.sql.quoting import identifier
+from unshard.core.sql.tokens import MARIADB, Token, tokenize
+from unshard.core.structures.createtext import items
+from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, name_in_target
+
+Edit = tuple[int, int, str]
+Parents = Mapping[TableId, TableId] | None
+"""The targets of parent tables; None: targets get no foreign keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A part of an ALTER TABLE that adds or drops one foreign key."""
+
+    spec: int
+    """Number of its specification."""
+    spec_end: int
+    start: int
+    end: int
+    instead: str
+    """Text that changes nothing, in place of the part from `start` to `end`."""
+    key: ForeignKey
+    """Of a dropped one only the name is known."""
+    drops: bool = False
+    name: tuple[int, int] | None = None
+    """Span of the constraint's name."""
+
+
+def clauses_of(ddl: Ddl, sql_mode: int) -> tuple[Clause, ...]:
+    """Return the clauses of an ALTER TABLE in the order of the text; nothing for other statements."""
+    if not ddl.subjects or not (ddl.dropped_keys or ddl.of(Role.REFERENCED)):
+        return ()
+    _, tokens = tokenize(ddl.text, sql_mode, MARIADB)
+    child = ddl.subjects[0]
+    specs = alter_specs(ddl.text, tokens, child.schema)
+    return tuple(clause for number, spec in enumerate(specs) for clause in _clauses(number, spec, child))
+
+
+def adds_keys(ddl: Ddl, sql_mode: int) -> bool:
+    """Whether the statement adds a foreign key."""
+    return any(not clause.drops for clause in clauses_of(ddl, sql_mode))
+
+
+def for_target(
+    ddl: Ddl,
+    sql_mode: int,
+    target: TableId,
+    parents: Parents,
+    made: Sequence[Index] = (),
+    skipped: Collection[int] = (),
+) -> Ddl:
+    """Return the statement of a shard with the foreign keys that its target gets.
+
+    `made` are the indexes that the statement's foreign keys create: the target gets them explicitly, because the server
+    drops an index that it has made itself when another one replaces it. Specifications with the numbers in `skipped`
+    are not touched.
+    """
+    clauses = [clause for clause in clauses_of(ddl, sql_mode) if clause.spec not in skipped]
+    left_out = [clause for clause in clauses if _is_left_out(clause, parents)]
+    edits = [(clause.start, clause.end, clause.instead) for clause in left_out]
+    if made and (first := next((clause for clause in clauses if not clause.drops), None)):
+        edits = _with_indexes(first, made, edits)
+    if parents is not None:
+        ddl = replace(ddl, dropped_keys=())
+        edits += [edit for clause in clauses if clause not in left_out for edit in _named(clause, target)]
+    return replace(ddl, edits=(*ddl.edits, *edits))
+
+
+def for_present(ddl: Ddl, sql_mode: int, target: TableId, present: Iterable[ForeignKey]) -> Ddl:
+    """Return a statement about the target that adds only foreign keys that it lacks, and drops only those it has."""
+    has = {key.name.lower(): key for key in present if key.child == target}
+    clauses, edits = clauses_of(ddl, sql_mode), list[Edit]()
+    for clause in clauses:
+        if clause.drops:
+            name = _present_name(clause.key.name, has)
+            key = has.pop(name.lower(), None)
+            if key is None:
+                edits.append((clause.start, clause.end, clause.instead))
+            elif clause.name is not None and name != clause.key.name:
+                edits.append((*clause.name, identifier(name)))
+    for clause in clauses:
+        if not clause.drops and any(key.is_like(clause.key) for key in has.values()):
+            edits.append((clause.start, clause.end, clause.instead))
+    return replace(ddl, dropped_keys=(), edits=(*ddl.edits, *edits))
+
+
+def _present_name(name: str, has: Collection[str]) -> str:
+    """Return the name of a foreign key in the target; TiDB gives other names to those without one."""
+    found = NUMBERED.search(name)
+    of_tidb = f"fk_{found[1]}" if found else name
+    return of_tidb if name.lower() not in has and of_tidb in has else name
+
+
+def _is_left_out(clause: Clause, parents: Parents) -> bool:
+    return not clause.drops and (parents is None or clause.key.parent not in parents)
+
+
+def _named(clause: Clause, target: TableId) -> Iterator[Edit]:
+    """Yield the edit of a name that the server has made from the name of the shard."""
+    name = name_in_target(clause.key.name, clause.key.child, target)
+    if clause.name is not None and name != clause.key.name:
+        yield (*clause.name, identifier(name))
+
+
+def _with_indexes(clause: Clause, made: Sequence[Index], edits: list[Edit]) -> list[Edit]:
+    """Add the indexes in place of a specification or before it, or after it if the clause is only a part of it."""
+    specs = ", ".join(
+        f"ADD INDEX {identifier(index.name)} ({', '.join(map(identifier, index.columns))})" for index in made
+    )
+    if clause.instead != NOTHING:
+        return [*edits, (clause.spec_end, clause.spec_end, f", {specs}")]
+    nothing = (clause.start, clause.end, clause.instead)
+    if nothing in edits:
+        return [(clause.start, clause.end, specs), *(edit for edit in edits if edit != nothing)]
+    return [*edits, (clause.start, clause.start, f"{specs}, ")]
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def _clauses(number: int, spec: TokenCursor, child: TableId) -> Iterator[Clause]:
+    begin, end = spec.tokens[0].start, spec.tokens[-1].end
+    cursor = _cursor(spec, spec.tokens, child)
+    if cursor.eat("DROP", "FOREIGN", "KEY"):
+        cursor.eat("IF", "EXISTS")
+        token = cursor.name()
+        key = ForeignKey(child, (), child, (), token.name)
+        yield Clause(number, end, begin, end, NOTHING, key, True, (token.start, token.end))
+        return
+    adds = cursor.eat("ADD")
+    if adds and (found := _definition(cursor, child)):
+        yield Clause(number, end, begin, end, NOTHING, *found)
+        return
+    cursor.eat("COLUMN")
+    cursor.eat("IF", "NOT", "EXISTS")
+    is_list = adds and cursor.peek() == "("
+    listed = [item for _, item in items(spec.tokens[cursor.position :])] if is_list else [list(spec.tokens)]
+    keys = [_definition(_cursor(spec, item, child), child) for item in listed] if is_list else []
+    if keys and all(keys):
+        yield from (Clause(number, end, begin, end, NOTHING, *found) for found in keys if found)
+        return
+    for place, item in enumerate(listed):
+        if keys and (found := keys[place]):
+            start = listed[place - 1][-1].end if place else item[0].start
+            stop = item[-1].end if place else listed[1][0].start
+            yield Clause(number, end, start, stop, "", *found)
+        else:
+            yield from _of_column(number, end, _cursor(spec, item, child), child)
+
+
+def _cursor(spec: TokenCursor, tokens: Iterable[Token], child: TableId) -> TokenCursor:
+    return TokenCursor(spec.text, tuple(tokens), child.schema)
+
+
+Definition = tuple[ForeignKey, bool, tuple[int, int] | None]
+"""The last fields of a clause."""
+
+
+def _definition(cursor: TokenCursor, child: TableId) -> Definition | None:
+    """Read [CONSTRAINT [name]] FOREIGN KEY …; return None for another definition."""
+    name: Token | None = None
+    if cursor.eat("CONSTRAINT") and (cursor.peek(), cursor.peek(1)) != ("FOREIGN", "KEY"):
+        name = cursor.name()
+    if not cursor.eat("FOREIGN", "KEY"):
+        return None
+    cursor.eat("IF", "NOT", "EXISTS")
+    if cursor.peek() != "(":
+        cursor.name()
+    columns = _names(cursor)
+    cursor.eat("REFERENCES")
+    key = _referenced(cursor, child, columns, name.name if name else "")
+    return key, False, (name.start, name.end) if name else None
+
+
+def _of_column(number: int, spec_end: int, cursor: TokenCursor, child: TableId) -> Iterator[Clause]:
+    """Yield the clause of REFERENCES in the definition of a column, which MariaDB executes."""
+    while not cursor.ends():
+        start = cursor.tokens[cursor.position].start
+        if cursor.eat("REFERENCES"):
+            key = _referenced(cursor, child, (), "")
+            yield Clause(number, spec_end, start, cursor.tokens[cursor.position - 1].end, "", key)
+        else:
+            cursor.position += 1
+
+
+def _referenced(cursor: TokenCursor, child: TableId, columns: tuple[str, ...], name: str) -> ForeignKey:
+    """Read the parent, its columns and the actions after REFERENCES."""
+    parent = cursor.table(Role.REFERENCED).table
+    parent_columns = _names(cursor) if cursor.peek() == "(" else ()
+    actions = {"DELETE": "RESTRICT", "UPDATE": "RESTRICT"}
+    while True:
+        if cursor.eat("MATCH"):
+            cursor.position += 1
+        elif cursor.peek() == "ON" and cursor.peek(1) in actions:
+            what, words = cursor.peek(1), (cursor.peek(2), cursor.peek(3))
+            length = 2 if words[0] in ("SET", "NO") else 1
+            actions[what] = " ".join(words[:length])
+            cursor.position += 2 + length
+        else:
+            break
+    return ForeignKey(child, columns, parent, parent_columns, name, actions["DELETE"], actions["UPDATE"])
+
+
+def _names(cursor: TokenCursor) -> tuple[str, ...]:
+    """Read names in parentheses; lengths and ASC or DESC after a name are not names."""
+    cursor.eat("(")
+    names, depth, expects = list[str](), 1, True
+    while not cursor.ends():
+        token = cursor.tokens[cursor.position]
+        cursor.position += 1
+        depth += (token.word == "(") - (token.word == ")")
+        if not depth:
+            break
+        if expects:
+            names.append(token.name)
+        expects = depth == 1 and token.word == ","
+    return tuple(names)

@@ -1,0 +1,301 @@
+"""Decides what one DDL of a shard leads to, and when the target may lose what no shard needs any more.
+
+| the DDL                                                    | decision                                             |
+|------------------------------------------------------------|------------------------------------------------------|
+| leaves the join as it is                                   | `NOTHING`: its rows continue                         |
+| makes the join larger                                      | `EXPAND`: its rows continue after these steps        |
+| gives a column or a name that has no join with the others  | `CONFLICT`: the rows after it are held, of this      |
+|                                                            | shard only                                           |
+| changes the primary key, the key of the rows, partitions,  | `BARRIER`: this statement is coordinated as in       |
+| the engine, a mapped column; converts to a smaller         | pessimistic mode                                     |
+| character set; cannot be read                              |                                                      |
+
+A decision is a function of the accepted structures and the target. After each accepted DDL the DDLs in conflict are
+decided again.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+
+from unshard.core.join.difference import (
+    AddCheck,
+    AddKey,
+    ChangeColumn,
+    Difference,
+    DropColumn,
+    Step,
+    Target,
+    described,
+    difference,
+)
+from unshard.core.join.group import (
+    Group,
+    Member,
+    NameConflict,
+    conversion,
+    converted,
+    moved,
+    names_of,
+    unmade_reloads,
+    unread_names,
+    without,
+)
+from unshard.core.join.tables import Definition, Table, buildable, join_definitions
+from unshard.core.join.types import LabelType, TextType, join_types
+from unshard.core.model import Location, Shard, TableSchema
+from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.sql.charsets import common_charset
+from unshard.core.structures.createparts import PartKind, create_parts
+from unshard.errors.ddl import DdlUnreadable
+
+
+class Decision(StrEnum):
+    """What a DDL leads to."""
+
+    NOTHING = "nothing to do"
+    EXPAND = "expand"
+    CONFLICT = "conflict"
+    BARRIER = "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two sides of a dimension that cannot be joined, with the shards of each side."""
+
+    subject: str
+    dimension: str
+    sides: tuple[tuple[str, tuple[Shard, ...]], ...]
+
+    def __str__(self) -> str:
+        sides = " and ".join(f"{text} ({', '.join(map(str, shards))})" for text, shards in self.sides)
+        return f"{self.dimension} of {self.subject}: {sides}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision about one DDL, with the group and the steps that it leads to."""
+
+    decision: Decision
+    group: Group
+    """The group after the DDL; unchanged if the DDL is not accepted."""
+    steps: tuple[Step, ...] = ()
+    first: tuple[Step, ...] = ()
+    """Contracting steps that must come before; they wait for `hindering` shards."""
+    conflicts: tuple[Conflict, ...] = ()
+    reason: str = ""
+    after: Group | None = field(default=None, repr=False)
+    """The group after the DDL, also if it is in conflict; None if the DDL has no effect on ids."""
+    accepted: Mapping[Shard, tuple[Member, ...]] = field(default_factory=dict)
+    """If DDLs are accepted together (core.join.waiting): each shard as it was after its DDLs, except the last one."""
+
+    def __str__(self) -> str:
+        details = [*map(str, self.first), *map(str, self.steps), *map(str, self.conflicts), self.reason]
+        return ": ".join(filter(None, (str(self.decision), "; ".join(filter(None, details)))))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A DDL of a shard; several statements for one change of an online DDL tool."""
+
+    statements: tuple[ExecutedDdl, ...]
+    after: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the rows of a shard are in the target."""
+
+    applied: Location
+    """All rows before it are written or held."""
+    changed: Location | None = None
+    """The end of the shard's last accepted DDL; None if it had none."""
+    has_older_rows: bool = False
+    """Whether rows from before that DDL are held, deferred or in an open window."""
+
+
+def decide(group: Group, target: Target, shard: Shard, change: Change, mapped: Collection[str] = ()) -> Decided:
+    """Return the decision; `mapped` are the columns of column mappings, in lower case."""
+    member = group.members[shard]
+    try:
+        unread = unread_names(group, shard, change.statements, change.after)
+    except DdlUnreadable as error:
+        return Decided(Decision.BARRIER, group, reason=str(error))
+    if unread:
+        return Decided(Decision.BARRIER, group, reason=f"its effect on column {', '.join(unread)} is unknown")
+    after, clashes = moved(group, shard, change.statements, change.after)
+    if clashes:
+        return Decided(Decision.CONFLICT, group, conflicts=tuple(_of_names(clash, shard) for clash in clashes))
+    if reason := _barrier(member, after.members[shard], mapped):
+        return Decided(Decision.BARRIER, group, reason=reason)
+    return decide_group(group, after, target)
+
+
+def decide_group(group: Group, after: Group, target: Target) -> Decided:
+    """Return the decision about another group: with a shard that was created or dropped, or after a DDL."""
+    if conflicts := conflicts_of(after):
+        return Decided(Decision.CONFLICT, group, conflicts=conflicts, after=after)
+    found = steps_to_join(after, target)
+    is_needed = bool(found.expanding or found.first)
+    return Decided(Decision.EXPAND if is_needed else Decision.NOTHING, after, found.expanding, found.first, after=after)
+
+
+def executed(group: Group, steps: Iterable[Step]) -> Group:
+    """Return the group after the target has executed steps: it forgets dropped columns and conversions made by all."""
+    steps = tuple(steps)
+    changed = {step.id: conversion(step.after) for step in steps if isinstance(step, ChangeColumn)}
+    dropped = [step.id for step in steps if isinstance(step, DropColumn) and not group.holders(step.id)]
+    return without(converted(group, changed), dropped)
+
+
+def wanted(group: Group) -> Target:
+    """Return the structure that the target should have; the group must have no conflicts."""
+    shards = [member.table for _, member in sorted(group.members.items())]
+    names, _ = names_of(group, group.held)
+    return Target(buildable(group.table, shards), names)
+
+
+def steps_to_join(group: Group, target: Target) -> Difference:
+    """Return the steps from the target to the join of its shards."""
+    return difference(target, wanted(group), group.fills)
+
+
+def contracting(group: Group, target: Target) -> tuple[Step, ...]:
+    """Return the contracting steps that no reload delays: NOT NULL and UNIQUE need all values of their columns."""
+    found = steps_to_join(group, target)
+    return () if found.expanding or found.first else tuple(s for s in found.contracting if not _is_early(group, s))
+
+
+def _is_early(group: Group, step: Step) -> bool:
+    """Whether values of the step's columns must be read again before it; a conversion needs no reload for itself."""
+    members = group.members.values()
+    if isinstance(step, ChangeColumn):
+        return any(unmade_reloads(member, step.id, conversion(step.after)) for member in members)
+    columns = step.key.columns if isinstance(step, AddKey) and step.key.is_strict else frozenset[int]()
+    if isinstance(step, AddCheck):
+        columns = frozenset(word for word in step.expression if isinstance(word, int))
+    return any(reload.column in columns for member in members for reload in member.reloads)
+
+
+def conflicts_of(group: Group) -> tuple[Conflict, ...]:
+    """Return everything in the group that has no join."""
+    table = group.table
+    found = [_of_column(group, id) for id, column in table.columns.items() if column is None]
+    if not table.is_keyed:
+        found.append(_of_keys(group))
+    found += [_of_identity(group, id) for id in names_of(group, group.held)[1]]
+    return tuple(found)
+
+
+def hindering(progress: Mapping[Shard, Progress]) -> tuple[Shard, ...]:
+    """Return the shards whose rows may still need what contracting steps remove; empty: the steps may be executed."""
+    return tuple(
+        shard
+        for shard, each in sorted(progress.items())
+        if each.has_older_rows or (each.changed is not None and each.applied < each.changed)
+    )
+
+
+def _of_names(clash: NameConflict, shard: Shard) -> Conflict:
+    sides = ((clash.name, (shard,)), (clash.other, clash.shards))
+    return Conflict(f"column {clash.other}", "new name", sides)
+
+
+def _of_column(group: Group, id: int) -> Conflict:
+    """Return the first dimension on which the definitions of a column cannot be joined, with its two sides."""
+    own = {shard: group.members[shard].table.columns[id] for shard in group.holders(id)}
+    shown = {shard: _shown(group, shard, id) for shard in own}
+    pairs = [(one, other) for one in own for other in own if one < other]
+    first, second = next((pair for pair in pairs if _pair_fails(own[pair[0]], own[pair[1]])), pairs[0])
+    sides: Mapping[str, list[Shard]] = {shown[first]: [], shown[second]: []}
+    for shard, text in shown.items():
+        if text in sides:
+            sides[text].append(shard)
+    dimension = _dimension(own[first], own[second])
+    return Conflict(f"column {group.last_name(id)}", dimension, tuple((text, tuple(s)) for text, s in sides.items()))
+
+
+def _of_identity(group: Group, id: int) -> Conflict:
+    """Return the conflict of two columns with one name, which other shards have or which has no other name."""
+    name = group.last_name(id)
+    other = next(other for other in group.held if other != id and name in group.columns[other].names)
+    holders = group.holders(id), group.holders(other)
+    sides = tuple((_shown(group, s[0], each), s) for s, each in zip(holders, (id, other), strict=True))
+    one, two = (group.members[s[0]].table.columns[each] for s, each in zip(holders, (id, other), strict=True))
+    dimension = _dimension(one, two) if _pair_fails(one, two) else "identity"
+    return Conflict(f"column {name}", dimension, sides)
+
+
+def _pair_fails(one: Definition | None, other: Definition | None) -> bool:
+    return one is None or other is None or join_definitions(one, other) is None
+
+
+def _shown(group: Group, shard: Shard, id: int) -> str:
+    definition = group.members[shard].table.columns[id]
+    name = group.members[shard].names[id]
+    text = definition.text if definition is not None else ""
+    return f"{name} {text}" if text else f"{name} {described(definition) if definition else ''}"
+
+
+def _dimension(one: Definition | None, other: Definition | None) -> str:
+    if one is None or other is None:
+        return "type"
+    if isinstance(one.type, TextType | LabelType) and type(one.type) is type(other.type):
+        pairs = {charset for side in (one.type, other.type) for charset, _ in side.collations}
+        if common_charset(pairs) is None:
+            return "character set"
+    if join_types(one.type, other.type) is None:
+        return "type"
+    if len(one.generated | other.generated) > 1 or one.is_generated != other.is_generated:
+        return "expression"
+    return "labels" if isinstance(one.type, LabelType) else "type"
+
+
+def _of_keys(group: Group) -> Conflict:
+    sides: dict[str, list[Shard]] = {}
+    for shard, member in sorted(group.members.items()):
+        index = next((index for index in member.structure.indexes if index.name == "PRIMARY"), None)
+        sides.setdefault(f"({', '.join(index.columns)})" if index else "none", []).append(shard)
+    return Conflict("the table", "primary key", tuple((text, tuple(shards)) for text, shards in sides.items()))
+
+
+def _barrier(before: Member, after: Member, mapped: Collection[str]) -> str:
+    """Return why a DDL must be coordinated with all shards; empty if it need not."""
+    old, new = before.table, after.table
+    if old.primary != new.primary:
+        return "it changes the primary key"
+    if _row_key(before) != _row_key(after):
+        return "it changes the key that identifies rows"
+    if _options(before.structure.create_sql) != _options(after.structure.create_sql):
+        return "it changes the storage engine or the partitions"
+    names = {before.ids[name] for name in mapped if name in before.ids}
+    if any(_differs(old, new, id) or before.names[id] != after.names.get(id) for id in names):
+        return "it changes a column of a column mapping"
+    if any(_shrinks(old, new, id) for id in old.columns if id in new.columns):
+        return "it converts a column to a smaller character set"
+    return ""
+
+
+def _row_key(member: Member) -> frozenset[int]:
+    return frozenset(member.ids[name.lower()] for name in member.structure.key if name.lower() in member.ids)
+
+
+@lru_cache(512)
+def _options(create_sql: str) -> tuple[str, ...]:
+    parts = create_parts(create_sql).options
+    kept = (part for part in parts if part.kind is PartKind.PARTITION or part.text.upper().startswith("ENGINE"))
+    return tuple(part.text.upper() for part in kept)
+
+
+def _differs(old: Table, new: Table, id: int) -> bool:
+    return old.columns.get(id) != new.columns.get(id)
+
+
+def _shrinks(old: Table, new: Table, id: int) -> bool:
+    one, two = old.columns[id], new.columns[id]
+    if one is None or two is None:
+        return False
+    if not isinstance(one.type, TextType | LabelType) or not isinstance(two.type, TextType | LabelType):
+        return False
+    return common_charset({one.type.charset, two.type.charset}) != two.type.charset

@@ -1,0 +1,424 @@
+"""The shards of a target with the ids of their columns.
+
+A name is not enough: `RENAME a TO b`, `DROP c, ADD c` and swaps look alike by name. Each column of the target has an
+id, and each shard maps the names of its columns to ids. One DDL changes the mapping of its shard:
+
+| the shard runs        | its mapping                                                                                |
+|-----------------------|--------------------------------------------------------------------------------------------|
+| RENAME, CHANGE        | the id stays; the new name must be in the history of the id's names, or the shard must     |
+|                       | have the last name of it: then the history gets the new name                               |
+| MODIFY                | the id stays                                                                               |
+| DROP                  | the shard has the id no more                                                               |
+| ADD                   | the id of that name that other shards have and this one lacks, if the types join; else a   |
+|                       | new id                                                                                     |
+| DROP c, ADD c         | the same, in one statement or in two: a new id, unless other shards have the column still  |
+
+The names of an id are a history in which shards move. The target has the last name that a shard has. If two ids want
+one name (`DROP a, RENAME b TO a` on one shard), the target keeps an earlier name of one of them until the name is free.
+
+A column that is added has a **fill**: what the rows have that existed before. Rows of shards that lack the column get
+the fill, too. The values of a shard's rows differ in the target, and the column must be read again (**reload**), if:
+
+| the shard                                                          | `ReloadReason` |
+|--------------------------------------------------------------------|----------------|
+| has added the column with another fill, or with own values         | FILL           |
+| has dropped the column and added it again while others have it     | ADDED_AGAIN    |
+| has changed the type so that stored values may have changed        | CONVERTED      |
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from functools import cached_property
+
+from unshard.core.join.tables import NULL, Definition, Table, definition_of, join_all, join_definitions, table_of
+from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
+from unshard.core.model import Column, Shard, TableSchema
+from unshard.core.rows.lineage import ExecutedDdl, names_after
+from unshard.core.rows.missingcolumns import implicit_value
+from unshard.core.sql import charsets
+from unshard.core.sql.literals import BINARIES, TEXTS
+from unshard.core.sql.mode import NAMES
+
+LITERAL = re.compile(r"'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
+STRICT = 1 << NAMES.index("STRICT_TRANS_TABLES") | 1 << NAMES.index("STRICT_ALL_TABLES")
+
+
+class ReloadReason(StrEnum):
+    """Why a column of a shard must be read again."""
+
+    FILL = "its old rows have other values than the target gave them"
+    ADDED_AGAIN = "the shard has dropped the column and added it again"
+    CONVERTED = "the shard has converted its values"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reload:
+    """A column of one shard that must be read again."""
+
+    column: int
+    reason: ReloadReason
+    to: str = ""
+    """The definition to which the shard has converted the values, as `conversion` shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHistory:
+    """The names that an id had, in order, and the fill of its column."""
+
+    names: tuple[str, ...]
+    """In lower case; the last one is that of the shard that is furthest."""
+    fill: str = NULL
+    """An SQL literal."""
+    was_common: bool = False
+    """Whether all shards have had the column at one time."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A shard of the group."""
+
+    structure: TableSchema
+    ids: Mapping[str, int]
+    """The id of each column, by its name in lower case."""
+    dropped: frozenset[int] = frozenset()
+    """Ids that the shard has dropped: the values of its old rows in these columns are unknown."""
+    reloads: frozenset[Reload] = frozenset()
+
+    @cached_property
+    def names(self) -> Mapping[int, str]:
+        """The name of each id, in lower case."""
+        return {id: name for name, id in self.ids.items()}
+
+    @cached_property
+    def table(self) -> Table:
+        return table_of(self.structure, self.ids)
+
+
+@dataclass(frozen=True)
+class Group:
+    """All shards of a target; `columns` are the ids that a shard has or had, `last_id` was given last."""
+
+    members: Mapping[Shard, Member]
+    columns: Mapping[int, ColumnHistory]
+    last_id: int = 0
+
+    @property
+    def fills(self) -> Mapping[int, str]:
+        return {id: column.fill for id, column in self.columns.items()}
+
+    def holders(self, id: int) -> tuple[Shard, ...]:
+        """Return the shards that have the column."""
+        return tuple(shard for shard, member in sorted(self.members.items()) if id in member.ids.values())
+
+    @cached_property
+    def held(self) -> tuple[int, ...]:
+        """The ids that a shard has."""
+        return tuple(sorted({id for member in self.members.values() for id in member.ids.values()}))
+
+    @cached_property
+    def table(self) -> Table:
+        """The join of all shards."""
+        return join_all((member.table for _, member in sorted(self.members.items())), self.fills)
+
+    def last_name(self, id: int) -> str:
+        """Return the name that the shards which are furthest have given the column."""
+        history = self.columns[id].names
+        places = (history.index(member.names[id]) for member in self.members.values() if id in member.names)
+        return history[max(places, default=len(history) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class NameConflict:
+    """A shard gives a column a name, and another shard has given it another one."""
+
+    name: str
+    other: str
+    shards: tuple[Shard, ...]
+
+
+def begin(structures: Mapping[Shard, TableSchema]) -> Group:
+    """Return the group of a task that starts: columns of one name are one column."""
+    group = Group({}, {})
+    for shard, structure in sorted(structures.items()):
+        group = joined_by(group, shard, structure)
+    return group
+
+
+def joined_by(group: Group, shard: Shard, structure: TableSchema) -> Group:
+    """Return the group with a new shard, whose rows have all values of its columns."""
+    member, columns, last = Member(structure, {}), dict(group.columns), group.last_id
+    ids = dict[str, int]()
+    for name in (column.name.lower() for column in structure.columns):
+        found = _open_id(group, name, {*ids.values()})
+        if found is None:
+            last = found = last + 1
+            columns[found] = ColumnHistory((name,))
+        ids[name] = found
+    return _noted(Group({**group.members, shard: replace(member, ids=ids)}, columns, last))
+
+
+def left_by(group: Group, shard: Shard) -> Group:
+    """Return the group without a shard; its rows stay in the target."""
+    return _noted(replace(group, members={each: m for each, m in group.members.items() if each != shard}))
+
+
+def renamed_in(group: Group, shard: Shard, to: Shard) -> Group:
+    """Return the group after RENAME TABLE of a shard."""
+    return replace(group, members={to if each == shard else each: m for each, m in group.members.items()})
+
+
+def moved(
+    group: Group, shard: Shard, ran: Sequence[ExecutedDdl], after: TableSchema
+) -> tuple[Group, tuple[NameConflict, ...]]:
+    """Return the group after a shard's DDL, and the new names that conflict with those of other shards.
+
+    `ran` are the statements, several for one change of an online DDL tool.
+    """
+    member = group.members[shard]
+    kept = {new: member.ids[old] for old, new in names_after(member.ids, ran).items()}
+    kept = {name: id for name, id in kept.items() if name in _names(after)}
+    columns, conflicts = dict(group.columns), list[NameConflict]()
+    for name, id in kept.items():
+        names, conflict = _with_name(group, shard, id, name)
+        columns[id] = replace(columns[id], names=names)
+        conflicts += [conflict] if conflict else []
+    if conflicts:
+        return group, tuple(conflicts)
+    gone = frozenset(member.ids.values()).difference(kept.values())
+    stale = member.dropped | gone
+    others = replace(group, members={each: m for each, m in group.members.items() if each != shard}, columns=columns)
+    state = _Added(others, dict(kept), columns, {*member.reloads}, group.last_id)
+    for column in after.columns:
+        if column.name.lower() not in kept:
+            _add(state, column, after, stale)
+    changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
+    is_strict = all(each.sql_mode & STRICT for each in ran)
+    changed = replace(changed, reloads=frozenset((*_lasting(changed), *conversions(member, changed, is_strict))))
+    return _noted(Group({**group.members, shard: changed}, state.columns, state.last)), ()
+
+
+def unread_names(group: Group, shard: Shard, ran: Sequence[ExecutedDdl], after: TableSchema) -> tuple[str, ...]:
+    """Return the columns that the statements leave, as they were read, and that the structure after them lacks."""
+    return tuple(sorted({*names_after(group.members[shard].ids, ran).values()} - {*_names(after)}))
+
+
+def reloaded(group: Group, shard: Shard, columns: Iterable[int]) -> Group:
+    """Return the group after columns of a shard have been read again."""
+    member, done = group.members[shard], {*columns}
+    left = frozenset(reload for reload in member.reloads if reload.column not in done)
+    return replace(group, members={**group.members, shard: replace(member, reloads=left)})
+
+
+def conversion(definition: Definition) -> str:
+    """Return a text that is equal for definitions to which values are converted alike."""
+    return f"{definition.type}{'' if definition.nullable else ' NOT NULL'}"
+
+
+def converted(group: Group, made: Mapping[int, str]) -> Group:
+    """Return the group after the target has converted columns; a shard that made the same conversion needs no reload.
+
+    A shard that made two different ones does: the values of each could depend on the one before.
+    """
+    members = {shard: _converted_member(member, made) for shard, member in group.members.items()}
+    return replace(group, members=members)
+
+
+def unmade_reloads(member: Member, id: int, made: str) -> frozenset[Reload]:
+    """Return the reloads of a column that are left if the target makes this conversion."""
+    own = frozenset(reload for reload in member.reloads if reload.column == id)
+    conversions_of = {reload.to for reload in own if reload.reason is ReloadReason.CONVERTED}
+    if conversions_of != {made}:
+        return own
+    return frozenset(reload for reload in own if reload.reason is not ReloadReason.CONVERTED)
+
+
+def _converted_member(member: Member, made: Mapping[int, str]) -> Member:
+    others = frozenset(reload for reload in member.reloads if reload.column not in made)
+    return replace(member, reloads=others.union(*(unmade_reloads(member, id, to) for id, to in made.items())))
+
+
+def intended(group: Group, after: Group) -> Group:
+    """Return the group to store with the intent of steps that lead to `after`: it knows all ids of the target.
+
+    The shards are as before. If the steps are not completed, a column that no shard has is dropped like any other.
+    """
+    return Group(group.members, {**after.columns, **group.columns}, after.last_id)
+
+
+def without(group: Group, ids: Iterable[int]) -> Group:
+    """Return the group after the target has dropped columns that no shard has."""
+    gone = {*ids}
+    members = {shard: replace(member, dropped=member.dropped - gone) for shard, member in group.members.items()}
+    return Group(members, {id: column for id, column in group.columns.items() if id not in gone}, group.last_id)
+
+
+def names_of(group: Group, ids: Iterable[int]) -> tuple[Mapping[int, str], tuple[int, ...]]:
+    """Return the target's name of each of these ids, and the ids that have none because another id has it.
+
+    An id with fewer names chooses first. It takes the last name that a shard has given it and that is free.
+    """
+    places = {id: group.columns[id].names.index(group.last_name(id)) for id in ids}
+    names, nameless = dict[int, str](), list[int]()
+    for id in sorted(places, key=lambda id: (places[id], id)):
+        history = group.columns[id].names[: places[id] + 1]
+        name = next((name for name in reversed(history) if name not in names.values()), None)
+        if name is None:
+            nameless.append(id)
+        else:
+            names[id] = name
+    return names, tuple(nameless)
+
+
+def fill_of(column: Column) -> str | None:
+    """Return what ALTER TABLE gives to the old rows of a new column; None if that is unknown or differs by server."""
+    if column.is_generated:
+        return NULL
+    if "auto_increment" in column.extra:
+        return None
+    if column.default in (None, NULL):
+        return NULL if column.nullable else _implicit(column)
+    return column.default if LITERAL.fullmatch(str(column.default)) else None
+
+
+def _implicit(column: Column) -> str | None:
+    """Return the literal of the value that ALTER TABLE gives to old rows without a default; None if it is unknown."""
+    value = implicit_value(column)
+    if value is None:
+        return None
+    if column.data_type in BINARIES:
+        return f"x'{value.hex()}'" if value else "''"
+    text = charsets.decode(value, column.encoding or "ascii").replace("'", "''")
+    return text if LITERAL.fullmatch(text) and column.data_type not in TEXTS else f"'{text}'"
+
+
+def is_same_fill(one: str | None, other: str | None) -> bool:
+    """Whether two fills are known and equal."""
+    if one is None or other is None:
+        return False
+    return one == other or _number(one) == _number(other) is not None
+
+
+def _number(literal: str) -> Decimal | None:
+    try:
+        return Decimal(literal)
+    except InvalidOperation:
+        return None
+
+
+@dataclass(slots=True)
+class _Added:
+    """The mapping of a shard while the columns that it adds get their ids."""
+
+    others: Group
+    ids: dict[str, int]
+    columns: dict[int, ColumnHistory]
+    reloads: set[Reload]
+    last: int
+
+
+def _add(state: _Added, column: Column, after: TableSchema, stale: frozenset[int]) -> None:
+    name, fill = column.name.lower(), fill_of(column)
+    own = definition_of(after, column, {**state.ids, name: 0})
+    found = next(
+        (id for id in _open_ids(state.others, name, {*state.ids.values()}) if _is_joined(state.others, id, own)), None
+    )
+    if found is None:
+        state.last = found = state.last + 1
+        state.columns[found] = ColumnHistory((name,), NULL if fill is None else fill)
+        state.reloads |= {Reload(found, ReloadReason.FILL)} if fill is None else set()
+    elif column.is_generated:
+        pass
+    elif found in stale:
+        state.reloads.add(Reload(found, ReloadReason.ADDED_AGAIN))
+    elif not is_same_fill(fill, state.columns[found].fill):
+        state.reloads.add(Reload(found, ReloadReason.FILL))
+    state.ids[name] = found
+
+
+def _is_joined(others: Group, id: int, own: Definition | None) -> bool:
+    """Whether the column joins that of the other shards; one that is generated joins generated ones only."""
+    found = others.table.columns.get(id)
+    if own is None or found is None or own.is_generated != found.is_generated:
+        return False
+    return join_definitions(found, own) is not None
+
+
+def _open_id(group: Group, name: str, taken: set[int]) -> int | None:
+    return next(iter(_open_ids(group, name, taken)), None)
+
+
+def _open_ids(group: Group, name: str, taken: set[int]) -> list[int]:
+    """Return the ids of other shards that have or had this name, first those whose last name it is."""
+    found = [id for id in group.held if id not in taken and name in _reached(group, id)]
+    return sorted(found, key=lambda id: (group.last_name(id) != name, id))
+
+
+def _reached(group: Group, id: int) -> tuple[str, ...]:
+    """Return the history up to the last name that a shard has."""
+    names = group.columns[id].names
+    return names[: names.index(group.last_name(id)) + 1]
+
+
+def _with_name(group: Group, shard: Shard, id: int, name: str) -> tuple[tuple[str, ...], NameConflict | None]:
+    """Return the history after a shard has given the column this name."""
+    history, present = _reached(group, id), group.members[shard].names[id]
+    if name in history:
+        return history, None
+    if history.index(present) == len(history) - 1:
+        return (*history, name), None
+    further = history[history.index(present) + 1 :]
+    shards = tuple(other for other, m in sorted(group.members.items()) if m.names.get(id) in further)
+    return history, NameConflict(name, history[-1], shards)
+
+
+def _names(structure: TableSchema) -> frozenset[str]:
+    return frozenset(name.lower() for name in structure.names)
+
+
+def _lasting(member: Member) -> tuple[Reload, ...]:
+    """Return the reloads of columns that the shard still has."""
+    return tuple(reload for reload in member.reloads if reload.column in member.ids.values())
+
+
+def conversions(before: Member, after: Member, is_strict: bool) -> tuple[Reload, ...]:
+    """Return the reloads of columns whose stored values the shard's DDL may have changed."""
+    old, new = before.table.columns, after.table.columns
+    return tuple(
+        Reload(id, ReloadReason.CONVERTED, conversion(definition))
+        for id, definition in new.items()
+        if id in old and definition is not None and _may_convert(old[id], definition, is_strict)
+    )
+
+
+def _may_convert(old: Definition | None, new: Definition | None, is_strict: bool) -> bool:
+    """Whether a value may change because the new definition does not hold every old value."""
+    if old is None or new is None or (old.is_generated and new.is_generated):
+        return False
+    both = join_definitions(old, new)
+    if both is None or both.is_generated != new.is_generated:
+        return True
+    if not is_strict and both.nullable and not new.nullable:
+        return True
+    return not meets(new.type, both.type) and not (is_strict and _is_checked(new.type))
+
+
+def _is_checked(kind: ColumnType) -> bool:
+    """Whether a strict sql_mode rejects each value that the type cannot hold; others are rounded, padded or cut."""
+    if isinstance(kind, TextType):
+        return kind.form is not Form.FIXED
+    return isinstance(kind, IntegerType | LabelType)
+
+
+def _noted(group: Group) -> Group:
+    """Cut the histories after the last name in use, and note which columns all shards have."""
+    return replace(group, columns={id: _noted_column(group, id) for id in group.columns})
+
+
+def _noted_column(group: Group, id: int) -> ColumnHistory:
+    column, holders = group.columns[id], group.holders(id)
+    names = _reached(group, id) if holders else column.names
+    is_common = bool(holders) and len(holders) == len(group.members)
+    return replace(column, names=names, was_common=column.was_common or is_common)

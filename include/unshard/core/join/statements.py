@@ -1,0 +1,193 @@
+"""The ALTER TABLE statements of steps.
+
+Types, NULL, defaults and expressions come from the definition. Everything else (comments, COMPRESSED, SRID, …) is
+copied from the text in which a server shows the column. Renames have a statement of their own: servers differ in
+whether other clauses of the same statement must use the old or the new name.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from unshard.core.join.difference import (
+    AddCheck,
+    AddColumn,
+    AddKey,
+    ChangeColumn,
+    DropCheck,
+    DropColumn,
+    DropKey,
+    RenameColumn,
+    RenameKey,
+    SetCollation,
+    Step,
+)
+from unshard.core.join.tables import MOMENT, Definition, Key, shown_expression, tokens_of
+from unshard.core.join.types import IntegerType, LabelType, TextType, TimeType, collation_of, type_of
+from unshard.core.model import Column, TableId
+from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.sql.tokens import Token
+from unshard.core.sql.words import words_of
+
+BARE_DEFAULT = re.compile(
+    r"[bx]?'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|current_timestamp(?:\(\d*\))?", re.IGNORECASE | re.DOTALL
+)
+ENDS_TYPE = words_of("""
+    AS AUTO_INCREMENT CHARACTER CHARSET CHECK COLLATE COLUMN_FORMAT COMMENT COMPRESSED DEFAULT GENERATED INVISIBLE NOT
+    NULL ON REF_SYSTEM_ID SRID STORAGE VISIBLE WITH WITHOUT
+""")
+"""Words that may follow the type of a column."""
+ONE_WORD = words_of("ALWAYS AUTO_INCREMENT GENERATED INVISIBLE NULL PERSISTENT STORED VIRTUAL")
+"""Clauses of one word that a definition has."""
+WORDS = {"CHARACTER": {"SET": 3}, "NOT": {"NULL": 2}}
+"""Clauses of several words, with their length."""
+ON_UPDATE = re.compile(r"on update current_timestamp(?:\(\d*\))?")
+
+
+def alter_texts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the statements that execute the steps, in order; `names` are those of the columns after all steps."""
+    early = [step for step in steps if isinstance(step, DropCheck | DropKey | DropColumn | RenameColumn)]
+    late = [step for step in steps if step not in early]
+    is_split = any(isinstance(step, RenameColumn) for step in early)
+    groups = (early, late) if is_split else (steps,)
+    head = f"ALTER TABLE {qualified(table.schema, table.name)} "
+    return tuple(
+        head + ", ".join(clause for step in group for clause in _clauses(step, names)) for group in groups if group
+    )
+
+
+def column_text(definition: Definition, names: Mapping[int, str]) -> str:
+    """Return a column as a statement defines it, after its name."""
+    kind, kept = _split(tokens_of(definition.text), definition.text)
+    parts = [_type(definition, kind)]
+    if isinstance(definition.type, TextType | LabelType) and collation_of(definition.type):
+        parts.append(f"CHARACTER SET {definition.type.charset} COLLATE {collation_of(definition.type)}")
+    extra = str(definition.extra)
+    if definition.is_generated:
+        (expression,) = definition.generated
+        stored = "STORED" if "stored" in extra or re.search(r"\b(STORED|PERSISTENT)\b", definition.text) else "VIRTUAL"
+        parts.append(f"GENERATED ALWAYS AS {shown_expression(expression, names)} {stored}")
+    else:
+        parts.append("NULL" if definition.nullable else "NOT NULL")
+        parts += _default(_with_fraction(definition, str(definition.default)))
+        parts += ["AUTO_INCREMENT"] if "auto_increment" in extra else []
+        parts += [found[0] for found in ON_UPDATE.finditer(_with_fraction(definition, extra))]
+    parts += ["INVISIBLE"] if "invisible" in extra else []
+    parts += [kept] if kept else []
+    parts += [f"CHECK {shown_expression(definition.check, names)}"] if definition.check else []
+    return " ".join(parts)
+
+
+def _clauses(step: Step, names: Mapping[int, str]) -> Iterator[str]:
+    """Yield the clauses of a step. A column that becomes generated is dropped and added: no server can change it."""
+    match step:
+        case AddColumn(_, name, definition):
+            yield f"ADD COLUMN {identifier(name)} {column_text(definition, names)}"
+        case DropColumn(_, name):
+            yield f"DROP COLUMN {identifier(name)}"
+        case ChangeColumn(_, name, before, after):
+            text = column_text(after, names)
+            if after.is_generated and not before.is_generated:
+                yield f"DROP COLUMN {identifier(name)}"
+                yield f"ADD COLUMN {identifier(name)} {text}"
+            else:
+                yield f"MODIFY COLUMN {identifier(name)} {text}"
+        case RenameColumn(_, name, new_name):
+            yield f"RENAME COLUMN {identifier(name)} TO {identifier(new_name)}"
+        case _:
+            yield _key_or_option(step, names)
+
+
+def _key_or_option(step: Step, names: Mapping[int, str]) -> str:
+    match step:
+        case AddKey(key, name):
+            return f"ADD {_key(key, name, names)}"
+        case DropKey(_, name):
+            return f"DROP KEY {identifier(name)}"
+        case RenameKey(_, name, new_name):
+            return f"RENAME KEY {identifier(name)} TO {identifier(new_name)}"
+        case AddCheck(expression, name):
+            head = f"CONSTRAINT {identifier(name)} " if name else ""
+            return f"ADD {head}CHECK {shown_expression(expression, names)}"
+        case DropCheck(_, name):
+            return f"DROP CONSTRAINT {identifier(name)}"
+        case SetCollation(collation):
+            return f"DEFAULT COLLATE {collation}"
+    raise ValueError(f"no clause for {step}")
+
+
+def _key(key: Key, name: str, names: Mapping[int, str]) -> str:
+    parts = ", ".join(
+        f"{shown_expression(part.expression, names)}{part.options.replace(')', ') ')}".strip() for part in key.parts
+    )
+    return f"{key.kind} KEY {identifier(name)} ({parts}) {key.options}".strip()
+
+
+def _type(definition: Definition, shown: str) -> str:
+    """Return the type; that of an integer as a server shows it, with its display width, if it is the same."""
+    if isinstance(definition.type, IntegerType) and shown:
+        word = re.match(r"\w+", shown)
+        column = Column("", word[0].lower() if word else "", shown.lower(), True, None, None, None, "")
+        return shown if type_of(column) == definition.type else str(definition.type)
+    return str(definition.type)
+
+
+def _with_fraction(definition: Definition, text: str) -> str:
+    """Return the text with as many digits of the current time as the column has."""
+    digits = definition.type.fraction if isinstance(definition.type, TimeType) else 0
+    return MOMENT.sub(f"current_timestamp({digits})", text) if digits else text
+
+
+def _default(default: str) -> list[str]:
+    if not default:
+        return []
+    return [f"DEFAULT {default}" if BARE_DEFAULT.fullmatch(default) else f"DEFAULT ({default})"]
+
+
+def _split(tokens: Sequence[Token], text: str) -> tuple[str, str]:
+    """Return the type, and the parts of a column's text that a definition does not have."""
+    start = next((at for at, token in enumerate(tokens) if token.word in ENDS_TYPE and at), len(tokens))
+    kind = text[tokens[0].start : tokens[start - 1].end] if tokens else ""
+    kept, position = list[str](), start
+    while position < len(tokens):
+        end = _end_of_known(tokens, position)
+        if end == position:
+            end += 1
+            kept.append(tokens[position].raw)
+        position = end
+    return kind, " ".join(kept)
+
+
+def _end_of_known(tokens: Sequence[Token], position: int) -> int:
+    """Return where a clause ends that is part of the definition; the same position for any other clause."""
+    word, follower = tokens[position].word, tokens[position + 1].word if position + 1 < len(tokens) else ""
+    if word in ONE_WORD:
+        return position + 1
+    if word in WORDS and follower in WORDS[word]:
+        return position + WORDS[word][follower]
+    if word in ("AS", "CHECK"):
+        return _after_parentheses(tokens, position + 1)
+    if word == "DEFAULT":
+        return _after_value(tokens, position + 1)
+    if (word, follower) == ("ON", "UPDATE"):
+        return _after_value(tokens, position + 2)
+    return position + 2 if word in ("CHARSET", "COLLATE") else position
+
+
+def _after_value(tokens: Sequence[Token], position: int) -> int:
+    """Return the position after a literal, a function with its arguments, or parentheses."""
+    if tokens[position].word in ("-", "+") or tokens[position].word.startswith("_"):
+        position += 1
+    if tokens[position].word != "(":
+        position += 1
+    if position < len(tokens) and tokens[position].word == "(":
+        return _after_parentheses(tokens, position)
+    return position
+
+
+def _after_parentheses(tokens: Sequence[Token], position: int) -> int:
+    depth = 0
+    for at in range(position, len(tokens)):
+        depth += (tokens[at].word == "(") - (tokens[at].word == ")")
+        if depth == 0:
+            return at + 1
+    return len(tokens)

@@ -1,0 +1,163 @@
+"""The states of the open differences of a group, as `unshard locks` and the page show them.
+
+| state         | meaning                                                                                              |
+|---------------|------------------------------------------------------------------------------------------------------|
+| `CONFLICT`    | a shard's DDL has no join with the others; its rows after the DDL are held                           |
+| `BARRIER`     | a DDL is coordinated as in pessimistic mode                                                          |
+| `EXPANDING`   | the target does not have yet what a shard needs                                                      |
+| `REVERSED`    | no shard has the column any more, and never all had it: the target drops it                          |
+| `OPEN`        | some shards have the change, others do not                                                           |
+| `CONTRACTING` | no shard needs any more what the target has                                                          |
+| `RELOAD`      | values of some shards must be read again                                                             |
+| (settled)     | all shards are equal, and so is the target: there is no entry                                        |
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from unshard.core.join.decision import Decided, Decision, steps_to_join, wanted
+from unshard.core.join.difference import (
+    AddCheck,
+    AddColumn,
+    AddKey,
+    ChangeColumn,
+    Difference,
+    DropColumn,
+    DropKey,
+    RenameColumn,
+    RenameKey,
+    Step,
+    Target,
+)
+from unshard.core.join.group import Group
+from unshard.core.join.tables import OPEN, Key, concrete, is_met
+from unshard.core.model import Shard
+
+
+class State(StrEnum):
+    """The state of an open difference."""
+
+    CONFLICT = "conflict"
+    BARRIER = "barrier"
+    EXPANDING = "expanding"
+    REVERSED = "reversed"
+    OPEN = "open"
+    CONTRACTING = "contracting"
+    RELOAD = "reload"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDifference:
+    """Something in which shards differ from each other, or the target from them."""
+
+    subject: str
+    state: State
+    have: tuple[Shard, ...] = ()
+    """The shards that are as the target is or will be."""
+    lack: tuple[Shard, ...] = ()
+    steps: tuple[Step, ...] = ()
+    """The steps that will run, now or when no shard needs the old structure."""
+    reloads: tuple[Shard, ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        shards = len(self.have) + len(self.lack)
+        progress = f" ({len(self.have)} of {shards} shards)" if self.state is State.OPEN else ""
+        reloads = f", to reload: {', '.join(map(str, self.reloads))}" if self.reloads else ""
+        return f"{self.subject}: {self.state}{progress}{f': {self.reason}' if self.reason else ''}{reloads}"
+
+
+def open_differences(
+    group: Group, target: Target, waiting: Mapping[Shard, Decided] | None = None
+) -> tuple[OpenDifference, ...]:
+    """Return all open differences; `waiting` are the decisions about DDLs that are not accepted."""
+    found = [_waiting(shard, decided) for shard, decided in sorted((waiting or {}).items())]
+    steps = steps_to_join(group, target)
+    asked = wanted(group)
+    for id in sorted({*asked.table.columns, *target.table.columns}):
+        found += _of_column(group, target, asked, steps, id)
+    keys = {**target.table.keys, **{key: OPEN for member in group.members.values() for key in member.table.keys}}
+    for key in keys:
+        found += _of_key(group, target, steps, key)
+    found += _of_checks(group, target, steps)
+    return tuple(found)
+
+
+def _waiting(shard: Shard, decided: Decided) -> OpenDifference:
+    state = State.CONFLICT if decided.decision is Decision.CONFLICT else State.BARRIER
+    reason = "; ".join(filter(None, (*map(str, decided.conflicts), decided.reason)))
+    return OpenDifference(f"DDL of {shard}", state, lack=(shard,), reason=reason)
+
+
+def _of_column(group: Group, target: Target, asked: Target, steps: Difference, id: int) -> Iterator[OpenDifference]:
+    definition = asked.table.columns.get(id)
+    now = tuple(step for step in (*steps.first, *steps.expanding) if _column_of(step) == id)
+    later = tuple(step for step in steps.contracting if _column_of(step) == id)
+    have = tuple(s for s in group.holders(id) if _is_alike(group, s, id, asked))
+    lack = tuple(shard for shard in sorted(group.members) if shard not in have)
+    reloads = tuple(
+        shard for shard, m in sorted(group.members.items()) if any(reload.column == id for reload in m.reloads)
+    )
+    state = None
+    if definition is None:
+        state = State.CONTRACTING if group.columns[id].was_common else State.REVERSED
+        have, lack = lack, ()
+    elif now:
+        state = State.EXPANDING
+    elif lack:
+        state = State.OPEN
+    elif later:
+        state = State.CONTRACTING
+    elif reloads:
+        state = State.RELOAD
+    if state is not None:
+        name = asked.names.get(id) or target.names[id]
+        yield OpenDifference(f"column {name}", state, have, lack, (*now, *later), reloads)
+
+
+def _is_alike(group: Group, shard: Shard, id: int, asked: Target) -> bool:
+    """Whether a shard has the column with the name and the definition of the join."""
+    member, definition = group.members[shard], asked.table.columns[id]
+    own = member.table.columns[id]
+    if own is None or definition is None or member.names[id] != group.last_name(id):
+        return False
+    return is_met(own, concrete(definition, own)) and is_met(own, definition)
+
+
+def _of_key(group: Group, target: Target, steps: Difference, key: Key) -> Iterator[OpenDifference]:
+    now = tuple(step for step in (*steps.first, *steps.expanding) if _key_of(step) == key)
+    later = tuple(step for step in steps.contracting if _key_of(step) == key)
+    have = tuple(shard for shard, member in sorted(group.members.items()) if key in member.table.keys)
+    lack = tuple(shard for shard in sorted(group.members) if shard not in have)
+    state = None
+    if not have:
+        state = State.CONTRACTING
+    elif any(isinstance(step, AddKey) for step in now):
+        state = State.EXPANDING
+    elif lack:
+        state = State.OPEN
+    elif later or now:
+        state = State.CONTRACTING
+    if state is not None:
+        names = {member.table.keys[key] for member in group.members.values() if key in member.table.keys}
+        name = target.table.keys.get(key) or min(map(str, names))
+        yield OpenDifference(f"index {name}", state, have, lack, (*now, *later))
+
+
+def _of_checks(group: Group, target: Target, steps: Difference) -> Iterator[OpenDifference]:
+    shown = {words: str(name) for m in group.members.values() for words, name in m.table.checks.items()}
+    for words, name in {**shown, **target.table.checks}.items():
+        later = tuple(s for s in steps.contracting if isinstance(s, AddCheck) and s.expression == words)
+        have = tuple(shard for shard, m in sorted(group.members.items()) if words in m.table.checks)
+        lack = tuple(shard for shard in sorted(group.members) if shard not in have)
+        if lack or later:
+            yield OpenDifference(f"check {name}", State.OPEN if lack else State.CONTRACTING, have, lack, later)
+
+
+def _column_of(step: Step) -> int | None:
+    return step.id if isinstance(step, AddColumn | DropColumn | ChangeColumn | RenameColumn) else None
+
+
+def _key_of(step: Step) -> Key | None:
+    return step.key if isinstance(step, AddKey | DropKey | RenameKey) else None

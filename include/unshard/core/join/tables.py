@@ -1,0 +1,430 @@
+"""The structure of a table by the ids of its columns, and the join of two such structures.
+
+| part                          | join                                                                               |
+|-------------------------------|------------------------------------------------------------------------------------|
+| a column                      | there if one side has it                                                           |
+| its type                      | `types.join_types`                                                                 |
+| NULL                          | nullable if one side is, or if one side lacks the column and its fill is NULL      |
+| DEFAULT, ON UPDATE, collation | that of both sides if they agree, else open: the target keeps its own              |
+| generated                     | generated if both sides are; a STORED one that is plain on one side is plain;      |
+|                               | two expressions, or VIRTUAL and plain: no join                                     |
+| a CHECK                       | there if both sides have it                                                        |
+| UNIQUE                        | there if both sides have it, with the same rule of comparison for its texts        |
+| another index                 | there if one side has it                                                           |
+| the primary key               | that of both sides; two different ones: no join                                    |
+
+Row images are complete, so a default has no effect on rows. Order, comments and options of the table are ignored.
+Names of columns are not part of it: `group` chooses them. `join` is commutative, associative and idempotent.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from functools import lru_cache, reduce
+
+from unshard.core.join.types import (
+    MOST_DIGITS,
+    BinaryType,
+    ColumnType,
+    Form,
+    TextType,
+    is_ambiguous,
+    join_types,
+    meets,
+    settled,
+    sort_rule,
+    type_of,
+)
+from unshard.core.model import Column, TableSchema
+from unshard.core.sql.quoting import identifier
+from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
+from unshard.core.structures.createtext import items
+
+NO_SPACE_BEFORE = frozenset({"(", ")", ",", "."})
+NULL = "NULL"
+NEEDS_VALUES = frozenset({"SPATIAL", "VECTOR"})
+"""The kinds of indexes whose columns must be NOT NULL."""
+
+
+MOMENT = re.compile(r"current_timestamp\(\d*\)", re.IGNORECASE)
+ZEROS = re.compile(r"(:\d\d)\.?0*'$|(:\d\d\.\d*[1-9])0*'$")
+"""The end of a time, with the zeros that a column with more digits shows."""
+
+
+class Open(Enum):
+    """The value of a property on which the shards do not agree, so that the target keeps its own."""
+
+    OPEN = "open"
+
+
+OPEN = Open.OPEN
+Agreed = str | Open
+Expression = tuple[int | str, ...]
+"""Words of SQL text; a column is its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A column without its name."""
+
+    type: ColumnType
+    nullable: bool
+    default: Agreed = ""
+    """Empty: no default or NULL. Without the digits that depend on the type: `1.5` for `1.50`."""
+    extra: Agreed = ""
+    generated: frozenset[Expression] = frozenset()
+    """The expressions of the sides; more than one cannot be joined."""
+    is_plain: bool = True
+    """Whether a side stores values that are not generated."""
+    check: Expression = ()
+    text: str = field(default="", compare=False, repr=False)
+    """The column as a server shows it, after its name; statements are made of it."""
+
+    @property
+    def is_generated(self) -> bool:
+        return bool(self.generated) and not self.is_plain
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """A part of an index: a column or an expression, with its prefix length and direction."""
+
+    expression: Expression
+    options: str = ""
+    compared: str = ""
+    """The rule of comparison of a text in a unique key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An index; its name is not part of it."""
+
+    kind: str
+    """`PRIMARY`, `UNIQUE`, `FULLTEXT`, `SPATIAL`, `VECTOR` or empty."""
+    parts: tuple[KeyPart, ...]
+    options: str = field(default="", compare=False)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether it rejects rows, so that it may exist only if every shard has it."""
+        return self.kind == "UNIQUE"
+
+    @property
+    def columns(self) -> frozenset[int]:
+        return frozenset(word for part in self.parts for word in part.expression if isinstance(word, int))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The structure of a shard, of the target or of the join; None in place of a column that has no join."""
+
+    columns: Mapping[int, Definition | None]
+    primary: Key | None = None
+    keys: Mapping[Key, Agreed] = field(default_factory=dict)
+    """The names of the other indexes."""
+    checks: Mapping[Expression, Agreed] = field(default_factory=dict)
+    """The names of the CHECK constraints."""
+    collation: Agreed = ""
+    is_keyed: bool = True
+    """Whether all sides have the same primary key."""
+
+
+def table_of(schema: TableSchema, ids: Mapping[str, int]) -> Table:
+    """Return the structure with ids in place of the names of columns, which are in lower case in `ids`.
+
+    A column without an id is left out, and so are the indexes and constraints that name it.
+    """
+    parts = _parsed(schema.create_sql)
+    known = {name.lower() for name in schema.names}
+    columns = {}
+    for column in schema.columns:
+        name = column.name.lower()
+        if name in ids:
+            columns[ids[name]] = _definition(column, parts.columns.get(name, ""), ids, known)
+    rules = {name: sort_rule(schema.column(name)) for name in known}
+    keys = dict[Key, Agreed]()
+    primary = None
+    for item in parts.keys:
+        key, name = _key(item, ids, known, rules)
+        if key is not None and key.kind == "PRIMARY":
+            primary = key
+        elif key is not None:
+            keys.setdefault(key, name)
+    checks = dict[Expression, Agreed]()
+    for name, words in parts.checks:
+        expression = _with_ids(words, ids, known)
+        if expression is not None:
+            checks[expression] = name
+    return Table(columns, primary, keys, checks, schema.collation)
+
+
+def definition_of(schema: TableSchema, column: Column, ids: Mapping[str, int]) -> Definition:
+    """Return the definition of one column."""
+    text = _parsed(schema.create_sql).columns.get(column.name.lower(), "")
+    return _definition(column, text, ids, {name.lower() for name in schema.names})
+
+
+def join(one: Table, other: Table, fills: Mapping[int, str]) -> Table:
+    """Return the smallest structure that holds the rows of both; `fills`: what rows have in a column that they lack."""
+    ids = sorted({*one.columns, *other.columns})
+    columns = {id: _joined_column(id, one.columns, other.columns, fills.get(id, NULL)) for id in ids}
+    keys = {
+        key: _agreed(one.keys.get(key), other.keys.get(key))
+        for key in (*one.keys, *(key for key in other.keys if key not in one.keys))
+        if not key.is_strict or (key in one.keys and key in other.keys)
+    }
+    checks = {words: _agreed(one.checks[words], other.checks[words]) for words in one.checks if words in other.checks}
+    return Table(
+        columns,
+        one.primary if one.primary == other.primary else None,
+        keys,
+        checks,
+        one.collation if one.collation == other.collation else OPEN,
+        one.is_keyed and other.is_keyed and one.primary == other.primary,
+    )
+
+
+def join_all(tables: Iterable[Table], fills: Mapping[int, str]) -> Table:
+    """Return the join of several structures."""
+    return reduce(lambda one, other: join(one, other, fills), tables)
+
+
+def buildable(table: Table, shards: Collection[Table]) -> Table:
+    """Return the join without the indexes that no server could build.
+
+    A SPATIAL or VECTOR index needs NOT NULL. An index on a whole CHAR or BINARY column cannot be on a TEXT or BLOB.
+    """
+    own = {key: shard for shard in shards for key in shard.keys}
+    keys = {key: name for key, name in table.keys.items() if _is_buildable(key, table, own[key])}
+    return replace(table, keys=keys)
+
+
+def join_definitions(one: Definition, other: Definition) -> Definition | None:
+    """Return the join of two definitions of one column; None if there is no such definition."""
+    if one == other and len(one.generated) < 2:
+        return one
+    kind = join_types(one.type, other.type)
+    generated = one.generated | other.generated
+    is_plain = one.is_plain or other.is_plain
+    if kind is None or is_ambiguous(kind) or len(generated) > 1:
+        return None
+    if one.is_generated != other.is_generated and _is_virtual(one, other):
+        return None
+    return Definition(
+        kind,
+        one.nullable or other.nullable,
+        one.default if one.default == other.default else OPEN,
+        one.extra if one.extra == other.extra else OPEN,
+        generated,
+        is_plain,
+        one.check if one.check == other.check else (),
+        one.text or other.text,
+    )
+
+
+def is_met(present: Definition, wanted: Definition) -> bool:
+    """Whether a column of the target is what the join asks for."""
+    return (
+        meets(present.type, wanted.type)
+        and present.nullable == wanted.nullable
+        and wanted.default in (OPEN, present.default)
+        and wanted.extra in (OPEN, present.extra)
+        and (present.generated if present.is_generated else None) == (wanted.generated if wanted.is_generated else None)
+        and present.check == wanted.check
+    )
+
+
+def concrete(wanted: Definition, present: Definition | None) -> Definition:
+    """Return a definition that meets `wanted`, with the properties of `present` on which the shards do not agree."""
+    is_open = OPEN in (wanted.default, wanted.extra)
+    kept = present if is_open and present is not None and present.is_generated == wanted.is_generated else wanted
+    default = kept.default if wanted.default is OPEN else wanted.default
+    extra = kept.extra if wanted.extra is OPEN else wanted.extra
+    generated = wanted.generated if wanted.is_generated else frozenset[Expression]()
+    return replace(
+        wanted,
+        type=settled(wanted.type, present.type if present else None),
+        default="" if default is OPEN else default,
+        extra="" if extra is OPEN else extra,
+        generated=generated,
+        is_plain=not generated,
+        text=kept.text or wanted.text,
+    )
+
+
+def shown_expression(words: Expression, names: Mapping[int, str]) -> str:
+    """Return the SQL text of an expression."""
+    text = ""
+    for word in words:
+        shown = identifier(names[word]) if isinstance(word, int) else word
+        text += shown if not text or shown in NO_SPACE_BEFORE or text[-1] in "(." else f" {shown}"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """The items of a CREATE TABLE."""
+
+    columns: Mapping[str, str]
+    """The text after the name, by the name in lower case."""
+    keys: tuple[tuple[Token, ...], ...]
+    checks: tuple[tuple[str, tuple[Token, ...]], ...]
+
+
+@lru_cache(512)
+def _parsed(create_sql: str) -> _Parsed:
+    text, tokens = tokenize(create_sql, 0, MARIADB)
+    columns, keys, checks = dict[str, str](), list[tuple[Token, ...]](), list[tuple[str, tuple[Token, ...]]]()
+    for _, item in items(tokens):
+        words = [token.word for token in item]
+        if item[0].kind is TokenKind.QUOTED:
+            columns[item[0].name.lower()] = text[item[0].end : item[-1].end].strip()
+        elif "CHECK" in words[:3]:
+            name = item[1].name if words[0] == "CONSTRAINT" and words[1] != "CHECK" else ""
+            checks.append((name, tuple(item[words.index("CHECK") + 1 :])))
+        elif "KEY" in words[:2]:
+            keys.append(tuple(item))
+    return _Parsed(columns, tuple(keys), tuple(checks))
+
+
+@lru_cache(4096)
+def tokens_of(text: str) -> tuple[Token, ...]:
+    """Return the tokens of a part of SHOW CREATE TABLE."""
+    return tokenize(text, 0, MARIADB)[1]
+
+
+def _definition(column: Column, text: str, ids: Mapping[str, int], known: Collection[str]) -> Definition:
+    upper = text.upper()
+    generated = _in_parentheses(tokens_of(text), "AS") if "AS" in upper else ()
+    check = _in_parentheses(tokens_of(text), "CHECK") if "CHECK" in upper else ()
+    expression = _with_ids(generated, ids, known) if generated else None
+    return Definition(
+        type_of(column),
+        column.nullable,
+        "" if column.default in (None, NULL) else _normal_default(str(column.default)),
+        MOMENT.sub("current_timestamp()", column.extra),
+        frozenset() if expression is None else frozenset({expression}),
+        expression is None,
+        (_with_ids(check, ids, known) or ()) if check else (),
+        text,
+    )
+
+
+def _normal_default(text: str) -> str:
+    """Return a default without the digits that a server adds for the type of the column."""
+    if text.startswith("'"):
+        return ZEROS.sub(lambda found: f"{found[1] or found[2]}'", text)
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return MOMENT.sub("current_timestamp()", text)
+    return format(number.normalize(), "f" if abs(number.adjusted()) < MOST_DIGITS else "e")
+
+
+def _in_parentheses(tokens: Sequence[Token], word: str) -> tuple[Token, ...]:
+    """Return the tokens in the parentheses after a word that is not inside of others."""
+    depth = 0
+    for position, token in enumerate(tokens):
+        if depth == 0 and token.word == word and tokens[position + 1 : position + 2]:
+            return tuple(tokens[position + 1 : _closing(tokens, position + 1) + 1])
+        depth += (token.word == "(") - (token.word == ")")
+    return ()
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int:
+    depth = 0
+    for position in range(opening, len(tokens)):
+        depth += (tokens[position].word == "(") - (tokens[position].word == ")")
+        if depth == 0:
+            return position
+    return len(tokens) - 1
+
+
+def _with_ids(tokens: Sequence[Token], ids: Mapping[str, int], known: Collection[str]) -> Expression | None:
+    """Return the words of an expression; None if it names a column that has no id."""
+    words: list[int | str] = []
+    for token in tokens:
+        name = token.name.lower() if token.kind is TokenKind.QUOTED else ""
+        if name in known and name not in ids:
+            return None
+        words.append(ids.get(name, token.raw))
+    return tuple(words)
+
+
+def _key(
+    item: Sequence[Token], ids: Mapping[str, int], known: Collection[str], rules: Mapping[str, str]
+) -> tuple[Key | None, str]:
+    """Read an index; None if it names a column that has no id."""
+    kind = "" if item[0].word in ("KEY", "INDEX") else item[0].word
+    opening = next(position for position, token in enumerate(item) if token.word == "(")
+    closing = _closing(item, opening)
+    name = "" if kind == "PRIMARY" else item[opening - 1].name
+    parts = []
+    for part in _split(item[opening + 1 : closing]):
+        is_expression = part[0].word == "("
+        end = _closing(part, 0) + 1 if is_expression else 1
+        expression = _with_ids(part[:end], ids, known)
+        if expression is None:
+            return None, name
+        rule = rules.get(part[0].name.lower(), "") if kind in ("UNIQUE", "PRIMARY") else ""
+        parts.append(KeyPart(expression, "".join(token.raw for token in part[end:]).upper(), rule))
+    options = " ".join(token.raw for token in item[closing + 1 :])
+    return Key(kind, tuple(parts), options), name
+
+
+def _split(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Split tokens at the commas outside of parentheses."""
+    parts, depth = [list[Token]()], 0
+    for token in tokens:
+        if depth == 0 and token.word == ",":
+            parts.append([])
+        else:
+            depth += (token.word == "(") - (token.word == ")")
+            parts[-1].append(token)
+    return parts
+
+
+def _joined_column(
+    id: int, mine: Mapping[int, Definition | None], others: Mapping[int, Definition | None], fill: str
+) -> Definition | None:
+    if id in mine and id in others:
+        one, other = mine[id], others[id]
+        return join_definitions(one, other) if one is not None and other is not None else None
+    only = mine[id] if id in mine else others[id]
+    if only is None or only.is_generated or fill != NULL:
+        return only
+    return replace(only, nullable=True)
+
+
+def _is_virtual(*sides: Definition) -> bool:
+    return any("virtual" in str(side.extra) or side.extra is OPEN for side in sides if side.is_generated)
+
+
+def _agreed(one: Agreed | None, other: Agreed | None) -> Agreed:
+    found = {name for name in (one, other) if name is not None}
+    return found.pop() if len(found) == 1 else OPEN
+
+
+def _is_buildable(key: Key, table: Table, shard: Table) -> bool:
+    for part in key.parts:
+        column, own = (
+            side.columns.get(part.expression[0]) if isinstance(part.expression[0], int) else None
+            for side in (table, shard)
+        )
+        if column is None or own is None:
+            continue
+        if key.kind in NEEDS_VALUES and column.nullable:
+            return False
+        is_whole = key.kind not in ("FULLTEXT", *NEEDS_VALUES) and not part.options.startswith("(")
+        if is_whole and is_large(column.type) and not is_large(own.type):
+            return False
+    return True
+
+
+def is_large(kind: ColumnType) -> bool:
+    """Whether it is a TEXT or BLOB."""
+    if isinstance(kind, TextType):
+        return kind.resolved[0] is Form.LARGE
+    return isinstance(kind, BinaryType) and kind.form is Form.LARGE

@@ -1,0 +1,107 @@
+"""The cases of DM's optimistic mode on paper: they end with the expected rows, or with a conflict that is named.
+
+`tests/integration/optimistic_cases.json` holds facts: statements in order, expected rows. Each case runs at three
+paces: everything after each statement, everything at the end, and random windows.
+"""
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.join.paper import PaperTable, create
+from tests.unit.join.rollout import World
+from unshard.core.model import Shard, TableId
+
+CASES = json.loads((Path(__file__).parents[2] / "integration/optimistic_cases.json").read_text())
+CONFLICTS = {
+    "sddl1-restartmaster-o": "type of column c",
+    "sddl2-043-o": "expression of column nc1",
+}
+"""The cases without a join, with the dimension that the conflict names."""
+INSERT = re.compile(r"INSERT INTO ([\w.]+)\s*(?:\(([\w, ]+)\))?\s*VALUES\s*(.*)", re.IGNORECASE | re.DOTALL)
+VALUE = re.compile(r"'((?:[^'])*)'|(NULL)|(-?\d+\.\d+)|(-?\d+)", re.IGNORECASE)
+
+
+def shard_of(source: str, name: str) -> Shard:
+    schema, table = name.split(".")
+    return Shard(source, TableId(schema, table))
+
+
+def begun(case: dict) -> World:
+    tables = {}
+    for source, content in case["sources"].items():
+        for schema, names in content["schemas"].items():
+            for name in names:
+                tables[Shard(source, TableId(schema, name))] = create(case["create"])
+    return World(tables)
+
+
+def values(text: str) -> list[object]:
+    found = []
+    for string, null, decimal, number in VALUE.findall(text):
+        found.append(None if null else float(decimal) if decimal else int(number) if number else string)
+    return found
+
+
+def insert(world: World, shard: Shard, columns: str | None, body: str) -> None:
+    table: PaperTable = world.upstream[shard].table
+    names = (
+        [name.strip().lower() for name in columns.split(",")]
+        if columns
+        else [column.name.lower() for column in table.columns if not column.generated]
+    )
+    defaults = {c.name.lower(): default_of(c.default) for c in table.columns if not c.generated}
+    for group in re.findall(r"\(([^()]*)\)", body):
+        given = dict(zip(names, values(group), strict=True))
+        world.write(shard, next(iter(values(group))) if not columns else given[names[0]], {**defaults, **given})
+
+
+def default_of(text: str | None) -> object:
+    return values(text)[0] if text and values(text) else text
+
+
+def step(world: World, source: str, sql: str) -> None:
+    if found := INSERT.match(sql):
+        insert(world, shard_of(source, found[1]), found[2], found[3])
+    elif found := re.match(r"ALTER TABLE ([\w.]+)", sql):
+        world.ddl(shard_of(source, found[1]), sql)
+    elif found := re.match(r"CREATE TABLE ([\w.]+)", sql):
+        world.create(shard_of(source, found[1]), create(sql))
+    elif found := re.match(r"DROP TABLE ([\w.]+)", sql):
+        world.drop(shard_of(source, found[1]))
+    elif found := re.match(r"RENAME TABLE ([\w.]+) TO ([\w.]+)", sql):
+        world.rename(shard_of(source, found[1]), shard_of(source, found[2]))
+    else:
+        assert sql.startswith("TRUNCATE"), sql
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@pytest.mark.parametrize("pace", ["each", "end", "random"])
+def test_case(case: dict, pace: str) -> None:
+    world, dice = begun(case), random.Random(case["id"])
+    for each in case["steps"]:
+        step(world, each["source"], each["sql"])
+        if pace == "each":
+            world.run()
+        elif pace == "random":
+            for shard in dice.sample(sorted(world.upstream), dice.randrange(len(world.upstream) + 1)):
+                world.window(shard, dice.randrange(1, 4))
+            if dice.random() < 0.3:
+                world.contract()
+    world.run()
+    if case["id"] in CONFLICTS:
+        assert CONFLICTS[case["id"]] in " ".join(map(str, world.waiting.values()))
+        return
+    assert not world.waiting
+    world.check_rows()
+    expected = case["expect"]
+    if expected["kind"] == "rows":
+        ids = {name: id for id, name in world.target.names.items()}
+        found = [[row.get(ids[name]) for name in expected["columns"]] for row in world.rows.values()]
+        assert sorted(found, key=repr) == sorted(expected["rows"], key=repr)
+        structures = {up.table.structure.shape for up in world.upstream.values()}
+        if len(structures) == 1:
+            world.check_end()
