@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.binlogs import purge
 from tests.copytask import Copy, copying
 from tests.taskfile import route, task_body
+from unshard.cli import main
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -421,12 +423,11 @@ INCOMPATIBLE = (
     "MODIFY n SMALLINT",
     "MODIFY d DECIMAL(7, 1)",
     "MODIFY n VARCHAR(10)",
-    "CHANGE n m VARCHAR(10)",
     "DROP COLUMN j",
     "DROP PRIMARY KEY",
-    "ALTER n2 SET DEFAULT 1",
     "ADD UNIQUE KEY u (n2)",
     "DROP KEY u",
+    "ALTER n2 SET DEFAULT 1",
     "MODIFY d DECIMAL(7, 1) AFTER id",
     "ENGINE = Aria",
 )
@@ -444,7 +445,8 @@ def test_incompatible_ddl_changes(copy: Copy) -> None:
         copy.up(f"ALTER TABLE t {change}", f"INSERT INTO t (id) VALUES ({number})")
         (trouble,) = copy.run().errors
         assert trouble.error.code == "US-4009", (change, str(trouble.error))
-        assert copy.command("ddl", "skip", "--current", "--yes", "--reason", "the target stays") == 0, change
+        said = ["ddl", "skip", str(copy.path), "--current", "--yes", "--reason", "the target stays"]
+        assert main(said) == 0, change
     copy.go()
     assert copy.tables(copy.target) == structure
     ids = "SELECT id FROM {}.t ORDER BY id"
@@ -503,11 +505,11 @@ def test_gtid(tmp_path: Path, upstream_server: MariaDb, target: MariaDb, unique:
         copy.up("SET gtid_domain_id = 7", "INSERT INTO t VALUES (5)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (6)")
         copy.go()
         copy.assert_equal()
-        purge = "PURGE BINARY LOGS TO '{}'"
-        copy.up(purge.format(upstream_server.run("SHOW MASTER STATUS")[0][0]), "INSERT INTO t VALUES (7)")
+        purge(upstream_server)
+        copy.up("INSERT INTO t VALUES (7)")
         copy.go()
         copy.assert_equal()
         copy.up("INSERT INTO t VALUES (8)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (9)")
-        upstream_server.run(purge.format(upstream_server.run("SHOW MASTER STATUS")[0][0]))
+        purge(upstream_server)
         (trouble,) = copy.run().errors
         assert trouble.error.code.startswith("US-3"), str(trouble.error)
