@@ -7,6 +7,7 @@ another and write a row after each; `DDLS` has the DDLs of these cases, and the 
 import contextlib
 import dataclasses
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -209,7 +210,12 @@ def assert_rows(task: LiveTask, case: str) -> None:
     count = 0
     for source, shard in task.shards[case]:
         columns = [row[0] for row in task.sources[source].run(f"SHOW COLUMNS FROM {shard}") if row[0] in there]
-        missing = rows(task.sources[source], shard, columns) - rows(task.target, task.table(case), columns)
+        missing = texts(task.sources[source], shard, columns) - texts(task.target, task.table(case), columns)
         assert not missing, (case, shard, missing)
         count += len(task.sources[source].run(f"SELECT 1 FROM {shard}"))
     assert len(task.target.run(f"SELECT 1 FROM {task.table(case)}")) == count, case
+
+
+def texts(server: MariaDb, table: str, columns: Sequence[str]) -> Counter[tuple[str, ...]]:
+    """Return the rows as text, because the type of a column may differ between a shard and the target."""
+    return Counter({tuple(map(str, row)): count for row, count in rows(server, table, columns).items()})
