@@ -26,7 +26,7 @@ ACCEPTED = frozenset({Decision.NOTHING, Decision.EXPAND})
 
 
 def decide_waiting(group: Group, target: Target, queues: Queues, mapped: Collection[str] = ()) -> Decided | None:
-    """Return the decision about queued DDLs that can be accepted together; None if there are none.
+    """Return the decision about queued DDLs that can be accepted together; None without such DDLs.
 
     `accepted` of the result names the shards, each with one more DDL than members.
     """
