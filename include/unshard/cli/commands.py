@@ -298,7 +298,7 @@ COMMANDS = (
     Command(
         "reload",
         "read columns of a shard again from its source and write them into the target",
-        "unshard reload shop.yaml --shard s2/shop_7.orders_3 --columns created_at --reason 'old rows have other values'",
+        "unshard reload shop.yaml --shard s2/shop_7.orders_3 --columns created_at --reason 'own values'",
         (
             TASK,
             Argument(("--shard",), f"the shard, {WRITTEN}", {"metavar": "SHARD", "required": True}),

@@ -72,7 +72,7 @@ def test_a_column_that_each_server_has_filled_by_itself(task: LiveTask) -> None:
         task.assert_union("g")
     for number in (1, 2, 3):
         (view,) = coordinate.views(task.work().meta, resolved=True)
-        assert f"s{1 + number // 3}:" in view.warning
+        assert f"s{1 + number // 3}/{shard(task, number).table}" in view.warning
         assert "unshard reload TASK --shard SHARD --columns c" in view.warning
         done = again(task, number, "C")
         assert (done.rows_read, done.chunks, done.is_done) == (10, 4, True)
@@ -185,13 +185,8 @@ def test_rows_that_are_locked_on_the_source(task: LiveTask, monkeypatch: pytest.
     monkeypatch.setattr(reload, "LOCK_WAIT_SECONDS", 1)
     fill(task)
     task.run()
-    task.work().meta.reloads.begin(
-        shard(task, 1),
-        TableId(f"{task.name}_to", "g"),
-        ["v"],
-        reload.plan_reload(task.work(), shard(task, 1), ["v"]).basis,
-        None,
-    )
+    meta, plan = task.work().meta, reload.plan_reload(task.work(), shard(task, 1), ["v"])
+    meta.reloads.begin(shard(task, 1), plan.state.target, ["v"], plan.basis, None)
     with contextlib.closing(mysql.connect(task.sources["s1"].server)) as writer:
         mysql.begin(writer)
         mysql.query(writer, f"UPDATE {task.name}.g_1 SET v = 77 WHERE id = 1001")

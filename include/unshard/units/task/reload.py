@@ -34,8 +34,8 @@ So the value of the last change always wins. This is the argument for the chunks
 |                                     | session, the UPDATEs and the lock go together                               |
 | after the last chunk                | the reload is done; the same command would read everything again            |
 
-The progress counts only as long as nothing changes that it depends on (core.rows.reload). Two processes may run the same
-reload: they write its chunks in turn.
+The progress counts only as long as nothing changes that it depends on (core.rows.reload). Two processes may run the
+same reload: they write its chunks in turn.
 """
 
 import contextlib
@@ -110,15 +110,6 @@ def plan_reload(work: Work, shard: Shard, columns: Sequence[str]) -> ReloadPlan:
     """Return what a reload would do; raises the coded error that says why it is not possible."""
     _refuse_kind(work, shard)
     with contextlib.closing(mysql.connect(work.sources[shard.source], f"source {shard.source}")) as connection:
-        image = upstream.inspect(connection, shard.source).binlog_row_image
-        if image.upper() not in ("", "FULL"):
-            raise ReloadImpossible(
-                str(shard),
-                f"its source has binlog_row_image = {image}, so a window may write an older value that it has read"
-                " from the target",
-                f"SET GLOBAL binlog_row_image = FULL on source {shard.source}, let its sessions connect again,"
-                " apply the binlog before that, then run the same command again",
-            )
         return _planned(work, shard, columns, connection)
 
 
@@ -197,8 +188,24 @@ def _ready(work: Work, shard: Shard) -> ShardState:
     return state
 
 
+def _refuse_source(work: Work, shard: Shard, connection: Connection) -> None:
+    """Raise if the source does not log whole rows, or is not the server from which the binlog was pulled."""
+    found, known = upstream.inspect(connection, shard.source), work.meta.sources.get(shard.source)
+    if found.binlog_row_image.upper() not in ("", "FULL"):
+        raise ReloadImpossible(
+            str(shard),
+            f"its source has binlog_row_image = {found.binlog_row_image}, so a window may write an older value that it"
+            " has read from the target",
+            f"SET GLOBAL binlog_row_image = FULL on source {shard.source}, let its sessions connect again, let windows"
+            " apply the binlog before that, then run the same command again",
+        )
+    if known is not None and found.identity != known.identity:
+        raise ReloadMustWait(str(shard), "another server answers for its source", "let the relay pull from it")
+
+
 def _planned(work: Work, shard: Shard, columns: Sequence[str], connection: Connection) -> ReloadPlan:
     state = _ready(work, shard)
+    _refuse_source(work, shard, connection)
     tracked = work.structures({state.structure})[state.structure]
     present = structures.read_schemas(connection, [shard.table]).get(shard.table)
     if present is None:
@@ -295,7 +302,7 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
             return None
         mysql.begin(source)
         chunks.hold_structure(source, shard.table)
-        chunks.hold_structure(target, _ready(work, shard).target)
+        chunks.hold_structure(target, _ready(work, shard).target, for_writing=True)
         plan = _planned(work, shard, columns, beside)
         if plan.basis != progress.basis:
             raise ReloadMustWait(

@@ -61,9 +61,10 @@ def hold_source(connection: Connection, row: ReloadRow) -> None:
         raise UnknownSource(row.task, row.shard.source)
 
 
-def hold_structure(connection: Connection, table: TableId) -> None:
+def hold_structure(connection: Connection, table: TableId, *, for_writing: bool = False) -> None:
     """Keep DDL of a table from running until the end of the transaction."""
-    mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(table)} LIMIT 0")  # noqa: S608
+    lock = " FOR UPDATE" if for_writing else ""
+    mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(table)} LIMIT 0{lock}")  # noqa: S608
 
 
 def lock(connection: Connection, row: ReloadRow) -> Progress | None:
