@@ -15,7 +15,7 @@ from unshard.errors.config import UsageWrong
 
 def reload(options: Namespace, console: Console) -> Answer:
     """Reload columns of one shard, or continue that."""
-    from unshard.units.task.reload import RELOAD, plan_reload, reload_columns, shard_named
+    from unshard.units.window.reload import RELOAD, plan_reload, reload_columns, shard_named
     from unshard.units.work import open_work
 
     columns = tuple(dict.fromkeys(name.strip().lower() for name in options.columns.split(",") if name.strip()))

@@ -12,7 +12,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from unshard.core.ddl.queue import ShardState
-from unshard.core.full.chunks import Key
 from unshard.core.model import Shard, TableId, TableSchema
 
 FILLED = (
@@ -41,7 +40,7 @@ class Reload:
     state: ReloadState
     basis: str
     """What the written values depend on."""
-    reached: Key | None
+    reached: tuple[bytes, ...] | None
     """Last key of the last written chunk; None: at the beginning."""
     chunks: int
     rows_read: int

@@ -19,8 +19,8 @@ from unshard.errors.base import ServerError, UnshardError
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard.units.limits import Limits
-from unshard.units.task import reload
-from unshard.units.task.reload import reload_columns
+from unshard.units.window import reload
+from unshard.units.window.reload import reload_columns
 from unshard.units.window.sync import run_window
 from unshard_demo.servers import MariaDb
 
