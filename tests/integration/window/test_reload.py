@@ -1,6 +1,7 @@
 """Column reload: columns of a shard are read again beside running windows; the target is the union afterwards."""
 
 import contextlib
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from tests.dying import Died, mortal
 from tests.livetask import LiveTask, living
+from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
 from unshard.adapters import mysql
 from unshard.adapters.meta.windows.reloads import Reloads
 from unshard.adapters.target.chunk import reload as chunks
@@ -228,3 +230,67 @@ def test_what_cannot_be_reloaded(task: LiveTask) -> None:
     finally:
         task.sources["s2"].run("SET GLOBAL binlog_row_image = FULL")
     task.assert_settled()
+
+
+def test_a_reload_begins_again_after_a_ddl(task: LiveTask) -> None:
+    fill(task)
+    task.run()
+    meta, plan = task.work().meta, reload.plan_reload(task.work(), shard(task, 1), ["v"])
+    meta.reloads.begin(shard(task, 1), plan.state.target, ["v"], plan.basis, None)
+    assert reload._write_chunk(task.work(), shard(task, 1), ("v",), 3) is not None
+    task.target.run(f"UPDATE {task.table('g')} SET v = -1, seen = seen")
+    (open_one,) = meta.reloads.newest()
+    assert (open_one.state, open_one.rows_read, open_one.reached) == ("reading", 3, (b"1002",))
+    for number in (1, 2, 3):
+        up(task, number, "ALTER TABLE {t} ADD c INT")
+    task.run()
+    for number in (1, 2, 3):
+        assert again(task, number, "v").rows_read == 10
+    task.assert_settled()
+
+
+@dataclasses.dataclass
+class Mapped(TaskFile):
+    """A task whose shards get other ids and a column with their name in the target."""
+
+    path: Path
+
+
+def test_mapped_ids_and_extracted_names_by_the_command(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tidied(source_1, target):
+        sources = {"s1": source_1}
+        write_sources(tmp_path, sources)
+        extracted = {"extract-table": {"table-regexp": "_(.+)$", "target-column": "shard"}}
+        routes = {"t": {**route(unique, "t_*", f"{unique}_to", "t"), **extracted}}
+        rule = {"schema-pattern": "*", "table-pattern": "t_*", "expression": "partition id", "target-column": "id"}
+        mappings = {"map": {**rule, "arguments": ["", "", "t_"]}}
+        body = task_body(unique, sources, target, routes, **{"shard-mode": "pessimistic", "column-mappings": mappings})
+        body["unshard"] = {"storage-path": str(tmp_path / "storage")}
+        task = Mapped(tmp_path / "task.yaml")
+        task.write_body(body)
+        text = task.path.read_text().replace("- block-allow-list", "- column-mapping-rules: [map]\n  block-allow-list")
+        task.path.write_text(text)
+        table = f"{unique}_to.t"
+        target.run(
+            f"CREATE DATABASE {unique}_to",
+            f"CREATE TABLE {table} (id BIGINT, v INT, w VARCHAR(9), shard VARCHAR(9), PRIMARY KEY (id, shard))",
+        )
+        source_1.run(f"CREATE DATABASE {unique}", f"USE {unique}")
+        for number in (1, 2):
+            source_1.run(
+                f"USE {unique}",
+                f"CREATE TABLE t_{number} (id BIGINT PRIMARY KEY, v INT, w VARCHAR(9))",
+                f"INSERT INTO t_{number} VALUES (1, {number}, 'x'), (2, {number}, 'ü'), (3, NULL, '')",
+            )
+        task.go()
+        query = f"SELECT * FROM {table} ORDER BY id, shard"
+        before = target.run(query)
+        target.run(f"UPDATE {table} SET v = 9, w = 'lost'")
+        assert task.command("reload", "--shard", f"s1/{unique}.t_1", "--columns", "v,w", "--dry-run") == 0
+        assert task.command("reload", "--shard", f"s1/{unique}.t_1", "--columns", "v, W", "--yes") == 0
+        assert "done, 1 chunks, 3 rows read, 3 changed" in capsys.readouterr().out
+        assert target.run(f"SELECT COUNT(*) FROM {table} WHERE w = 'lost'") == [(3,)]
+        assert task.command("reload", "--shard", f"s1/{unique}.t_2", "--columns", "v,w", "--yes") == 0
+        assert target.run(query) == before

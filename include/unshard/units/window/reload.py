@@ -249,17 +249,17 @@ def _written(
     shard: Shard, present: TableSchema, schema: TableSchema, found: Conversion, columns: Sequence[str]
 ) -> list[int]:
     """Return the numbers of the fields to write; raises ReloadColumnUnfit."""
-    by_name = {}
-    for number, field in enumerate(found.fields):
+    by_name: dict[str, int] = {}
+    for place, field in enumerate(found.fields):
         if field.constant is None:
-            by_name[present.written[field.place].name.lower()] = number
-    numbers = []
+            by_name[present.written[field.place].name.lower()] = place
+    numbers: list[int] = []
     for name in dict.fromkeys(column.lower() for column in columns):
         number = by_name.get(name)
         target_name = None if number is None else found.fields[number].column.name
-        if why := unfit_column(name, present, schema, target_name):
+        why = unfit_column(name, present, schema, target_name)
+        if number is None or why:
             raise ReloadColumnUnfit(str(shard), name, why)
-        assert number is not None  # unfit_column says so
         numbers.append(number)
     return numbers
 
