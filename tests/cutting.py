@@ -49,7 +49,7 @@ class Way:
 
     It forwards bytes in both directions, packet by packet towards the server, and breaks at the COMMIT with that
     number. With `meanwhile` it calls this function instead of breaking, and forwards the statement, which may be
-    another one than COMMIT.
+    another one than COMMIT. A `torn` answer breaks in its middle.
     """
 
     def __init__(
@@ -58,10 +58,11 @@ class Way:
         arrives: bool,
         number: int,
         meanwhile: Callable[[], None] | None = None,
-        statement: bytes = COMMIT,
+        statement: bytes | tuple[bytes, ...] = COMMIT,
+        torn: bool = False,
     ) -> None:
         self._to, self._arrives, self._left, self._statement = port, arrives, number, statement
-        self._meanwhile = meanwhile
+        self._meanwhile, self._torn = meanwhile, torn
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._sockets, self._threads = [self._listening], list[threading.Thread]()
         self.port = int(self._listening.getsockname()[1])
@@ -125,6 +126,8 @@ class Way:
         with contextlib.suppress(OSError):
             while data := server.recv(1 << 16):
                 if silent.is_set():
+                    if self._torn:
+                        client.sendall(data[: len(data) // 2 + 1])
                     self.answered.set()
                     return
                 client.sendall(data)
@@ -143,10 +146,15 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 @contextlib.contextmanager
 def cut_at_commit(
-    server: MariaDb, *, arrives: bool, number: int = 1, statement: bytes = COMMIT
+    server: MariaDb,
+    *,
+    arrives: bool,
+    number: int = 1,
+    statement: bytes | tuple[bytes, ...] = COMMIT,
+    torn: bool = False,
 ) -> Iterator[tuple[MariaDb, Way]]:
     """Yield the server behind such a connection; without `arrives` it never receives the COMMIT, or `statement`."""
-    way = Way(server.port, arrives, number, statement=statement)
+    way = Way(server.port, arrives, number, statement=statement, torn=torn)
     try:
         yield dataclasses.replace(server, port=way.port), way
     finally:

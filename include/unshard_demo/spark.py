@@ -43,10 +43,10 @@ class SparkConnect:
         processes.stop(self.program)
 
 
-def start(folder: Path, master: str = "local[2]", memory: str = "1g") -> SparkConnect:
+def start(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> SparkConnect:
     """Start a Connect server whose files are below `folder`; return when it accepts connections."""
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port = port or free_port()
     program = processes.start(
         "spark-connect",
         _command(folder, port, master, memory),
@@ -64,9 +64,9 @@ def start(folder: Path, master: str = "local[2]", memory: str = "1g") -> SparkCo
 
 
 @contextlib.contextmanager
-def running_spark(folder: Path, master: str = "local[2]", memory: str = "1g") -> Iterator[SparkConnect]:
-    """Run a Connect server for the block."""
-    server = start(folder, master, memory)
+def running_spark(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> Iterator[SparkConnect]:
+    """Run a Connect server for the block; 0 is a free port."""
+    server = start(folder, master, memory, port)
     try:
         yield server
     finally:

@@ -103,3 +103,12 @@ def test_each_key_of_dm_has_one_line_in_its_section() -> None:
         first_cells = re.findall(r"^\| (?:`\w+`: )?(`[^|]+)\|", section, re.MULTILINE)
         keys = [key for cell in first_cells for key in re.findall(r"`([^`]+)`", cell)]
         assert not [key for key in keys if keys.count(key) > 1], section.partition("\n")[0]
+
+
+def test_the_tests_of_dms_directories_exist() -> None:
+    page = (ROOT / "docs/dm-tests.md").read_text()
+    named = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 60
+    for path, test in named:
+        text = (ROOT / "tests/integration" / path).read_text()
+        assert not test or f"def {test}(" in text, f"{path}::{test}"

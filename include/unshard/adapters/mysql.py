@@ -55,6 +55,7 @@ __all__ = [
     "plain_mode",
     "prepare",
     "query",
+    "raw_results",
     "rollback",
     "stream",
     "table_name",
@@ -176,6 +177,20 @@ def query(connection: Connection, sql: str, args: Arguments = None) -> list[Row]
     with coded_errors(connection, sql), connection.cursor(Cursor) as cursor:
         cursor.execute(_spelled(sql, args), args)
         return list(cursor.fetchall())
+
+
+@contextlib.contextmanager
+def raw_results(connection: Connection) -> Iterator[None]:
+    """Return values in the block as the bytes that the server stores, as `connect_raw` does."""
+    before = connection.use_unicode, connection.decoders
+    query(connection, "SET character_set_results = binary")
+    connection.use_unicode, connection.decoders = False, {}
+    try:
+        yield
+    finally:
+        connection.use_unicode, connection.decoders = before
+        if connection.open:
+            query(connection, "SET character_set_results = utf8mb4")
 
 
 def change(connection: Connection, sql: str, args: Arguments) -> int:

@@ -7,9 +7,12 @@ from unshard.core.model import TableId
 from unshard.core.relay.segment import SchemaDefault
 
 
-def create_schema(connection: Connection, schema: str, *, if_not_exists: bool = False) -> None:
-    """Create a schema."""
-    query(connection, f"CREATE DATABASE {'IF NOT EXISTS ' if if_not_exists else ''}{identifier(schema)}")
+def create_schema(
+    connection: Connection, schema: str, *, if_not_exists: bool = False, default: SchemaDefault | None = None
+) -> None:
+    """Create a schema, with this default character set if one is given."""
+    options = f" {default.options}" if default else ""
+    query(connection, f"CREATE DATABASE {'IF NOT EXISTS ' if if_not_exists else ''}{identifier(schema)}{options}")
 
 
 def set_default(connection: Connection, schema: str, default: SchemaDefault) -> None:

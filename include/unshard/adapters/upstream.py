@@ -7,6 +7,7 @@ identity is still detected, because each binlog file is identified by its creati
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pymysql.connections import Connection
@@ -60,13 +61,18 @@ class Upstream:
     binlog_row_image: str
 
 
-def inspect(connection: Connection, source: str) -> Upstream:
-    """Read all settings that the relay needs before it pulls; raises if there is no binlog in files."""
-    variables = _variables(connection)
+def refuse_without_files(source: str, variables: Mapping[str, str]) -> None:
+    """Raise if the server's variables say that it has no binlog in files."""
     if variables.get("log_bin") not in ("ON", "1"):
         raise BinlogOff(source)
     if engine := variables.get("binlog_storage_engine"):
         raise BinlogInEngine(source, engine)
+
+
+def inspect(connection: Connection, source: str) -> Upstream:
+    """Read all settings that the relay needs before it pulls; raises if there is no binlog in files."""
+    variables = _variables(connection)
+    refuse_without_files(source, variables)
     version = variables.get("version", "")
     flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
     end, gtid = reached(connection, source)

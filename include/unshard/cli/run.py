@@ -103,6 +103,7 @@ def _show(note: Note, console: Console, display: Display, errors: Errors) -> Non
         case WindowDone(source, report):
             rows = _moved(report)
             display.tell(f"{source}: window {report.window} to {report.ends}, {rows}")
+            console.warn([str(each) for each in report.engines])
         case LockTried(lock):
             what = "; ".join(map(one_line, lock.statements or (lock.ddl,)))
             console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {what}")

@@ -149,6 +149,55 @@ class EngineReplaced(CheckWarned, code="US-2390"):
     hint = "nothing has to be done; create {table} on the target before the start if it needs other storage options"
 
 
+class StartTimeNeedsKey(CheckFailed, code="US-2376", scope=Scope.CONFIG):
+    """An existing target table with rows has no key that its shards fill, so unshard finds a row by all its values.
+
+    The task begins with `--start-time`: the changes between this time and now may be in the table already. With a key
+    they can be applied again. Without one, their rows would be there twice.
+    """
+
+    table: str
+    source: str
+    template = "{table} has rows and no key that its shards fill: changes of {source} after a start time could repeat"
+    hint = (
+        "write the exact position up to which {table} has all changes (binlog-name and binlog-pos, or binlog-gtid),"
+        " or empty the table, or give it a unique key of columns that its shards fill"
+    )
+
+
+class PositionMustBeExact(CheckWarned, code="US-2377"):
+    """An existing target table with rows has no key that its shards fill, so unshard finds a row by all its values.
+
+    The task begins at a position. A change after it that the table already has cannot be recognized: an inserted row
+    would be there twice, and a deleted row would not be found (US-6008). `safe-mode` does not change this.
+
+    Remedy: Make sure that the table has exactly the changes before the position, or give it a unique key of columns
+    that its shards fill.
+    """
+
+    table: str
+    source: str
+    start: str
+    template = "{table} has no key that its shards fill: it must have exactly the changes of {source} before {start}"
+    hint = "check that {table} was copied at this position, or give it a unique key of columns that its shards fill"
+
+
+class EngineKept(CheckWarned, code="US-2375"):
+    """The shard has an engine without transactions, such as MyISAM or Aria, or gets one by a DDL of the binlog.
+
+    A target table must be able to roll back. So it keeps its engine, and options of a DDL about the engine and its
+    storage are not executed there.
+
+    Consequence: Rows are merged unchanged. `unshard check`, `unshard run` and the log report it.
+    """
+
+    table: str
+    shard: str
+    engine: str
+    template = "{table} keeps its engine: its shard {shard} has the engine {engine}, which has no transactions"
+    hint = "nothing has to be done; after a crash of its source a shard of this engine may differ from its binlog"
+
+
 class PrimaryKeyClustered(CheckWarned, code="US-2358"):
     """TiDB stores the rows of these tables by the primary key and can never drop or change it.
 

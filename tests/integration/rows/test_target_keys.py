@@ -9,6 +9,7 @@ import pytest
 from tests.dying import Died
 from tests.oracle import rows, union
 from tests.taskfile import TaskFile, route, schemas, task_body, write_sources
+from unshard.config.starting import starting_at
 from unshard.core.checks.items import Severity
 from unshard.units.checks.precheck import check
 from unshard.units.full.dump import dump
@@ -284,13 +285,233 @@ def test_a_target_with_more_columns(world: World) -> None:
     """As in DM's test downstream_more_column: AUTO_INCREMENT in the target, and a column between the shard's."""
     shard = "(c1 INT PRIMARY KEY, c2 INT, c3 INT COMMENT '1;2')"
     world.make("(c INT AUTO_INCREMENT PRIMARY KEY, c1 INT, more INT, c2 INT, c3 INT, KEY (c1))", shard=shard)
-    world.each("INSERT INTO {t} VALUES (1, 1, 1), (2, 2, 2)")
+    world.each("INSERT INTO {t} VALUES (1, 1, {k}), (2, 2, {k} + 1)")
     assert not world.errors()
     world.go()
     columns = ("c1", "c2", "c3")
     assert world.assert_union(*columns) == 8
-    world.target.run(f"UPDATE {world.table} SET more = c")
+    world.target.run(f"UPDATE {world.table} SET more = c3 * 10")
+    before = own_values(world, "c3", "c, more")
     world.each("INSERT INTO {t} VALUES (111, 111, 111), (222, 222, 222)", "UPDATE {t} SET c2 = 0 WHERE c1 = 1")
-    world.each("DELETE FROM {t} WHERE c1 = 2")
+    world.each("DELETE FROM {t} WHERE c1 = 2", "UPDATE {t} SET c1 = 5 WHERE c1 = 1")
     world.go()
     assert world.assert_union(*columns) == 12
+    after = own_values(world, "c3", "c, more")
+    assert {c3: after[c3] for c3 in (100, 200, 1100, 1200)} == {c3: before[c3] for c3 in (100, 200, 1100, 1200)}
+    world.each("UPDATE {t} SET c2 = c2 + 1, c1 = c1 + 1000 ORDER BY c1 DESC", "UPDATE {t} SET c1 = c1 - 1 WHERE c1 > 0")
+    world.go()
+    assert world.assert_union(*columns) == 12
+    assert own_values(world, "c3", "c, more") == after
+
+
+def own_values(world: World, key: str, own: str) -> dict[object, tuple[object, ...]]:
+    """Return the values of own columns in the target by the value of a column that does not change."""
+    return {row[0]: row[1:] for row in world.target.run(f"SELECT {key}, {own} FROM {world.table}")}
+
+
+LIFE = "INSERT INTO {t} VALUES " + ", ".join(f"({{k}} + {n}, '{{r}}', '{{r}}{n}', {{k}} + {n})" for n in range(1, 9))
+"""`n` is the number of a row for life, so it identifies the row however its key changes."""
+SWAP = (
+    "UPDATE {t} SET id = {k} + 40 WHERE n = {k} + 3",
+    "UPDATE {t} SET id = {k} + 3 WHERE n = {k} + 4",
+    "UPDATE {t} SET id = {k} + 4 WHERE n = {k} + 3",
+    "UPDATE {t} SET v = '{r}-' WHERE n = {k} + 7",
+    "UPDATE {t} SET v = '{r}7' WHERE n = {k} + 8",
+    "UPDATE {t} SET v = '{r}8' WHERE n = {k} + 7",
+)
+CHANGES = (
+    "UPDATE {t} SET v = CONCAT('x', v) WHERE n = {k} + 1",
+    "UPDATE {t} SET id = {k} + 30 WHERE n = {k} + 2",
+    "DELETE FROM {t} WHERE n IN ({k} + 5, {k} + 6)",
+    "INSERT INTO {t} VALUES ({k} + 5, '{r}', '{r}new', {k} + 50)",
+    "INSERT INTO {t} VALUES ({k} + 60, '{r}', '{r}in', {k} + 60), ({k} + 61, '{r}', '{r}out', {k} + 61)",
+    "DELETE FROM {t} WHERE n = {k} + 61",
+    "UPDATE {t} SET id = {k} + 80 WHERE n = {k} + 8",
+)
+KEPT, DELETED, NEW = (1, 2, 3, 4, 7, 8), (5, 6), (50, 60)
+V = SHARDS_OWN.replace("(20)", "(20) NOT NULL")
+KEEPING = {
+    "surrogate": f"({SURROGATE}, {SHARDS_OWN}, {EXTRA}, KEY (id))",
+    "none": f"({SHARDS_OWN}, {EXTRA}, KEY (id, n))",
+    "composite": f"({EXTRA}, {SHARDS_OWN}, UNIQUE KEY (region, id))",
+    "surrogate and the shard's key": f"({SURROGATE}, {SHARDS_OWN}, {EXTRA}, UNIQUE KEY (id))",
+    "another key": f"({V}, {EXTRA}, PRIMARY KEY (v), KEY (id))",
+    "two keys": f"({SURROGATE}, {V}, {EXTRA}, UNIQUE KEY (id, region), UNIQUE KEY (v))",
+}
+"""Targets with columns of their own."""
+KEYED = {name: table for name, table in KEEPING.items() if "UNIQUE KEY (id" in table or "UNIQUE KEY (region" in table}
+
+
+def lives(world: World) -> dict[object, tuple[object, ...]]:
+    """Return the own columns of each row by its number, the surrogate key among them."""
+    columns = [str(row[0]) for row in world.target.run(f"SHOW COLUMNS FROM {world.table}")]
+    return own_values(world, "n", ", ".join(name for name in ("note", "at", "pk") if name in columns))
+
+
+def numbers(*lives: int) -> set[object]:
+    return {k + life for k in (100, 200, 1100, 1200) for life in lives}
+
+
+def begin(world: World, table: str, **keys: object) -> dict[object, tuple[object, ...]]:
+    """Load the shards, and give the rows of the target values of its own; return these."""
+    world.make(table, **keys)
+    world.each(LIFE)
+    assert not world.errors()
+    world.go()
+    world.target.run(f"UPDATE {world.table} SET note = CONCAT('n', n), at = '2001-02-03 04:05:06'")
+    return lives(world)
+
+
+@pytest.mark.on_tidb
+@pytest.mark.on_statements
+@pytest.mark.parametrize("table", KEEPING.values(), ids=KEEPING)
+def test_a_row_keeps_the_values_of_the_targets_own_columns_for_life(
+    world: World, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    before = begin(world, table)
+    world.each(*CHANGES, *SWAP)
+    with monkeypatch.context() as patch:
+        patch.setattr(sync, "_move", dying(sync._move))
+        with pytest.raises(Died):
+            world.run()
+    world.go()
+    world.assert_union()
+    after = lives(world)
+    assert {n: after[n] for n in numbers(*KEPT)} == {n: before[n] for n in numbers(*KEPT)}
+    assert {after[n][0] for n in numbers(*NEW)} == {"new"}, "a row that is deleted and inserted again is a new one"
+    assert after.keys() == numbers(*KEPT, *NEW)
+    world.each("UPDATE {t} SET id = id + 5000 ORDER BY id DESC", *SWAP)
+    world.go()
+    world.assert_union()
+    assert lives(world) == after
+
+
+@pytest.mark.parametrize("table", KEYED.values(), ids=KEYED)
+def test_own_columns_in_safe_mode(world: World, table: str) -> None:
+    """A row that the target has under its new key keeps the values of that row: it may be there already."""
+    world.make(table)
+    body = task_body(
+        world.name,
+        world.sources,
+        world.target,
+        {"r": route(world.name, "t_*", f"{world.name}_to", "t")},
+        {"syncer-config-name": "s"},
+        **{"name": "keys", "syncers": {"s": {"safe-mode": True}}},
+    )
+    world.write_body(body)
+    world.each(LIFE)
+    world.go()
+    world.target.run(f"UPDATE {world.table} SET note = CONCAT('n', n), at = '2001-02-03 04:05:06'")
+    before = lives(world)
+    world.each(*CHANGES)
+    world.go()
+    world.assert_union()
+    after = lives(world)
+    assert {n: after[n] for n in numbers(*KEPT)} == {n: before[n] for n in numbers(*KEPT)}
+    assert {after[n][0] for n in numbers(60)} == {"new"}
+
+
+@pytest.mark.parametrize("keys", ["PRIMARY KEY (id)", "PRIMARY KEY (id), UNIQUE KEY (v)"])
+def test_own_columns_if_only_changed_columns_are_logged(world: World, keys: str) -> None:
+    before = begin(world, f"({SHARDS_OWN}, {EXTRA}, {keys})")
+    for source in world.sources.values():
+        source.run("SET GLOBAL binlog_row_image = 'MINIMAL'")
+    try:
+        world.each(*CHANGES, *SWAP)
+    finally:
+        for source in world.sources.values():
+            source.run("SET GLOBAL binlog_row_image = 'FULL'")
+    world.go()
+    world.assert_union()
+    after = lives(world)
+    assert {n: after[n] for n in numbers(*KEPT)} == {n: before[n] for n in numbers(*KEPT)}
+    assert {after[n][0] for n in numbers(*NEW)} == {"new"}
+
+
+OWN_TYPES = {
+    "t_dec": ("DECIMAL(20,5)", "-12345.67891"),
+    "t_dbl": ("DOUBLE", "0.1e-300"),
+    "t_flt": ("FLOAT", "16777217.3"),
+    "t_bit": ("BIT(9)", "b'101010101'"),
+    "t_blob": ("BLOB", "x'00FF090A5C'"),
+    "t_text": ("TEXT CHARACTER SET latin1", "_latin1 x'E4096E5C0A'"),
+    "t_utf": ("VARCHAR(9) CHARACTER SET utf8mb4", "_utf8mb4 x'F09F9880'"),
+    "t_json": ("JSON", """'{"a": [1, "\\n"]}'"""),
+    "t_enum": ("ENUM('a','b')", "0"),
+    "t_set": ("SET('a','b')", "3"),
+    "t_time": ("TIME(6)", "'-12:34:56.789012'"),
+    "t_date": ("DATE", "'0000-00-00'"),
+    "t_dt": ("DATETIME(3)", "'1001-02-03 04:05:06.789'"),
+    "t_year": ("YEAR", "1999"),
+    "t_null": ("INT", "NULL"),
+}
+
+
+@pytest.mark.on_tidb
+@pytest.mark.on_statements
+@pytest.mark.parametrize("key", ["PRIMARY KEY (region, id)", "KEY (id)"])
+def test_own_columns_of_each_type(world: World, key: str) -> None:
+    own = ", ".join(f"{name} {kind}" for name, (kind, _) in OWN_TYPES.items())
+    world.make(f"(made INT AS (n + 1) STORED, {own}, {SHARDS_OWN}, touched DATETIME(2) NOT NULL DEFAULT '2000-01-01'"
+               f" ON UPDATE CURRENT_TIMESTAMP(2), {key})")  # fmt: skip
+    world.each(LIFE)
+    world.go()
+    values = ", ".join(f"{name} = {value}" for name, (_, value) in OWN_TYPES.items())
+    world.target.run("SET SESSION sql_mode = ''", f"UPDATE {world.table} SET {values}, touched = '2000-01-01'")
+    shown = ", ".join(f"HEX({name} + 0)" if name == "t_bit" else f"HEX({name})" for name in OWN_TYPES)
+    before = own_values(world, "n", shown)
+    world.each("UPDATE {t} SET id = id + 50 WHERE n = {k} + 1", "UPDATE {t} SET v = 'x' WHERE n <= {k} + 2")
+    world.go()
+    world.assert_union()
+    assert own_values(world, "n", shown) == before
+    touched = own_values(world, "n", "touched > '2000-01-01', made = n + 1")
+    assert {n for n, found in touched.items() if found == (1, 1)} == numbers(1, 2)
+    assert {found[1] for found in touched.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    "table", [KEEPING["surrogate"], KEEPING["none"], KEEPING["composite"]], ids=["pk", "none", "key"]
+)
+def test_a_start_that_could_repeat_changes_needs_a_key(world: World, table: str) -> None:
+    """Without a key a row that the target already has cannot be recognized."""
+    world.make(table)
+    routes = {"r": route(world.name, "t_*", f"{world.name}_to", "t")}
+    ((file, position, *_),) = world.sources["s1"].run("SHOW MASTER STATUS")
+    starts = {"s1": {"meta": {"binlog-name": file, "binlog-pos": position}}, "s2": {"meta": {"binlog-name": ""}}}
+    body = task_body(world.name, world.sources, world.target, routes, **{"name": "keys", "task-mode": "incremental"})
+    for instance in body["mysql-instances"]:
+        instance.update(starts[instance["source-id"]])
+    world.write_body(body)
+    codes = {"US-2376", "US-2377"}
+    assert not world.checked().keys() & codes, "an empty table has no change yet"
+    world.target.run(f"INSERT INTO {world.table} (id, region) VALUES (1, 'x')")
+    found = world.checked()
+    if table == KEEPING["composite"]:
+        assert not found.keys() & codes
+    else:
+        assert "s2" in found["US-2376"] and "s1" in found["US-2377"] and f"{file}:{position}" in found["US-2377"]
+        assert world.errors().keys() & codes == {"US-2376"}
+    moment = "2001-01-01T00:00:00"
+    by_time = {item.code for item in check(starting_at(world.load(), moment)) if item.severity is Severity.ERROR}
+    assert ("US-2376" in by_time) is (table != KEEPING["composite"])
+
+
+@pytest.mark.parametrize("table", [KEEPING["surrogate"], KEEPING["none"]], ids=["pk", "none"])
+def test_a_row_of_a_target_without_a_key_is_never_diverted(world: World, table: str) -> None:
+    """Nothing could find it later, so it suspends the target, in the load and in windows."""
+    world.make(table.replace("v VARCHAR(20)", "v VARCHAR(9)"), unshard={"row-errors": "divert"})
+    longer, wider = "UPDATE {t} SET v = 'longer than nine'", f"ALTER TABLE {world.table} MODIFY v VARCHAR(20)"
+    world.each(ROWS)
+    world.sources["s1"].run(longer.format(t=f"{world.name}.t_11"))
+    assert world.run().errors
+    world.target.run(wider)
+    world.go()
+    assert world.assert_union() == 16
+    world.each("UPDATE {t} SET v = 'short'")
+    world.go()
+    world.target.run(wider.replace("20", "9"))
+    world.each(longer + " WHERE id = 1")
+    assert len(world.run().suspended) == 2
+    world.target.run(wider)
+    world.go()
+    assert world.assert_union() == 16

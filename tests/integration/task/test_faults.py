@@ -2,19 +2,28 @@
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.cutting import cut_at_commit
 from tests.lifetask import LifeTask, task
+from tests.taskfile import endpoint, write_source
 from unshard.adapters.meta import Meta
+from unshard.core.checks.items import Severity
 from unshard.core.model import Location
 from unshard.errors import UnshardError
 from unshard.errors.source import ConnectionLost
-from unshard.errors.storage import SparkTaskCrashed
+from unshard.errors.storage import FinishedElsewhere, SparkTaskCrashed
 from unshard.errors.task import UnexpectedError
+from unshard.units.checks.precheck import check
+from unshard.units.full import loadchunks
+from unshard.units.full.dump import dump
+from unshard.units.full.load import load
+from unshard.units.full.snapshot import take_snapshot
 from unshard.units.limits import Limits
 from unshard.units.relay.pull import RelayReport
 from unshard.units.relay.tasksource import pull_source
@@ -26,6 +35,8 @@ pytestmark = pytest.mark.integration
 __all__ = ["task"]
 
 ANY_STATEMENT = b"\x03"
+TO_SOURCE = (ANY_STATEMENT, b"\x12", b"\x15")
+"""Statements, and the requests to stream the binlog and to register as a replica."""
 ARRIVES = pytest.mark.parametrize("arrives", [False, True], ids=["lost statement", "lost answer"])
 
 
@@ -75,6 +86,78 @@ def test_a_run_survives_a_broken_connection_to_the_target(
         if not is_cut:
             break
     assert number > 50
+
+
+@pytest.mark.parametrize("ends", ["lost statement", "lost answer", "torn answer"])
+@pytest.mark.parametrize(("is_full", "every"), [(False, 3), (True, 11)], ids=["windows", "full load"])
+def test_a_run_survives_a_broken_connection_to_a_source(task: LifeTask, is_full: bool, every: int, ends: str) -> None:
+    """Cut at each n-th message, among them those of the dump and the relay."""
+    task.limits = Limits(pause_seconds=0.01)
+    task.go()
+    arrives, torn = ends != "lost statement", ends == "torn answer"
+    for number in count(1, every):
+        if is_full:
+            task.target.run(f"DROP DATABASE {task.name}_to", f"DROP DATABASE {task.meta_schema}")
+            shutil.rmtree(task.folder / "storage")
+        for first, (source, (shard,)) in zip((1000, 2000), task.shards.items(), strict=True):
+            task.insert(source, shard, first + number)
+        server = task.sources["s1"]
+        with cut_at_commit(server, arrives=arrives, number=number, statement=TO_SOURCE, torn=torn) as (cut, way):
+            write_source(task.folder, "s1", endpoint(cut))
+            try:
+                errors = task.run().errors
+            except UnshardError as error:
+                errors = (Trouble("task", error, False),)
+            is_cut = way.broken.is_set()
+        assert not [str(each.error) for each in errors if isinstance(each.error, UnexpectedError | SparkTaskCrashed)]
+        assert not [str(each.error) for each in errors if each.place == "s2"]
+        task.write_source("s1")
+        task.go()
+        task.assert_union()
+        if not is_cut:
+            break
+    assert number > 10
+
+
+@pytest.mark.parametrize("ends", ["lost statement", "lost answer", "torn answer"])
+def test_a_check_reports_a_broken_connection_to_a_source(task: LifeTask, ends: str) -> None:
+    arrives, torn, failed = ends != "lost statement", ends == "torn answer", 0
+    for number in count(1, 3):
+        server = task.sources["s1"]
+        with cut_at_commit(server, arrives=arrives, number=number, statement=TO_SOURCE, torn=torn) as (cut, way):
+            write_source(task.folder, "s1", endpoint(cut))
+            found = check(task.load())
+            is_cut = way.broken.is_set()
+        errors = {item.code for item in found if item.severity is Severity.ERROR}
+        if not is_cut:
+            break
+        assert UnexpectedError.code not in errors, number
+        failed += bool(errors)
+    assert not errors and failed > 5
+
+
+def test_the_files_of_a_load_that_another_run_has_finished(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection that holds the chunk breaks, the other run loads it, and this run still reads its file."""
+    with task.work() as work, task.work() as other:
+        for source in task.sources:
+            take_snapshot(work, source)
+            dump(work, source)
+        load(work, "s2")
+        rows_of = loadchunks._batches
+
+        def overtaken(job: loadchunks.LoadJob, batch: loadchunks.LoadBatch) -> Iterator[pa.RecordBatch]:
+            monkeypatch.setattr(loadchunks, "_batches", rows_of)
+            for (session,) in task.target.run("SELECT trx_mysql_thread_id FROM information_schema.innodb_trx"):
+                task.target.run(f"KILL {session}")
+            load(other, "s1")
+            yield from rows_of(job, batch)
+
+        monkeypatch.setattr(loadchunks, "_batches", overtaken)
+        with pytest.raises(FinishedElsewhere) as caught:
+            load(work, "s1")
+    assert (caught.value.code, caught.value.transient) == ("US-7104", True)
+    task.go()
+    assert task.assert_union() == 3
 
 
 def point_at(task: LifeTask, port: int) -> None:

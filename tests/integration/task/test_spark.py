@@ -192,6 +192,20 @@ def test_processes_may_open_a_session_at_the_same_moment(connect: str, tmp_path:
     assert len(found) == 1
 
 
+@pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")
+def test_a_session_of_a_connect_server_that_restarted_is_replaced(tmp_path: Path) -> None:
+    """The new server does not know the session: it is not usable after an error, and another one is opened."""
+    with running_spark(tmp_path / "first") as server, sparks.session(server.url, name="again") as first:
+        assert sorted(sparks.map_items(first, twice, ["a"], 1)) == ["A", "a"] and sparks.is_usable(first)
+        processes.kill(server.program)
+        with running_spark(tmp_path / "second", port=server.port):
+            with pytest.raises(SparkJobFailed):
+                list(sparks.map_items(first, twice, ["a"], 1))
+            assert not sparks.is_usable(first)
+            with sparks.session(server.url, name="again") as second:
+                assert sorted(sparks.map_items(second, twice, ["b"], 1)) == ["B", "b"] and sparks.is_usable(second)
+
+
 def test_a_local_session_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
     script = CLIENT.replace("spark.session_id", "'local'").replace('sys.argv[2] == "close"', "False")
     root = str(Path(__file__).parent)

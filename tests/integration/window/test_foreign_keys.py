@@ -356,3 +356,37 @@ def test_a_large_window_with_a_shuffle(world: World) -> None:
     world.change(*statements, "DELETE FROM c WHERE id < 50", "DELETE FROM p WHERE id < 50", "UPDATE p SET v = 'y'")
     world.go()
     world.assert_same()
+
+
+@pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
+@pytest.mark.parametrize("key", ["PRIMARY KEY (parent_id), UNIQUE KEY (payload)", "KEY (parent_id)"])
+def test_own_columns_of_connected_tables_keep_their_values(world: World, safe: bool, key: str) -> None:
+    """`parent` of the target has a key or none; the statements change its rows, their keys, and swap two values."""
+    to, has_key = f"{world.name}_to", "PRIMARY" in key
+    world.change(f"CREATE TABLE {PARENT}", f"CREATE TABLE {CHILD.format('ON UPDATE CASCADE')}", *ROWS)
+    world.target.run(
+        f"CREATE DATABASE {to}",
+        f"CREATE TABLE {to}.parent (own VARCHAR(9) DEFAULT 'new', parent_id INT NOT NULL,"
+        f" payload VARCHAR(100) NOT NULL, note VARCHAR(100) NOT NULL, {key})",
+        f"CREATE TABLE {to}.child (child_id INT PRIMARY KEY, parent_id INT NOT NULL, child_data VARCHAR(100) NOT NULL,"
+        f" FOREIGN KEY (parent_id) REFERENCES {to}.parent (parent_id) ON UPDATE CASCADE)",
+    )
+    world.write(safe=safe)
+    world.go()
+    world.target.run(f"UPDATE {to}.parent SET own = note")
+    world.change(
+        "INSERT INTO parent VALUES (4, 'p4', 'n4')",
+        "UPDATE parent SET payload = 'swap' WHERE note = 'n1'",
+        "UPDATE parent SET payload = 'p1' WHERE note = 'n2'",
+        "UPDATE parent SET payload = 'p2' WHERE note = 'n1'",
+        *(["UPDATE parent SET parent_id = 33 WHERE note = 'n3'"] if has_key else ()),
+    )
+    world.go()
+    found = world.target.run(f"SELECT note, own FROM {to}.parent ORDER BY note")
+    assert found == [("n1", "n1"), ("n2", "n2"), ("n3", "n3"), ("n4", "new")]
+    for table, columns in (("parent", "parent_id, payload, note"), ("child", "*")):
+        both = [
+            sorted(server.run(f"SELECT {columns} FROM {schema}.{table}"))
+            for server, schema in ((world.sources["s1"], world.name), (world.target, to))
+        ]
+        assert both[0] == both[1]

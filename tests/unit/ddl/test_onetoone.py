@@ -123,3 +123,20 @@ def test_schemas() -> None:
     assert not Feeds((same, same), False).is_single_schema("shop", strictly=True)
     assert not Feeds((moved,), True).is_single_schema("shop", strictly=False)
     assert not Feeds((routing(rule("a_*", "", "shop")),), False).is_single_schema("shop", strictly=False)
+
+
+def test_schemas_that_are_copied_as_a_whole() -> None:
+    """A schema with a route for its tables is none of them, even if it has no table: nothing comes to that name."""
+    whole, merged, moved = routing(), routing(rule("shop*", "t_*", "to", "t")), routing(rule("shop", "", "to"))
+    names = ("shop", "other", "mysql")
+    assert [Feeds((whole,), False).copied_schema(whole, name) for name in names] == ["shop", "other", None]
+    assert [Feeds((merged,), False).copied_schema(merged, name) for name in names] == [None, "other", None]
+    assert Feeds((moved,), False).copied_schema(moved, "shop") is None, "the schema `to` of the source may come too"
+    listed = replace(moved, allowed=BlockAllowList(do_dbs=(compile_pattern("shop", False, "x"),)))
+    assert Feeds((listed,), False).copied_schema(listed, "shop") == "to"
+    tables = compile_tables((("shop", "t"),), False, "x")
+    chosen = replace(whole, allowed=BlockAllowList(do_tables=tables))
+    assert [Feeds((chosen,), False).copied_schema(chosen, name) for name in names] == ["shop", None, None]
+    assert Feeds((whole, whole), True).copied_schema(whole, "shop") is None
+    twice = routing(rule("shop", "", "to"), rule("sho?", "", "too"))
+    assert Feeds((twice,), False).copied_schema(twice, "shop") is None

@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.rows.test_waysout import TARGET, shard
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, ShardState
-from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.model import Column, Index, TableSchema
 from unshard.core.rows.columnnames import (
     as_own,
@@ -18,6 +17,7 @@ from unshard.core.rows.columnnames import (
     with_names,
 )
 from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.rows.unnamed import UnnamedShard
 
 CREATE = (
     "CREATE TABLE `t` (\n  `id` int(11) NOT NULL,\n  `{name}` {kind},\n  PRIMARY KEY (`id`),\n  KEY `d` (`{name}`)\n)"

@@ -18,8 +18,8 @@ from unshard.adapters.meta.windows.suspended import SuspendedTargets
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.reconcile import Finding, ShardWithUnknowns, with_findings
-from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.rows.unnamed import UnnamedShard
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.window.suspension import SuspendedTarget
 

@@ -6,7 +6,7 @@ errors into warnings and continues.
 """
 
 from unshard.adapters.target.apply import apply_changes
-from unshard.adapters.target.changes import Applied, Changes, Lines, Patches, Removal, Writes
+from unshard.adapters.target.changes import Applied, Changes, Lines, Origins, Patches, Removal, Writes
 from unshard.adapters.target.chunk.deferred import write_or_defer
 from unshard.adapters.target.collisions import Ledger
 from unshard.adapters.target.destination import Destination, Loaded, Mode
@@ -27,6 +27,7 @@ __all__ = [
     "Lines",
     "Loaded",
     "Mode",
+    "Origins",
     "Patches",
     "Removal",
     "Slice",

@@ -12,8 +12,8 @@ the fence.
 | after COMMIT                              | a retry reads the fence and does nothing                           |
 | it hangs, and another run begins          | the epoch was raised: the UPDATE of the fence matches no row, rollback |
 
-Order within a transaction: deletes, removals (tables without a key), writes, fence. After a deadlock, a lock wait or a
-lost connection the transaction is retried a few times.
+Order within a transaction: removals (tables without a key), reading of own columns, deletes, writes, fence. After a
+deadlock, a lock wait or a lost connection the transaction is retried a few times.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ from unshard.adapters.target.collisions import Ledger
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, record, write_or_divert
 from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
+from unshard.adapters.target.ownvalues import with_own_values
 from unshard.adapters.target.partialrows import filled, has_gaps
 from unshard.adapters.target.retrying import in_sessions, repeated
 from unshard.adapters.target.session import Writer
@@ -191,10 +192,13 @@ def _written(connection: Connection, fence: Fence, changes: Changes, is_done: Ca
 def write(connection: Connection, fence: Fence, changes: Changes, max_diverted: int = MAX_DIVERTED) -> Applied:
     """Write the changes inside the caller's open transaction."""
     with naming_table(changes.table):
-        deleted = delete_keys(connection, changes.table, changes.key, changes.deletes)
-        for removal in changes.removals:
-            deleted += remove_rows(connection, removal.destination, changes.schema, removal.line, removal.count)
-        loaded, collided, diverted = write_or_divert(connection, changes.writes, _ledger(fence), max_diverted)
+        deleted = sum(
+            remove_rows(connection, removal.destination, changes.schema, removal.line, removal.count)
+            for removal in changes.removals
+        )
+        whole, removed = with_own_values(connection, changes)
+        deleted += removed + delete_keys(connection, changes.table, changes.key, whole.deletes)
+        loaded, collided, diverted = write_or_divert(connection, whole.writes, _ledger(fence), max_diverted)
     record(connection, fence, changes, diverted)
     deferredrows.update(connection, fence, changes)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped + changes.writes.left_out, collided)

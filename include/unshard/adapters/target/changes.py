@@ -28,6 +28,27 @@ class Patches:
 
 
 @dataclass(frozen=True, slots=True)
+class Origins:
+    """The rows of the target that lines change; they keep the values of columns that only the target has."""
+
+    keys: tuple[Sequence[tuple[bytes, ...] | None], ...] = ()
+    """Of each line the keys of that row in the order of preference; None: the row is new."""
+    removals: Sequence["Removal"] = ()
+    """In a table without a key: the row that each line changes."""
+    moves: bool = False
+    """Whether a row gets another key."""
+
+    def part(self, first: int, last: int) -> "Origins":
+        """Return the origins of consecutive lines."""
+        return replace(self, keys=tuple(keys[first:last] for keys in self.keys), removals=self.removals[first:last])
+
+    def of(self, rows: Sequence[int]) -> "Origins":
+        """Return the origins of some lines."""
+        keys = tuple([some[row] for row in rows] for some in self.keys)
+        return replace(self, keys=keys, removals=[self.removals[row] for row in rows if self.removals])
+
+
+@dataclass(frozen=True, slots=True)
 class Lines:
     """Rows to write into one destination, sorted by key."""
 
@@ -40,6 +61,8 @@ class Lines:
     order: pa.Array | None = None
     """The encoded key of each line, ascending; None in a table without a key."""
     patches: Patches | None = None
+    origins: Origins | None = None
+    """None: the table has no columns of its own, or the rows are new."""
 
     def without(self, indexes: Collection[int]) -> "Lines":
         """Return the lines without those at the given indexes; not for lines with missing values."""
@@ -48,7 +71,9 @@ class Lines:
         chosen = pa.array(remaining, pa.int64())
         order = None if self.order is None else self.order.take(chosen)
         shards = [self.shards[row] for row in remaining.tolist()]
-        return replace(self, lines=self.lines.take(chosen), blank=self.blank.take(chosen), shards=shards, order=order)
+        origins = None if self.origins is None else self.origins.of(remaining.tolist())
+        lines, blank = self.lines.take(chosen), self.blank.take(chosen)
+        return replace(self, lines=lines, blank=blank, shards=shards, order=order, origins=origins)
 
 
 @dataclass(frozen=True, slots=True)

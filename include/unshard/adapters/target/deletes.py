@@ -11,7 +11,9 @@ from unshard.adapters.target.destination import Destination, key_of
 from unshard.adapters.target.rendering.lines import values_of
 from unshard.adapters.target.statements import run_statement
 from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.rows.missingcolumns import SHAPED
 from unshard.core.sql.literals import TEXTS, bytes_of, expression, literal
+from unshard.core.structures.filledkeys import own_columns
 from unshard.errors.rows import RowsMissing, StatementWarned
 
 LISTED_KEYS = 500
@@ -50,18 +52,32 @@ def remove_rows(connection: Connection, destination: Destination, schema: TableS
     Other columns that shards fill have their default value in these rows. Of rows that differ only in columns of the
     target's own, those with default values are deleted first.
     """
-    named = {column.name for column in destination.columns}
-    conditions = [is_exactly(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
-    others = [column for column in schema.written if column.name not in named]
-    conditions += [_is_default(column.name) for column in others if column.name.lower() not in schema.own]
-    own = [_is_default(c.name) for c in others if c.name.lower() in schema.own and _has_plain_default(c)]
+    own = [_is_default(column.name) for column in own_columns(schema) if _has_plain_default(column)]
     table = destination.table
     order = f" ORDER BY {' AND '.join(own)} DESC" if own else ""
-    statement = f"DELETE FROM {mysql.table_name(table)} WHERE {' AND '.join(conditions)}{order} LIMIT {count}"  # noqa: S608
+    where = " AND ".join(conditions_of(destination, schema, line))
+    statement = f"DELETE FROM {mysql.table_name(table)} WHERE {where}{order} LIMIT {count}"  # noqa: S608
     found = _execute(connection, table, statement)
     if found != count:
         raise RowsMissing(str(table), key_of(destination, line), count, found)
     return found
+
+
+def conditions_of(destination: Destination, schema: TableSchema, line: bytes) -> list[str]:
+    """Return the conditions that a row has all values of a line, and defaults in other columns that shards fill."""
+    named = {column.name for column in destination.columns}
+    conditions = [is_exactly(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
+    others = (c for c in schema.written if c.name not in named and c.name.lower() not in schema.own)
+    return [*conditions, *(_is_default(column.name) for column in others)]
+
+
+def remove_one(
+    connection: Connection, table: TableId, where: str, own: Sequence[Column], values: Sequence[bytes | None]
+) -> int:
+    """Delete one of the rows of a condition that have these values in their own columns, shapes not compared."""
+    compared = (pair for pair in zip(own, values, strict=True) if pair[0].data_type not in SHAPED)
+    conditions = " AND ".join([where, *(is_exactly(*pair) for pair in compared)])
+    return _execute(connection, table, f"DELETE FROM {mysql.table_name(table)} WHERE {conditions} LIMIT 1")  # noqa: S608
 
 
 def is_exactly(column: Column, value: bytes | None) -> str:

@@ -139,9 +139,9 @@ def _with(each: Lines, rows: np.ndarray, made: Sequence[bytes | None]) -> Lines:
     chosen = pa.array(remaining)
     order = None if each.order is None else each.order.take(chosen)
     shards = [each.shards[row] for row in remaining.tolist()]
-    return replace(
-        each, lines=lines.take(chosen), blank=pa.array(blank).take(chosen), shards=shards, order=order, patches=None
-    )
+    origins = None if each.origins is None else each.origins.of(remaining.tolist())
+    lines, marks = lines.take(chosen), pa.array(blank).take(chosen)
+    return replace(each, lines=lines, blank=marks, shards=shards, order=order, patches=None, origins=origins)
 
 
 def _is_blank(columns: Sequence[Column], line: bytes) -> bool:

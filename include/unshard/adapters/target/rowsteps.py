@@ -28,13 +28,14 @@ from unshard.adapters import mysql
 from unshard.adapters.target import deferredrows
 from unshard.adapters.target.answers import refused
 from unshard.adapters.target.apply import naming_table
-from unshard.adapters.target.changes import Applied, Changes, DeferredRow, Lines, Writes
+from unshard.adapters.target.changes import Applied, Changes, DeferredRow, Lines, Origins, Removal, Writes
 from unshard.adapters.target.collisions import Ledger, write_rows
 from unshard.adapters.target.deletes import any_of, delete_keys, remove_rows
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of, shown
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.load import load_text
+from unshard.adapters.target.ownvalues import with_own_values
 from unshard.adapters.target.rendering.lines import ABSENT, unescaped
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.adapters.target.statements import run_statement
@@ -43,6 +44,7 @@ from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.inorder import RowStepKind
 from unshard.core.sql.literals import literal
+from unshard.core.structures.filledkeys import own_columns
 from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors import UnshardError
@@ -229,21 +231,24 @@ class StepSession:
         """Write rows that may exist; rows that reference them stay."""
         self._check(False)
         keys = step.keys if step.new_key is None else [*step.keys, step.new_key]
+        whole, _ = self._with_own_values(step)
         deleted = delete_keys(self._connection, step.table, step.key, keys)
-        each = self._lines(step, Mode.REPLACE)
-        load_text(self._connection, each.destination, each.lines, each.blank, each.mode)
+        for each in whole:
+            load_text(self._connection, each.destination, each.lines, each.blank, each.mode)
         if not step.is_unsure and (missing := self._missing_parent(step)):
             raise missing
         return Applied(deleted, len(step.lines))
 
     def _update(self, step: RowStep, fence: Fence) -> Applied:
         if not step.key:
-            return self._delete(step) + self._insert(step, fence)
+            return self._exchange(step, fence)
         if ABSENT in _fields(step.lines[0]):
             return self._patch(step)
         if step.is_safe and step.new_key is None:
             return self._upsert(step)
+        kept: RowStep | None = None
         if step.is_safe and step.new_key is not None:
+            kept = self._kept(step)
             self._check(False)
             delete_keys(self._connection, step.table, step.key, [step.new_key])
         try:
@@ -252,10 +257,35 @@ class StepSession:
             if error.errno != DUPLICATE:
                 raise
             # Another row has the value of a unique key: the row is written as a new one, so that the policy applies.
+            kept = kept or self._kept(step)
             self._check(False)
             delete_keys(self._connection, step.table, step.key, step.keys)
-            return self._insert(step, fence)
-        return Applied(0, 1) if matched else self._upsert(step)
+            return self._insert(kept, fence)
+        return Applied(0, 1) if matched else self._upsert(kept or step)
+
+    def _exchange(self, step: RowStep, fence: Fence) -> Applied:
+        """Change a row of a table without a key: DELETE and INSERT."""
+        schema = self._group.schemas[step.table]
+        if not own_columns(schema) or step.before[0] is None:
+            return self._delete(step) + self._insert(step, fence)
+        (whole,), removed = self._with_actions(step, lambda: self._with_own_values(step))
+        return Applied(removed) + self._insert(_as_step(step, whole), fence)
+
+    def _kept(self, step: RowStep) -> RowStep:
+        """Return an UPDATE with the values that own columns of its row have."""
+        (whole,), _ = self._with_own_values(step)
+        return _as_step(step, whole)
+
+    def _with_own_values(self, step: RowStep) -> tuple[Sequence[Lines], int]:
+        """Return the lines with the values of own columns; of a table without a key the changed row is removed."""
+        schema, lines = self._group.schemas[step.table], self._lines(step, Mode.REPLACE)
+        if not {column.name for column in own_columns(schema)} & {column.name for column in step.destination.columns}:
+            keys = (step.keys,) if step.new_key is None else ([step.new_key], step.keys)
+            removals = [Removal(step.destination, line, 1) for line in step.before if line is not None]
+            lines = replace(lines, origins=Origins(keys) if step.key else Origins(removals=removals))
+        writes = Writes(step.table, [lines], (), self._group.collisions)
+        changes, removed = with_own_values(self._connection, Changes(step.table, step.key, (), (), schema, writes))
+        return changes.writes.lines, removed
 
     def _patch(self, step: RowStep) -> Applied:
         """Update a row of which the line has only some values: the others are in the table only.
@@ -456,6 +486,11 @@ def _lenient_mode(connection: Connection) -> Iterator[None]:
     finally:
         if connection.open:
             mysql.query(connection, f"SET SESSION sql_mode = '{STRICT}'")
+
+
+def _as_step(step: RowStep, lines: Lines) -> RowStep:
+    """Return the step with these lines."""
+    return replace(step, destination=lines.destination, lines=lines.lines.to_pylist(), blank=lines.blank.to_pylist())
 
 
 def _fields(line: bytes) -> list[bytes]:

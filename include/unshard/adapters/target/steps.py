@@ -294,6 +294,7 @@ def _lines(each: Lines, lower: bytes | None, upper: bytes | None) -> Lines:
         blank=each.blank.slice(first, size),
         shards=each.shards[first:last],
         order=None,
+        origins=None if each.origins is None else each.origins.part(first, last),
     )
 
 

@@ -5,16 +5,19 @@ words of each specification of an ALTER TABLE. The word lists are closed. A stat
 is unreadable, and a specification whose first words are in no list makes the ALTER unsupported.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
 from unshard.core.sql.tokens import Token, TokenKind
 from unshard.core.sql.words import FOLLOWED, NOT_FOLLOWED, OTHER_OBJECTS, OTHER_VERBS, ROWS_VERBS, TABLE_OPTIONS
+from unshard.core.structures.engines import STORAGE
 from unshard.errors.ddl import DdlUnreadable
 
 IGNORE_REASON = "it deletes rows that violate a new key, and the binlog does not record that"
+ENGINES = (("ENGINE",), ("TYPE",), *STORAGE)
+"""Options about the storage engine; a shard may get one without transactions, its target does not."""
 HINTS = frozenset({"ALGORITHM", "LOCK", "WITH", "WITHOUT"})
 """First words of the ALTER TABLE clauses that change nothing."""
 
@@ -195,7 +198,7 @@ def _with_spec(ddl: Ddl, spec: TokenCursor) -> Ddl:
     for head, reason in NOT_FOLLOWED.items():
         if spec.eat(*head):
             return replace(ddl, kind=DdlKind.UNSUPPORTED, reason=reason, tables=(*ddl.tables, *_exchanged(spec, head)))
-    if any(spec.eat(*head) for head in FOLLOWED) or _is_option(spec):
+    if any(spec.eat(*head) for head in FOLLOWED) or is_option(spec):
         return ddl
     shown = spec.text[spec.tokens[0].start : spec.tokens[-1].end]
     return replace(ddl, kind=DdlKind.UNSUPPORTED, reason=f"the change {shown!r} is unknown")
@@ -248,7 +251,8 @@ def _cut(specs: tuple[TokenCursor, ...], ends: Mapping[int, int], index: int) ->
     return specs[index].tokens[0].start, ends[index] if is_last else specs[index + 1].tokens[0].start
 
 
-def _is_option(spec: TokenCursor) -> bool:
+def is_option(spec: TokenCursor) -> bool:
+    """Whether a specification consists of options of the table."""
     return spec.peek() in TABLE_OPTIONS or spec.peek(1) == "="
 
 
@@ -406,3 +410,43 @@ VERBS: Mapping[str, Callable[[TokenCursor], Ddl]] = {
     "RENAME": _rename,
     "TRUNCATE": _truncate,
 }
+
+
+# --- options about the storage engine: a target keeps its own, which has transactions -------------------------
+
+
+def engine_options(
+    specs: Sequence[TokenCursor], left_out: Collection[int]
+) -> tuple[frozenset[int], tuple[tuple[int, int], ...]]:
+    """Return the specifications that have no other options, and the spans of these options in the others."""
+    whole, spans = set[int](), list[tuple[int, int]]()
+    for number, spec in enumerate(specs):
+        found = [*_options(spec.tokens)] if is_option(spec) and number not in left_out else []
+        if found and sum(last - first for first, last in found) == len(spec.tokens):
+            whole.add(number)
+        else:
+            spans += [(spec.tokens[first].start, spec.tokens[last - 1].end) for first, last in found]
+    return frozenset(whole), tuple(spans)
+
+
+def changes_without(specs: Sequence[TokenCursor], left_out: Collection[int]) -> bool:
+    """Whether specifications other than these, hints and RENAME TO are left."""
+    names = ("COLUMN", "INDEX", "KEY")
+    others = (spec for number, spec in enumerate(specs) if number not in left_out and spec.tokens[0].word not in HINTS)
+    return any(spec.peek() != "RENAME" or spec.peek(1) in names for spec in others)
+
+
+def _options(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    """Yield the first token of each option about the engine, and the one after its last."""
+    position = 0
+    while position < len(tokens):
+        words = next((w for w in ENGINES if tuple(t.word for t in tokens[position : position + len(w)]) == w), None)
+        if words is None:
+            position += 1
+            continue
+        last = position + len(words)
+        last += last < len(tokens) and tokens[last].word == "="
+        if last < len(tokens) and tokens[last].word == "(":
+            last = next((n for n in range(last, len(tokens)) if tokens[n].word == ")"), last)
+        yield position, last + 1
+        position = last + 1

@@ -68,6 +68,14 @@ class Feeds:
             return False
         return sum(counts) == 1 or (not (self.is_sharded or strictly) and max(counts) == 1)
 
+    def copied_schema(self, routing: Routing, schema: str) -> str | None:
+        """Return the target's name of a schema of a source that is migrated as a whole; None for any other schema."""
+        try:
+            target = routing.target_schema_of(schema) if routing.takes_schema(schema) else None
+        except RouteAmbiguous:
+            return None
+        return target if target is not None and self.is_single_schema(target, strictly=False) else None
+
 
 NO_FEEDS = Feeds((), is_sharded=True)
 

@@ -28,10 +28,10 @@ from types import MappingProxyType
 from unshard.core.ddl.grammar import TokenCursor, alter_specs
 from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry
 from unshard.core.ddl.statement import fingerprint
-from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.lineage import NO_COLUMNS, ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
+from unshard.core.rows.unnamed import UnnamedShard
 from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.errors.ddl import ColumnNamedOtherwise

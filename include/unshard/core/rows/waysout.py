@@ -25,12 +25,12 @@ from functools import partial
 from unshard.core.ddl.lock import DdlLock, PendingSkip, PendingSkips, counted, is_queued
 from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import is_alone, releasable
-from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.columnnames import named
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
+from unshard.core.rows.unnamed import UnnamedShard
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.structures.narrower import narrower
 from unshard.errors.ddl import DdlUnreadable

@@ -110,6 +110,12 @@ class Routing:
         rule = _only(schema, TableId(schema, ""), rules)
         return rule.target_schema if rule else schema
 
+    def takes_schema(self, schema: str) -> bool:
+        """Whether the schema is migrated as a whole: no rule is about tables of it, and lists of tables name it."""
+        listed = self.allowed.do_tables
+        is_listed = not listed or any(entry.schema.matches(schema) for entry in listed)
+        return self._passes_schema(schema) and is_listed and all(rule.table is None for rule in self._rules_of(schema))
+
     def _find(self, table: TableId) -> _Routed:
         if table not in self._routed:
             self._routed[table] = self._route(table)

@@ -8,18 +8,25 @@ surrogate key by AUTO_INCREMENT, for example) gets its value from the target.
 | a usable key that the shards fill               | this key                                                      |
 | no such key, an index with the shard's key      | all its values; the index makes this fast                     |
 | neither                                         | all its values, in a scan of the table: rejected at the start |
+
+A changed row keeps the values of the target's own columns (adapters/target/ownvalues.py).
 """
 
 from collections.abc import Collection
 from dataclasses import replace
 
-from unshard.core.model import Index, TableSchema
+from unshard.core.model import Column, Index, TableSchema
 
 
 def as_filled(target: TableSchema, filled: Collection[str]) -> TableSchema:
     """Return the structure with its own columns marked; `filled` are the others, in lower case."""
     own = tuple(c.name.lower() for c in target.columns if not c.is_generated and c.name.lower() not in filled)
     return replace(target, own=own)
+
+
+def own_columns(target: TableSchema) -> tuple[Column, ...]:
+    """Return the columns that only the target has, without generated ones."""
+    return tuple(column for column in target.written if column.name.lower() in target.own)
 
 
 def finding_index(target: TableSchema, key: Collection[str], filled: Collection[str]) -> Index | None:

@@ -15,6 +15,7 @@ from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.targetchecks import (
+    EngineKept,
     EngineReplaced,
     IndexesLeftOut,
     KeyShortened,
@@ -125,8 +126,8 @@ def _items(task: Task, each: Tried) -> Iterator[Item]:
         else:
             remedy = _remedy(refused).format(table=each.target)
             yield each.problem(StructureRefused, part, refused.message, remedy, severity=Severity.ERROR)
-    if each.schema.lacks_transactions and each.is_first and not each.exists:
-        yield each.problem(EngineReplaced, each.schema.lacks_transactions)
+    if each.schema.lacks_transactions and each.is_first:
+        yield each.problem(EngineKept if each.exists else EngineReplaced, each.schema.lacks_transactions)
     if each.trial.made is not None and not each.exists:
         yield from _differences(each, each.trial.made)
 

@@ -25,7 +25,7 @@ from unshard.core.model import Server, Shard, TableId, TableSchema
 from unshard.core.rows.writepath import LoadData
 from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
-from unshard.errors.checks import PrivilegesMissing
+from unshard.errors.checks import CheckFailed, CheckWarned, PrivilegesMissing
 from unshard.errors.full import TargetNotEmpty
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.source import MissingPrivilege, ServerReadOnly, SessionVariableRefused
@@ -40,6 +40,7 @@ from unshard.units.checks.filters import row_filters
 from unshard.units.checks.fit import unfit
 from unshard.units.checks.source import Checked, granted, lacking, scarce, variables
 from unshard.units.checks.structures import structure_items
+from unshard.units.checks.targetkeys import repeating
 from unshard.units.ddl.createtrial import trial_schema, trial_table
 
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")
@@ -139,6 +140,7 @@ def check_tables(
         )
         mixed = [target for target in existing if is_new and _refuses_rows(task, groups[target])]
         filled = {target for target in mixed if structures.has_rows(connection, target)}
+        repeats = repeating(task, groups, existing, lambda t: structures.has_rows(connection, t)) if is_new else {}
     items += [] if meta else _structures(task, connections, groups, existing)
     for target, shards in sorted(groups.items()):
         present = existing.get(target)
@@ -147,6 +149,7 @@ def check_tables(
         if present is not None and present.lacks_transactions:
             wrong.append(EngineNotTransactional(str(target), present.lacks_transactions))
         wrong += [TargetNotEmpty(str(target))] if target in filled else []
+        wrong += [error for error in repeats.get(target, ()) if isinstance(error, CheckFailed)]
         collations = {str(shard): structure.collation for shard, structure in shards.items()}
         collations |= {PLACE: existing[target].collation} if target in existing else {}
         items += [
@@ -154,6 +157,7 @@ def check_tables(
             for error in collation_problems("the default collation of tables", collations)
         ]
         narrow = [] if wrong or target not in existing else _narrower(task, target, existing[target], shards)
+        narrow += [error for error in repeats.get(target, ()) if isinstance(error, CheckWarned)]
         fine = "exists and fits" if target in existing else "will be created"
         items += verdict(
             "target_tables", f"target {target}", wrong or narrow, fine, Severity.ERROR if wrong else Severity.WARNING

@@ -1,14 +1,14 @@
 """Check the keys of the targets: whether two shards have the same one, and whether it finds the rows of the shards."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from unshard.config import Connections, OnDuplicate, Task
+from unshard.config import Connections, Instance, OnDuplicate, Task
 from unshard.core.checks.items import Item, Severity, counting_up, problem, verdict
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.filledkeys import as_filled
 from unshard.core.structures.sharedkeys import may_share_key, shared_keys
 from unshard.errors import UnshardError
-from unshard.errors.targetchecks import ConditionFindsNoRow, ImageFindsNoRow
+from unshard.errors.targetchecks import ConditionFindsNoRow, ImageFindsNoRow, PositionMustBeExact, StartTimeNeedsKey
 from unshard.units.checks.keyoverlap import overlaps
 
 WHOLE = frozenset({"FULL", "FULL_NODUP"})
@@ -43,6 +43,31 @@ def key_items(
             continue
         items += verdict("key_overlap", place, both, "no sampled key is in two shards", severity)
     return items
+
+
+def repeating(
+    task: Task, groups: Shards, existing: Mapping[TableId, TableSchema], has_rows: Callable[[TableId], bool]
+) -> dict[TableId, list[UnshardError]]:
+    """Return the targets with rows in which a repeated change would not be found, with an error for each source.
+
+    Such a target must have exactly the changes before the position at which a source begins.
+    """
+    found: dict[TableId, list[UnshardError]] = {}
+    for target, shards in groups.items():
+        present, constants = existing.get(target), _constants(task, shards)
+        if present is None or not task.task_mode.syncs or task.task_mode.loads:
+            continue
+        searched = {s.source for s, each in shards.items() if not as_filled(present, _filled(each, constants[s])).key}
+        if searched and has_rows(target):
+            found[target] = [_repeats(task.instance(source), target) for source in sorted(searched)]
+    return found
+
+
+def _repeats(instance: Instance, target: TableId) -> UnshardError:
+    source = instance.source.id
+    if instance.start_time or instance.start_unset:
+        return StartTimeNeedsKey(str(target), source)
+    return PositionMustBeExact(str(target), source, str(instance.start or instance.start_gtid))
 
 
 def unfindable(

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-from unshard.core.ddl.unnamed import UnnamedShard
 from unshard.core.model import TableSchema
 from unshard.core.rows.columnnames import named
+from unshard.core.rows.unnamed import UnnamedShard
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,13 @@ from unshard.core.ddl.effects import (
 )
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
 from unshard.core.ddl.foreignkeys import adds_keys, for_target
-from unshard.core.ddl.grammar import IGNORE_REASON, without_specs
+from unshard.core.ddl.grammar import (
+    IGNORE_REASON,
+    alter_specs,
+    changes_without,
+    engine_options,
+    without_specs,
+)
 from unshard.core.ddl.names import changes_rows, concerned, created, loose_fingerprint, mentions, put_in
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.queue import WholeChange
@@ -290,8 +296,14 @@ class DdlEffects:
             refused = ShardDdlRefused(str(table), ddl.text, why, OTHER_STEP) if is_filtered else error
             return Undecided(table, str(refused), routed, agreed)
         everything, specs = self._left_out(ddl, statement, table, StructureChange(as_own(known), found))
-        if (specs or made) and not everything:
-            rest = without_specs(ddl, tokenize(ddl.text, statement.sql_mode, MARIADB)[1], specs) if specs else ddl
+        tokens, cuts = tokenize(ddl.text, statement.sql_mode, MARIADB), tuple[tuple[int, int], ...]()
+        if known.lacks_transactions or found.lacks_transactions:
+            about_engine, cuts = engine_options(alter_specs(*tokens), specs)
+            specs = tuple(sorted({*specs, *about_engine}))
+            everything = everything or (bool(specs) and not changes_without(alter_specs(*tokens), specs))
+        if (specs or made or cuts) and not everything:
+            rest = without_specs(ddl, tokens[1], specs) if specs else ddl
+            rest = replace(rest, cuts=(*rest.cuts, *cuts))
             routed, agreed = self._agreed(rest, statement, table, made, specs)
         change = in_target(known, found, ExecutedDdl(statement.text, statement.sql_mode), routed, agreed)
         after = self._structures.put(change.after)

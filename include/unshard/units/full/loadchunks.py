@@ -247,7 +247,8 @@ def _write(
     lines, blank = lines_of(values), blank_rows(plan.destination.columns, values)
     rows = Lines(plan.destination, Mode.PLAIN, lines, blank, [load_batch.shard] * len(lines))
     unique = unique_keys(job.targets[load_batch.target])
-    writes = Writes(load_batch.target, [rows], unique, Collisions(job.on_duplicate.value), diverts=job.diverts)
+    diverts = job.diverts and bool(plan.key)
+    writes = Writes(load_batch.target, [rows], unique, Collisions(job.on_duplicate.value), diverts=diverts)
     left: list[DeferredRow] = []
 
     def write(some: Writes) -> Loaded:

@@ -41,7 +41,7 @@ from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.full.starttime import location_at
-from unshard.units.full.targets import make_target, refuse_engines, refuse_types
+from unshard.units.full.targets import copy_schemas, make_target, refuse_engines, refuse_types
 from unshard.units.relay.failover import locate
 from unshard.units.work import Work
 
@@ -237,6 +237,7 @@ def _makes(trials: TrialTables, like: TableSchema, present: TableSchema) -> bool
 
 
 def _prepare_targets(work: Work, instance: Instance, view: View) -> None:
+    copy_schemas(work, instance, view.defaults)
     shards = {table: (view.targets[table], schema) for table, schema in view.schemas.items()}
     prepare_targets(work, instance, shards)
 

@@ -8,10 +8,12 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
 from unshard.adapters.targetddl import create_schema, drop_empty_schema, set_default
+from unshard.config import Instance
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rows.lineage import ExecutedDdl, filled_names
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
@@ -22,7 +24,7 @@ from unshard.core.window.suspension import TargetRefused
 from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
-from unshard.errors.source import StatementRefused
+from unshard.errors.source import MissingPrivilege, StatementRefused
 from unshard.units.ddl.execute import create_target
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion
@@ -95,6 +97,27 @@ def follow_schemas(work: Work, plan: Plan) -> None:
                     set_default(connection, each.schema, each.default)
                 except StatementRefused as error:
                     log.warning("default of schema %s is not followed: %s", each.schema, error.server_message)
+
+
+def copy_schemas(work: Work, instance: Instance, defaults: Mapping[str, SchemaDefault]) -> None:
+    """Create the missing schemas of the target that are copies of whole schemas, also of empty ones.
+
+    A default that the target does not know is left out. A schema that the account must not create is left out too: a
+    table in it would be an error.
+    """
+    feeds, routing = work.task.feeds, instance.routing
+    copied = {target: each for name, each in defaults.items() if (target := feeds.copied_schema(routing, name))}
+    if not copied:
+        return
+    with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        for target in sorted(copied.keys() - structures.read_defaults(connection).keys()):
+            try:
+                create_schema(connection, target, if_not_exists=True, default=copied[target])
+            except MissingPrivilege as error:
+                log.warning("schema %s is not created: %s", target, error.server_message)
+            except StatementRefused as error:
+                log.warning("default of schema %s is not followed: %s", target, error.server_message)
+                create_schema(connection, target, if_not_exists=True)
 
 
 def refuse_types(

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unshard.adapters.target import Changes, Lines, Mode, Patches, Removal, Writes
+from unshard.adapters.target import Changes, Lines, Mode, Origins, Patches, Removal, Writes
 from unshard.adapters.target.deletes import any_of
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash
@@ -19,10 +19,13 @@ from unshard.core.rows.compaction import Collisions, Write, actions
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors.rows import Collision, KeyOutOfOrder
 from unshard.units.rows import sortkeys
-from unshard.units.rows.changes import counted_lines, equal_to_previous
+from unshard.units.rows.changes import counted_lines, equal_to_previous, is_tracked
+from unshard.units.rows.origins import NONE, in_shard, net_lines, origins, without_shard
 from unshard.units.rows.partialrows import PATCH, folded, split
 from unshard.units.rows.windowjob import WindowJob
 
+SAFE = 4
+"""The cases of safe mode begin here in the table of actions."""
 MODES = {Write.PLAIN: Mode.PLAIN, Write.REPLACE: Mode.REPLACE}
 
 
@@ -32,7 +35,8 @@ def changes_of(job: WindowJob, target: int, runs: pa.Table) -> Changes:
     key = tuple(schema.column(name) for name in schema.key)
     deletes, removals, lines, clashes = _parts(job, target, runs, bool(key))
     order = deletes.encoded if isinstance(deletes, Keys) and not _needs_one_transaction(lines, schema) else None
-    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, clashes, job.diverts)
+    diverts = job.diverts and bool(key)
+    writes = Writes(job.targets[target], lines, unique_keys(schema), job.collisions, clashes, diverts)
     deferred = job.targets[target] in job.deferred
     return Changes(job.targets[target], key, deletes, removals, schema, writes, order, has_deferred=deferred)
 
@@ -60,6 +64,29 @@ class Keys(Sequence[tuple[bytes, ...]]):
         return Keys(self.columns, self.encoded.slice(first, last - first))
 
 
+class OptionalKeys(Sequence[tuple[bytes, ...] | None]):
+    """Encoded keys, some of them null, decoded on access."""
+
+    def __init__(self, columns: tuple[Column, ...], encoded: pa.Array) -> None:
+        self._columns, self._encoded = columns, encoded
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[bytes, ...] | None: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "OptionalKeys": ...
+
+    def __getitem__(self, place: int | slice) -> "tuple[bytes, ...] | OptionalKeys | None":
+        if isinstance(place, int):
+            key = self._encoded[place].as_py()
+            return None if key is None else sortkeys.decode(self._columns, key)
+        first, last, _ = place.indices(len(self))
+        return OptionalKeys(self._columns, self._encoded.slice(first, last - first))
+
+
 Parts = tuple[Sequence[tuple[bytes, ...]], Sequence[Removal], Sequence[Lines], tuple[Clash, ...]]
 
 
@@ -74,6 +101,11 @@ def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
     writes: list[Lines] = []
     for layout in pc.unique(runs["layout"]).to_pylist():
         some = runs.filter(pc.equal(runs["layout"], layout)).combine_chunks()
+        if is_tracked(runs):
+            found = _multiset_with_origins(job, some, layout)
+            removals += found[0]
+            writes += found[1]
+            continue
         lines = _array(some, "line")
         counted = counted_lines(lines, _numbers(some, "come") - _numbers(some, "gone"))
         destination = job.layouts[layout].destination
@@ -86,21 +118,41 @@ def _multiset(job: WindowJob, runs: pa.Table) -> Parts:
     return (), removals, writes, ()
 
 
+def _multiset_with_origins(job: WindowJob, runs: pa.Table, layout: int) -> tuple[list[Removal], list[Lines]]:
+    runs = runs.sort_by([("shard", "ascending"), ("seq", "ascending")]).combine_chunks()
+    columns = (runs[name].to_pylist() for name in ("shard", "line", "base", "gone"))
+    net = net_lines(*columns)
+    destination = job.layouts[layout].destination
+    removals = [Removal(destination, line, count) for line, count in net.removed.items()]
+    new = _lines(job, runs, layout, pa.array(net.new, pa.int64()), Mode.PLAIN)
+    changed = _lines(job, runs, layout, pa.array([row for _, row in net.changed], pa.int64()), Mode.PLAIN)
+    origins = Origins(removals=[Removal(destination, line, 1) for line, _ in net.changed])
+    return removals, [each for each in (new, replace(changed, origins=origins)) if len(each.lines)]
+
+
 def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
     runs = runs.take(pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")])).combine_chunks()
-    runs = folded(job, target, runs)
     last, decided, broken = _decide(runs)
+    found = _origins(runs, last) if is_tracked(runs) else None
+    runs = folded(job, target, runs)
     if broken is not None and job.collisions is Collisions.ERROR:
         raise _disorder(job, target, runs, broken)
     schema = job.schemas[target]
     columns = tuple(schema.column(name) for name in schema.key)
-    table = actions(several_keys=len(schema.unique_indexes) > 1)
+    moves = found is not None and bool(pc.any(pc.not_equal(found, _array(runs, "key").take(pa.array(last)))).as_py())
+    table = actions(several_keys=moves or len(schema.unique_indexes) > 1)
     deleted = np.array([table[code].delete for code in range(len(table))])[decided]
     written = np.array([table[code].write for code in range(len(table))])[decided]
     gone = pc.unique(_array(runs, "key").take(pa.array(last[deleted])))
     deletes = Keys(columns, gone.take(pc.sort_indices(gone)))
     rows, how, clashes = _by_key(job, target, runs, last[written > 0], written[written > 0])
-    return deletes, (), list(_writes(job, runs, rows, how)), clashes
+    lines = _writes(job, runs, rows, how)
+    if found is not None:
+        places = np.zeros(runs.num_rows, np.int64)
+        places[last] = np.arange(len(last))
+        whose = _Tracked(columns, found, decided >= SAFE, places, moves)
+        lines = (_with_origins(runs, whose, *each) for each in lines)
+    return deletes, (), [each for each, _ in lines], clashes
 
 
 def _decide(runs: pa.Table) -> tuple[np.ndarray, np.ndarray, int | None]:
@@ -115,6 +167,38 @@ def _decide(runs: pa.Table) -> tuple[np.ndarray, np.ndarray, int | None]:
     broken = np.flatnonzero(same[1:] & (exists[:-1] != existed[1:]) & ~(safe[1:] | safe[:-1])) + 1
     case = 4 * any_safe + 2 * existed[first] + exists[last]
     return last, case, int(broken[0]) if len(broken) else None
+
+
+def _origins(runs: pa.Table, last: np.ndarray) -> pa.Array:
+    """Return the key that the row of each of these runs had before the window; null if it is new."""
+    shards, comes = _numbers(runs, "shard"), pa.array(_numbers(runs, "come") > 0)
+    names, bases = (in_shard(shards, _array(runs, name)) for name in ("key", "base"))
+    moments = _numbers(runs, "seq")[comes.to_numpy(zero_copy_only=False)]
+    found = origins(names.filter(comes), bases.filter(comes), moments, names.take(pa.array(last)))
+    return without_shard(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracked:
+    """The origins of the last runs of all keys."""
+
+    columns: tuple[Column, ...]
+    origins: pa.Array
+    safe: np.ndarray
+    places: np.ndarray
+    """Of each last run its index in the other arrays."""
+    moves: bool
+
+
+def _with_origins(runs: pa.Table, tracked: _Tracked, made: Lines, rows: pa.Array) -> tuple[Lines, pa.Array]:
+    """Add the rows of the target that lines change; in safe mode a row may already have its new key."""
+    places = pa.array(tracked.places[rows.to_numpy()])
+    origin, own = tracked.origins.take(places), _array(runs, "key").take(rows)
+    safe = pa.array(tracked.safe).take(places)
+    moved = pc.fill_null(pc.and_(safe, pc.not_equal(origin, own)), False)
+    preferred = pc.if_else(safe, own, origin), pc.if_else(moved, origin, NONE)
+    keys = tuple(OptionalKeys(tracked.columns, each) for each in preferred if each.null_count < len(each))
+    return replace(made, origins=Origins(keys, moves=tracked.moves) if keys else None), rows
 
 
 def _by_key(
@@ -144,19 +228,20 @@ def _by_key(
     return rows[kept], how[kept], clashes
 
 
-def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -> Iterator[Lines]:
+def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -> Iterator[tuple[Lines, pa.Array]]:
+    """Yield the lines to write and their runs."""
     layouts = _numbers(runs, "layout")[rows]
     for write, mode in MODES.items():
         for layout in np.unique(layouts[how == write]).tolist():
             chosen = pa.array(rows[(how == write) & (layouts == layout)])
             made = replace(_lines(job, runs, layout, chosen, mode), order=_array(runs, "key").take(chosen))
-            yield _with_patches(job, runs, chosen, made)
+            yield _with_patches(job, runs, chosen, made), chosen
 
 
 def _needs_one_transaction(lines: Sequence[Lines], schema: TableSchema) -> bool:
     """Whether rows must be read that an earlier step of the same changes may have deleted."""
-    gaps = [each.patches for each in lines if each.patches is not None]
-    return bool(gaps) and (len(schema.unique_indexes) > 1 or any(each.moves for each in gaps))
+    read = [found for each in lines for found in (each.patches, each.origins) if found is not None]
+    return bool(read) and (len(schema.unique_indexes) > 1 or any(each.moves for each in read))
 
 
 def _lines(job: WindowJob, runs: pa.Table, layout: int, rows: pa.Array, mode: Mode) -> Lines:

@@ -17,6 +17,7 @@ from unshard.adapters.target.rendering.lines import lines_of
 from unshard.core.rows.compaction import Op
 from unshard.units.rows import sortkeys
 from unshard.units.rows.conversion import Conversion, convert
+from unshard.units.rows.origins import bases_of, origins
 from unshard.units.rows.partialrows import is_sparse, patched, refuse_lost_keys, whole_or_refused
 
 RUNS = pa.schema(
@@ -32,6 +33,8 @@ RUNS = pa.schema(
         ("line", pa.binary()),  # the row after the run; multisets: the row itself
     ]
 )
+TRACKED = RUNS.append(pa.field("base", pa.binary()))
+"""Runs of a target with columns of its own (origins.py): the name that the row had before the run."""
 FIRST_COLUMN = 2
 """A batch begins with `_op` and `_seq`; the shard's columns follow in their order."""
 ADDS = np.array([op.adds for op in Op])
@@ -49,6 +52,8 @@ class Origin:
     """The shard, for messages."""
     unsure: bool = False
     """The dump may have read the row after this change, or may not have read it."""
+    tracked: bool = False
+    """Whether the target has columns of its own, so that runs name the row that they change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,11 @@ class Groups:
     first: np.ndarray
     last: np.ndarray
     broken: np.ndarray
+
+
+def is_tracked(runs: pa.Table) -> bool:
+    """Whether runs name the row that they change."""
+    return "base" in runs.schema.names
 
 
 def changes_in(batch: pa.RecordBatch) -> int:
@@ -74,16 +84,19 @@ def runs_of(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> tu
             return _sparse(batch, conversion, origin), None
         batch = whole_or_refused(batch, origin.name, conversion)
     columns = [batch.column(FIRST_COLUMN + place) for place in range(batch.num_columns - FIRST_COLUMN)]
-    adds = ADDS[batch.column(0).to_numpy()]
-    if not conversion.key:
-        return _multiset(convert(conversion, columns), adds, conversion, origin), None
-    return _keyed(columns, adds, conversion, origin)
+    ops = batch.column(0).to_numpy()
+    if conversion.key:
+        return _keyed(columns, ops, conversion, origin)
+    values = convert(conversion, columns)
+    if origin.tracked:
+        return _one_by_one(values, ops, conversion, origin), None
+    return _multiset(values, ADDS[ops], conversion, origin), None
 
 
 def _keyed(
-    columns: Sequence[pa.Array], adds: np.ndarray, conversion: Conversion, origin: Origin
+    columns: Sequence[pa.Array], ops: np.ndarray, conversion: Conversion, origin: Origin
 ) -> tuple[pa.RecordBatch, bytes | None]:
-    key = key_of_rows(columns, conversion)
+    key, adds = key_of_rows(columns, conversion), ADDS[ops]
     groups = grouped(key, ~adds, adds)
     broken = key[int(groups.broken[0])].as_py() if len(groups.broken) else None
     existed, exists = ~adds[groups.first], adds[groups.last]
@@ -92,7 +105,14 @@ def _keyed(
     lines, blank = rendered(columns, last[exists], conversion)
     places = pa.array(np.cumsum(exists) - 1, pa.int64(), mask=~exists)
     counts = existed.astype(np.int32), exists.astype(np.int32)
-    return _batch(origin, counts, key.take(last), lines.take(places), pc.fill_null(blank.take(places), False)), broken
+    names = key.take(last)
+    bases = None
+    if origin.tracked:
+        comes = pa.array(adds)
+        before = bases_of(ops, key).filter(comes)
+        bases = origins(key.filter(comes), before, np.flatnonzero(adds), names.filter(pa.array(exists))).take(places)
+    marks = pc.fill_null(blank.take(places), False)
+    return _batch(origin, counts, names, lines.take(places), marks, bases), broken
 
 
 def _sparse(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
@@ -100,7 +120,7 @@ def _sparse(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> pa
     refuse_lost_keys(batch, conversion, origin.name)
     key = key_of_rows(batch.columns[FIRST_COLUMN:-1], conversion)
     made = patched(batch, conversion, key, origin.unsure)
-    runs = _batch(origin, (made.gone, made.come), made.key, made.line, made.blank)
+    runs = _batch(origin, (made.gone, made.come), made.key, made.line, made.blank, made.base)
     seq = pa.array(made.seq + origin.seq)
     return runs.set_column(runs.schema.get_field_index("seq"), runs.schema.field("seq"), seq)
 
@@ -126,6 +146,17 @@ def _multiset(values: Sequence[pa.Array], adds: np.ndarray, conversion: Conversi
     counts = np.maximum(-change, 0).astype(np.int32), np.maximum(change, 0).astype(np.int32)
     key = pa.array([b""] * len(change), pa.binary())
     return _batch(origin, counts, key, lines.take(counted.rows), blank.take(counted.rows))
+
+
+def _one_by_one(values: Sequence[pa.Array], ops: np.ndarray, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
+    """Make a run of each change, which is compacted with all runs of the target; an UPDATE has its line before."""
+    lines, blank = lines_of(values), blank_rows(conversion.destination.columns, values)
+    kept = np.flatnonzero(ops != Op.BEFORE)
+    taken, adds = pa.array(kept), ADDS[ops[kept]]
+    counts = (ops[kept] != Op.INSERT).astype(np.int32), adds.astype(np.int32)
+    key = pa.array([b""] * len(kept), pa.binary())
+    runs = _batch(origin, counts, key, lines.take(taken), blank.take(taken), bases_of(ops, lines).take(taken))
+    return runs.set_column(runs.schema.get_field_index("seq"), runs.schema.field("seq"), pa.array(kept + origin.seq))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +199,12 @@ def equal_to_previous(values: pa.Array) -> np.ndarray:
 
 
 def _batch(
-    origin: Origin, counts: tuple[np.ndarray, np.ndarray], key: pa.Array, line: pa.Array, blank: pa.Array
+    origin: Origin,
+    counts: tuple[np.ndarray, np.ndarray],
+    key: pa.Array,
+    line: pa.Array,
+    blank: pa.Array,
+    base: pa.Array | None = None,
 ) -> pa.RecordBatch:
     size = len(key)
     numbers = [np.full(size, n, np.int32) for n in (origin.shard, origin.layout)]
@@ -181,4 +217,6 @@ def _batch(
         key,
         line,
     ]
+    if origin.tracked:
+        return pa.RecordBatch.from_arrays([*columns, base], schema=TRACKED)
     return pa.RecordBatch.from_arrays(columns, schema=RUNS)

@@ -47,10 +47,12 @@ class Filtering:
         """Close what the evaluation of expressions has opened."""
         self._evaluator.close()
 
-    def passing(self, reshaping: Reshaping, shard: Shard, structure: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a batch that all filters let through."""
+    def passing(
+        self, reshaping: Reshaping, shard: Shard, structure: str, batch: pa.RecordBatch, *, in_pairs: bool = False
+    ) -> pa.RecordBatch:
+        """Return the rows that all filters let through; `in_pairs` keeps both images of an UPDATE together."""
         batch = passing(reshaping, shard, batch)
-        if not reshaping.filters or not batch.num_rows:
+        if not (reshaping.filters or in_pairs) or not batch.num_rows:
             return batch
         batch, schema = self._whole(shard, structure, batch), as_own(self._structures[structure])
         for rule in reshaping.filters:

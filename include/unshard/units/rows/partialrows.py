@@ -29,6 +29,7 @@ from unshard.core.rows.compaction import Op
 from unshard.errors.rows import ColumnLeftOut, KeyOutOfOrder, MovedRowUnknown
 from unshard.units.rows import sortkeys
 from unshard.units.rows.conversion import Conversion, convert
+from unshard.units.rows.origins import bases_of
 from unshard.units.rows.windowjob import WindowJob
 
 PATCH, UNSURE_PATCH = 2, 3
@@ -91,6 +92,8 @@ class Patched:
     key: pa.Array
     line: pa.Array
     blank: pa.Array
+    base: pa.Array
+    """The key that each row had before its UPDATE."""
 
 
 def whole_or_refused(batch: pa.RecordBatch, shard: str, conversion: Conversion) -> pa.RecordBatch:
@@ -127,6 +130,7 @@ def patched(batch: pa.RecordBatch, conversion: Conversion, key: pa.Array, unsure
         key.take(taken),
         pa.array(lines, pa.binary()).take(taken),
         pa.array(blank).take(taken),
+        bases_of(ops, key).take(taken),
     )
 
 

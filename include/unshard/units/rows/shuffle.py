@@ -11,8 +11,6 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unshard.units.rows.changes import RUNS
-
 PAYLOADS = pa.schema(
     [
         ("slot", pa.int32()),  # number of the partition that applies it
@@ -69,7 +67,7 @@ def of_target(found: pa.Table, target: int) -> pa.Table:
 
 def _payload(target: int, some: list[pa.RecordBatch], slot: int) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, RUNS) as writer:
+    with pa.ipc.new_stream(sink, some[0].schema) as writer:
         for batch in some:
             writer.write_batch(batch)
     return _row(slot, target, sink.getvalue())

@@ -118,6 +118,11 @@ class WindowJob:
         return {target: group[0] for group in self.groups for target in group}
 
     @cached_property
+    def tracked(self) -> frozenset[int]:
+        """The targets with columns of their own, by number: their rows keep the values of these columns."""
+        return frozenset(n for n, schema in enumerate(self.schemas) if schema.own and n not in self.leaders)
+
+    @cached_property
     def ranks(self) -> Mapping[int, int]:
         """The order of the parts by the moments of their rows; held files of one part of a window have one rank."""
         held = [part for part in self.parts if isinstance(part, HeldPart)]

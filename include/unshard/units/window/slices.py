@@ -67,7 +67,8 @@ class Found:
 
     def runs(self, target: int) -> pa.Table:
         """Return the runs of a target."""
-        return pa.Table.from_batches(self.batches.get(target, ()), RUNS)
+        batches = self.batches.get(target, ())
+        return pa.Table.from_batches(batches, batches[0].schema if batches else RUNS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ from unshard.errors import UnshardError
 from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import NoTargetTable, RowsContradict
 from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
+from unshard.errors.targetchecks import EngineKept
 from unshard.errors.window import NotInSync
 from unshard.units.ddl.columnnames import name_columns
 from unshard.units.ddl.effects import DdlEffects
@@ -117,6 +118,8 @@ class WindowReport:
     """Whether another window could run at once."""
     stopped: tuple[SuspendedTarget, ...] = ()
     """Targets that were suspended in it: their rows were held."""
+    engines: tuple[EngineKept, ...] = ()
+    """Shards whose engine the target does not get."""
 
     @property
     def moved(self) -> bool:
@@ -204,7 +207,8 @@ class _Run:
         first = _Window(BegunWindow(plan, self.sync_state.epoch), Attempt(is_again=self.sync_state.open is not None))
         done = evaluate(first, lambda window: following(window.begun.plan, window.attempt), self._stage)
         plan, more = done.begun.plan, _more(self.work, done.begun, done.moved)
-        return _report(plan, plan.number, done.moved, self.began, more=more)
+        report = _report(plan, plan.number, done.moved, self.began, more=more)
+        return replace(report, engines=_kept_engines(self.work, plan))
 
     def _stage(self, stage: WindowStage, window: _Window) -> _Window:
         begun, is_again = window.begun, window.attempt.is_again
@@ -494,6 +498,17 @@ def _report(plan: Plan, window: int | None, moved: _Moved, began: float, *, more
         more=more,
         stopped=moved.stopped,
     )
+
+
+def _kept_engines(work: Work, plan: Plan) -> tuple[EngineKept, ...]:
+    """Return a warning for each shard that has an engine without transactions after a DDL of the window."""
+    changes = [each for each in plan.structures if each.structure and not each.joins]
+    schemas = work.structures({each.structure for each in changes if each.structure})
+    engines = [(each, schemas[each.structure].lacks_transactions) for each in changes if each.structure]
+    found = tuple(EngineKept(str(each.target), str(each.shard), engine) for each, engine in engines if engine)
+    for warning in found:
+        log.warning("%s", warning.message)
+    return found
 
 
 def _more(work: Work, begun: BegunWindow, moved: _Moved) -> bool:

@@ -281,7 +281,8 @@ class PartReader:
         if number in self.refused:
             return
         try:
-            kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch)
+            together = number in self._job.tracked
+            kept = self._filtering.passing(reshaping, rows.shard, rows.structure, batch, in_pairs=together)
             self._count(batch, kept)
             if not kept.num_rows:
                 return
@@ -302,8 +303,9 @@ class PartReader:
     def _compacted(self, rows: Rows, number: int, batch: pa.RecordBatch, safe: bool, unsure: bool) -> Run:
         conversion, layout = self._job.conversion(rows)
         seq = self._part.ordinal * BATCHES_PER_PART + self._batches
-        self._batches += batch.num_rows if is_sparse(batch) else 1
-        origin = Origin(self._job.shards.index(rows.shard), layout, seq, safe, str(rows.shard), unsure)
+        tracked = number in self._job.tracked
+        self._batches += batch.num_rows if is_sparse(batch) or tracked else 1
+        origin = Origin(self._job.shards.index(rows.shard), layout, seq, safe, str(rows.shard), unsure, tracked)
         if number in self._job.leaders:
             return number, self._in_order(batch, conversion, origin)
         runs, broken = runs_of(batch, conversion, origin)
