@@ -196,7 +196,7 @@ def _refuse_source(work: Work, shard: Shard, connection: Connection) -> None:
             str(shard),
             f"its source has binlog_row_image = {found.binlog_row_image}, so a window may write an older value that it"
             " has read from the target",
-            f"SET GLOBAL binlog_row_image = FULL on source {shard.source}, let its sessions connect again, let windows"
+            f"give source {shard.source} the global binlog_row_image FULL, let its sessions connect again, let windows"
             " apply the binlog before that, then run the same command again",
         )
     if known is not None and found.identity != known.identity:
