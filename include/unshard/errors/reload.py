@@ -47,6 +47,8 @@ class ReloadMustWait(ReloadError, code="US-5092"):
     A DDL or rows of the shard wait, its target is suspended, or its source is ahead of the windows by a DDL.
 
     Consequence: Chunks that are done stay. The next call continues, or begins again if a structure has changed.
+    Remedy: Follow the message: resolve the lock (`unshard locks`), correct the target (`unshard retry`) or resolve the
+    collision (`unshard collisions`). Then give the same command again.
     """
 
     why: str
@@ -64,6 +66,8 @@ class ReloadImpossible(ReloadError, code="US-5093"):
     two names.
 
     Consequence: Nothing is changed.
+    Remedy: Follow the message: set `binlog_row_image` to FULL on the source, set the column by an UPDATE on the shard, or
+    load the target again (`unshard run --remove-meta`).
     """
 
     why: str
@@ -72,7 +76,7 @@ class ReloadImpossible(ReloadError, code="US-5093"):
     hint = "{next}"
 
 
-class ReloadStructureAhead(ReloadError, code="US-5094", transient=False):
+class ReloadStructureAhead(ReloadError, code="US-5094"):
     """The source's table differs from the structure that the windows have reached: a DDL is in the binlog ahead.
 
     Consequence: Chunks that are done stay. The next call begins again with the new structure.

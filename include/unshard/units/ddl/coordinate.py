@@ -217,7 +217,7 @@ def views(meta: StoreReader, resolved: bool = False) -> tuple[LockView, ...]:
 
 
 def _reloaded(meta: StoreReader, view: LockView) -> LockView:
-    """Return the lock with the shards that are still to be reloaded; without a warning if there are none."""
+    """Return the lock with the shards that are still to be reloaded; after the last one, without a warning."""
     if not view.filled or view.resolved_at is None:
         return view
     due = meta.reloads.due(view.target, view.filled, view.resolved_at)

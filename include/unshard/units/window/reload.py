@@ -305,9 +305,7 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
         chunks.hold_structure(target, _ready(work, shard).target, for_writing=True)
         plan = _planned(work, shard, columns, beside)
         if plan.basis != progress.basis:
-            raise ReloadMustWait(
-                str(shard), "a structure has changed since the reload began", "nothing else is to be done"
-            )
+            raise ReloadMustWait(str(shard), "a structure has changed since the reload began", "do nothing else")
         upper, rows, size = _read(source, shard.table, plan, progress.reached, most)
         mysql.rollback(source)  # it has only read
         with naming_table(plan.update.table):
