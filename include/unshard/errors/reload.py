@@ -66,8 +66,8 @@ class ReloadImpossible(ReloadError, code="US-5093"):
     two names.
 
     Consequence: Nothing is changed.
-    Remedy: Follow the message: set `binlog_row_image` to FULL on the source, set the column by an UPDATE on the shard, or
-    load the target again (`unshard run --remove-meta`).
+    Remedy: Follow the message: set `binlog_row_image` to FULL on the source, set the column by an UPDATE on the shard,
+    or load the target again (`unshard run --remove-meta`).
     """
 
     why: str
