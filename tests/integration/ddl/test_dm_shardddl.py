@@ -7,6 +7,7 @@ another and write a row after each; `DDLS` has the DDLs of these cases, and the 
 import contextlib
 import dataclasses
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -97,6 +98,8 @@ DIFFERENT: dict[str, tuple[str, str, str]] = {
     "d119": ("a INT PRIMARY KEY, c1 INT, c2 INT, c3 INT", "ADD INDEX i (c1, c2)", "ADD INDEX i (c1, c3)"),
     "d121": ("a INT PRIMARY KEY, c1 INT, c2 INT", "ADD INDEX i (c1)", "ADD INDEX i (c1, c2)"),
 }
+FILLED = {"d037": {"n"}, "d043": {"n"}}
+"""Columns whose values come from the definition of the target: in old rows the default of the owner, as in DM."""
 """Columns of the shards, the DDL of the first source, and that of the second; DM stops or loses rows in these cases."""
 SHARDS = (("s1", 1), ("s2", 2), ("s2", 3))
 STEPS = max(len(ddls) for _, ddls in DDLS.values())
@@ -190,8 +193,8 @@ def test_shards_that_run_different_ddls(
         assert not [(view.id, view.state, view.reason) for view in coordinate.views(task.work().meta)]
         shards.write()
         task.run()
-        for case in DIFFERENT:
-            assert_rows(task, case)
+        assert task.stopped() == {}
+        assert {case: missing for case in DIFFERENT if (missing := missing_rows(task, case))} == {}
 
 
 def follow(task: LiveTask, view: LockView, which: int) -> None:
@@ -203,13 +206,27 @@ def follow(task: LiveTask, view: LockView, which: int) -> None:
         assert main([*shlex.split(commands[which]), "--yes", "--reason", "test"]) == 0
 
 
-def assert_rows(task: LiveTask, case: str) -> None:
-    """Assert that the target has each row of the shards, by the columns that the target has."""
-    there = {row[0] for row in task.target.run(f"SHOW COLUMNS FROM {task.table(case)}")}
-    count = 0
+def missing_rows(task: LiveTask, case: str) -> list[object]:
+    """Return the rows of the shards that the target lacks, by the columns that it has, and other numbers of rows."""
+    there = {row[0] for row in task.target.run(f"SHOW COLUMNS FROM {task.table(case)}")} - FILLED.get(case, set())
+    missing, count = list[object](), 0
     for source, shard in task.shards[case]:
         columns = [row[0] for row in task.sources[source].run(f"SHOW COLUMNS FROM {shard}") if row[0] in there]
-        missing = rows(task.sources[source], shard, columns) - rows(task.target, task.table(case), columns)
-        assert not missing, (case, shard, missing)
+        lost = texts(task.sources[source], shard, columns) - texts(task.target, task.table(case), columns)
+        missing += [(shard, row) for row in lost]
         count += len(task.sources[source].run(f"SELECT 1 FROM {shard}"))
-    assert len(task.target.run(f"SELECT 1 FROM {task.table(case)}")) == count, case
+    found = len(task.target.run(f"SELECT 1 FROM {task.table(case)}"))
+    return missing if found == count else [*missing, f"{found} rows in place of {count}"]
+
+
+def texts(server: MariaDb, table: str, columns: Sequence[str]) -> Counter[tuple[str, ...]]:
+    """Return the rows as text, because the type of a column may differ between a shard and the target."""
+    return Counter({tuple(map(text, row)): count for row, count in rows(server, table, columns).items()})
+
+
+def text(value: object) -> str:
+    """Return a value as text, the same for 234, 234.0 and '234'."""
+    try:
+        return str(float(str(value)))
+    except ValueError:
+        return str(value)

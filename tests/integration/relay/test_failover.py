@@ -10,6 +10,7 @@ import yaml
 from tests.binlogs import end_of, end_xa, purge
 from tests.livetask import LiveTask, living
 from tests.taskfile import endpoint
+from tests.tidbsettings import is_tidb
 from unshard.core.task.state import Phase
 from unshard.errors.relay import FailoverDiverged, GtidNotFound, SourceReplaced
 from unshard.units.relay.failover import locate
@@ -246,6 +247,8 @@ def test_the_same_transaction_as_another_server_logs_it(
     task: LiveTask, pair: tuple[MariaDb, MariaDb], kind: str
 ) -> None:
     first, second = pair
+    if kind == "versioned" and is_tidb(task.target):
+        pytest.skip("TiDB has no system-versioned tables, so the CREATE TABLE waits for an operator")
     second.run(
         "STOP SLAVE",
         "SET GLOBAL log_bin_compress = 1, binlog_row_metadata = FULL",

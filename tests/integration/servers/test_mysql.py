@@ -30,6 +30,7 @@ def test_every_read_has_a_limit(target: MariaDb) -> None:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
 
+@pytest.mark.mariadb_only("TiDB has no read-only sessions")
 def test_a_read_only_server_and_session_are_named(target: MariaDb, unique: str) -> None:
     target.run(f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t (a INT)")
     with contextlib.closing(connect(target.server, "target")) as connection:

@@ -278,7 +278,12 @@ class _Group:
         return group
 
     def without(self, step: _Step) -> "_Group":
-        """Return the group after a DDL is skipped for all shards."""
+        """Return the group after a DDL is skipped for all shards.
+
+        If the target keeps a column that the DDL renames, its new name is another column of the target.
+        """
+        if step.added and (kept := step.removed & self.target):
+            raise _NoWay(f"the target would keep {_told(kept)}, which the DDL of {step.order[1]} changes")
         return self.popped([m.shard for m in self.members if m.steps and m.steps[0].fingerprint == step.fingerprint])
 
     def executed(self, step: _Step) -> "_Group":
