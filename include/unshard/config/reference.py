@@ -125,8 +125,8 @@ Effects of an ignored DDL:
 * An ignored ALTER TABLE or INDEX enters no queue. unshard reads the shard's later rows with their new structure, and
   the target keeps its own. If an ALTER TABLE has several specifications, only those that are not ignored are
   coordinated and executed.
-* New rows have the target's default in a dropped column. If ADD COLUMN of a shard is ignored, values without a column
-  in the target are dropped; otherwise such a row is [US-6003](errors.md).
+* New rows have the target's default in a dropped column, and changed rows keep its value. If ADD COLUMN of a shard is
+  ignored, values without a column in the target are dropped; otherwise such a row is [US-6003](errors.md).
 * A renamed column has no column in the target unless you add it there. Its values are dropped or cause US-6003, and the
   target's column gets its default.
 * DROP, TRUNCATE and RENAME TABLE are never executed on a merged target. Ignored or not, they change the group and the

@@ -10,7 +10,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.dying import mortal
@@ -372,8 +372,17 @@ def value(key: int, column: str) -> int:
 
 
 @pytest.mark.slow
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES <= 50, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES <= 50,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],  # a smaller number is not a simpler game
+)
 @given(number=st.integers(0, 2**48))
+@example(3)
+@example(31)
+@example(62)
 def test_every_offered_way_leads_the_rows_of_all_shards_into_the_target(
     source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path_factory: pytest.TempPathFactory, number: int
 ) -> None:

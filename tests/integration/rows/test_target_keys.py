@@ -436,7 +436,7 @@ OWN_TYPES = {
     "t_blob": ("BLOB", "x'00FF090A5C'"),
     "t_text": ("TEXT CHARACTER SET latin1", "_latin1 x'E4096E5C0A'"),
     "t_utf": ("VARCHAR(9) CHARACTER SET utf8mb4", "_utf8mb4 x'F09F9880'"),
-    "t_json": ("JSON", """'{"a": [1, "\\n"]}'"""),
+    "t_json": ("JSON", """'{"a": [1, "\\\\n"]}'"""),
     "t_enum": ("ENUM('a','b')", "0"),
     "t_set": ("SET('a','b')", "3"),
     "t_time": ("TIME(6)", "'-12:34:56.789012'"),

@@ -180,18 +180,37 @@ def test_a_target_that_refuses_a_row_in_the_middle_of_a_window(world: World, mon
     world.assert_same()
 
 
-def test_a_collision_in_the_middle_of_a_window_suspends_none_of_the_tables(
+def test_a_collision_before_the_first_commit_of_a_window_suspends_the_tables(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rest would replace the other row if it came again, so the source waits."""
+    """None of the rows is in the target, so the window that comes again cannot replace the other row."""
     begin(world)
     world.target.run(f"INSERT INTO {world.name}_to.p VALUES (8, 800, 'other')")
     bound_transactions(monkeypatch, Bounds(5, 1 << 20, 1))
     world.change(*CHANGES)
+    assert {error.error.code for error in world.run().errors} == {"US-6006", "US-6072"}
+    assert world.rows("p") == [(8, 800, "other")] and done(world) == []
+    world.change("INSERT INTO p VALUES (99, 99, 'x')", "DELETE FROM p WHERE id = 2")
+    world.run()
+    assert world.rows("p") == [(8, 800, "other")]
+    world.target.run(f"DELETE FROM {world.name}_to.p WHERE id = 8")
+    world.go()
+    world.assert_same()
+
+
+def test_a_collision_in_the_middle_of_a_window_suspends_none_of_the_tables(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window would replace the other row if it came again from its beginning, so the source waits."""
+    begin(world)
+    world.target.run(f"INSERT INTO {world.name}_to.c VALUES (6, NULL, 'other')")
+    bound_transactions(monkeypatch, Bounds(5, 1 << 20, 1))
+    world.change(*CHANGES)
     for _ in range(2):
         assert {error.error.code for error in world.run().errors} == {"US-6006"}
-        assert {row[1] for row in done(world)} == {5}
-    world.target.run(f"DELETE FROM {world.name}_to.p WHERE id = 8")
+        assert done(world) == [("c", 17, 1), ("p", 17, 1)]  # up to the UPDATE of two rows
+        assert (6, None, "other") in world.rows("c")
+    world.target.run(f"DELETE FROM {world.name}_to.c WHERE id = 6")
     world.go()
     world.assert_same()
 

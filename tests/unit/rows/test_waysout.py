@@ -57,8 +57,9 @@ CASES = [
     ("another name, then changed", shard("s1", A_TO_C), shard("s2", A_TO_D, D_WIDER, held=(1,)), (Way.SAME,)),
     ("another name, then another", shard("s1", A_TO_C), shard("s2", A_TO_D, D_TO_E, held=(1,)), (Way.SAME,)),
     ("a dropped column, renamed", shard("s1", ("DROP a", "id int")), shard("s2", A_TO_D), (Way.SKIPPED,)),
-    ("another name, changed without rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK), USUAL),
+    ("another name, changed without rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK), (Way.SAME,)),
     ("another name, changed with rows", shard("s1", A_TO_C), shard("s2", A_TO_D, BACK, held=(1,)), (Way.SAME,)),
+    ("a renamed column, changed", shard("s1", A_TO_C), shard("s2", ("MODIFY a INT", START)), (Way.SAME, Way.NOTHING)),
     ("an index", shard("s1", ADD_C), shard("s2", ("ADD INDEX (a)", START)), USUAL),
 ]
 
@@ -67,6 +68,12 @@ CASES = [
 def test_only_ways_that_succeed_are_returned(first: ShardState, other: ShardState, ways: tuple[Way, ...]) -> None:
     assert ways_out(conflict(first, other)).offered == ways
     assert ways_out(conflict(first, other, shard("s3"))).offered == ways
+
+
+def test_a_column_that_a_later_lock_names_otherwise_is_followed() -> None:
+    first = shard("s1", ("COMMENT 'x'", START), ("CHANGE a q INT", "id int, q int"), held=(1,))
+    other = shard("s2", ("CHANGE a r BIGINT", "id int, r bigint"), ("CHANGE r p INT", "id int, p int"), held=(1,))
+    assert Way.UNLOCKED in ways_out(conflict(first, other)).offered
 
 
 def test_extended_statements_add_the_columns_of_the_other_shards() -> None:

@@ -146,6 +146,18 @@ def translated(text: str, sql_mode: int, names: Names) -> str | None:
     return _edited(plain, edits)
 
 
+def columns_named(text: str, sql_mode: int) -> frozenset[str]:
+    """Return the names in an ALTER TABLE that are columns, in lower case; they may include new columns."""
+    plain, tokens = tokenize(text, sql_mode, MARIADB)
+    found: set[str] = set()
+    for spec in alter_specs(plain, tokens):
+        places = {*_columns(TokenCursor(plain, spec.tokens, ""))}
+        for place, token in enumerate(spec.tokens):
+            if _is_name(token) and (place in places or _is_in_expression(spec.tokens, place)):
+                found.add(token.name.lower())
+    return frozenset(found)
+
+
 def _is_name(token: Token) -> bool:
     return token.kind in (TokenKind.WORD, TokenKind.QUOTED)
 

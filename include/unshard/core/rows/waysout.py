@@ -27,7 +27,7 @@ from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, Queue
 from unshard.core.ddl.shardgroup import is_alone, releasable
 from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.columnnames import named
+from unshard.core.rows.columnnames import columns_named, named
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
 from unshard.core.rows.unnamed import UnnamedShard
@@ -217,6 +217,8 @@ class _Step:
     fingerprint: str
     added: Names
     removed: Names
+    changed: Names
+    """The columns that its text names and that the shard has before it, thus also `removed`."""
     after: Names
     is_written: bool
     """Whether the shard has, or will have, rows with this structure."""
@@ -290,7 +292,7 @@ class _Group:
         """Return the group after the target has executed a DDL."""
         if there := step.added & self.target:
             raise _NoWay(f"the target has {_told(there)} already, which the DDL of {step.order[1]} adds")
-        if lost := step.removed - self.target:
+        if lost := step.changed - self.target:
             raise _NoWay(f"the target would not have {_told(lost)} any more, which the DDL of {step.order[1]} changes")
         target = (self.target - step.removed) | step.added
         members = tuple(
@@ -371,13 +373,25 @@ def _step(entry: QueueEntry, conflict: Conflict, held: Sequence[HeldFile], is_la
     before, after = names_of(conflict.schemas[entry.before]), names_of(conflict.schemas[entry.after])
     is_written = is_last or any(file.seq == entry.seq for file in held)
     order = entry.statement.timestamp, entry.shard, entry.seq
-    return _Step(entry.fingerprint, after - before, before - after, after, is_written, order)
+    changed = _changed(before, before - after, (entry.routed,), entry.statement.sql_mode)
+    return _Step(entry.fingerprint, after - before, before - after, changed, after, is_written, order)
+
+
+def _changed(before: Names, removed: Names, statements: Iterable[str], sql_mode: int) -> Names:
+    found: set[str] = set()
+    for text in statements:
+        try:
+            found |= columns_named(text, sql_mode)
+        except DdlUnreadable:
+            continue
+    return removed | (before & found)
 
 
 def _replaced(step: _Step, before: TableSchema, statements: Sequence[str], sql_mode: int) -> _Step:
     old = names_of(before)
     new = _after(old, statements, sql_mode)
-    return replace(step, added=new - old, removed=old - new)
+    changed = _changed(old, old - new, statements, sql_mode)
+    return replace(step, added=new - old, removed=old - new, changed=changed)
 
 
 def _decided(group: _Group, lock: _Step, way: Way, same: Collection[Shard]) -> _Group:
@@ -394,8 +408,45 @@ def _decided(group: _Group, lock: _Step, way: Way, same: Collection[Shard]) -> _
 
 
 def _counted(member: _Member, lock: _Step) -> _Member:
-    first, *rest = member.counted or member.steps
+    first, *rest = member.counted or _with_name_of(lock, member.steps)
     return replace(member, steps=(replace(first, fingerprint=lock.fingerprint), *rest))
+
+
+def _with_name_of(lock: _Step, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
+    """Return the steps of a shard if the first counts as the lock's DDL, and one of them renames a column.
+
+    This is the rule of core.rows.columnnames for the locks of a simulation, which know no statements.
+    """
+    first, *rest = steps
+    old = first.removed | lock.removed
+    if len(old) != 1 or not old <= first.removed | first.after:
+        return steps
+    here, there = (step.added if old <= step.removed else old for step in (first, lock))
+    if len(here) != 1 or len(there) != 1 or here <= lock.added | there:
+        return steps
+
+    def swapped(names: Names) -> Names:
+        return names - here | there if here <= names else names
+
+    found = [replace(first, added=swapped(first.added), after=swapped(first.after))]
+    for place, step in enumerate(rest):
+        if there <= step.added:
+            if not here <= step.removed:
+                break
+            found[-1] = replace(found[-1], is_written=found[-1].is_written or step.is_written)
+            return (*found, *rest[place + 1 :])
+        found.append(_swapped(step, swapped))
+        if here <= step.removed:
+            break
+    return (*found, *rest[len(found) - 1 :])
+
+
+def _swapped(step: _Step, swapped: Callable[[Names], Names]) -> _Step:
+    changed = swapped(step.changed)
+    fingerprint = step.fingerprint if changed == step.changed else f"{step.fingerprint} of {', '.join(sorted(changed))}"
+    return replace(
+        step, fingerprint=fingerprint, removed=swapped(step.removed), changed=changed, after=swapped(step.after)
+    )
 
 
 def _as_lock(state: ShardState, conflict: Conflict) -> tuple[_Step, ...]:
@@ -438,4 +489,5 @@ def _next(group: _Group, lock: _Step) -> "Iterator[Callable[[], _Group]]":
     is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)
     for way in USUAL if is_conflict else (Way.UNLOCKED,):
         yield partial(_decided, group, lock, way, alike)
-    yield partial(group.without, lock)
+    if is_conflict:
+        yield partial(group.without, lock)

@@ -159,9 +159,10 @@ def check_tables(
         narrow = [] if wrong or target not in existing else _narrower(task, target, existing[target], shards)
         narrow += [error for error in repeats.get(target, ()) if isinstance(error, CheckWarned)]
         fine = "exists and fits" if target in existing else "will be created"
-        items += verdict(
-            "target_tables", f"target {target}", wrong or narrow, fine, Severity.ERROR if wrong else Severity.WARNING
-        )
+        place = f"target {target}"
+        found = [problem("target_tables", place, error) for error in wrong]
+        found += [problem("target_tables", place, error, Severity.WARNING) for error in narrow]
+        items += found or verdict("target_tables", place, (), fine)
     return items
 
 
