@@ -7,6 +7,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from tests.scenario.memory_commands import MemoryCommands
 from tests.scenario.memory_locks import NOW, MemoryLocks
@@ -81,6 +82,7 @@ class MemoryMeta:
         self.locks = MemoryLocks(self)
         self.lock_commands = MemoryCommands(self)
         self.suspended_targets = _Stops()
+        self.reloads = _Reloads(self)
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -103,6 +105,16 @@ class MemoryMeta:
 class _Stops:
     def all(self) -> tuple[SuspendedTarget, ...]:
         return ()
+
+
+class _Reloads:
+    """No column is ever reloaded."""
+
+    def __init__(self, meta: MemoryMeta) -> None:
+        self._meta = meta
+
+    def due(self, target: TableId, columns: Collection[str], since: datetime) -> tuple[Shard, ...]:
+        return tuple(state.shard for state in self._meta.structures.shards() if state.target == target)
 
 
 class _Checkpoints:

@@ -103,3 +103,8 @@ def limit_ddl_wait(connection: Connection, seconds: int) -> None:
 def limit_row_wait(connection: Connection, seconds: int) -> None:
     """Limit how long a statement of the session waits for rows that other transactions have locked."""
     query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (seconds,))
+
+
+def read_committed(connection: Connection) -> None:
+    """Let each statement of the session see what is committed when it runs."""
+    query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -7,7 +7,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters.mysql import Row, Spelled, identifier, query, table_name
 from unshard.core.full.chunks import key_index, walked_columns
-from unshard.core.model import Index, TableId, TableSchema
+from unshard.core.model import Column, Index, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange, condition
 from unshard.core.sql.literals import expression
 
@@ -70,9 +70,24 @@ def rows_statement(table: TableId, schema: TableSchema, span: KeyRange | None, w
     selected = ", ".join(map(expression, schema.written))
     if span is None:
         return f"SELECT {selected} FROM {table_name(table)}{f' WHERE ({where})' if where else ''}"  # noqa: S608
-    walked = walked_columns(schema)
-    names = ", ".join(identifier(name) for name in schema.key[: len(walked)])
+    return f"{_ranged(table, schema, selected, span, where)} ORDER BY {_walked_names(schema)}"
+
+
+def locking_rows(table: TableId, schema: TableSchema, columns: Sequence[Column], span: KeyRange) -> str:
+    """Return the SELECT of some columns in a range of the key that waits for the transactions that change its rows.
+
+    A shared lock needs no other privilege than SELECT. The rows are those that are committed last.
+    """
+    selected = ", ".join(map(expression, columns))
+    return f"{_ranged(table, schema, selected, span, '')} LOCK IN SHARE MODE"
+
+
+def _ranged(table: TableId, schema: TableSchema, selected: str, span: KeyRange, where: str) -> str:
     return (
         f"SELECT {selected} FROM {table_name(table)} FORCE INDEX ({identifier(key_index(schema))})"  # noqa: S608
-        f" WHERE {condition(walked, span)}{f' AND ({where})' if where else ''} ORDER BY {names}"
+        f" WHERE {condition(walked_columns(schema), span)}{f' AND ({where})' if where else ''}"
     )
+
+
+def _walked_names(schema: TableSchema) -> str:
+    return ", ".join(identifier(name) for name in schema.key[: len(walked_columns(schema))])

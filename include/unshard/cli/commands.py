@@ -296,6 +296,21 @@ COMMANDS = (
         "0 done, or nothing was suspended, 1 error or not confirmed",
     ),
     Command(
+        "reload",
+        "read columns of a shard again from its source and write them into the target",
+        "unshard reload shop.yaml --shard s2/shop_7.orders_3 --columns created_at --reason 'own values'",
+        (
+            TASK,
+            Argument(("--shard",), f"the shard, {WRITTEN}", {"metavar": "SHARD", "required": True}),
+            Argument(
+                ("--columns",), "names of columns of the shard, with commas", {"metavar": "C1,C2", "required": True}
+            ),
+            *CONFIRMED,
+        ),
+        "unshard.cli.reload",
+        "0 done, 1 error or not confirmed; the same command continues",
+    ),
+    Command(
         "row-errors",
         "show diverted rows, which a target could not store (row-errors: divert)",
         "unshard row-errors shop.yaml",

@@ -9,6 +9,7 @@ from unshard.adapters.meta.shards.deletedshards import DeletedShard
 from unshard.adapters.meta.shards.ignored import IgnoredStatement
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.life import pause_document
+from unshard.cli.reload import reload_document, reload_line
 from unshard.cli.stops import suspended_document, suspended_lines
 from unshard.config import load_task
 from unshard.core.ddl.online import OnlineTable
@@ -47,6 +48,7 @@ def status(options: Namespace, console: Console) -> Answer:
             for lock in told.removed
         ],
         "deleted_shards": [_deleted_document(each) for each in told.deleted],
+        "reloads": [reload_document(each) for each in told.reloads],
         "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned],
     }
     lines = [f"task {task.name} is {told.pause}; `unshard resume {options.task}` continues it"] if told.pause else []
@@ -62,6 +64,7 @@ def status(options: Namespace, console: Console) -> Answer:
         for each in told.passed
     ]
     lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
+    lines += [f"{reload_line(each)}; continue it by the same command" for each in told.reloads if not each.is_done]
     lines += [
         f"target {lock.target}: the source ran `{one_line(lock.ddl)}` at {lock.opened_at:%Y-%m-%d %H:%M:%S} UTC"
         for lock in told.removed

@@ -21,5 +21,8 @@ class Limits:
     deleted_rows: int | None = None
     """Rows of a dropped shard that one transaction deletes; None: as many as the target's transactions may have."""
 
+    reload_rows: int = 5_000
+    """Rows of a chunk of a reload at most: windows of the source wait while it is read and written."""
+
 
 LIMITS = Limits()

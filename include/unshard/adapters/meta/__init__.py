@@ -30,6 +30,7 @@ from unshard.adapters.meta.tasks.removal import Removal
 from unshard.adapters.meta.tasks.sources import CheckpointReader, Checkpoints, SourceReader, Sources
 from unshard.adapters.meta.tasks.writepaths import WritePathReader, WritePaths
 from unshard.adapters.meta.windows.deferredrows import DeferredRows
+from unshard.adapters.meta.windows.reloads import ReloadReader, Reloads
 from unshard.adapters.meta.windows.rules import RulesInForce, RulesReader
 from unshard.adapters.meta.windows.suspended import SuspendedTargetReader, SuspendedTargets
 from unshard.adapters.meta.windows.windows import WindowReader, Windows
@@ -65,6 +66,7 @@ class MetaReader:
         self.rules = RulesReader(database)
         self.deferred = DeferredRows(database)
         self.deleted_shards = DeletedShards(database)
+        self.reloads = ReloadReader(database)
         self.row_errors = RowErrorRecords(database)
         self.suspended_targets = SuspendedTargetReader(database)
         self.statement_commands = StatementCommandReader(database)
@@ -105,6 +107,7 @@ class Meta(MetaReader):
     locks: Locks
     pauses: PauseStates
     rules: RulesInForce
+    reloads: Reloads
     suspended_targets: SuspendedTargets
     statement_commands: StatementCommands
     write_paths: WritePaths
@@ -128,6 +131,7 @@ class Meta(MetaReader):
         self.locks = Locks(database)
         self.lock_commands = LockCommands(database)
         self.pauses = PauseStates(database)
+        self.reloads = Reloads(database)
         self.rules = RulesInForce(database)
         self.active_workers = ActiveWorkers(database)
         self.removal = Removal(database)

@@ -14,6 +14,7 @@ from unshard.core.ddl.lock import LockState, Outcome
 from unshard.core.ddl.queue import EntryState
 from unshard.core.ddl.statementcommands import CommandKind
 from unshard.core.rows.collision import CollisionState, Found
+from unshard.core.rows.reload import ReloadState
 from unshard.core.rows.rowerrors import RowErrorState
 from unshard.core.task.pause import PauseKind
 from unshard.core.task.state import ChunkState, Phase
@@ -418,6 +419,25 @@ deferred_row = _table(
     c.text("shard_table", size=128),
     c.long("key_shown", "the key, readable"),
     c.moment("since"),
+)
+
+column_reload = _table(
+    "column_reload",
+    ROWS,
+    "reload of columns of a shard, with its progress, which is written in the transaction of each chunk",
+    c.key("task"),
+    *c.shard_key(),
+    c.key("digest", "hash of the columns' names", 32),
+    *c.target(),
+    c.long("names", "JSON: the columns"),
+    c.state("state", ReloadState),
+    c.digest("basis", "hash of the structures and the DDL that the written values depend on"),
+    c.long("reached_key", "JSON: last key of the last written chunk; NULL: at the beginning", null=True),
+    c.big("chunks"),
+    c.big("rows_read"),
+    c.big("rows_changed"),
+    c.moment("began_at"),
+    c.moment("changed_at", "when the last chunk was written"),
 )
 
 shard_ddl = _table(

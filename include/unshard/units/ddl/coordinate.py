@@ -51,6 +51,7 @@ from unshard.core.ddl.stages import (
 from unshard.core.ddl.textdifference import differing_words
 from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Server, Shard, TableId, TableSchema
+from unshard.core.rows.reload import own_values
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
@@ -66,11 +67,6 @@ log = logging.getLogger(__name__)
 
 
 MAY_FILL = re.compile(r"\bADD\b.*\b(DEFAULT|AUTO_INCREMENT|SERIAL|TIMESTAMP)\b", re.IGNORECASE | re.DOTALL)
-FILLED = (
-    "fills old rows with each server's own value of {columns}: target and shards differ, as validate reports,"
-    " until an UPDATE on every shard, after this DDL, sets {columns} to another value; if it is in the table's key,"
-    " or the table has no key, load the target anew"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +110,8 @@ class LockView:
     """Differences between this DDL and that of each shard in conflict, in the same order."""
     filled: tuple[str, ...] = ()
     """Columns that the DDL adds and that each server fills with its own value in old rows."""
+    to_reload: tuple[Shard, ...] = ()
+    """The shards from which these columns are not reloaded yet, once the lock is resolved."""
     whole: WholeChange = WholeChange.NONE
     """The effect on a one-to-one target as a whole."""
     stopped: tuple[SuspendedTarget, ...] = ()
@@ -150,7 +148,7 @@ class LockView:
     @property
     def warning(self) -> str:
         """The effect of the DDL on the union of the shards, and the remedy; empty without an effect."""
-        return FILLED.format(columns=", ".join(self.filled)) if self.filled else ""
+        return own_values(self.filled, self.to_reload)
 
 
 @dataclass(frozen=True)
@@ -215,7 +213,15 @@ def views(meta: StoreReader, resolved: bool = False) -> tuple[LockView, ...]:
     """Return the open locks, on request preceded by the newest resolved ones; changes nothing."""
     locks = meta.locks.all() if resolved else meta.locks.open()
     scene = _scene_of(meta, locks)
-    return tuple(_view(lock, scene) for lock in locks)
+    return tuple(_reloaded(meta, _view(lock, scene)) for lock in locks)
+
+
+def _reloaded(meta: StoreReader, view: LockView) -> LockView:
+    """Return the lock with the shards that are still to be reloaded; after the last one, without a warning."""
+    if not view.filled or view.resolved_at is None:
+        return view
+    due = meta.reloads.due(view.target, view.filled, view.resolved_at)
+    return replace(view, to_reload=due, filled=view.filled if due else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +265,7 @@ def _planned(lock: DdlLock, scene: Scene) -> LockPlan:
 def view(meta: StoreReader, lock_id: str) -> LockView:
     """Return one lock, resolved or not; raises UnknownLock if it does not exist."""
     lock = meta.locks.get(lock_id)
-    return _view(lock, _scene_of(meta, (lock,)))
+    return _reloaded(meta, _view(lock, _scene_of(meta, (lock,))))
 
 
 def _scene_of(meta: StoreReader, locks: Sequence[DdlLock]) -> Scene:

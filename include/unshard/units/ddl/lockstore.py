@@ -5,7 +5,8 @@ milliseconds and can be killed between any two steps.
 """
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, SkipResolution
@@ -160,6 +161,13 @@ class SuspendedStore(Protocol):
         """Return the suspended targets of all sources."""
 
 
+class ReloadStore(Protocol):
+    """The reloads of a task."""
+
+    def due(self, target: TableId, columns: Collection[str], since: datetime) -> tuple[Shard, ...]:
+        """Return the shards of a target from which columns were not reloaded after a time."""
+
+
 class StoreReader(Protocol):
     """The part of the meta tables that shows locks."""
 
@@ -178,6 +186,10 @@ class StoreReader(Protocol):
     @property
     def suspended_targets(self) -> SuspendedStore:
         """Return what is stopped."""
+
+    @property
+    def reloads(self) -> ReloadStore:
+        """Return the reloads."""
 
 
 class Store(StoreReader, Protocol):

@@ -19,6 +19,7 @@ from unshard.core.ddl.online import OnlineTable, Role
 from unshard.core.full.progress import NOTHING_YET, Progress
 from unshard.core.model import Location
 from unshard.core.rows.collision import CollisionState
+from unshard.core.rows.reload import Reload
 from unshard.core.rows.writepath import LoadData
 from unshard.core.task.pause import PauseState
 from unshard.core.task.state import Phase
@@ -77,6 +78,8 @@ class Remarks:
     """The result of the trial of LOAD DATA LOCAL on the target; None: no process has written rows yet."""
     deleted: tuple[DeletedShard, ...] = ()
     """Dropped and truncated shards whose rows were deleted from a merged target, the newest first."""
+    reloads: tuple[Reload, ...] = ()
+    """Reloads of columns: those that are not done, then the newest others."""
 
     @property
     def removed(self) -> tuple[LockView, ...]:
@@ -135,6 +138,7 @@ def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
         meta.deferred.counts(),
         meta.write_paths.last(),
         meta.deleted_shards.newest(),
+        meta.reloads.newest(),
     )
 
 

@@ -1,0 +1,144 @@
+"""One chunk of a reload in one transaction: the source is held, the rows are updated, the progress is recorded.
+
+`hold_source` locks the row of the source, as the beginning and the end of a window do. So no window of the source
+begins until the transaction ends, and no other chunk of the source is written.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql
+from unshard.adapters.target.deletes import any_of
+from unshard.adapters.target.statements import STATEMENT_BYTES, run_statement
+from unshard.core.full.chunks import Key, pack_key, unpack_key
+from unshard.core.model import Column, Shard, TableId
+from unshard.core.rows.reload import ReloadState, names_digest
+from unshard.core.sql.literals import literal
+from unshard.errors.meta import UnknownSource
+from unshard.errors.rows import StatementWarned
+
+STATEMENT_ROWS = 200
+Values = tuple[bytes | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadRow:
+    """Names a row of `column_reload`."""
+
+    meta_schema: str
+    task: str
+    shard: Shard
+    columns: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The values of `OURS`."""
+        table = self.shard.table
+        return self.task, self.shard.source, table.schema, table.name, names_digest(self.columns)
+
+
+OURS = "WHERE task = %s AND source = %s AND shard_schema = %s AND shard_table = %s AND digest = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a reload is."""
+
+    state: ReloadState
+    basis: str
+    reached: Key | None
+
+
+def hold_source(connection: Connection, row: ReloadRow) -> None:
+    """Keep windows of the source from beginning until the end of the transaction."""
+    table = mysql.table_name(TableId(row.meta_schema, "source"))
+    sql = f"SELECT epoch FROM {table} WHERE task = %s AND source = %s FOR UPDATE"  # noqa: S608
+    if not mysql.query(connection, sql, (row.task, row.shard.source)):
+        raise UnknownSource(row.task, row.shard.source)
+
+
+def hold_structure(connection: Connection, table: TableId, *, for_writing: bool = False) -> None:
+    """Keep DDL of a table from running until the end of the transaction."""
+    lock = " FOR UPDATE" if for_writing else ""
+    mysql.query(connection, f"SELECT 1 FROM {mysql.table_name(table)} LIMIT 0{lock}")  # noqa: S608
+
+
+def lock(connection: Connection, row: ReloadRow) -> Progress | None:
+    """Lock the progress until the end of the transaction and return it."""
+    table = mysql.table_name(TableId(row.meta_schema, "column_reload"))
+    sql = f"SELECT state, basis, reached_key FROM {table} {OURS} FOR UPDATE"  # noqa: S608
+    found = mysql.query(connection, sql, row.key)
+    if not found:
+        return None
+    ((state, basis, reached),) = found
+    return Progress(ReloadState(state), basis, unpack_key(json.loads(reached)) if reached else None)
+
+
+def advance(connection: Connection, row: ReloadRow, reached: Key | None, read: int, changed: int) -> None:
+    """Record a chunk; `reached` is its last key, None after the last chunk."""
+    state = ReloadState.DONE if reached is None else ReloadState.READING
+    values: list[Any] = [state.value, None if reached is None else json.dumps(pack_key(reached)), read, changed]
+    table = mysql.table_name(TableId(row.meta_schema, "column_reload"))
+    sql = (
+        f"UPDATE {table} SET state = %s, reached_key = %s, chunks = chunks + 1, rows_read = rows_read + %s,"  # noqa: S608
+        f" rows_changed = rows_changed + %s, changed_at = UTC_TIMESTAMP(6) {OURS}"
+    )
+    mysql.query(connection, sql, (*values, *row.key))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnUpdate:
+    """UPDATEs of some columns of rows that are found by their key; missing rows are left out."""
+
+    table: TableId
+    key: tuple[Column, ...]
+    columns: tuple[Column, ...]
+    kept: tuple[str, ...]
+    """Columns that the server would change by itself (ON UPDATE CURRENT_TIMESTAMP)."""
+
+    def statement(self, rows: Sequence[Values]) -> str:
+        """Return the UPDATE of some rows; each has the values of the key and then of the columns."""
+        sets = [f"{mysql.identifier(name)} = {mysql.identifier(name)}" for name in self.kept]
+        for number, column in enumerate(self.columns, len(self.key)):
+            by_value: dict[bytes | None, list[Values]] = {}
+            for row in rows:
+                by_value.setdefault(row[number], []).append(row[: len(self.key)])
+            sets.append(f"{mysql.identifier(column.name)} = {self._chosen(column, by_value)}")
+        where = any_of(self.key, [row[: len(self.key)] for row in rows])
+        return f"UPDATE {mysql.table_name(self.table)} SET {', '.join(sets)} WHERE {where}"  # noqa: S608
+
+    def _chosen(self, column: Column, by_value: dict[bytes | None, list[Values]]) -> str:
+        """Return the expression for the value of each row."""
+        if len(by_value) == 1:
+            return literal(column, next(iter(by_value)))
+        whens = (f"WHEN {any_of(self.key, keys)} THEN {literal(column, value)}" for value, keys in by_value.items())
+        return f"CASE {' '.join(whens)} END"
+
+    def run(self, connection: Connection, rows: Sequence[Values]) -> int:
+        """Update the rows inside the caller's transaction; return how many have changed."""
+        changed = 0
+        for some in _portions(rows, min(STATEMENT_BYTES, connection.packet_bytes // 2)):
+            ok = run_statement(connection, self.statement(some).encode())
+            if ok.warning_count:
+                message = "; ".join(str(row[2]) for row in mysql.query(connection, "SHOW WARNINGS")[:3])
+                raise StatementWarned(str(self.table), message)
+            changed += int(ok.affected_rows)
+        return changed
+
+
+def _portions(rows: Sequence[Values], size: int) -> list[list[Values]]:
+    """Divide rows among statements; a value takes two digits for each byte."""
+    found: list[list[Values]] = []
+    room = 0
+    for row in rows:
+        needed = sum(4 * len(value or b"") + 100 for value in row)
+        if not found or room < needed or len(found[-1]) == STATEMENT_ROWS:
+            found.append([])
+            room = size
+        found[-1].append(row)
+        room -= needed
+    return found

@@ -1,0 +1,64 @@
+"""`unshard reload`: read columns of a shard again and write them into the target."""
+
+import getpass
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from unshard.cli.console import Answer, Console
+from unshard.config import load_task
+from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.numbers import amount
+from unshard.core.rows.reload import Reload, continues
+from unshard.errors.config import UsageWrong
+
+
+def reload(options: Namespace, console: Console) -> Answer:
+    """Reload columns of one shard, or continue that."""
+    from unshard.units.window.reload import RELOAD, plan_reload, reload_columns, shard_named
+    from unshard.units.work import open_work
+
+    columns = tuple(dict.fromkeys(name.strip().lower() for name in options.columns.split(",") if name.strip()))
+    if not columns:
+        raise UsageWrong("--columns names no column", "unshard reload")
+    task = load_task(Path(options.task))
+    console.warn_of(task)
+    with open_work(task, only_reads=options.dry_run) as work:
+        shard = shard_named(work, options.shard)
+        plan = plan_reload(work, shard, columns)
+        found = work.meta.reloads.get(shard, columns)
+        target, names = plan.state.target, ", ".join(columns)
+        effects = [f"read {names} of all rows of {shard} again and update {target}; no window waits for the whole"]
+        if found is not None and continues(found, plan.basis):
+            effects.append(f"continue: {reload_line(found)}")
+        document = {"task": task.name, "dry_run": options.dry_run, "effects": effects}
+        if options.dry_run:
+            return Answer(document, [*effects, "dry run: nothing was done"])
+        for line in effects:
+            console.note(line)
+        console.confirm(f"reload {names} of {shard}", options.yes)
+        details = {"shard": str(shard), "columns": [*columns]}
+        order = IssuedCommand(RELOAD, getpass.getuser(), "command line", options.reason, details)
+        done = reload_columns(work, shard, columns, order, lambda each: console.note(reload_line(each)))
+    return Answer({**document, "reload": reload_document(done)}, [reload_line(done)])
+
+
+def reload_document(each: Reload) -> dict[str, Any]:
+    """Return a reload as JSON."""
+    return {
+        "shard": str(each.shard),
+        "target": str(each.target),
+        "columns": [*each.columns],
+        "state": each.state,
+        "chunks": each.chunks,
+        "rows_read": each.rows_read,
+        "rows_changed": each.rows_changed,
+        "began_at": each.began_at.isoformat(),
+        "changed_at": each.changed_at.isoformat(),
+    }
+
+
+def reload_line(each: Reload) -> str:
+    """`reload of c of s1:shop_1.orders_1: reading, 12 chunks, 60,000 rows read, 58,000 changed`."""
+    counts = f"{amount(each.chunks)} chunks, {amount(each.rows_read)} rows read, {amount(each.rows_changed)} changed"
+    return f"reload of {', '.join(each.columns)} of {each.shard}: {each.state}, {counts}"
