@@ -489,5 +489,6 @@ def _next(group: _Group, lock: _Step) -> "Iterator[Callable[[], _Group]]":
     is_conflict = any(m.steps and m.steps[0].fingerprint != lock.fingerprint for m in group.members)
     for way in USUAL if is_conflict else (Way.UNLOCKED,):
         yield partial(_decided, group, lock, way, alike)
-    if is_conflict:
+    if is_conflict or (lock.added and lock.added <= group.target and not lock.changed):
+        # The target refuses to add columns that it has; the lock then waits for an operator, who skips it.
         yield partial(group.without, lock)
