@@ -104,8 +104,7 @@ class Merge:
             "meta-schema": f"{self.name}_meta",
             "target-database": {"conn-id": "target"},
             "mysql-instances": [
-                {"source-id": source, "route-rules": ["orders"], "block-allow-list": "ours" if number else "all"}
-                for number, source in enumerate(self.sources)
+                {"source-id": source, "route-rules": ["orders"], "block-allow-list": "ours"} for source in self.sources
             ],
             "routes": {
                 "orders": {
@@ -115,10 +114,7 @@ class Merge:
                     "target-table": "orders",
                 }
             },
-            "block-allow-list": {
-                "all": {"do-dbs": [f"{self.name}_*"]},
-                "ours": {"do-dbs": [f"{self.name}_a"]},
-            },
+            "block-allow-list": {"ours": {"do-dbs": [f"{self.name}_*"]}},
             "unshard": {"storage-path": str(self.folder / "storage"), **given},
         }
         (self.tasks / f"{self.name}.yaml").write_text(yaml.safe_dump(body))
@@ -126,19 +122,12 @@ class Merge:
             source_file = {"source-id": source, "from": {"conn-id": _conn_id(source)}}
             (self.tasks / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(source_file))
 
-    def copies(self, server: MariaDb) -> dict[str, list[Any]]:
-        """Return the tables of the schema that only the first source has, with their ids: one-to-one targets."""
-        query = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.name}_copy'"
-        names = [str(name) for (name,) in server.run(query)]
-        return {name: sorted(server.run(f"SELECT * FROM {self.name}_copy.{name}")) for name in names}
-
     def assert_equal(self) -> int:
         return assert_union(self.sources, self.shards, self.target, self.table)
 
     def drop(self) -> None:
         for server in self.servers.values():
-            schemas = [f"DROP DATABASE IF EXISTS {self.name}_{end}" for end in ("a", "copy")]
-            server.run(*schemas, f"DROP USER '{self.name}_user'@'%'")
+            server.run(f"DROP DATABASE IF EXISTS {self.name}_a", f"DROP USER '{self.name}_user'@'%'")
         self.target.run(f"DROP DATABASE IF EXISTS {self.name}", f"DROP DATABASE IF EXISTS {self.name}_meta")
 
 
