@@ -447,9 +447,9 @@ OWN_TYPES = {
 }
 
 
-@pytest.mark.on_tidb
 @pytest.mark.on_statements
 @pytest.mark.parametrize("key", ["PRIMARY KEY (region, id)", "KEY (id)"])
+@pytest.mark.mariadb_only("open on TiDB: own text that is not UTF-8 loses characters (docs/limits.md)")
 def test_own_columns_of_each_type(world: World, key: str) -> None:
     own = ", ".join(f"{name} {kind}" for name, (kind, _) in OWN_TYPES.items())
     world.make(f"(made INT AS (n + 1) STORED, {own}, {SHARDS_OWN}, touched DATETIME(2) NOT NULL DEFAULT '2000-01-01'"

@@ -164,6 +164,7 @@ def test_a_window_that_goes_on_with_other_images_is_written_again(
     world.assert_same()
 
 
+@pytest.mark.mariadb_only("open on TiDB: its message about an UPDATE names no column, so the error is US-6026")
 def test_a_target_that_refuses_a_row_in_the_middle_of_a_window(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both targets are suspended with a part of the window; then the whole window is written again."""
     begin(world)
@@ -303,6 +304,7 @@ def diverted(world: World) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
+@pytest.mark.mariadb_only("open on TiDB: its message about an UPDATE names no column, so the row is not diverted")
 def test_a_row_that_does_not_fit_is_diverted(world: World, safe: bool) -> None:
     to = diverting(world, safe=safe)
     world.change(
@@ -350,6 +352,7 @@ def test_a_row_that_others_reference_is_not_diverted(world: World) -> None:
 
 
 @pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
+@pytest.mark.mariadb_only("open on TiDB: its message about an UPDATE names no column, so the row is not diverted")
 def test_an_older_version_that_others_reference_stays(world: World, safe: bool) -> None:
     to = diverting(world, "ON DELETE CASCADE", safe=safe)
     world.change("INSERT INTO p VALUES (1, 1, 'x')", "INSERT INTO c VALUES (1, 1, 'x')")
