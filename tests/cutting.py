@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.tidbsettings import is_tidb
 from unshard.adapters.target import apply, inorder, slices, steps
 from unshard_demo.servers import MariaDb
 
@@ -36,12 +37,6 @@ def open_transactions(server: MariaDb) -> int:
     table = "tidb_trx WHERE session_id <> CONNECTION_ID()" if is_tidb(server) else "innodb_trx"
     ((count,),) = server.run(f"SELECT COUNT(*) FROM information_schema.{table}")
     return int(str(count))
-
-
-def is_tidb(server: MariaDb) -> bool:
-    """Whether the server is TiDB, which has no InnoDB tables."""
-    ((version,),) = server.run("SELECT VERSION()")
-    return "TiDB" in str(version)
 
 
 class Way:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests import alltypes
-from tests.cutting import is_tidb
 from tests.dying import Died, dying_after
 from tests.oracle import assert_union
 from tests.taskfile import DEFAULT, Settings, schemas, write_task
+from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters import spark as sparks
 from unshard.adapters.structures import read_schema

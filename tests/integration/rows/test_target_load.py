@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from tests.cutting import is_tidb
+from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Loaded, Mode, load_lines, open_session, tried_writer
