@@ -1,6 +1,7 @@
 """Values for columns of the target that the rows of a shard do not have, if an INSERT cannot omit the column."""
 
 import re
+from dataclasses import replace
 
 from unshard.core.model import Column
 from unshard.core.sql import charsets
@@ -20,6 +21,9 @@ SHAPED = frozenset(
     }
 )
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
+ESCAPED = re.compile(r"\\(.)|''", re.DOTALL)
+CONTROLS = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
+"""The characters that servers print as a letter after a backslash."""
 ZEROS = {
     "date": b"0000-00-00",
     "datetime": b"0000-00-00 00:00:00",
@@ -49,6 +53,23 @@ def implicit_value(column: Column) -> bytes | None:
     if kind == "binary":
         return bytes(_number(r"\((\d+)\)", column) or 1)
     return b"" if kind in TEXTS or kind in BINARIES - SHAPED else None
+
+
+def filled_value(column: Column, literal: str) -> bytes | None:
+    """Return the canonical value of an SQL literal that ALTER TABLE gave to existing rows of a column; None for NULL.
+
+    An empty literal is the implicit value of the type.
+    """
+    if not literal:
+        return implicit_value(replace(column, nullable=False, default=None))
+    if literal.upper() == "NULL":
+        return None
+    if literal[:2].lower() == "x'":
+        return bytes.fromhex(literal[2:-1])
+    if not literal.startswith("'"):
+        return literal.encode()
+    text = ESCAPED.sub(lambda found: CONTROLS.get(found[1], found[1]) if found[1] else "'", literal[1:-1])
+    return charsets.encode(text, column.encoding or "utf8mb4")
 
 
 def _number(pattern: str, column: Column) -> int:

@@ -7,12 +7,14 @@
 * A column that a route extracts from the shard's names has one value in all its rows; the target must have it.
 * A column mapping changes values last, in the target's character set.
 * A column of the target that the shard lacks gets the target's default. Generated columns are never written.
+* With `shard-mode: optimistic` columns are matched by their ids (core.join.places). A column that the shard lacks gets
+  the fill of its id.
 * Values that the server would change without a warning (fractions of a second, DOUBLE to FLOAT, BIT to a number;
   units/rows/lossy.py) are refused here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,9 +25,10 @@ from unshard.adapters.target import Destination
 from unshard.adapters.target.destination import key_of
 from unshard.adapters.target.load import refuse_nulls
 from unshard.adapters.target.rendering.lines import lines_of
+from unshard.core.join.places import Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
-from unshard.core.rows.missingcolumns import constant_default, implicit_value
+from unshard.core.rows.missingcolumns import constant_default, filled_value, implicit_value
 from unshard.core.rules.columnmapping import Affix, Mapped, PartitionId, fitted
 from unshard.core.rules.extractedvalues import constants_of
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
@@ -78,11 +81,16 @@ class Field:
     cut: int = 0
     """Number of fractional-second digits that the target lacks; they must be zero."""
     constant: bytes | None = None
-    """The value of every row, if the column is extracted and has no place."""
+    """The value of every row, if the column has no place; None is NULL."""
     mapped: Mapped | None = None
     """The column mapping of the values."""
     shard_column: Column | None = None
     """The shard's column; None if DDL that the target already has changes the values."""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value does not come from the row."""
+        return self.place == NO_PLACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +118,49 @@ def conversion(
     target_names = names_after(structure.names, behind)
     if not reshaping.leaves_columns_out:
         _refuse_unknown(shard, structure, target_names, target, schema)
+    made_up = _made_up(schema, {*target_names.values()}) if behind else {}
+    found = _Match(shard, structure, target, schema, target_names, made_up, reshaping)
+    return _conversion(found, is_exact=not behind)
+
+
+def conversion_by_places(
+    shard: Shard,
+    structure: TableSchema,
+    target: TableId,
+    schema: TableSchema,
+    places: Sequence[Place],
+    reshaping: Reshaping = AS_IT_IS,
+) -> Conversion:
+    """Match the columns of a shard's structure with those of the target by their ids; raises coded errors."""
+    target_names = {place.shard_column: place.target_column for place in places if place.shard_column}
+    lacking = (place for place in places if not place.shard_column)
+    fills = {place.target_column: filled_value(schema.column(place.target_column), place.fill) for place in lacking}
+    return _conversion(_Match(shard, structure, target, schema, target_names, fills, reshaping), is_exact=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """A shard's structure and its target, with the target's names of the shard's columns."""
+
+    shard: Shard
+    structure: TableSchema
+    target: TableId
+    schema: TableSchema
+    target_names: Mapping[str, str]
+    constants: Mapping[str, bytes | None]
+    """The values of columns that the shard lacks, by the target's names."""
+    reshaping: Reshaping
+
+
+def _conversion(match: _Match, *, is_exact: bool) -> Conversion:
+    """Return the conversion; `is_exact`: the target's columns hold the values of the shard's columns unchanged."""
+    shard, structure, target, schema = match.shard, match.structure, match.target, match.schema
     places = {column.name.lower(): place for place, column in enumerate(structure.written)}
-    known = {target_names[c.name.lower()]: c for c in structure.columns if c.name.lower() in target_names}
-    constants = constants_of(str(shard), structure, target, schema, reshaping.extracted)
-    mapped = _mapped(shard, structure, target, schema, target_names, reshaping)
-    if behind:
-        constants = {**_made_up(schema, known), **constants}
+    named = {c.name.lower(): c for c in structure.columns}
+    known = {new: named[old] for old, new in match.target_names.items() if old in named}
+    extracted = constants_of(str(shard), structure, target, schema, match.reshaping.extracted)
+    constants = {**match.constants, **extracted}
+    mapped = _mapped(shard, structure, target, schema, match.target_names, match.reshaping)
     fields = tuple(
         Field(column, NO_PLACE, constant=constants[column.name.lower()])
         if column.name.lower() in constants
@@ -130,7 +175,7 @@ def conversion(
         for column in schema.written
         if column.name.lower() in known or column.name.lower() in constants
     )
-    fields = tuple(replace(field, shard_column=None) for field in fields) if behind else fields
+    fields = fields if is_exact else tuple(replace(field, shard_column=None) for field in fields)
     for field in fields:
         if field.shard_column is not None and rounds(field.shard_column, field.column):
             raise _differs(shard, field.shard_column, target, field.column)
@@ -138,8 +183,8 @@ def conversion(
     for name in schema.key:
         if name.lower() not in names:
             raise KeyColumnMissing(str(shard), name, str(target))
-    named = schema.key or _shown_key(structure, fields)
-    destination = Destination(target, tuple(field.column for field in fields), named)
+    key = schema.key or _shown_key(structure, fields)
+    destination = Destination(target, tuple(field.column for field in fields), key)
     return Conversion(destination, fields, tuple(names.index(name.lower()) for name in schema.key))
 
 
@@ -159,12 +204,12 @@ def _shown_key(structure: TableSchema, fields: Sequence[Field]) -> tuple[str, ..
 
 
 def _array_of(field: Field, columns: Sequence[pa.Array]) -> pa.Array:
-    if field.constant is None:
+    if not field.is_constant:
         return columns[field.place]
     return pa.repeat(pa.scalar(field.constant, pa.binary()), len(columns[0]))
 
 
-def _made_up(schema: TableSchema, known: Mapping[str, Column]) -> dict[str, bytes]:
+def _made_up(schema: TableSchema, known: Collection[str]) -> dict[str, bytes]:
     """Return the values of old rows in columns that DDL has added and that the server fills only in existing rows."""
     added = [c for c in schema.written if c.name.lower() not in known and c.name.lower() not in schema.own]
     key = {name.lower() for name in schema.key}

@@ -100,7 +100,7 @@ def whole_or_refused(batch: pa.RecordBatch, shard: str, conversion: Conversion) 
     """Return the batch for a target without a key; raises if a row is not whole."""
     for mask in pc.unique(masks_of(batch)).to_pylist():
         for field in conversion.fields:
-            if field.constant is None and not has(mask, field.place):
+            if not field.is_constant and not has(mask, field.place):
                 target = str(conversion.destination.table)
                 raise ColumnLeftOut(shard, field.column.name, target, "a table without a key")
     return batch.select(batch.schema.names[:-1])
@@ -139,7 +139,7 @@ def refuse_lost_keys(batch: pa.RecordBatch, conversion: Conversion, shard: str) 
     for mask in pc.unique(masks_of(batch)).to_pylist():
         for number in conversion.key:
             field = conversion.fields[number]
-            if field.constant is None and not has(mask, field.place):
+            if not field.is_constant and not has(mask, field.place):
                 target = str(conversion.destination.table)
                 raise ColumnLeftOut(shard, field.column.name, target, "the key of the target")
 
@@ -156,7 +156,7 @@ def lines_with_gaps(
         alike[masks[row]].append(row)
     for mask, rows in alike.items():
         fields = enumerate(conversion.fields)
-        numbers = [n for n, field in fields if field.constant is not None or has(mask, field.place)]
+        numbers = [n for n, field in fields if field.is_constant or has(mask, field.place)]
         only = Conversion(conversion.destination.only(numbers), tuple(conversion.fields[n] for n in numbers), ())
         values = convert(only, [column.take(pa.array(rows)) for column in columns])
         by_number = dict(zip(numbers, values, strict=True))

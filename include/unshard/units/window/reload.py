@@ -251,7 +251,7 @@ def _written(
     """Return the numbers of the fields to write; raises ReloadColumnUnfit."""
     by_name: dict[str, int] = {}
     for place, field in enumerate(found.fields):
-        if field.constant is None:
+        if not field.is_constant:
             by_name[present.written[field.place].name.lower()] = place
     numbers: list[int] = []
     for name in dict.fromkeys(column.lower() for column in columns):
@@ -267,10 +267,8 @@ def _written(
 def _narrowed(present: TableSchema, found: Conversion, numbers: Sequence[int]) -> tuple[TableSchema, Conversion]:
     """Return the columns to read and the conversion of only these."""
     fields = [found.fields[number] for number in numbers]
-    places = sorted({field.place for field in fields if field.constant is None})
-    moved = tuple(
-        field if field.constant is not None else replace(field, place=places.index(field.place)) for field in fields
-    )
+    places = sorted({field.place for field in fields if not field.is_constant})
+    moved = tuple(field if field.is_constant else replace(field, place=places.index(field.place)) for field in fields)
     narrow = Conversion(found.destination.only(numbers), moved, tuple(range(len(found.key))))
     return replace(present, columns=tuple(present.written[place] for place in places)), narrow
 
