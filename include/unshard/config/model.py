@@ -66,6 +66,8 @@ class ShardMode(StrEnum):
     NONE = ""
     """The file names none. DDLs of several shards are coordinated nevertheless (core.ddl.onetoone)."""
     PESSIMISTIC = "pessimistic"
+    OPTIMISTIC = "optimistic"
+    """The target follows the join of its shards. No task file can choose it yet."""
 
 
 class OnDuplicate(StrEnum):

@@ -15,6 +15,7 @@ from unshard.adapters.meta.load.conditions import ConditionReader, Conditions
 from unshard.adapters.meta.load.dumprate import RateReader, Rates
 from unshard.adapters.meta.load.lateindexes import LateIndexes, LateIndexReader
 from unshard.adapters.meta.load.rowerrors import RowErrorRecords
+from unshard.adapters.meta.locks.join import JoinReader, Joins
 from unshard.adapters.meta.locks.lockcommands import LockCommands
 from unshard.adapters.meta.locks.locks import LockReader, Locks
 from unshard.adapters.meta.locks.statementcommands import StatementCommandReader, StatementCommands
@@ -62,6 +63,7 @@ class MetaReader:
         self.prechecks = PrecheckReader(database)
         self.windows = WindowReader(database)
         self.locks = LockReader(database)
+        self.joins = JoinReader(database)
         self.pauses = PauseReader(database)
         self.rules = RulesReader(database)
         self.deferred = DeferredRows(database)
@@ -105,6 +107,7 @@ class Meta(MetaReader):
     prechecks: Prechecks
     windows: Windows
     locks: Locks
+    joins: Joins
     pauses: PauseStates
     rules: RulesInForce
     reloads: Reloads
@@ -129,6 +132,7 @@ class Meta(MetaReader):
         self.prechecks = Prechecks(database)
         self.windows = Windows(database)
         self.locks = Locks(database)
+        self.joins = Joins(database)
         self.lock_commands = LockCommands(database)
         self.pauses = PauseStates(database)
         self.reloads = Reloads(database)

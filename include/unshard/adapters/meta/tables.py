@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Column, Double, Index, Integer, MetaData, Table, func
 
 from unshard.adapters.meta import columns as c
+from unshard.adapters.meta import jointables
 from unshard.core.ddl.lock import LockState, Outcome
 from unshard.core.ddl.queue import EntryState
 from unshard.core.ddl.statementcommands import CommandKind
@@ -570,3 +571,5 @@ statement_command = _table(
     Index("by_id", "id", unique=True),
     Index("by_state", "task", "source", "state"),
 )
+
+join_target, join_column, join_member, join_change = jointables.defined(_table)

@@ -17,7 +17,14 @@ from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Rename
 
 SHARD, TABLE_SCHEMA, DDL_LOCK = tables.shard, tables.table_schema, tables.ddl_lock
-MOVED = (tables.shard, tables.shard_ddl, tables.held_rows, tables.ddl_lock_member, tables.column_reload)
+MOVED = (
+    tables.shard,
+    tables.shard_ddl,
+    tables.held_rows,
+    tables.ddl_lock_member,
+    tables.column_reload,
+    tables.join_member,
+)
 """An earlier shard of the new name has neither queue nor held rows, so its rows in these tables are deleted."""
 
 

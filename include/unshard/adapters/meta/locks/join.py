@@ -1,0 +1,278 @@
+"""Targets in optimistic mode: their groups (core.join.group) and the changes of their tables.
+
+Each step is one transaction. It changes nothing if the version of the target is no longer the one that was read.
+
+| step       | what it stores                                                                                      |
+|------------|-----------------------------------------------------------------------------------------------------|
+| `begin`    | the group of a new target                                                                           |
+| `intend`   | statements before the first is executed, and the ids of their columns                               |
+| `advance`  | that the target has a statement: the ids of its columns after it                                    |
+| `complete` | the group after the change; the accepted DDLs are resolved, so that windows release the rows after  |
+| `fail`     | the message of a target that has rejected a statement                                               |
+| `give_up`  | that the rest of a change is decided again                                                          |
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from unshard.adapters.meta import tables
+from unshard.adapters.meta.parts import ReadingPart, WritingPart
+from unshard.adapters.meta.rows import (
+    AnyRow,
+    in_portions,
+    location_columns,
+    location_of,
+    matches,
+    read,
+    shard_columns,
+    shard_of,
+    target_columns,
+    target_of,
+)
+from unshard.adapters.meta.shards.structures import StructureReader
+from unshard.core import codec
+from unshard.core.ddl.queue import EntryState
+from unshard.core.join.group import ColumnHistory, Group, Member, Reload, ReloadReason
+from unshard.core.join.joined import (
+    Accepted,
+    ChangeKind,
+    Completion,
+    JoinedTarget,
+    JoinStatement,
+    OpenChange,
+    ShardStep,
+)
+from unshard.core.model import Shard, TableId
+
+T, C, M, X, Q = tables.join_target, tables.join_column, tables.join_member, tables.join_change, tables.shard_ddl
+EXECUTED, REFUSED, GIVEN_UP = "executed", "refused", "given up"
+
+
+class JoinReader(ReadingPart):
+    """Reads joined targets."""
+
+    def all(self) -> tuple[JoinedTarget, ...]:
+        """Return all joined targets of the task."""
+        with self._database.snapshot() as connection:
+            rows = connection.execute(select(T).where(T.c.task == self._task)).all()
+            return tuple(self._joined(connection, row) for row in rows)
+
+    def get(self, target: TableId) -> JoinedTarget | None:
+        """Return a target with its group; None if it has not joined."""
+        with self._database.snapshot() as connection:
+            row = connection.execute(select(T).where(self._is(T, target))).one_or_none()
+            return self._joined(connection, row) if row else None
+
+    def history(self, target: TableId) -> Mapping[tuple[Shard, int], Member]:
+        """Return each shard as it was after each of its accepted DDLs, by the number of the DDL."""
+        with self._database.snapshot() as connection:
+            return {(shard_of(row), row.seq): member for row, member in self._members(connection, target)}
+
+    def version(self, target: TableId) -> int:
+        """Return the version of a target; 0 if it has not joined."""
+        with self._database.reading() as connection:
+            return connection.scalar(select(T.c.version).where(self._is(T, target))) or 0
+
+    def _joined(self, connection: Connection, row: AnyRow) -> JoinedTarget:
+        target = target_of(row)
+        found = connection.execute(select(C).where(self._is(C, target)).order_by(C.c.id))
+        columns = {
+            each.id: ColumnHistory(tuple(json.loads(each.names)), each.fill, bool(each.was_common)) for each in found
+        }
+        members, accepted = dict[Shard, Member](), dict[Shard, Accepted]()
+        for each, member in self._members(connection, target):
+            members[shard_of(each)] = member
+            accepted[shard_of(each)] = Accepted(each.seq, location_of(each, "ddl_"), each.shard_uid)
+        names = {id: name for name, id in json.loads(row.names).items()}
+        group = Group(members, columns, row.last_id)
+        return JoinedTarget(target, group, names, row.version, accepted, self._change(connection, target))
+
+    def _members(self, connection: Connection, target: TableId) -> list[tuple[AnyRow, Member]]:
+        rows = connection.execute(select(M).where(self._is(M, target)).order_by(M.c.seq)).all()
+        structures = self._structures().get({row.digest for row in rows})
+        return [
+            (
+                row,
+                Member(
+                    structures[row.digest],
+                    json.loads(row.ids),
+                    frozenset(json.loads(row.dropped)),
+                    frozenset(Reload(id, ReloadReason(reason), to) for id, reason, to in json.loads(row.reloads)),
+                ),
+            )
+            for row in rows
+        ]
+
+    def _change(self, connection: Connection, target: TableId) -> OpenChange | None:
+        row = connection.execute(select(X).where(self._is(X, target), X.c.done_at.is_(None))).one_or_none()
+        if row is None:
+            return None
+        statements = read(tuple[JoinStatement, ...], row.statements, f"change {row.id} of {target}")
+        return OpenChange(row.id, ChangeKind(row.kind), statements, row.done, row.error or "")
+
+    def _structures(self) -> StructureReader:
+        return StructureReader(self._database)
+
+    def _is(self, table: Any, target: TableId) -> Any:
+        return matches(table, {"task": self._task, **target_columns(target)})
+
+
+class Joins(WritingPart, JoinReader):
+    """Changes joined targets."""
+
+    def begin(self, joined: JoinedTarget, floor: str = "") -> None:
+        """Store the group of a new target, unless it has one; `floor`: its structure if it existed before."""
+        row = {"version": 1, "floor_digest": floor, "began_at": tables.NOW, "changed_at": tables.NOW}
+        row |= {"last_id": joined.group.last_id, "names": _dumped_names(joined.names)}
+        key = {"task": self._task, **target_columns(joined.target)}
+        with self._database.transaction() as connection:
+            new = insert(T).prefix_with("IGNORE").values({**key, **row})
+            if not connection.execute(new).rowcount:
+                return
+            self._put_columns(connection, joined.target, joined.group)
+            steps = [
+                ShardStep(shard, joined.accepted.get(shard, Accepted(0)), member)
+                for shard, member in joined.group.members.items()
+            ]
+            self._put_members(connection, joined.target, steps)
+
+    def intend(
+        self, joined: JoinedTarget, group: Group, kind: ChangeKind, cause: str, statements: tuple[JoinStatement, ...]
+    ) -> OpenChange | None:
+        """Store statements before the first is executed; None if the target has changed since it was read.
+
+        `group` has the ids of their columns (core.join.group.intended).
+        """
+        with self._database.transaction() as connection:
+            if not self._is_still(connection, joined):
+                return None
+            row = {"task": self._task, **target_columns(joined.target), "kind": kind.value, "cause": cause}
+            row |= {"statements": codec.dumps(statements), "done": 0, "started_at": tables.NOW}
+            connection.execute(insert(X).values(row))
+            self._put_columns(connection, joined.target, group)
+            self._raise(connection, joined.target, {"last_id": group.last_id})
+            return self._change(connection, joined.target)
+
+    def advance(self, target: TableId, change: OpenChange) -> None:
+        """Record that the target has the next statement of a change; idempotent."""
+        names = dict(change.statements[change.done].names)
+        moved = update(X).where(X.c.task == self._task, X.c.id == change.id, X.c.done == change.done)
+        with self._database.transaction() as connection:
+            self._lock(connection, target)
+            if connection.execute(moved.where(X.c.done_at.is_(None)).values(done=change.done + 1)).rowcount:
+                self._raise(connection, target, {"names": json.dumps(names, ensure_ascii=False)})
+
+    def complete(self, joined: JoinedTarget, completion: Completion) -> bool:
+        """Store the group and resolve the accepted DDLs; False if the target has changed since it was read."""
+        target = joined.target
+        with self._database.transaction() as connection:
+            if not self._is_still(connection, joined):
+                return False
+            self._end_change(connection, target, EXECUTED)
+            self._put_columns(connection, target, completion.group)
+            for shard in joined.group.members.keys() - completion.group.members.keys():
+                connection.execute(delete(M).where(self._is(M, target), matches(M, shard_columns(shard))))
+            self._put_members(connection, target, completion.steps)
+            self._resolve(connection, completion.resolved)
+            self._raise(
+                connection,
+                target,
+                {"last_id": completion.group.last_id, "names": _dumped_names(completion.names)},
+            )
+        return True
+
+    def fail(self, target: TableId, change: OpenChange, error: str) -> None:
+        """Record that the target has rejected the next statement; the rest of the change is decided again."""
+        with self._database.transaction() as connection:
+            self._lock(connection, target)
+            connection.execute(
+                update(X)
+                .where(X.c.task == self._task, X.c.id == change.id, X.c.done_at.is_(None))
+                .values(error=error, done_at=tables.NOW, outcome=REFUSED)
+            )
+            self._raise(connection, target, {})
+
+    def give_up(self, target: TableId) -> None:
+        """End a change whose process has died: what is left of it is decided again."""
+        with self._database.transaction() as connection:
+            self._lock(connection, target)
+            self._end_change(connection, target, GIVEN_UP)
+            self._raise(connection, target, {})
+
+    def last_error(self, target: TableId) -> str:
+        """Return the message of the newest change if the target has rejected it; else empty."""
+        newest = select(X.c.error, X.c.outcome).where(self._is(X, target)).order_by(X.c.id.desc()).limit(1)
+        with self._database.reading() as connection:
+            row = connection.execute(newest).one_or_none()
+        return str(row.error or "") if row is not None and row.outcome == REFUSED else ""
+
+    def _is_still(self, connection: Connection, joined: JoinedTarget) -> bool:
+        return self._lock(connection, joined.target) == joined.version
+
+    def _lock(self, connection: Connection, target: TableId) -> int:
+        """Lock the target; this waits for the transactions of rows that have compared its version."""
+        return connection.scalar(select(T.c.version).where(self._is(T, target)).with_for_update()) or 0
+
+    def _raise(self, connection: Connection, target: TableId, values: dict[str, Any]) -> None:
+        changed = {**values, "version": T.c.version + 1, "changed_at": tables.NOW}
+        connection.execute(update(T).where(self._is(T, target)).values(changed))
+
+    def _end_change(self, connection: Connection, target: TableId, outcome: str) -> None:
+        is_open = self._is(X, target), X.c.done_at.is_(None)
+        connection.execute(update(X).where(*is_open).values(done_at=tables.NOW, outcome=outcome))
+
+    def _put_columns(self, connection: Connection, target: TableId, group: Group) -> None:
+        connection.execute(delete(C).where(self._is(C, target)))
+        key = {"task": self._task, **target_columns(target)}
+        rows = [
+            {**key, "id": id, "names": _dumped(column.names), "fill": column.fill, "was_common": column.was_common}
+            for id, column in group.columns.items()
+        ]
+        for some in in_portions(rows):
+            connection.execute(insert(C).values(list(some)))
+
+    def _put_members(self, connection: Connection, target: TableId, steps: Iterable[ShardStep]) -> None:
+        by_key = defaultdict[Shard, dict[int, ShardStep]](dict)
+        for step in steps:
+            by_key[step.shard][step.accepted.seq] = step
+        for shard, some in by_key.items():
+            mine = {"task": self._task, **shard_columns(shard)}
+            connection.execute(delete(M).where(matches(M, mine), M.c.seq.in_(some)))
+            other = {step.accepted.shard_uid for step in some.values()}
+            connection.execute(delete(M).where(matches(M, mine), M.c.shard_uid.not_in(other)))
+            for step in some.values():
+                connection.execute(insert(M).values(self._member_row(target, step)))
+
+    def _member_row(self, target: TableId, step: ShardStep) -> dict[str, Any]:
+        member, accepted = step.member, step.accepted
+        return {
+            "task": self._task,
+            **shard_columns(step.shard),
+            "seq": accepted.seq,
+            **target_columns(target),
+            "shard_uid": accepted.shard_uid,
+            **location_columns(accepted.location, "ddl_"),
+            "digest": member.structure.digest,
+            "ids": json.dumps(dict(member.ids), ensure_ascii=False),
+            "dropped": _dumped(sorted(member.dropped)),
+            "reloads": _dumped([(each.column, each.reason.value, each.to) for each in sorted(member.reloads)]),
+            "accepted_at": tables.NOW,
+        }
+
+    def _resolve(self, connection: Connection, entries: Iterable[tuple[Shard, int]]) -> None:
+        done = {"state": EntryState.RESOLVED.value, "outcome": EXECUTED, "resolved_at": tables.NOW}
+        for shard, seq in entries:
+            key = {"task": self._task, **shard_columns(shard), "seq": seq, "state": EntryState.PENDING.value}
+            connection.execute(update(Q).where(matches(Q, key)).values(done))
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _dumped_names(names: Mapping[int, str]) -> str:
+    return _dumped({name: id for id, name in names.items()})

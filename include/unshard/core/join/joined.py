@@ -1,0 +1,94 @@
+"""The stored state of a target that follows the join of its shards.
+
+| value                | meaning                                                                                       |
+|----------------------|-----------------------------------------------------------------------------------------------|
+| `JoinedTarget.group` | the shards as of their last accepted DDL, and the ids of all columns                          |
+| `JoinedTarget.names` | the id of each column of the target, as its table is now                                      |
+| `version`            | rises with every change of the two; a writer of rows compares it inside its transaction       |
+| `change`             | statements that are being executed; the target is between two structures until they are done  |
+
+The rows of a shard after DDL number n of its queue, and before the next one, have the mapping of `history[shard, n]`.
+Number 0 is the structure with which the shard has joined.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from unshard.core.join.group import Group, Member
+from unshard.core.model import Location, Shard, TableId
+
+
+class ChangeKind(StrEnum):
+    """The direction in which statements change a target."""
+
+    EXPAND = "expand"
+    CONTRACT = "contract"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinStatement:
+    """A statement of a change, with the target before and after it."""
+
+    text: str
+    before: str
+    after: str
+    """Digests of the target's structure."""
+    names: tuple[tuple[str, int], ...]
+    """The ids of the target's columns after it, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChange:
+    """Statements whose execution has begun; `done` of them are recorded as executed."""
+
+    id: int
+    kind: ChangeKind
+    statements: tuple[JoinStatement, ...]
+    done: int
+    error: str = ""
+    """The message of the target if it has rejected a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """How far a shard's DDL is part of the group."""
+
+    seq: int
+    """Number of its last accepted DDL in its queue; 0: none since it has joined."""
+    location: Location | None = None
+    """The end of that DDL."""
+    shard_uid: str = ""
+
+
+@dataclass(frozen=True)
+class JoinedTarget:
+    """A target, its group, and how far both are."""
+
+    target: TableId
+    group: Group
+    names: Mapping[int, str]
+    version: int = 0
+    accepted: Mapping[Shard, Accepted] = field(default_factory=dict)
+    change: OpenChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStep:
+    """A shard after one of its DDLs, to be stored."""
+
+    shard: Shard
+    accepted: Accepted
+    member: Member
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The state to store when a change is done, or without one: the group and the DDLs that it has accepted."""
+
+    group: Group
+    names: Mapping[int, str]
+    steps: tuple[ShardStep, ...] = ()
+    """New states of shards, in order; several of one shard if its DDLs are accepted together."""
+    resolved: tuple[tuple[Shard, int], ...] = ()
+    """The queue entries that are resolved."""

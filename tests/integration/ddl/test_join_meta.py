@@ -1,0 +1,110 @@
+"""The groups of optimistic mode in the meta tables: every step changes the target's version, or nothing."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.join.paper import create
+from unshard.adapters.meta import Meta
+from unshard.core.join.decision import Change, decide, wanted
+from unshard.core.join.group import Group, begin, intended
+from unshard.core.join.joined import Accepted, ChangeKind, Completion, JoinedTarget, JoinStatement, ShardStep
+from unshard.core.model import Location, Shard, TableId, TableSchema
+from unshard.core.rows.lineage import ExecutedDdl
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+TARGET = TableId("shop", "orders")
+ONE, TWO = (Shard("s1", TableId("shop_1", name)) for name in ("orders_1", "orders_2"))
+P1 = Location("mysql-bin.000001", 100)
+ADDED = "ALTER TABLE orders_1 ADD c INT DEFAULT 7"
+BEFORE = create("CREATE TABLE t (id INT PRIMARY KEY, a INT)").structure
+AFTER = create("CREATE TABLE t (id INT PRIMARY KEY, a INT, c INT DEFAULT 7)").structure
+
+
+@pytest.fixture
+def meta(target: MariaDb, unique: str) -> Iterator[Meta]:
+    made = Meta(target.server, unique, "orders")
+    made.migrate()
+    for schema in (BEFORE, AFTER):
+        made.structures.put(schema)
+    yield made
+    made.close()
+    target.run(f"DROP DATABASE {unique}")
+
+
+def begun(meta: Meta) -> JoinedTarget:
+    group = begin({ONE: BEFORE, TWO: BEFORE})
+    accepted = {shard: Accepted(0, None, "uid") for shard in (ONE, TWO)}
+    meta.joins.begin(JoinedTarget(TARGET, group, wanted(group).names, accepted=accepted))
+    return found(meta)
+
+
+def found(meta: Meta) -> JoinedTarget:
+    joined = meta.joins.get(TARGET)
+    assert joined is not None
+    return joined
+
+
+def added(joined: JoinedTarget, shard: Shard = ONE, after: TableSchema = AFTER) -> Group:
+    target = wanted(joined.group)
+    return decide(joined.group, target, shard, Change((ExecutedDdl(ADDED, 0),), after)).group
+
+
+def statement(group: Group) -> JoinStatement:
+    names = {name: id for id, name in wanted(group).names.items()}
+    return JoinStatement("ALTER …", BEFORE.digest, AFTER.digest, tuple(names.items()))
+
+
+def test_a_group_is_read_as_it_was_written(meta: Meta) -> None:
+    joined = begun(meta)
+    assert joined.group == begin({ONE: BEFORE, TWO: BEFORE})
+    assert (joined.version, joined.names, joined.change) == (1, {1: "id", 2: "a"}, None)
+    assert joined.accepted[ONE] == Accepted(0, None, "uid")
+    assert meta.joins.all() == (joined,)
+    meta.joins.begin(JoinedTarget(TARGET, begin({ONE: AFTER}), {}))
+    assert found(meta) == joined, "a group was begun twice"
+
+
+def test_a_change_is_stored_before_it_is_executed(meta: Meta) -> None:
+    joined = begun(meta)
+    after = added(joined)
+    known = intended(joined.group, after)
+    change = meta.joins.intend(joined, known, ChangeKind.EXPAND, ADDED, (statement(after),))
+    assert change is not None and found(meta).change == change
+    assert found(meta).group == known and known.members == joined.group.members
+    assert meta.joins.intend(joined, known, ChangeKind.EXPAND, ADDED, ()) is None, "another process was first"
+    meta.joins.advance(TARGET, change)
+    once = found(meta)
+    assert once.names == {1: "id", 2: "a", 3: "c"} and once.change == replace(change, done=1)
+    meta.joins.advance(TARGET, change)
+    assert found(meta) == once
+
+    step = ShardStep(ONE, Accepted(1, P1, "uid"), after.members[ONE])
+    assert not meta.joins.complete(joined, Completion(after, once.names, (step,)))
+    assert meta.joins.complete(once, Completion(after, once.names, (step,), ((ONE, 1),)))
+    done = found(meta)
+    assert done.group == after and done.change is None and done.accepted[ONE] == Accepted(1, P1, "uid")
+    history = meta.joins.history(TARGET)
+    assert history[ONE, 0] == joined.group.members[ONE] and history[ONE, 1] == after.members[ONE]
+
+
+def test_a_refused_change_is_shown(meta: Meta) -> None:
+    joined = begun(meta)
+    change = meta.joins.intend(joined, joined.group, ChangeKind.CONTRACT, "no shard has it", (statement(joined.group),))
+    assert change is not None and meta.joins.last_error(TARGET) == ""
+    meta.joins.fail(TARGET, change, "no space")
+    assert found(meta).change is None and meta.joins.last_error(TARGET) == "no space"
+    again = meta.joins.intend(found(meta), joined.group, ChangeKind.CONTRACT, "", (statement(joined.group),))
+    assert again is not None and again.id > change.id
+    meta.joins.give_up(TARGET)
+    assert found(meta).change is None and meta.joins.last_error(TARGET) == ""
+
+
+def test_a_shard_that_leaves_takes_its_history_along(meta: Meta) -> None:
+    joined = begun(meta)
+    group = replace(joined.group, members={TWO: joined.group.members[TWO]})
+    assert meta.joins.complete(joined, Completion(group, joined.names))
+    assert [shard for shard, _ in meta.joins.history(TARGET)] == [TWO]
