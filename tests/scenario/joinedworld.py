@@ -239,9 +239,10 @@ class JoinedWorld:
 
     def own(self, entry: QueueEntry, before: TableSchema) -> TableSchema | None:
         try:
-            return alter(self.target, entry.routed).structure
+            after = alter(self.target, entry.routed)
         except (KeyError, StopIteration, ValueError):
             return None
+        return after.structure if len({*after.names}) == len(after.names) else None
 
     def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema:
         table = self.tables.get(before.digest, self.target)

@@ -177,7 +177,7 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
         if state is not None and (found := _followed(scene, state)) is not None:
             yield found
     for state in scene.shards:
-        if state.shard not in scene.group.members and not state.has_left:
+        if state.shard not in scene.group.members:  # also one that has left, whose rows still wait
             yield from _joining(scene, state)
 
 
@@ -345,7 +345,9 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
         after = executed(group, steps)
         stages.append(ContractTarget(scene.joined.target, group, after, steps, "no shard needs it any more"))
     stages += [*_reloads(scene)]
-    is_settled = not stages and not steps and is_equal(target, wanted(group)) and len(_tables(group)) == 1
+    is_equal_now = len(_tables(group)) == 1 and is_equal(target, wanted(group))
+    owes = any(member.reloads for member in group.members.values())
+    is_settled = not (stages or steps or owes) and is_equal_now
     return JoinPlan(tuple(sorted(stages, key=_waits)), {}, is_settled)
 
 

@@ -279,7 +279,9 @@ class _Follower:
         """Return the statements with their structures, and the DDL if the only one is its own text."""
         middle = apply(stage.first, scene.target)
         expected = apply(stage.steps, middle)
-        own = self.executor.own(stage.entry, scene.present) if stage.entry is not None else None
+        # A column that must be dropped first and one that is added may look alike.
+        may_be_own = stage.entry is not None and not stage.first
+        own = self.executor.own(stage.entry, scene.present) if may_be_own and stage.entry is not None else None
         if own is not None and stage.entry is not None and _leads_to(own, expected):
             self.meta.structures.put(scene.present)
             text, after = stage.entry.routed, self.meta.structures.put(own)
