@@ -6,6 +6,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.core.model import TableId
+from unshard.errors.joinedrows import JoinChanged
 from unshard.errors.window import FencedOut, FenceMissing
 
 OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
@@ -22,6 +23,8 @@ class Fence:
     target: TableId
     window: int
     epoch: int
+    join: int = 0
+    """Version of the joined target (adapters/meta/locks/join) for which the rows are converted; 0: it has none."""
 
 
 def named(fence: Fence) -> tuple[str, str, str, str]:
@@ -43,6 +46,19 @@ def hold(connection: Connection, fence: Fence) -> None:
     """Lock the fence until the end of the transaction; raises FencedOut unless this run still owns it."""
     if _is_applied(connection, fence, " FOR UPDATE"):
         raise FencedOut(fence.source, fence.window, fence.epoch, fence.epoch)
+
+
+def hold_join(connection: Connection, fence: Fence) -> None:
+    """Keep the ids of the target's columns until the end of the transaction; raises if they are no longer the same."""
+    if not fence.join:
+        return
+    # TiDB has no shared row locks.
+    lock = "FOR UPDATE" if "tidb" in connection.get_server_info().lower() else "LOCK IN SHARE MODE"
+    where = "task = %s AND target_schema = %s AND target_table = %s"
+    sql = f"SELECT version FROM {table_of(fence, 'join_target')} WHERE {where} {lock}"  # noqa: S608
+    rows = mysql.query(connection, sql, (fence.task, fence.target.schema, fence.target.name))
+    if rows != [(fence.join,)]:
+        raise JoinChanged(str(fence.target))
 
 
 def lock_unless_applied(connection: Connection, fence: Fence) -> bool:
