@@ -9,6 +9,7 @@ from tests.joinedtask import JoinedTask, joined_task
 from unshard.core.join.joined import ChangeKind, JoinStatement
 from unshard.core.model import TableId
 from unshard.errors.joinedrows import JoinChanging
+from unshard.units.validate.validate import validate
 from unshard.units.window import sync
 from unshard.units.window.spark import run_job
 from unshard_demo.servers import MariaDb
@@ -191,3 +192,29 @@ def test_columns_are_followed_where_only_changed_values_are_logged(rollout: Roll
         minimal = "SET STATEMENT binlog_row_image = MINIMAL FOR"
         rollout.on(shard, f"{minimal} UPDATE {{t}} SET {name} = 5", f"{minimal} UPDATE {{t}} SET b = 'y'")
     rollout.run()
+
+
+def test_validate_compares_by_identity(rollout: Rollout):
+    """Shards that lack columns are compared with the fill, renamed ones under the target's name."""
+    for shard in ALL:
+        rollout.on(shard, "INSERT INTO {t} VALUES ({n}, 1, 'x')", "INSERT INTO {t} VALUES ({n}, 2, 'y')")
+    rollout.on(
+        ONE,
+        "ALTER TABLE {t} ADD c DECIMAL(5,2) NOT NULL, ADD d VARCHAR(9) DEFAULT 'it''s',"
+        " ADD e DATETIME(3) DEFAULT '2020-01-02', ADD f DATE,"
+        " ADD g BINARY(3) NOT NULL, ADD h ENUM('p', 'q') NOT NULL, ADD i TIME DEFAULT '01:00:00'",
+        "ALTER TABLE {t} RENAME COLUMN a TO b, RENAME COLUMN b TO a",
+        "INSERT INTO {t} (id, a, b, c, g, h) VALUES ({n}, 'z', 3, 4.25, 'abc', 'q')",
+    )
+    rollout.on(THREE, "INSERT INTO {t} VALUES ({n}, 4, 'z')", "UPDATE {t} SET a = 9 WHERE a = 2")
+    rollout.run()
+    (found,) = validate(rollout.task.work())
+    assert (found.error, found.differences, found.left_out) == (None, (), ())
+    assert set(found.compared) == set("abcdefghi") | {"id"}
+    rollout.task.target.run(f"UPDATE {rollout.task.table('t')} SET c = 1 WHERE b = 9")
+    (found,) = validate(rollout.task.work())
+    assert found.differing_chunks == 1 and len(found.differences) == 1
+    rollout.on(TWO, "ALTER TABLE {t} DROP b")
+    rollout.run()
+    (found,) = validate(rollout.task.work())
+    assert [each.column for each in found.left_out] == ["a"]

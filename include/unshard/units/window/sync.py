@@ -74,10 +74,10 @@ from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
+from unshard.units.rows.joined import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
-from unshard.units.window.joinedrows import joined_rows
 from unshard.units.window.rules import adopt_rules
 from unshard.units.window.shardrows import IdentifiedRows, delete_shard_rows
 from unshard.units.window.shownstructure import shown_structure

@@ -1,4 +1,4 @@
-"""How the rows of a window go into targets that follow the join of their shards (core.join.places). Runs in the driver.
+"""How rows go into targets that follow the join of their shards (core.join.places). Runs in the driver.
 
 The version of a target is read before its structure. Each transaction of rows compares it and locks it
 (adapters/target/fence): so the ids of the columns are those of the structure that was read, or the window runs again.
