@@ -50,15 +50,18 @@ def hold(connection: Connection, fence: Fence) -> None:
 
 def hold_join(connection: Connection, fence: Fence) -> None:
     """Keep the ids of the target's columns until the end of the transaction; raises if they are no longer the same."""
-    if not fence.join:
-        return
+    if fence.join:
+        hold_version(connection, fence.meta_schema, fence.task, fence.target, fence.join)
+
+
+def hold_version(connection: Connection, meta_schema: str, task: str, target: TableId, version: int) -> None:
+    """Keep a joined target at a version until the end of the transaction; raises JoinChanged if it has another one."""
     # TiDB has no shared row locks.
     lock = "FOR UPDATE" if "tidb" in connection.get_server_info().lower() else "LOCK IN SHARE MODE"
     where = "task = %s AND target_schema = %s AND target_table = %s"
-    sql = f"SELECT version FROM {table_of(fence, 'join_target')} WHERE {where} {lock}"  # noqa: S608
-    rows = mysql.query(connection, sql, (fence.task, fence.target.schema, fence.target.name))
-    if rows != [(fence.join,)]:
-        raise JoinChanged(str(fence.target))
+    sql = f"SELECT version FROM {mysql.identifier(meta_schema)}.join_target WHERE {where} {lock}"  # noqa: S608
+    if mysql.query(connection, sql, (task, target.schema, target.name)) != [(version,)]:
+        raise JoinChanged(str(target))
 
 
 def lock_unless_applied(connection: Connection, fence: Fence) -> bool:

@@ -26,7 +26,6 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
@@ -73,7 +72,7 @@ from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
-from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
+from unshard.units.full.targets import NOT_JOINED, create_joined, follow_schemas, reshaped_by
 from unshard.units.rows.joined import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
@@ -154,7 +153,6 @@ class _Moved:
 
 
 NOTHING_MOVED = _Moved()
-NOT_JOINED: Mapping[TableId, JoinedRows] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
