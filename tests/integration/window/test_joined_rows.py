@@ -7,10 +7,11 @@ import pytest
 
 from tests.joinedtask import JoinedTask, joined_task
 from unshard.core.join.joined import ChangeKind, JoinStatement
-from unshard.core.model import TableId
+from unshard.core.model import Shard, TableId
 from unshard.errors.joinedrows import JoinChanging
 from unshard.units.validate.validate import validate
 from unshard.units.window import sync
+from unshard.units.window.reload import reload_columns
 from unshard.units.window.spark import run_job
 from unshard_demo.servers import MariaDb
 
@@ -218,3 +219,17 @@ def test_validate_compares_by_identity(rollout: Rollout):
     rollout.run()
     (found,) = validate(rollout.task.work())
     assert [each.column for each in found.left_out] == ["a"]
+
+
+def test_a_column_of_a_shard_is_read_again_into_the_column_of_its_id(rollout: Rollout):
+    for shard in ALL:
+        rollout.on(shard, "INSERT INTO {t} VALUES ({n}, {n}, 'x')", "INSERT INTO {t} VALUES ({n}, {n}, 'y')")
+    swap = "ALTER TABLE {t} RENAME COLUMN a TO b, RENAME COLUMN b TO a"
+    rollout.on(ONE, swap, "INSERT INTO {t} (id, a, b) VALUES ({n}, 'z', 3)")
+    rollout.run()
+    there = rollout.task.table("t")
+    rollout.task.target.run(f"UPDATE {there} SET a = 'lost', b = -1")
+    for shard in ALL:
+        for column in ("a", "b"):
+            reload_columns(rollout.task.work(), Shard(shard[0], TableId(rollout.task.name, f"t_{shard[1]}")), [column])
+    rollout.task.assert_union("t")
