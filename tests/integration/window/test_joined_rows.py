@@ -233,3 +233,19 @@ def test_a_column_of_a_shard_is_read_again_into_the_column_of_its_id(rollout: Ro
         for column in ("a", "b"):
             reload_columns(rollout.task.work(), Shard(shard[0], TableId(rollout.task.name, f"t_{shard[1]}")), [column])
     rollout.task.assert_union("t")
+
+
+def test_a_column_that_is_generated_in_some_shards_and_plain_in_others_has_the_values_of_the_rows(rollout: Rollout):
+    generated = "ALTER TABLE {t} ADD c INT AS (a * 2) STORED"
+    for shard in ALL:
+        rollout.on(shard, "INSERT INTO {t} (id, a) VALUES ({n}, 1)", generated)
+    rollout.run()
+    rollout.task.assert_equal("t")
+    rollout.on(ONE, "ALTER TABLE {t} MODIFY c INT", "INSERT INTO {t} (id, a, c) VALUES ({n}, 3, 77)")
+    for shard in ALL[1:]:
+        rollout.on(shard, "INSERT INTO {t} (id, a) VALUES ({n}, 4)", "UPDATE {t} SET a = 5 WHERE a = 1")
+    rollout.run()
+    for shard in ALL[1:]:
+        rollout.on(shard, "ALTER TABLE {t} MODIFY c INT", "INSERT INTO {t} (id, a, c) VALUES ({n}, 3, 78)")
+    rollout.run()
+    rollout.task.assert_equal("t")

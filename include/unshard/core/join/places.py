@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from unshard.core.join.difference import Target, target_of
 from unshard.core.join.group import Group
 from unshard.core.join.tables import NULL
-from unshard.core.model import Shard, TableSchema
+from unshard.core.model import Shard, TableSchema, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,9 @@ class JoinedRows:
         if rows is None:
             raise KeyError(*structure.names)
         names = [name.lower() for name in structure.names]
-        if rows.structure != structure.digest and (unknown := [name for name in names if name not in rows.ids]):
+        # The columns may be shown otherwise than stored (core.structures.generated), the text is the same.
+        is_same = text_of(rows.structure) == text_of(structure.digest)
+        if not is_same and (unknown := [name for name in names if name not in rows.ids]):
             raise KeyError(*unknown)
         ids = {name: rows.ids[name] for name in names if name in rows.ids}
         return places_of(ids, self.fills, target_of(target, self.names))

@@ -30,13 +30,14 @@ from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
 from unshard.adapters.meta.tasks.activeworkers import window_of
-from unshard.config import Instance
+from unshard.config import Instance, ShardMode
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import RowErrors
+from unshard.core.structures.generated import with_stored_values
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.task.state import BegunWindow, Phase, SyncState
 from unshard.core.window.pace import Pace, next_bytes, remembered
@@ -397,7 +398,7 @@ def window_job(
         targets=targets,
         schemas=tuple(schemas[target] for target in targets),
         shards=tuple(sorted(shards)),
-        structures=work.structures(_digests(plan)),
+        structures=_structures(work, plan),
         behind=work.meta.locks.behind(shards, plan.structures),
         parts=parts_of(
             plan,
@@ -422,6 +423,14 @@ def _is_unsure(work: Work, plan: Plan) -> bool:
     """Whether the dump may have read tables at moments between the changes of a window."""
     state = work.meta.sources.get(plan.source) if plan.safe and work.task.checks_foreign_keys else None
     return state is not None and state.dump_end is not None and plan.begins < state.dump_end
+
+
+def _structures(work: Work, plan: Plan) -> dict[str, TableSchema]:
+    """Return the structures of the rows; a column that is generated in some shards may be plain in their join."""
+    found = work.structures(_digests(plan))
+    if work.task.shard_mode is not ShardMode.OPTIMISTIC:
+        return found
+    return {digest: with_stored_values(structure) for digest, structure in found.items()}
 
 
 def _digests(plan: Plan) -> set[str]:
