@@ -18,7 +18,7 @@ from tests.oracle import assert_union
 from tests.taskfile import route, task_body, write_sources
 from unshard.adapters import mysql, upstream
 from unshard.adapters.structures import read_schemas
-from unshard.config import load_task
+from unshard.config import ShardMode, load_task
 from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.window.plan import StructureChange
@@ -27,6 +27,7 @@ from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import create_target
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.relay.tasksource import pull_source
+from unshard.units.task.joins import follow_joins
 from unshard.units.window import suspension
 from unshard.units.window.sync import WindowReport, run_window
 from unshard.units.work import Work, open_work
@@ -50,6 +51,7 @@ class LiveTask:
     _opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _work: Work | None = None
     limits: Limits = LIMITS
+    mode: ShardMode = ShardMode.PESSIMISTIC
 
     @property
     def path(self) -> Path:
@@ -138,7 +140,8 @@ class LiveTask:
 
     def work(self) -> Work:
         if self._work is None:
-            opened = self._opened.enter_context(open_work(load_task(self.path)))
+            task = dataclasses.replace(load_task(self.path), shard_mode=self.mode)
+            opened = self._opened.enter_context(open_work(task))
             self._work = dataclasses.replace(opened, spark=LocalSpark, bulk_spark=LocalSpark, limits=self.limits)
         return self._work
 
@@ -165,7 +168,8 @@ class LiveTask:
 
     def coordinate(self) -> bool:
         """Judge the locks and execute the due DDL; return whether a lock was resolved."""
-        work, moved = self.work(), False
+        work = self.work()
+        moved = follow_joins(work)
         for view in coordinate.observe(work.meta):
             if view.is_executable:
                 done = coordinate.execute(work.meta, work.target, view.id)
@@ -220,11 +224,17 @@ class LiveTask:
 
 @contextlib.contextmanager
 def living(
-    name: str, folder: Path, servers: Sequence[MariaDb], groups: Sequence[str], **made: Any
+    name: str,
+    folder: Path,
+    servers: Sequence[MariaDb],
+    groups: Sequence[str],
+    mode: ShardMode = ShardMode.PESSIMISTIC,
+    **made: Any,
 ) -> Iterator[LiveTask]:
     """Make a task between sources (s1, s2, …) and, last of `servers`, a target; `made` is as for `LiveTask.make`."""
     *sources, target = servers
-    task = LiveTask(name, folder, {f"s{number}": one for number, one in enumerate(sources, 1)}, target, groups)
+    numbered = {f"s{number}": one for number, one in enumerate(sources, 1)}
+    task = LiveTask(name, folder, numbered, target, groups, mode=mode)
     try:
         task.make(**made)
         yield task

@@ -35,11 +35,13 @@ class Report(UnitOperator):
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.ddl.coordinate import observe
+        from unshard.units.task.joins import follow_joins
 
         work.meta.pauses.refuse()
         indexes = range(len(self.sources))
         pulled = context["ti"].xcom_pull(task_ids="relay", map_indexes=indexes)
         applied = context["ti"].xcom_pull(task_ids="apply", map_indexes=indexes)
+        follow_joins(work)
         locks = [view for view in observe(work.meta) if view.is_open]
         summary = {
             "sources": {

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from tests.scenario.memory_commands import MemoryCommands
+from tests.scenario.memory_joins import JoinRows, MemoryJoins
 from tests.scenario.memory_locks import NOW, MemoryLocks
 from unshard.adapters.meta.locks.locks import Execution
 from unshard.core import codec
@@ -59,6 +60,7 @@ class Rows:
     """Pending skips of shards that had another DDL at their heads."""
     orders: list[tuple[str, IssuedCommand]] = field(default_factory=list)
     history: list[Execution] = field(default_factory=list)
+    joins: JoinRows = field(default_factory=JoinRows)
 
     def is_same(self, shard: Shard, shard_uid: str) -> bool:
         """Whether the shard still has the name: another shard may have got it since."""
@@ -80,6 +82,7 @@ class MemoryMeta:
         self.structures = _Structures(self)
         self.windows = _Windows(self)
         self.locks = MemoryLocks(self)
+        self.joins = MemoryJoins(self)
         self.lock_commands = MemoryCommands(self)
         self.suspended_targets = _Stops()
         self.reloads = _Reloads(self)
@@ -332,6 +335,7 @@ class _Windows:
         rows.members = {(lock, called(s)): state for (lock, s), state in rows.members.items() if s not in gone}
         rows.parted = {(lock, called(s)) for (lock, s) in rows.parted if s not in gone}
         rows.held[:] = [replace(file, shard=called(file.shard)) for file in rows.held]
+        rows.joins.rename(names, gone)
         for lock in rows.locks.values():
             rows.locks[lock.id] = replace(lock, entry=replace(lock.entry, shard=called(lock.entry.shard)))
 

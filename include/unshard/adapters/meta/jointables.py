@@ -23,9 +23,11 @@ def _group(define: Callable[..., Table]) -> tuple[Table, Table, Table]:
         c.key("task"),
         *c.target_key(),
         c.big("version", "rises with every change of the target or of its columns' ids"),
+        c.big("settled_version", "version at which shards and target were found equal"),
         c.big("last_id", "id that was given last to a column"),
         c.long("names", "JSON: the ids of the target's columns, by name"),
-        c.digest("floor_digest", "structure of the target when it joined, if it existed; empty: it did not"),
+        c.digest("floor_digest", "structure of the target when it joined, if it had more than its shards; or empty"),
+        c.long("floor_ids", "JSON: the ids of the columns of that structure, by name"),
         c.moment("began_at"),
         c.moment("changed_at"),
     )

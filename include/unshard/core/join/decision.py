@@ -152,6 +152,7 @@ def executed(group: Group, steps: Iterable[Step]) -> Group:
 def wanted(group: Group) -> Target:
     """Return the structure that the target should have; the group must have no conflicts."""
     shards = [member.table for _, member in sorted(group.members.items())]
+    shards += [group.floor.table] if group.floor is not None else []
     names, _ = names_of(group, group.held)
     return Target(buildable(group.table, shards), names)
 

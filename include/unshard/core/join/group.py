@@ -33,7 +33,16 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cached_property
 
-from unshard.core.join.tables import NULL, Definition, Table, definition_of, join_all, join_definitions, table_of
+from unshard.core.join.tables import (
+    NULL,
+    Definition,
+    Table,
+    definition_of,
+    floored,
+    join_all,
+    join_definitions,
+    table_of,
+)
 from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
@@ -104,6 +113,8 @@ class Group:
     members: Mapping[Shard, Member]
     columns: Mapping[int, ColumnHistory]
     last_id: int = 0
+    floor: Member | None = None
+    """The target when the group began, if it existed: what it had beyond its shards is never taken from it."""
 
     @property
     def fills(self) -> Mapping[int, str]:
@@ -120,8 +131,9 @@ class Group:
 
     @cached_property
     def table(self) -> Table:
-        """The join of all shards."""
-        return join_all((member.table for _, member in sorted(self.members.items())), self.fills)
+        """The join of all shards, with the wider types and the indexes of the floor."""
+        found = join_all((member.table for _, member in sorted(self.members.items())), self.fills)
+        return found if self.floor is None else floored(found, self.floor.table)
 
     def last_name(self, id: int) -> str:
         """Return the name that the shards which are furthest have given the column."""
@@ -157,12 +169,24 @@ def joined_by(group: Group, shard: Shard, structure: TableSchema) -> Group:
             last = found = last + 1
             columns[found] = ColumnHistory((name,))
         ids[name] = found
-    return _noted(Group({**group.members, shard: replace(member, ids=ids)}, columns, last))
+    members = {**group.members, shard: replace(member, ids=ids)}
+    return _noted(replace(group, members=members, columns=columns, last_id=last))
 
 
 def left_by(group: Group, shard: Shard) -> Group:
     """Return the group without a shard; its rows stay in the target."""
     return _noted(replace(group, members={each: m for each, m in group.members.items() if each != shard}))
+
+
+def followed_by(group: Group, shard: Shard, structure: TableSchema) -> Group:
+    """Return the group after a change of a shard that concerns no other: filters ignore it, or it changes only texts.
+
+    A column that it adds stays out of the target.
+    """
+    member = group.members[shard]
+    ids = {name: id for name, id in member.ids.items() if name in _names(structure)}
+    members = {**group.members, shard: replace(member, structure=structure, ids=ids)}
+    return _noted(replace(group, members=members))
 
 
 def renamed_in(group: Group, shard: Shard, to: Shard) -> Group:
@@ -197,7 +221,8 @@ def moved(
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
     is_strict = all(each.sql_mode & STRICT for each in ran)
     changed = replace(changed, reloads=frozenset((*_lasting(changed), *conversions(member, changed, is_strict))))
-    return _noted(Group({**group.members, shard: changed}, state.columns, state.last)), ()
+    members = {**group.members, shard: changed}
+    return _noted(replace(group, members=members, columns=state.columns, last_id=state.last)), ()
 
 
 def unread_names(group: Group, shard: Shard, ran: Sequence[ExecutedDdl], after: TableSchema) -> tuple[str, ...]:
@@ -245,14 +270,15 @@ def intended(group: Group, after: Group) -> Group:
 
     The shards are as before. If the steps are not completed, a column that no shard has is dropped like any other.
     """
-    return Group(group.members, {**after.columns, **group.columns}, after.last_id)
+    return replace(group, columns={**after.columns, **group.columns}, last_id=after.last_id)
 
 
 def without(group: Group, ids: Iterable[int]) -> Group:
     """Return the group after the target has dropped columns that no shard has."""
     gone = {*ids}
     members = {shard: replace(member, dropped=member.dropped - gone) for shard, member in group.members.items()}
-    return Group(members, {id: column for id, column in group.columns.items() if id not in gone}, group.last_id)
+    columns = {id: column for id, column in group.columns.items() if id not in gone}
+    return replace(group, members=members, columns=columns)
 
 
 def names_of(group: Group, ids: Iterable[int]) -> tuple[Mapping[int, str], tuple[int, ...]]:

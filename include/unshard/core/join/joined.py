@@ -70,6 +70,8 @@ class JoinedTarget:
     names: Mapping[int, str]
     version: int = 0
     accepted: Mapping[Shard, Accepted] = field(default_factory=dict)
+    settled_version: int = 0
+    """The version at which shards and target were found equal."""
     change: OpenChange | None = None
 
 

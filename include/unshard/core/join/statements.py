@@ -7,6 +7,7 @@ whether other clauses of the same statement must use the old or the new name.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from unshard.core.join.difference import (
     AddCheck,
@@ -43,7 +44,15 @@ WORDS = {"CHARACTER": {"SET": 3}, "NOT": {"NULL": 2}}
 ON_UPDATE = re.compile(r"on update current_timestamp(?:\(\d*\))?")
 
 
-def alter_texts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class AlterPart:
+    """One statement with the steps that it executes."""
+
+    text: str
+    steps: tuple[Step, ...]
+
+
+def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[AlterPart, ...]:
     """Return the statements that execute the steps, in order; `names` are those of the columns after all steps."""
     early = [step for step in steps if isinstance(step, DropCheck | DropKey | DropColumn | RenameColumn)]
     late = [step for step in steps if step not in early]
@@ -51,8 +60,15 @@ def alter_texts(table: TableId, steps: Sequence[Step], names: Mapping[int, str])
     groups = (early, late) if is_split else (steps,)
     head = f"ALTER TABLE {qualified(table.schema, table.name)} "
     return tuple(
-        head + ", ".join(clause for step in group for clause in _clauses(step, names)) for group in groups if group
+        AlterPart(head + ", ".join(clause for step in group for clause in _clauses(step, names)), tuple(group))
+        for group in groups
+        if group
     )
+
+
+def alter_texts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the statements of `alter_parts`."""
+    return tuple(part.text for part in alter_parts(table, steps, names))
 
 
 def column_text(definition: Definition, names: Mapping[int, str]) -> str:

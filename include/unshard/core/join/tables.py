@@ -191,6 +191,20 @@ def join_all(tables: Iterable[Table], fills: Mapping[int, str]) -> Table:
     return reduce(lambda one, other: join(one, other, fills), tables)
 
 
+def floored(table: Table, floor: Table) -> Table:
+    """Return the join of shards with what the target had before them: wider types, and its own indexes that reject no
+    row.
+    """
+    columns = dict(table.columns)
+    for id, definition in table.columns.items():
+        own = floor.columns.get(id)
+        both = join_definitions(definition, own) if definition is not None and own is not None else None
+        if both is not None and definition is not None:
+            columns[id] = replace(both, default=definition.default, extra=definition.extra)
+    own_keys = {key: name for key, name in floor.keys.items() if not key.is_strict and key.columns <= columns.keys()}
+    return replace(table, columns=columns, keys={**own_keys, **table.keys})
+
+
 def buildable(table: Table, shards: Collection[Table]) -> Table:
     """Return the join without the indexes that no server could build.
 

@@ -158,6 +158,8 @@ class Scene:
     shards: tuple[ShardState, ...]
     pending_skips: PendingSkips
     absent: tuple[str, ...]
+    joined: frozenset[TableId] = frozenset()
+    """Targets in optimistic mode: units.ddl.joining opens their locks."""
     suspended: tuple[SuspendedTarget, ...] = ()
     schemas_of: Callable[[Iterable[str]], Mapping[str, TableSchema]] = lambda _: {}
     """Returns the structures of digests."""
@@ -246,7 +248,7 @@ def planned(meta: StoreReader) -> tuple[LockPlan, ...]:
     entries = (
         opening(members, scene.pending_skips, scene.waiting)
         for target, members in scene.groups.items()
-        if target not in has_lock
+        if target not in has_lock and target not in scene.joined
     )
     due = (
         LockPlan(entry.target, (OpenLock(entry),), None, entry.fingerprint) for entry in entries if entry is not None
@@ -331,7 +333,8 @@ def _advance(meta: Store, scene: Scene, open_locks: Sequence[DdlLock]) -> bool:
 def _open_locks(meta: Store, scene: Scene, locks: Mapping[TableId, DdlLock]) -> bool:
     found = False
     for target, members in scene.groups.items():
-        entry = opening(members, scene.pending_skips, scene.waiting) if target not in locks else None
+        is_free = target not in locks and target not in scene.joined
+        entry = opening(members, scene.pending_skips, scene.waiting) if is_free else None
         if entry is not None:
             log.info("lock opens target=%s shard=%s seq=%s", target, entry.shard, entry.seq)
             meta.locks.create(target, entry)
@@ -506,7 +509,7 @@ def _ways(conflict: "Conflict | None") -> dict[str, Any]:
 def read_scene(meta: StoreReader) -> Scene:
     """Read all shards, their pending skips, and the sources that are not in sync yet."""
     absent = tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW)
-    pending_skips = meta.locks.pending_skips()
+    pending_skips, joined = meta.locks.pending_skips(), meta.joins.targets()
     while True:
         shards = meta.structures.shards()
         # A rename between the two reads would separate a shard from its pending skips.
@@ -517,6 +520,7 @@ def read_scene(meta: StoreReader) -> Scene:
                 shards,
                 pending_skips,
                 absent,
+                joined,
                 suspended,
                 meta.structures.get,
                 lambda lock: _structure_of_target(meta, lock),

@@ -54,6 +54,7 @@ from unshard.core.ddl.queue import QueueEntry, WholeChange
 from unshard.core.ddl.statement import DdlKind, read, retarget
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.relay.segment import Statement
 from unshard.core.structures.createtext import create_text, with_collation
 from unshard.core.structures.difference import differences, missing_columns
 from unshard.core.structures.engines import with_transactions
@@ -72,7 +73,7 @@ def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry)
     """Return the target's current structure and the trial of the DDL on it; raises EffectRefused."""
     with contextlib.closing(connect(server, "target")) as connection:
         before = read_schema(connection, target)
-        statement = replace(entry.statement, text=_with_present_keys(connection, target, entry))
+        statement = replace(entry.statement, text=with_present_keys(connection, target, entry))
     return before, DdlTrialTables(server, meta_schema).tried(before, statement, target, target)
 
 
@@ -154,7 +155,7 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
                 return False
             if not _is_as(before, present, before, wanted):
                 raise TargetChanged(str(target), _changes(before, present), entry.routed)
-            _run(connection, target, replace(entry, routed=_with_present_keys(connection, target, entry)))
+            _run(connection, target, replace(entry, routed=with_present_keys(connection, target, entry)))
             with contextlib.closing(connect(server, "target")) as other:
                 found = read_schema(other, target)  # this session uses our settings, not the source's
             if found.shape != wanted.shape:
@@ -262,7 +263,7 @@ def _changes(before: TableSchema, present: TableSchema) -> str:
     return "; ".join(found) if found else f"it is now {present.create_sql}"
 
 
-def _with_present_keys(connection: Connection, target: TableId, entry: QueueEntry) -> str:
+def with_present_keys(connection: Connection, target: TableId, entry: QueueEntry) -> str:
     """Return the DDL without foreign keys that it adds and the target has, or that it drops and the target lacks.
 
     A target that a window creates gets the foreign keys that its shard has at that time, which may be later ones.
@@ -275,13 +276,18 @@ def _with_present_keys(connection: Connection, target: TableId, entry: QueueEntr
 
 
 def _run(connection: Connection, target: TableId, entry: QueueEntry) -> None:
+    run_statement(connection, target, replace(entry.statement, text=entry.routed))
+
+
+def run_statement(connection: Connection, target: TableId, statement: Statement) -> None:
+    """Execute a statement on the target in its own session settings; raises DdlRefused with the target's message."""
     limit_ddl_wait(connection, LOCK_WAIT_SECONDS)
     try:
-        assume_session(connection, entry.statement)
-        query(connection, entry.routed)
+        assume_session(connection, statement)
+        query(connection, statement.text)
     except (StatementRefused, TableMissing) as error:
         errno = error.errno if isinstance(error, StatementRefused) else 1146
-        raise DdlRefused(str(target), errno, error.server_message, entry.routed) from error
+        raise DdlRefused(str(target), errno, error.server_message, statement.text) from error
 
 
 @contextlib.contextmanager

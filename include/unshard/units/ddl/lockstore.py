@@ -13,6 +13,8 @@ from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, Ski
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.newshards import Admission
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
+from unshard.core.join.group import Group
+from unshard.core.join.joined import ChangeKind, Completion, JoinedTarget, JoinStatement, OpenChange
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import SourceState
 from unshard.core.window.suspension import SuspendedTarget
@@ -65,6 +67,13 @@ class ShardStore(Protocol):
 
     def get(self, digests: Iterable[str]) -> dict[str, TableSchema]:
         """Return the structures of those digests."""
+
+
+class StructureStore(ShardStore, Protocol):
+    """Keeps structures by digest."""
+
+    def put(self, schema: TableSchema) -> str:
+        """Store a structure and return its digest."""
 
 
 class LockReader(Protocol):
@@ -168,8 +177,55 @@ class ReloadStore(Protocol):
         """Return the shards of a target from which columns were not reloaded after a time."""
 
 
+class JoinReader(Protocol):
+    """The targets that follow the join of their shards."""
+
+    def targets(self) -> frozenset[TableId]:
+        """Return the joined targets."""
+
+    def get(self, target: TableId) -> JoinedTarget | None:
+        """Return a target with its group; None if it has not joined."""
+
+    def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
+        """Return the DDLs of a shard after a number that are resolved, oldest first."""
+
+    def idle_seconds(self, target: TableId) -> float:
+        """Return the time since the last DDL of a shard was accepted."""
+
+
+class Joins(JoinReader, Protocol):
+    """Changes joined targets; a step changes nothing if the target has changed since it was read."""
+
+    def begin(self, joined: JoinedTarget) -> None:
+        """Store the group of a new target, unless it has one."""
+
+    def intend(
+        self, joined: JoinedTarget, group: Group, kind: ChangeKind, cause: str, statements: tuple[JoinStatement, ...]
+    ) -> OpenChange | None:
+        """Store statements before the first is executed; None if the target has changed since it was read."""
+
+    def advance(self, target: TableId, change: OpenChange) -> None:
+        """Record that the target has the next statement of a change; idempotent."""
+
+    def complete(self, joined: JoinedTarget, completion: Completion) -> bool:
+        """Store the group and resolve the accepted DDLs; False if the target has changed since it was read."""
+
+    def fail(self, target: TableId, change: OpenChange, error: str) -> None:
+        """Record that the target has rejected the next statement; the rest of the change is decided again."""
+
+    def give_up(self, target: TableId) -> None:
+        """End a change whose process has died: what is left of it is decided again."""
+
+    def note_settled(self, joined: JoinedTarget) -> None:
+        """Record that shards and target are equal, unless the target has changed since it was read."""
+
+
 class StoreReader(Protocol):
     """The part of the meta tables that shows locks."""
+
+    @property
+    def joins(self) -> JoinReader:
+        """Return the joined targets."""
 
     @property
     def sources(self) -> Sources:
@@ -196,8 +252,16 @@ class Store(StoreReader, Protocol):
     """The part of the meta tables that coordination needs."""
 
     @property
+    def structures(self) -> StructureStore:
+        """Return the structures."""
+
+    @property
     def locks(self) -> Locks:
         """Return the locks."""
+
+    @property
+    def joins(self) -> Joins:
+        """Return the joined targets."""
 
     @property
     def lock_commands(self) -> CommandStore:

@@ -47,6 +47,7 @@ from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
 from unshard.units.relay.tasksource import end_of_source, pull_source
 from unshard.units.stages import evaluate
+from unshard.units.task.joins import follow_joins
 from unshard.units.window.rules import refusal_of
 from unshard.units.window.suspension import error_of, retry
 from unshard.units.window.sync import WindowReport, run_window
@@ -321,6 +322,7 @@ def _coordinate(work: Work, tally: _Tally, watch: Watch) -> bool:
     _pause(LOCKS, tally)
     resolved = False
     with _collected(LOCKS, tally, watch):
+        resolved = follow_joins(work)
         for view in coordinate.observe(work.meta):
             if view.is_executable or (view.state is LockState.FAILED and view.id not in tally.tried):
                 done = coordinate.execute(work.meta, work.target, view.id)

@@ -17,12 +17,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import (
     AnyRow,
+    entry_of,
     in_portions,
     location_columns,
     location_of,
@@ -35,7 +36,7 @@ from unshard.adapters.meta.rows import (
 )
 from unshard.adapters.meta.shards.structures import StructureReader
 from unshard.core import codec
-from unshard.core.ddl.queue import EntryState
+from unshard.core.ddl.queue import EntryState, QueueEntry
 from unshard.core.join.group import ColumnHistory, Group, Member, Reload, ReloadReason
 from unshard.core.join.joined import (
     Accepted,
@@ -61,6 +62,12 @@ class JoinReader(ReadingPart):
             rows = connection.execute(select(T).where(T.c.task == self._task)).all()
             return tuple(self._joined(connection, row) for row in rows)
 
+    def targets(self) -> frozenset[TableId]:
+        """Return the joined targets."""
+        query = select(T.c.target_schema, T.c.target_table).where(T.c.task == self._task)
+        with self._database.reading() as connection:
+            return frozenset(TableId(*row) for row in connection.execute(query))
+
     def get(self, target: TableId) -> JoinedTarget | None:
         """Return a target with its group; None if it has not joined."""
         with self._database.snapshot() as connection:
@@ -71,6 +78,19 @@ class JoinReader(ReadingPart):
         """Return each shard as it was after each of its accepted DDLs, by the number of the DDL."""
         with self._database.snapshot() as connection:
             return {(shard_of(row), row.seq): member for row, member in self._members(connection, target)}
+
+    def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
+        """Return the DDLs of a shard after a number that are resolved, oldest first."""
+        mine = {"task": self._task, **shard_columns(shard), "state": EntryState.RESOLVED.value}
+        query = select(Q).where(matches(Q, mine), Q.c.seq > after).order_by(Q.c.seq)
+        with self._database.reading() as connection:
+            return tuple(map(entry_of, connection.execute(query)))
+
+    def idle_seconds(self, target: TableId) -> float:
+        """Return the time since the last DDL of a shard was accepted."""
+        newest = select(func.timestampdiff(text("SECOND"), func.max(M.c.accepted_at), tables.NOW))
+        with self._database.reading() as connection:
+            return float(connection.scalar(newest.where(self._is(M, target))) or 0)
 
     def version(self, target: TableId) -> int:
         """Return the version of a target; 0 if it has not joined."""
@@ -88,8 +108,14 @@ class JoinReader(ReadingPart):
             members[shard_of(each)] = member
             accepted[shard_of(each)] = Accepted(each.seq, location_of(each, "ddl_"), each.shard_uid)
         names = {id: name for name, id in json.loads(row.names).items()}
-        group = Group(members, columns, row.last_id)
-        return JoinedTarget(target, group, names, row.version, accepted, self._change(connection, target))
+        group = Group(members, columns, row.last_id, self._floor(row))
+        change = self._change(connection, target)
+        return JoinedTarget(target, group, names, row.version, accepted, row.settled_version, change)
+
+    def _floor(self, row: AnyRow) -> Member | None:
+        if not row.floor_digest:
+            return None
+        return Member(self._structures().get({row.floor_digest})[row.floor_digest], json.loads(row.floor_ids))
 
     def _members(self, connection: Connection, target: TableId) -> list[tuple[AnyRow, Member]]:
         rows = connection.execute(select(M).where(self._is(M, target)).order_by(M.c.seq)).all()
@@ -124,10 +150,19 @@ class JoinReader(ReadingPart):
 class Joins(WritingPart, JoinReader):
     """Changes joined targets."""
 
-    def begin(self, joined: JoinedTarget, floor: str = "") -> None:
-        """Store the group of a new target, unless it has one; `floor`: its structure if it existed before."""
-        row = {"version": 1, "floor_digest": floor, "began_at": tables.NOW, "changed_at": tables.NOW}
-        row |= {"last_id": joined.group.last_id, "names": _dumped_names(joined.names)}
+    def begin(self, joined: JoinedTarget) -> None:
+        """Store the group of a new target, unless it has one."""
+        floor = joined.group.floor
+        row = {
+            "version": 1,
+            "settled_version": 0,
+            "last_id": joined.group.last_id,
+            "names": _dumped_names(joined.names),
+            "floor_digest": floor.structure.digest if floor is not None else "",
+            "floor_ids": _dumped(dict(floor.ids) if floor is not None else {}),
+            "began_at": tables.NOW,
+            "changed_at": tables.NOW,
+        }
         key = {"task": self._task, **target_columns(joined.target)}
         with self._database.transaction() as connection:
             new = insert(T).prefix_with("IGNORE").values({**key, **row})
@@ -202,6 +237,12 @@ class Joins(WritingPart, JoinReader):
             self._lock(connection, target)
             self._end_change(connection, target, GIVEN_UP)
             self._raise(connection, target, {})
+
+    def note_settled(self, joined: JoinedTarget) -> None:
+        """Record that shards and target are equal, unless the target has changed since it was read."""
+        settled = update(T).where(self._is(T, joined.target), T.c.version == joined.version)
+        with self._database.single() as connection:
+            connection.execute(settled.values(settled_version=joined.version))
 
     def last_error(self, target: TableId) -> str:
         """Return the message of the newest change if the target has rejected it; else empty."""

@@ -1,0 +1,394 @@
+"""Decides what is due for a target in optimistic mode, from the state of its shards alone.
+
+The first line that applies is due. When it is done, everything is decided again, so a restart needs no code of its own.
+
+| state                                                         | due                                               |
+|---------------------------------------------------------------|---------------------------------------------------|
+| a shard has left the group                                    | it leaves the join; its rows stay                 |
+| a lock or a filter has resolved DDLs of a shard               | the shard follows them                            |
+| a new shard                                                   | it joins; the target is expanded first            |
+| a shard has reached a DDL that joins                          | the target is expanded, the DDL is accepted       |
+| DDLs in conflict that have a join together                    | the same, for all of them                         |
+| the target lacks something (a process has died)               | the target is expanded                            |
+| a DDL is a barrier                                            | a lock is opened for it                           |
+| the target has what no shard can need, `contract-delay` is    | the target contracts                              |
+| over, and no older row waits                                  |                                                   |
+| values of a shard must be read again                          | the columns are reloaded                          |
+
+Contracting steps wait for rows from before the DDL of any shard (`hindering`). Nothing else waits for another shard.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from unshard.core.ddl.queue import QueueEntry, ShardState, WholeChange
+from unshard.core.join.decision import (
+    Change,
+    Decided,
+    Decision,
+    Progress,
+    conflicts_of,
+    contracting,
+    decide,
+    decide_group,
+    executed,
+    hindering,
+    steps_to_join,
+    wanted,
+)
+from unshard.core.join.difference import Target, is_equal, target_of
+from unshard.core.join.group import Group, Member, followed_by, joined_by, left_by, moved, unread_names
+from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
+from unshard.core.join.stages import (
+    ContractTarget,
+    ExpandTarget,
+    FollowShards,
+    JoinStage,
+    OpenBarrier,
+    ReloadColumns,
+    WaitForRows,
+)
+from unshard.core.join.waiting import decide_waiting
+from unshard.core.model import Location, Shard, TableSchema
+from unshard.core.rows.lineage import ExecutedDdl
+from unshard.errors.ddl import DdlUnreadable
+from unshard.errors.locks import MismatchedNewShard
+
+ACCEPTED = frozenset({Decision.NOTHING, Decision.EXPAND})
+MISMATCHED = f"[{MismatchedNewShard.code}]"
+START = Location("none.0", 0)
+
+
+@dataclass(frozen=True)
+class JoinScene:
+    """Everything that decides about one target, read once."""
+
+    joined: JoinedTarget
+    present: TableSchema
+    """The structure of the target."""
+    shards: tuple[ShardState, ...]
+    """Without those that an operator has dropped."""
+    schemas: Callable[[str], TableSchema]
+    """Returns the structure of a digest."""
+    resolved: Mapping[Shard, Sequence[QueueEntry]] = field(default_factory=dict)
+    """DDLs that locks have resolved since the shards' last accepted DDLs, oldest first."""
+    mapped: frozenset[str] = frozenset()
+    """The columns of column mappings, in lower case."""
+    has_lock: bool = False
+    absent: tuple[str, ...] = ()
+    """Sources that are not in sync yet and may still add shards."""
+    is_delayed: bool = False
+    """Whether `contract-delay` is not over."""
+
+    @property
+    def group(self) -> Group:
+        return self.joined.group
+
+    @property
+    def target(self) -> Target:
+        return target_of(self.present, self.joined.names)
+
+    def member_state(self, shard: Shard) -> ShardState | None:
+        """Return the shard if it is the one that has joined, and not a later one of the same name."""
+        uid = self.joined.accepted[shard].shard_uid
+        return next((state for state in self.shards if state.shard == shard and state.shard_uid == uid), None)
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """What is due for a target, and what waits."""
+
+    stages: tuple[JoinStage, ...]
+    """The first one is due now, unless it only waits."""
+    waiting: Mapping[Shard, Decided]
+    """The DDLs that are not accepted."""
+    is_settled: bool = False
+    """Whether the shards and the target are equal."""
+
+
+def plan_join(scene: JoinScene) -> JoinPlan:
+    """Return what is due and what waits."""
+    found = next(_of_group(scene), None)
+    if found is not None:
+        return JoinPlan((found,), {})
+    waiting, hindered = dict[Shard, Decided](), list[JoinStage]()
+    for stage in _of_ddl(scene, waiting):
+        if not isinstance(stage, WaitForRows):
+            return JoinPlan((stage,), waiting)
+        hindered.append(stage)
+    if conflicts_of(scene.group):
+        return JoinPlan(tuple(hindered), waiting)
+    return replace(_at_rest(scene, tuple(hindered)), waiting=waiting)
+
+
+def is_quiet(joined: JoinedTarget, shards: Sequence[ShardState]) -> bool:
+    """Whether the shards are as they were when the target was settled, so that nothing can be due."""
+    if joined.settled_version != joined.version or joined.change is not None:
+        return False
+    if {state.shard for state in shards} != joined.group.members.keys():
+        return False
+    return all(
+        not state.queue
+        and state.shard_uid == joined.accepted[state.shard].shard_uid
+        and state.last_seq == joined.accepted[state.shard].seq
+        and state.structure == joined.group.members[state.shard].structure.digest
+        for state in shards
+    )
+
+
+def entries_between(state: ShardState, after: int) -> range:
+    """Return the numbers of a shard's DDLs after `after` that are resolved."""
+    end = state.queue[0].seq if state.queue else state.last_seq + 1
+    return range(after + 1, end)
+
+
+def older_rows(scene: JoinScene) -> tuple[Shard, ...]:
+    """Return the shards with rows from before their last accepted DDL."""
+    progress = dict[Shard, Progress]()
+    for shard, accepted in scene.joined.accepted.items():
+        state = scene.member_state(shard)
+        is_late = state is not None and any(file.seq < accepted.seq for file in state.held)
+        progress[shard] = Progress(START, None, is_late)
+    return hindering(progress)
+
+
+def change_of(entry: QueueEntry, schemas: Callable[[str], TableSchema]) -> Change:
+    """Return a queued DDL as the join sees it."""
+    texts = entry.replacement or (entry.routed,)
+    return Change(tuple(ExecutedDdl(text, entry.statement.sql_mode) for text in texts), schemas(entry.after))
+
+
+# --- the shards of the group
+
+
+def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
+    """Yield what follows from shards that have come, gone, or been changed by locks."""
+    gone = [shard for shard in scene.group.members if scene.member_state(shard) is None]
+    if len(gone) == len(scene.group.members):
+        return
+    if gone:
+        group = scene.group
+        for shard in sorted(gone):
+            group = left_by(group, shard)
+        yield FollowShards(scene.joined.target, group, (), tuple(sorted(gone)), "the shard has left its group")
+    for shard in sorted(scene.group.members):
+        state = scene.member_state(shard)
+        if state is not None and (found := _followed(scene, state)) is not None:
+            yield found
+    for state in scene.shards:
+        if state.shard not in scene.group.members and not state.has_left:
+            yield from _joining(scene, state)
+
+
+def _followed(scene: JoinScene, state: ShardState) -> FollowShards | None:
+    """Return the shard after DDLs that something else has resolved; None without such DDLs."""
+    accepted, shard = scene.joined.accepted[state.shard], state.shard
+    group, number = scene.group, accepted.seq
+    due = entries_between(state, accepted.seq)
+    for entry in scene.resolved.get(shard, ()):
+        if entry.seq in due and entry.after:
+            group, number, accepted = _past(group, entry, scene), entry.seq, replace(accepted, location=entry.location)
+    if due and due[-1] > number:
+        number = due[-1]
+    if not state.queue and state.structure and group.members[shard].structure.digest != state.structure:
+        group = followed_by(group, shard, scene.schemas(state.structure))
+    if number == accepted.seq and group is scene.group:
+        return None
+    step = ShardStep(shard, replace(accepted, seq=number), group.members[shard])
+    return FollowShards(scene.joined.target, group, (step,), (), "something else has resolved its DDL", bool(due))
+
+
+def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
+    """Return the group after a DDL that a lock has resolved; columns without a join stay out of it."""
+    change, shard = change_of(entry, scene.schemas), entry.shard
+    try:
+        if unread_names(group, shard, change.statements, change.after):
+            return followed_by(group, shard, change.after)
+        after, clashes = moved(group, shard, change.statements, change.after)
+    except DdlUnreadable:
+        return followed_by(group, shard, change.after)
+    if clashes:
+        return followed_by(group, shard, change.after)
+    unfit = {id for id, column in after.table.columns.items() if column is None}
+    member = after.members[shard]
+    ids = {name: id for name, id in member.ids.items() if id not in unfit}
+    return replace(after, members={**after.members, shard: replace(member, ids=ids)})
+
+
+def _joining(scene: JoinScene, state: ShardState) -> Iterator[JoinStage]:
+    """Yield a new shard that has a join with the others."""
+    first, structure = (state.queue[0] if state.queue else None), state.structure
+    resolved: tuple[tuple[Shard, int], ...] = ()
+    number = first.seq - 1 if first is not None else state.last_seq
+    if first is not None and first.is_alone:
+        if not first.reason.startswith(MISMATCHED) or not first.after:
+            return
+        structure, number, resolved = first.after, first.seq, ((state.shard, first.seq),)
+    elif first is not None:
+        structure = first.before
+    if not structure:
+        return
+    group = joined_by(scene.group, state.shard, scene.schemas(structure))
+    decided = decide_group(scene.group, group, scene.target)
+    if decided.decision in ACCEPTED and not (decided.first and older_rows(scene)):
+        step = ShardStep(state.shard, Accepted(number, None, state.shard_uid), group.members[state.shard])
+        yield _expanding(scene, decided, (step,), resolved, f"shard {state.shard} has joined")
+
+
+# --- the DDLs of the shards
+
+
+def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinStage]:
+    """Yield what is due for the heads of the queues; adds those that wait to `waiting`."""
+    queued = [state for state in scene.shards if state.queue and state.shard in scene.group.members]
+    heads = sorted(queued, key=lambda state: (state.queue[0].statement.timestamp, state.shard))
+    for state in heads:
+        entry = state.queue[0]
+        if reason := _unjoinable(entry):
+            waiting[state.shard] = Decided(Decision.BARRIER, scene.group, reason=reason)
+            continue
+        decided = decide(scene.group, scene.target, state.shard, change_of(entry, scene.schemas), scene.mapped)
+        if decided.decision not in ACCEPTED:
+            waiting[state.shard] = decided
+        elif decided.first and (late := older_rows(scene)):
+            yield WaitForRows(scene.joined.target, late, decided.first)
+        else:
+            step = _accepted(decided.group, entry, state)
+            yield _expanding(scene, decided, (step,), ((state.shard, entry.seq),), entry.routed, entry)
+    yield from _together(scene, {state.shard: state for state in heads}, waiting)
+    barriers = [state.queue[0] for state in heads if _is_barrier(waiting.get(state.shard))]
+    if barriers and not scene.has_lock:
+        yield OpenBarrier(barriers[0], waiting[barriers[0].shard].reason)
+
+
+def _together(
+    scene: JoinScene, states: Mapping[Shard, ShardState], waiting: Mapping[Shard, Decided]
+) -> Iterator[JoinStage]:
+    queues = {
+        shard: [*takewhile(lambda entry: not _unjoinable(entry), states[shard].queue)]
+        for shard, decided in waiting.items()
+        if decided.decision is Decision.CONFLICT
+    }
+    changes = {shard: [change_of(entry, scene.schemas) for entry in queue] for shard, queue in queues.items()}
+    decided = decide_waiting(scene.group, scene.target, changes, scene.mapped) if changes else None
+    if decided is None:
+        return
+    steps, resolved = list[ShardStep](), list[tuple[Shard, int]]()
+    for shard, between in decided.accepted.items():
+        members = (*between, decided.group.members[shard])
+        for entry, member in zip(queues[shard], members, strict=False):
+            steps.append(_accepted_as(member, entry, states[shard]))
+            resolved.append((shard, entry.seq))
+    if decided.first and (late := older_rows(scene)):
+        yield WaitForRows(scene.joined.target, late, decided.first)
+        return
+    yield _expanding(scene, decided, tuple(steps), tuple(resolved), "DDLs of several shards that have a join together")
+
+
+def _unjoinable(entry: QueueEntry) -> str:
+    """Return why a DDL has no effect that the join can read; empty if it has one."""
+    if entry.reason:
+        return entry.reason
+    if not entry.after or not entry.before:
+        return "the structure after it is unknown"
+    return "it concerns the whole table" if entry.whole is not WholeChange.NONE or entry.is_alone else ""
+
+
+def _is_barrier(decided: Decided | None) -> bool:
+    return decided is not None and decided.decision is Decision.BARRIER
+
+
+def _accepted(group: Group, entry: QueueEntry, state: ShardState) -> ShardStep:
+    return _accepted_as(group.members[state.shard], entry, state)
+
+
+def _accepted_as(member: Member, entry: QueueEntry, state: ShardState) -> ShardStep:
+    return ShardStep(state.shard, Accepted(entry.seq, entry.location, state.shard_uid), member)
+
+
+def _expanding(
+    scene: JoinScene,
+    decided: Decided,
+    shard_steps: tuple[ShardStep, ...],
+    resolved: tuple[tuple[Shard, int], ...],
+    cause: str,
+    entry: QueueEntry | None = None,
+) -> ExpandTarget:
+    after = executed(decided.group, decided.first)
+    members = {step.shard: after.members[step.shard] for step in shard_steps}
+    last = {step.shard: number for number, step in enumerate(shard_steps)}
+    shard_steps = tuple(
+        replace(step, member=members[step.shard]) if last[step.shard] == number else step
+        for number, step in enumerate(shard_steps)
+    )
+    return ExpandTarget(
+        scene.joined.target, decided.group, after, decided.first, decided.steps, shard_steps, resolved, cause, entry
+    )
+
+
+# --- no DDL is due
+
+
+def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
+    """Return what is due when no DDL can be accepted: leftovers of a death, a contraction, reloads."""
+    group, target, late = scene.group, scene.target, older_rows(scene)
+    left = steps_to_join(group, target)
+    if (left.expanding or left.first) and not (left.first and late):
+        decided = Decided(Decision.EXPAND, group, left.expanding, left.first)
+        return JoinPlan((_expanding(scene, decided, (), (), "the target lacks what its shards have"),), {})
+    steps = contracting(group, target)
+    stages = list[JoinStage](hindered)
+    if steps and late:
+        stages.append(WaitForRows(scene.joined.target, late, steps))
+    elif steps and not scene.is_delayed and not scene.absent:
+        after = executed(group, steps)
+        stages.append(ContractTarget(scene.joined.target, group, after, steps, "no shard needs it any more"))
+    stages += [*_reloads(scene)]
+    is_settled = not stages and not steps and is_equal(target, wanted(group)) and len(_tables(group)) == 1
+    return JoinPlan(tuple(sorted(stages, key=_waits)), {}, is_settled)
+
+
+def _waits(stage: JoinStage) -> bool:
+    return isinstance(stage, WaitForRows)
+
+
+def _tables(group: Group) -> list[object]:
+    found = list[object]()
+    for member in group.members.values():
+        if member.table not in found:
+            found.append(member.table)
+    return found
+
+
+def _reloads(scene: JoinScene) -> Iterator[ReloadColumns]:
+    for shard, member in sorted(scene.group.members.items()):
+        state = scene.member_state(shard)
+        if not member.reloads or state is None or state.queue or state.held or state.has_left:
+            continue
+        names = member.names
+        columns = tuple(sorted({names[reload.column] for reload in member.reloads if reload.column in names}))
+        if columns:
+            reasons = tuple(sorted({reload.reason.value for reload in member.reloads}))
+            yield ReloadColumns(shard, columns, "; ".join(reasons))
+
+
+def adopted_names(names: Mapping[int, str], group: Group, present: TableSchema) -> Mapping[int, str]:
+    """Return the ids of the target's columns after a lock has changed it: those of the names that it should have."""
+    columns = {name.lower() for name in present.names}
+    kept = {id: name for id, name in names.items() if name in columns}
+    asked = wanted(group).names
+    free = columns.difference(kept.values())
+    return {**kept, **{id: name for id, name in asked.items() if id not in kept and name in free}}
+
+
+def begun_at(
+    structures: Iterable[tuple[ShardState, TableSchema]], begin: Callable[[Mapping[Shard, TableSchema]], Group]
+) -> tuple[Group, Mapping[Shard, Accepted]]:
+    """Return the first group of a target and how far its shards are."""
+    found = [*structures]
+    accepted = {
+        state.shard: Accepted(state.queue[0].seq - 1 if state.queue else state.last_seq, None, state.shard_uid)
+        for state, _ in found
+    }
+    return begin({state.shard: schema for state, schema in found}), accepted

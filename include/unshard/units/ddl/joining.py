@@ -1,0 +1,372 @@
+"""Follow the join of the shards: the coordinator of `shard-mode: optimistic`. Runs in the driver.
+
+`follow` is level-triggered, as `units.ddl.coordinate` is: it reads the state, core.join.planning says what is due, and
+it does that, until nothing is due. Any process may call it at any time.
+
+A change of the target is an intent with all its statements, the statements, and the completion, which resolves the DDLs
+of the shards. Before the intent every statement is tried on an empty table.
+
+| process dies                           | next attempt                                                                |
+|----------------------------------------|-----------------------------------------------------------------------------|
+| before the intent                      | the same state: decides again                                               |
+| after the intent, before a statement   | the target is as before the statement: the change is given up, decided again|
+| while the target runs a statement      | waits for the guard of that session, then as below or above                 |
+| after a statement, before its record   | the target is as after it: it is recorded, then the rest is decided again   |
+| between two statements                 | the change is given up; the rest is decided again from the present target   |
+| after the last one, before completion  | nothing is left to execute: the DDL is accepted                             |
+| in the completion (one transaction)    | all of it or nothing                                                        |
+| after it, before a window              | the next windows release the rows after the DDL                             |
+| a slow process wakes up                | finds its change ended under the guard, executes nothing                    |
+| during a reload of columns             | the reload continues from its last chunk; the columns are still due         |
+
+A statement that changes no structure (`DROP c, ADD c` of the same type) is executed again. No row after it is in the
+target by then, so the result is the same.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from unshard.core.ddl.lock import DdlLock
+from unshard.core.ddl.queue import QueueEntry, ShardState
+from unshard.core.ddl.shardgroup import groups
+from unshard.core.join.decision import conflicts_of, steps_to_join, wanted
+from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
+from unshard.core.join.group import Group, Member, begin, intended, reloaded
+from unshard.core.join.joined import (
+    Completion,
+    JoinedTarget,
+    JoinStatement,
+    OpenChange,
+    ShardStep,
+)
+from unshard.core.join.planning import (
+    JoinPlan,
+    JoinScene,
+    adopted_names,
+    begun_at,
+    entries_between,
+    is_quiet,
+    plan_join,
+)
+from unshard.core.join.stages import (
+    FollowShards,
+    JoinStage,
+    OpenBarrier,
+    ReloadColumns,
+    TargetChange,
+    WaitForRows,
+)
+from unshard.core.join.statements import AlterPart, alter_parts
+from unshard.core.model import Shard, TableId, TableSchema, shape_of
+from unshard.core.task.state import Phase
+from unshard.errors import UnshardError
+from unshard.errors.ddl import TargetChanged
+from unshard.errors.join import ShardsWithoutJoin
+from unshard.units.ddl.lockstore import Store
+
+log = logging.getLogger(__name__)
+
+
+class JoinExecutor(Protocol):
+    """Reads and changes target tables."""
+
+    def present(self, target: TableId) -> TableSchema | None:
+        """Return the structure of a target; None if the table does not exist."""
+
+    def at_rest(self, target: TableId) -> TableSchema:
+        """Return the structure after the DDL of another session has ended."""
+
+    def own(self, entry: QueueEntry, before: TableSchema) -> TableSchema | None:
+        """Return the structure after a shard's own statement; None if the target takes it only otherwise."""
+
+    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema:
+        """Return the structure after a statement; raises EffectRefused."""
+
+    def execute(
+        self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]
+    ) -> bool:
+        """Execute a statement unless the target has it; return False if its change is not open any more.
+
+        `entry` is the DDL whose own statement it is.
+        """
+
+
+def no_columns(target: TableId) -> frozenset[str]:
+    """Return the columns of column mappings of a task without any."""
+    return frozenset()
+
+
+def no_reload(shard: Shard, columns: Sequence[str]) -> bool:
+    """Reload nothing."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRules:
+    """The parts of a task that decide about its targets."""
+
+    mapped: Callable[[TableId], frozenset[str]] = no_columns
+    """Returns the columns of column mappings, in lower case."""
+    contract_delay: float = 0.0
+    """Seconds after the last DDL before a target contracts."""
+    reload: Callable[[Shard, Sequence[str]], bool] = no_reload
+    """Reads columns of a shard again; returns False if that must wait."""
+
+
+def follow(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> bool:
+    """Do everything that is due for all targets; return whether anything changed.
+
+    An error of one target does not stop the others; the first one is raised in the end.
+    """
+    moved, errors = False, list[UnshardError]()
+    for target, shards in groups(meta.structures.shards()).items():
+        joined = meta.joins.get(target)
+        if joined is not None and is_quiet(joined, shards):
+            continue
+        try:
+            moved = _Follower(meta, executor, rules, target).run() or moved
+        except UnshardError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return moved
+
+
+def planned(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinPlan]:
+    """Return what is due and what waits for each joined target; changes nothing."""
+    found = dict[TableId, JoinPlan]()
+    for target in groups(meta.structures.shards()):
+        scene = _Follower(meta, executor, rules, target).scene()
+        if scene is not None:
+            found[target] = plan_join(scene)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Follower:
+    """Follows the shards of one target."""
+
+    meta: Store
+    executor: JoinExecutor
+    rules: JoinRules
+    target: TableId
+
+    def run(self) -> bool:
+        moved = False
+        while self._step():
+            moved = True
+        return moved
+
+    def _step(self) -> bool:
+        """Do the next thing; return whether something was done."""
+        joined = self.meta.joins.get(self.target)
+        if joined is None:
+            return self._begin()
+        if joined.change is not None:
+            self._resume(joined.change)
+            return True
+        scene = self.scene()
+        if scene is None or self._is_executing():
+            return False
+        plan = plan_join(scene)
+        if not plan.stages:
+            if plan.is_settled and joined.settled_version != joined.version:
+                self.meta.joins.note_settled(joined)
+            return False
+        return any(self._run(stage, scene) for stage in plan.stages if not isinstance(stage, WaitForRows))
+
+    def scene(self) -> JoinScene | None:
+        """Read everything that decides about the target; None if it has not joined or does not exist."""
+        meta, joined, present = self.meta, self.meta.joins.get(self.target), self.executor.present(self.target)
+        if joined is None or present is None:
+            return None
+        shards = tuple(state for state in meta.structures.shards() if self._is_member(state))
+        resolved = {
+            state.shard: meta.joins.resolved(state.shard, joined.accepted[state.shard].seq)
+            for state in shards
+            if state.shard in joined.accepted and entries_between(state, joined.accepted[state.shard].seq)
+        }
+        is_delayed = self.rules.contract_delay > 0 and meta.joins.idle_seconds(self.target) < self.rules.contract_delay
+        return JoinScene(
+            joined,
+            present,
+            shards,
+            lambda digest: meta.structures.get({digest})[digest],
+            resolved,
+            self.rules.mapped(self.target),
+            self._lock() is not None,
+            tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW),
+            is_delayed,
+        )
+
+    def _is_member(self, state: ShardState) -> bool:
+        return state.target == self.target and not state.is_dropped
+
+    def _lock(self) -> DdlLock | None:
+        return next((lock for lock in self.meta.locks.open() if lock.target == self.target), None)
+
+    def _is_executing(self) -> bool:
+        """Whether a lock may be changing the target."""
+        lock = self._lock()
+        return lock is not None and lock.started_at is not None
+
+    def _begin(self) -> bool:
+        """Store the first group of the target; its present structure stays its floor if it has more than the shards."""
+        present = self.executor.present(self.target)
+        shards = [state for state in self.meta.structures.shards() if self._is_member(state) and not state.has_left]
+        first = {state.shard: state.queue[0].before if state.queue else state.structure for state in shards}
+        known = [state for state in shards if first[state.shard]]
+        if present is None or not known:
+            return False
+        schemas = self.meta.structures.get({first[state.shard] for state in known})
+        group, accepted = begun_at([(state, schemas[first[state.shard]]) for state in known], begin)
+        if conflicts := conflicts_of(group):
+            raise ShardsWithoutJoin(str(self.target), "; ".join(map(str, conflicts)))
+        columns = {name.lower() for name in present.names}
+        names = {id: name for id, name in wanted(group).names.items() if name in columns}
+        has_more = bool(steps_to_join(group, target_of(present, names)).contracting)
+        if has_more:
+            self.meta.structures.put(present)
+            group = replace(group, floor=Member(present, {name: id for id, name in names.items()}))
+        self.meta.joins.begin(JoinedTarget(self.target, group, names, accepted=accepted))
+        log.info("join begins target=%s shards=%s floor=%s", self.target, len(known), has_more)
+        return True
+
+    def _run(self, stage: JoinStage, scene: JoinScene) -> bool:
+        log.info("join %s: %s", stage.name, stage.describe())
+        match stage:
+            case FollowShards():
+                names = scene.joined.names
+                if stage.adopts and not conflicts_of(stage.group):
+                    names = adopted_names(names, stage.group, scene.present)
+                return self.meta.joins.complete(scene.joined, Completion(stage.group, names, stage.shard_steps))
+            case OpenBarrier(entry):
+                self.meta.locks.create(self.target, entry)
+                return False
+            case ReloadColumns(shard, columns):
+                return self._reload(shard, columns)
+            case WaitForRows():
+                return False
+            case _:
+                return self._change(stage, scene)
+
+    # --- a change of the target
+
+    def _change(self, stage: TargetChange, scene: JoinScene) -> bool:
+        """Change the target and complete; return whether anything was stored."""
+        joined, names = scene.joined, scene.joined.names
+        statements, own = self._statements(stage, scene) if stage.first or stage.steps else ((), None)
+        if statements:
+            for text in statements:
+                log.info("join intent target=%s statement=%s", self.target, text.text)
+            known = intended(joined.group, stage.intended)
+            change = self.meta.joins.intend(joined, known, stage.kind, stage.cause, statements)
+            if change is None:
+                return False
+            if not self._execute(change, own):
+                return True
+            names = {id: name for name, id in statements[-1].names}
+            found = self.meta.joins.get(self.target)
+            if found is None or found.change is None or found.change.id != change.id:
+                return True
+            joined = found
+        completion = Completion(stage.group, names, stage.shard_steps, stage.resolved)
+        return self.meta.joins.complete(joined, completion) or bool(statements)
+
+    def _statements(self, stage: TargetChange, scene: JoinScene) -> tuple[tuple[JoinStatement, ...], QueueEntry | None]:
+        """Return the statements with their structures, and the DDL if the only one is its own text."""
+        middle = apply(stage.first, scene.target)
+        expected = apply(stage.steps, middle)
+        own = self.executor.own(stage.entry, scene.present) if stage.entry is not None else None
+        if own is not None and stage.entry is not None and _leads_to(own, expected):
+            self.meta.structures.put(scene.present)
+            text, after = stage.entry.routed, self.meta.structures.put(own)
+            return (JoinStatement(text, scene.present.digest, after, _named(expected)),), stage.entry
+        parts = (*self._parts(stage.first, middle), *self._parts(stage.steps, expected))
+        found, before, target = list[JoinStatement](), scene.present, scene.target
+        self.meta.structures.put(before)
+        for part in parts:
+            after_part = self.executor.tried(self.target, part.text, before)
+            target = apply(part.steps, target)
+            digest = self.meta.structures.put(after_part)
+            found.append(JoinStatement(part.text, before.digest, digest, _named(target)))
+            before = after_part
+        return tuple(found), None
+
+    def _parts(self, steps: Sequence[Step], after: Target) -> tuple[AlterPart, ...]:
+        return alter_parts(self.target, steps, after.names) if steps else ()
+
+    def _execute(self, change: OpenChange, own: QueueEntry | None) -> bool:
+        """Execute the statements; return False if another process has ended the change."""
+        for number, statement in enumerate(change.statements):
+            present = replace(change, done=number)
+            try:
+                is_done = self.executor.execute(self.target, statement, own, lambda: self._is_open(present))  # noqa: B023
+            except UnshardError as error:
+                if not error.transient and not isinstance(error, TargetChanged):
+                    self.meta.joins.fail(self.target, present, str(error))
+                raise
+            if not is_done:
+                return False
+            self.meta.joins.advance(self.target, present)
+            log.info("join executed target=%s statement=%s", self.target, number + 1)
+        return True
+
+    def _is_open(self, change: OpenChange) -> bool:
+        found = self.meta.joins.get(self.target)
+        return (
+            found is not None
+            and found.change is not None
+            and (found.change.id, found.change.done)
+            == (
+                change.id,
+                change.done,
+            )
+        )
+
+    def _resume(self, change: OpenChange) -> None:
+        """End a change whose process has died; what is left of it is decided again."""
+        present = self.executor.at_rest(self.target)
+        if not self._is_open(change):
+            return
+        if change.done < len(change.statements):
+            statement = change.statements[change.done]
+            if statement.before != statement.after and is_as(statement.after, present, statement):
+                self.meta.joins.advance(self.target, change)
+            elif not is_as(statement.before, present, statement):
+                raise TargetChanged(str(self.target), f"it is now {present.create_sql}", statement.text)
+        log.info("join given up target=%s done=%s", self.target, change.done)
+        self.meta.joins.give_up(self.target)
+
+    # --- reloads
+
+    def _reload(self, shard: Shard, columns: Sequence[str]) -> bool:
+        before = self.meta.joins.get(self.target)
+        if before is None or not self.rules.reload(shard, columns):
+            return False
+        joined = self.meta.joins.get(self.target)
+        if joined is None or joined.group.members.get(shard) != before.group.members[shard]:
+            return True
+        ids = {joined.group.members[shard].ids[name] for name in columns}
+        group: Group = reloaded(joined.group, shard, ids)
+        step = ShardStep(shard, joined.accepted[shard], group.members[shard])
+        return self.meta.joins.complete(joined, Completion(group, joined.names, (step,)))
+
+
+def is_as(digest: str, present: TableSchema, statement: JoinStatement) -> bool:
+    """Whether a table has a structure of a statement; the text decides where the statement changes nothing else."""
+    if shape_of(statement.before) != shape_of(statement.after):
+        return present.shape == shape_of(digest)
+    return present.digest == digest
+
+
+def _leads_to(own: TableSchema, expected: Target) -> bool:
+    """Whether a shard's own statement leads to the structure that the target should have."""
+    found = target_of(own, expected.names)
+    return is_equal(found, expected) and dict(found.table.keys) == dict(expected.table.keys)
+
+
+def _named(target: Target) -> tuple[tuple[str, int], ...]:
+    return tuple((name, id) for id, name in sorted(target.names.items()))

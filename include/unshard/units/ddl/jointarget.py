@@ -1,0 +1,76 @@
+"""Executes statements on the targets of optimistic mode, each once; implements `joining.JoinExecutor`.
+
+The guard of the target is held from the comparison of the structure to the end of the statement. So a statement of a
+process that is given up for dead either has ended before the next process looks, or is not executed any more.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from unshard.adapters.mysql import connect
+from unshard.adapters.structures import read_schema, read_schemas
+from unshard.adapters.trialtables import DdlTrialTables
+from unshard.core.ddl.queue import QueueEntry
+from unshard.core.join.group import STRICT
+from unshard.core.join.joined import JoinStatement
+from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.relay.segment import Statement
+from unshard.errors.ddl import EffectRefused, TargetChanged
+from unshard.units.ddl.execute import run_statement, target_guard, with_present_keys
+from unshard.units.ddl.joining import is_as
+
+
+class OnTarget:
+    """Reads and changes target tables on their server."""
+
+    def __init__(self, server: Server, meta_schema: str) -> None:
+        self._server = server
+        self._trials = DdlTrialTables(server, meta_schema)
+
+    def present(self, target: TableId) -> TableSchema | None:
+        """Return the structure of a target; None if the table does not exist."""
+        with contextlib.closing(connect(self._server, "target")) as connection:
+            return read_schemas(connection, [target]).get(target)
+
+    def at_rest(self, target: TableId) -> TableSchema:
+        """Return the structure after the DDL of another session has ended."""
+        with contextlib.closing(connect(self._server, "target")) as connection, target_guard(connection, target):
+            return read_schema(connection, target)
+
+    def own(self, entry: QueueEntry, before: TableSchema) -> TableSchema | None:
+        """Return the structure after a shard's own statement; None if the target takes it only otherwise."""
+        statement = replace(entry.statement, text=entry.routed)
+        try:
+            tried = self._trials.tried(before, statement, entry.target, entry.target)
+        except EffectRefused:
+            return None
+        return None if tried.is_split or entry.replacement else tried.after
+
+    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema:
+        """Return the structure after a statement; raises EffectRefused."""
+        return self._trials.effect(before, _own_statement(text), target, target)
+
+    def execute(
+        self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]
+    ) -> bool:
+        """Execute a statement unless the target has it; return False if its change is not open any more."""
+        connection = connect(self._server, "target", database=target.schema)
+        with contextlib.closing(connection), target_guard(connection, target):
+            if not is_open():
+                return False
+            found = read_schema(connection, target)
+            if statement.before != statement.after and is_as(statement.after, found, statement):
+                return True
+            if not is_as(statement.before, found, statement):
+                raise TargetChanged(str(target), f"it is now {found.create_sql}", statement.text)
+            run = _own_statement(statement.text)
+            if entry is not None:
+                run = replace(entry.statement, text=with_present_keys(connection, target, entry))
+            run_statement(connection, target, run)
+        return True
+
+
+def _own_statement(text: str) -> Statement:
+    """Return a statement of unshard: in a strict mode, so that it changes no value without an error."""
+    return Statement(text, "", STRICT, "utf8mb4", 0, "+00:00")

@@ -1,0 +1,328 @@
+"""A task in optimistic mode in memory: sources with a binlog, one target, windows, and the real coordinator.
+
+Tables are those of `tests.unit.join.paper`. The sources, the target, the meta store and the files survive a death; the
+processes are created again in each step. `tick` is called between any two changes of the surviving state.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.scenario.memory import MemoryMeta
+from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed
+from tests.unit.join.paper import PaperTable, alter
+from tests.unit.join.rollout import STRICT, Row, _convert_row, _value, _zero, fits
+from unshard.core.ddl.effects import Coordinated, Effect, Joins, Leaves
+from unshard.core.ddl.online import named_by
+from unshard.core.ddl.queue import HeldFile, QueueEntry
+from unshard.core.ddl.statement import fingerprint
+from unshard.core.join.decision import wanted
+from unshard.core.join.difference import is_equal, target_of
+from unshard.core.join.group import joined_by
+from unshard.core.join.joined import JoinStatement
+from unshard.core.join.places import places_of
+from unshard.core.model import Location, Shard, TableId, TableSchema
+from unshard.core.relay.segment import ByteRange, Segment, Statement
+from unshard.core.window.plan import Plan
+from unshard.core.window.planning import plan_window
+from unshard.core.window.planrules import PlanRules, within_window
+from unshard.errors.ddl import TargetChanged
+from unshard.errors.window import WindowMismatch
+from unshard.units.ddl import coordinate, joining
+from unshard.units.ddl.joining import JoinRules, is_as
+
+TARGET = TableId("shop", "t")
+
+
+class NotJoined(Killed):
+    """A window runs before the coordinator has begun the join; it runs again after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperEvent:
+    """One row event; `row` is None for a delete."""
+
+    table: TableId
+    key: object
+    row: Row | None
+
+
+@dataclass
+class PaperShard:
+    table: PaperTable
+    rows: dict[object, Row] = field(default_factory=dict)
+    serial: int = 0
+
+
+@dataclass
+class PaperSource:
+    tables: dict[TableId, PaperShard] = field(default_factory=dict)
+    log: list[PaperEvent | Statement] = field(default_factory=list)
+
+    def segments(self, source: str, checkpoint: Location) -> Iterator[Segment]:
+        for number, event in enumerate(self.log):
+            start, end = 4 + number * EVENT_BYTES, 4 + (number + 1) * EVENT_BYTES
+            if start >= checkpoint.position:
+                if isinstance(event, PaperEvent):
+                    ranges: tuple[ByteRange, ...] = (ByteRange(start, end, ((event.table, 1),)),)
+                    yield Segment(source, FILE, start, end, str(number), "", 1, 1, ranges)
+                else:
+                    yield Segment(source, FILE, start, end, str(number), "", 1, 1, (), event)
+
+
+class JoinedWorld:
+    """All tables are shards of one target."""
+
+    def __init__(
+        self,
+        tables: Mapping[Shard, PaperTable],
+        tick: Callable[[str], None] = lambda _: None,
+        window_bytes: int = 3 * EVENT_BYTES,
+    ) -> None:
+        self.tick, self.window_bytes = tick, window_bytes
+        self.meta: Any = MemoryMeta(tick)
+        self.sources: dict[str, PaperSource] = defaultdict(PaperSource)
+        self.files: dict[str, list[tuple[PaperEvent, str]]] = {}
+        self.owners: dict[object, tuple[str, TableId]] = {}
+        self.executed: list[str] = []
+        self.moment, self.left_rows = 0, set[object]()
+        self.tables: dict[str, PaperTable] = {}
+        self.target = next(iter(tables.values())).copy()
+        self.rows: dict[object, Row] = {}
+        origin = Location(FILE, 4)
+        for shard, table in tables.items():
+            self.sources[shard.source].tables[shard.table] = PaperShard(table)
+            self.meta.sources.add(shard.source, "", "mariadb")
+            self.meta.checkpoints.start(shard.source, origin)
+            self.meta.structures.record(shard, TARGET, origin, self._put(table))
+
+    def _put(self, table: PaperTable) -> str:
+        digest: str = self.meta.structures.put(table.structure)
+        self.tables[digest] = table
+        return digest
+
+    # --- upstream
+
+    def ddl(self, shard: Shard, clauses: str) -> None:
+        own = self.sources[shard.source].tables[shard.table]
+        text = f"ALTER TABLE {shard.table} {clauses}"
+        after = alter(own.table, text)
+        for row in own.rows.values():
+            _convert_row(row, own.table, after, text, shard, own)  # type: ignore[arg-type]
+        own.table = after
+        self._log(shard.source, text)
+
+    def _log(self, source: str, text: str) -> None:
+        self.moment += 1
+        statement = Statement(text, "", STRICT, "utf8mb4", 1_700_000_000 + self.moment, "SYSTEM")
+        self.sources[source].log.append(statement)
+
+    def write(self, shard: Shard, key: object, values: Row) -> None:
+        source, own = self.sources[shard.source], self.sources[shard.source].tables[shard.table]
+        row = {c.name.lower(): values.get(c.name.lower()) for c in own.table.columns if not c.generated}
+        own.rows[key] = row
+        source.log.append(PaperEvent(shard.table, key, dict(row)))
+
+    def delete(self, shard: Shard, key: object) -> None:
+        del self.sources[shard.source].tables[shard.table].rows[key]
+        self.sources[shard.source].log.append(PaperEvent(shard.table, key, None))
+
+    def create(self, shard: Shard, table: PaperTable) -> None:
+        self.sources[shard.source].tables[shard.table] = PaperShard(table)
+        self._log(shard.source, f"CREATE TABLE {shard.table} {self._put(table)}")
+
+    def drop(self, shard: Shard) -> None:
+        self.left_rows |= self.sources[shard.source].tables.pop(shard.table).rows.keys()
+        self._log(shard.source, f"DROP TABLE {shard.table} x")
+
+    # --- windows
+
+    def window(self, source: str) -> bool:
+        """Run one window; return False if there is nothing to do."""
+        plan = self.meta.windows.open(source) or self._plan(source)
+        if plan.is_empty:
+            return False
+        begun = self.meta.windows.begin(source, plan)
+        applied, held = self._sort(begun.plan)
+        if begun.plan.targets:
+            self.tick("before rows")
+            if self.meta.joins.get(TARGET) is None:
+                raise NotJoined
+            if self.meta.claim(TARGET, begun):
+                for event, shard, seq, structure in applied:
+                    self._write(event, shard, seq, structure)
+            self.tick("after rows")
+        files = [self._store(begun.plan, part, *item) for part, item in enumerate(sorted(held.items()))]
+        self.meta.windows.commit(begun, files, len(applied))
+        return True
+
+    def _plan(self, source: str) -> Plan:
+        checkpoint = self.meta.checkpoints.get(source)
+        segments = tuple(self.sources[source].segments(source, checkpoint.location))
+        rules = PlanRules(lambda _: TARGET, self._effects, self.window_bytes)
+        segments = within_window(segments, rules)
+        shards = self.meta.structures.planned_shards(source, named_by(segments))
+        return plan_window(source, checkpoint.window + 1, checkpoint.location, segments, shards, rules)
+
+    def _effects(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect, ...]:
+        verb, _, name, rest = statement.text.split(" ", 3)
+        table = TableId(*name.split("."))
+        if verb == "CREATE":
+            return (Joins(table, rest),)
+        if verb == "DROP":
+            return (Leaves(table),)
+        after = self._put(alter(self.tables[present[table]], statement.text))
+        routed = f"ALTER TABLE {TARGET} {rest}"
+        return (Coordinated(table, routed, fingerprint(routed), after),)
+
+    def _sort(self, plan: Plan) -> tuple[list[Any], dict[tuple[Shard, int], list[tuple[PaperEvent, str]]]]:
+        applied: list[tuple[PaperEvent, Shard, int | None, str]] = []
+        held: dict[tuple[Shard, int], list[tuple[PaperEvent, str]]] = defaultdict(list)
+        for release in plan.releases:
+            for file in release.files:
+                applied += [(event, release.shard, file.seq, digest) for event, digest in self.files[file.path]]
+        for read in plan.reads:
+            event = self.sources[plan.source].log[int(read.segment)]
+            assert isinstance(event, PaperEvent)
+            for one in read.dispositions:
+                if one.hold is None:
+                    applied.append((event, one.shard, None, one.structure))
+                else:
+                    held[one.shard, one.hold].append((event, one.structure))
+        return applied, held
+
+    def _store(self, plan: Plan, part: int, key: tuple[Shard, int], rows: list[tuple[PaperEvent, str]]) -> HeldFile:
+        shard, seq = key
+        path = f"{shard} {seq} {plan.number}"
+        self.tick("before file")
+        self.files[path] = rows
+        return HeldFile(shard, seq, plan.number, part, path, len(rows), len(rows) * EVENT_BYTES, rows[0][1])
+
+    def _write(self, event: PaperEvent, shard: Shard, seq: int | None, structure: str) -> None:
+        if event.row is None:
+            self.rows.pop(event.key, None)
+            return
+        joined = self.meta.joins.get(TARGET)
+        group = joined.group
+        if shard not in group.members:  # this window creates it, so its structure is that of another shard
+            group = joined_by(group, shard, self.tables[structure].structure)
+        member = group.members[shard]
+        if seq is not None:
+            member = self.meta.joins.history(TARGET).get((shard, seq), member)
+        target = target_of(self.target.structure, joined.names)
+        ids = {name: id for id, name in target.names.items()}
+        old, row = self.rows.get(event.key), dict[str, object]()
+        for place in places_of(member.ids, group.fills, target):
+            definition = target.table.columns[ids[place.target_column]]
+            assert definition is not None
+            if place.shard_column:
+                row[place.target_column] = event.row[place.shard_column]
+            elif old is not None:
+                row[place.target_column] = old[place.target_column]
+            else:
+                row[place.target_column] = _value(place.fill) if place.fill else _zero(definition)
+                if not place.fill and definition.nullable:
+                    row[place.target_column] = None
+            assert fits(row[place.target_column], definition), (event, place, definition)
+        self.rows[event.key] = row
+        self.owners[event.key] = (shard.source, shard.table)
+
+    # --- implements units.ddl.joining.JoinExecutor
+
+    def present(self, target: TableId) -> TableSchema:
+        return self.target.structure
+
+    def at_rest(self, target: TableId) -> TableSchema:
+        return self.target.structure
+
+    def own(self, entry: QueueEntry, before: TableSchema) -> TableSchema | None:
+        try:
+            return alter(self.target, entry.routed).structure
+        except (KeyError, StopIteration, ValueError):
+            return None
+
+    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema:
+        table = self.tables.get(before.digest, self.target)
+        after = alter(table, text)
+        self.tables[after.structure.digest] = after
+        return after.structure
+
+    def execute(
+        self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]
+    ) -> bool:
+        self.tick("before ddl")
+        if not is_open():
+            return False
+        found = self.target.structure
+        if statement.before != statement.after and is_as(statement.after, found, statement):
+            return True
+        if not is_as(statement.before, found, statement):
+            raise TargetChanged(str(target), found.create_sql, statement.text)
+        after = alter(self.target, statement.text)
+        for row in self.rows.values():
+            _convert_row(row, self.target, after, statement.text, Shard("", target), PaperShard(after))  # type: ignore[arg-type]
+        self.target = after
+        self.executed.append(statement.text)
+        self.tick("after ddl")
+        return True
+
+    # --- running
+
+    def follow(self) -> bool:
+        moved = joining.follow(self.meta, self, JoinRules(reload=self._reload))
+        coordinate.observe(self.meta)
+        assert not coordinate.views(self.meta), NOWHERE
+        return moved
+
+    def _reload(self, shard: Shard, columns: Sequence[str]) -> bool:
+        own = self.sources[shard.source].tables.get(shard.table)
+        joined = self.meta.joins.get(TARGET)
+        member = joined.group.members[shard]
+        if own is None or own.table.structure.digest != member.structure.digest:
+            return False
+        self.tick("before reload")
+        for key, row in own.rows.items():
+            if key in self.rows and self.owners[key] == (shard.source, shard.table):
+                for name in columns:
+                    self.rows[key][joined.names[member.ids[name]]] = row[name]
+        self.tick("after reload")
+        return True
+
+    def run(self) -> None:
+        """Run everything until nothing changes any more."""
+        for _ in range(10_000):
+            moved = self.follow()
+            for source in sorted(self.sources):
+                with contextlib.suppress(WindowMismatch, NotJoined):
+                    moved = self.window(source) or moved
+            if not moved:
+                return
+        raise AssertionError("it never ends")
+
+    # --- oracle
+
+    def check_rows(self) -> None:
+        """Compare the target with all shards, by the ids of their columns."""
+        joined = self.meta.joins.get(TARGET)
+        seen = set[object]()
+        for shard, member in joined.group.members.items():
+            own = self.sources[shard.source].tables[shard.table]
+            seen |= own.rows.keys()
+            for key, row in own.rows.items():
+                for name, id in member.ids.items():
+                    if name in row:
+                        assert self.rows[key][joined.names[id]] == row[name], (shard, key, name, row, self.rows[key])
+        assert seen == self.rows.keys() - self.left_rows, (seen, [*self.rows])
+
+    def check_end(self) -> None:
+        """Check that nothing waits, that shards and target are equal, and that the target has the union."""
+        self.run()
+        assert not [state for state in self.meta.structures.shards() if state.queue or state.held]
+        joined = self.meta.joins.get(TARGET)
+        target = target_of(self.target.structure, joined.names)
+        assert is_equal(target, wanted(joined.group)), (target.names, wanted(joined.group).names)
+        assert not [member.reloads for member in joined.group.members.values() if member.reloads]
+        assert joined.change is None
+        self.check_rows()

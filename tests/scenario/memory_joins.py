@@ -1,0 +1,146 @@
+"""Joined targets of the meta store in memory: the same steps as adapters.meta.locks.join."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unshard.core.ddl.queue import QueueEntry
+from unshard.core.join.group import ColumnHistory, Group, Member
+from unshard.core.join.joined import (
+    Accepted,
+    ChangeKind,
+    Completion,
+    JoinedTarget,
+    JoinStatement,
+    OpenChange,
+    ShardStep,
+)
+from unshard.core.model import Shard, TableId
+
+
+@dataclass
+class JoinRow:
+    columns: Mapping[int, ColumnHistory]
+    last_id: int
+    names: Mapping[int, str]
+    floor: Member | None
+    version: int = 1
+    settled_version: int = 0
+    change: OpenChange | None = None
+
+
+@dataclass
+class JoinRows:
+    targets: dict[TableId, JoinRow] = field(default_factory=dict)
+    members: dict[tuple[Shard, int], tuple[TableId, ShardStep]] = field(default_factory=dict)
+    last_change: int = 0
+
+    def rename(self, names: Mapping[Shard, Shard], gone: set[Shard]) -> None:
+        """Move the members of renamed shards to their new names."""
+        self.members = {
+            (names.get(shard, shard), seq): (target, replace(step, shard=names.get(shard, shard)))
+            for (shard, seq), (target, step) in self.members.items()
+            if shard not in gone
+        }
+
+
+class MemoryJoins:
+    """Implements `units.ddl.lockstore.Joins`."""
+
+    def __init__(self, meta: Any) -> None:
+        self._rows, self._store, self._step = meta.rows.joins, meta.rows, meta.step
+
+    def targets(self) -> frozenset[TableId]:
+        return frozenset(self._rows.targets)
+
+    def get(self, target: TableId) -> JoinedTarget | None:
+        row = self._rows.targets.get(target)
+        if row is None:
+            return None
+        members, accepted = dict[Shard, Member](), dict[Shard, Accepted]()
+        for (shard, _), (_, step) in sorted(self.members(target).items()):
+            members[shard], accepted[shard] = step.member, step.accepted
+        group = Group(members, row.columns, row.last_id, row.floor)
+        return JoinedTarget(target, group, row.names, row.version, accepted, row.settled_version, row.change)
+
+    def members(self, target: TableId) -> dict[tuple[Shard, int], tuple[TableId, ShardStep]]:
+        return {key: value for key, value in self._rows.members.items() if value[0] == target}
+
+    def history(self, target: TableId) -> Mapping[tuple[Shard, int], Member]:
+        return {key: step.member for key, (_, step) in self.members(target).items()}
+
+    def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
+        rows = sorted((seq, row) for (owner, seq), row in self._store.entries.items() if owner == shard and seq > after)
+        return tuple(row.entry for _, row in rows if row.lock is not None)
+
+    def idle_seconds(self, target: TableId) -> float:
+        return 0.0
+
+    def begin(self, joined: JoinedTarget) -> None:
+        with self._step("begin join"):
+            if joined.target in self._rows.targets:
+                return
+            group = joined.group
+            self._rows.targets[joined.target] = JoinRow(group.columns, group.last_id, joined.names, group.floor)
+            for shard, member in group.members.items():
+                self._put(joined.target, ShardStep(shard, joined.accepted[shard], member))
+
+    def intend(
+        self, joined: JoinedTarget, group: Group, kind: ChangeKind, cause: str, statements: tuple[JoinStatement, ...]
+    ) -> OpenChange | None:
+        with self._step("intend join"):
+            row = self._rows.targets[joined.target]
+            if row.version != joined.version:
+                return None
+            self._rows.last_change += 1
+            row.change = OpenChange(self._rows.last_change, kind, statements, 0)
+            row.columns, row.last_id, row.version = group.columns, group.last_id, row.version + 1
+            return row.change
+
+    def advance(self, target: TableId, change: OpenChange) -> None:
+        with self._step("advance join"):
+            row = self._rows.targets[target]
+            if row.change is not None and (row.change.id, row.change.done) == (change.id, change.done):
+                row.names = {id: name for name, id in change.statements[change.done].names}
+                row.change = replace(change, done=change.done + 1)
+                row.version += 1
+
+    def complete(self, joined: JoinedTarget, completion: Completion) -> bool:
+        with self._step("complete join"):
+            row = self._rows.targets[joined.target]
+            if row.version != joined.version:
+                return False
+            group = completion.group
+            row.columns, row.last_id, row.names = group.columns, group.last_id, completion.names
+            row.change, row.version = None, row.version + 1
+            for key in [key for key in self.members(joined.target) if key[0] not in group.members]:
+                del self._rows.members[key]
+            for step in completion.steps:
+                self._put(joined.target, step)
+            for shard, seq in completion.resolved:
+                entry = self._store.entries[shard, seq]
+                entry.lock = entry.lock or "joined"
+        return True
+
+    def _put(self, target: TableId, step: ShardStep) -> None:
+        uid = step.accepted.shard_uid
+        for key, (_, other) in [*self._rows.members.items()]:
+            if key[0] == step.shard and other.accepted.shard_uid != uid:
+                del self._rows.members[key]
+        self._rows.members[step.shard, step.accepted.seq] = target, step
+
+    def fail(self, target: TableId, change: OpenChange, error: str) -> None:
+        with self._step("fail join"):
+            row = self._rows.targets[target]
+            if row.change is not None and row.change.id == change.id:
+                row.change, row.version = None, row.version + 1
+
+    def give_up(self, target: TableId) -> None:
+        with self._step("give up join"):
+            row = self._rows.targets[target]
+            row.change, row.version = None, row.version + 1
+
+    def note_settled(self, joined: JoinedTarget) -> None:
+        row = self._rows.targets[joined.target]
+        if row.version == joined.version:
+            row.settled_version = joined.version
