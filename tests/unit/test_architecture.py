@@ -271,7 +271,7 @@ FOLDERS: dict[str, set[str]] = {
     "core/window": {"core/relay", "core/rules", "core/ddl"},
     "core/full": {"core/sql", "core/structures", "core/rules"},
     "core/task": {"core/window"},
-    "core/validate": {"core/sql", "core/structures", "core/rows", "core/window"},
+    "core/validate": {"core/sql", "core/structures", "core/rules", "core/rows", "core/join", "core/window"},
     "core/checks": {"core/sql", "core/ddl"},
     "units/ddl": set(),
     "units/relay": set(),

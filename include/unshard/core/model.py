@@ -289,5 +289,10 @@ def shape_of(digest: str) -> str:
     return digest[:16]
 
 
+def text_of(digest: str) -> str:
+    """Return the part of a digest that identifies the text of the structure."""
+    return digest[16:]
+
+
 def _identifies(column: Column) -> bool:
     return not (column.nullable or column.is_generated or column.data_type in ("float", "double"))

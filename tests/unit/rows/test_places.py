@@ -121,31 +121,29 @@ def test_extracted_values_are_filled_beside_the_ids():
     assert case.rows(TWO, (b"1", b"2", b"x"), reshaping=reshaping)[0]["c_table"] == b"1"
 
 
-def joined(case: Case, *seqs: int | None) -> JoinedRows:
-    ids = {
-        (shard, seq): RowIds(member.structure.digest, member.ids)
-        for shard, member in case.group.members.items()
-        for seq in seqs
-    }
-    return JoinedRows(1, case.names, case.group.fills, ids)
+def ids_of(case: Case, shard: Shard, seq: int) -> RowIds:
+    member = case.group.members[shard]
+    return RowIds(seq, member.structure.digest, member.ids)
 
 
 def test_held_rows_have_the_ids_that_they_were_written_with():
     case = Case("id INT PRIMARY KEY, a INT, b INT")
-    before, schema = joined(case, None, 0), case.tables[ONE].structure
+    before, schema = ids_of(case, ONE, 0), case.tables[ONE].structure
     swap = "ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"
     case.ddl(ONE, swap, swap)
-    rows = JoinedRows(2, case.names, case.group.fills, {**before.ids, **joined(case, None).ids})
+    rows = JoinedRows(2, case.names, case.group.fills, {ONE: (before, ids_of(case, ONE, 3))})
     target = case.target.structure
     own = {place.shard_column: place.target_column for place in rows.places(ONE, 0, schema, target)}
     assert own == {"id": "id", "a": "b", "b": "a"}
-    own = {place.shard_column: place.target_column for place in rows.places(ONE, None, target, target)}
-    assert own == {"id": "id", "a": "a", "b": "b"}
+    for seq in (None, 3, 4):
+        own = {place.shard_column: place.target_column for place in rows.places(ONE, seq, target, target)}
+        assert own == {"id": "id", "a": "a", "b": "b"}
+    assert rows.of_rows(ONE, 2) == before
 
 
 def test_a_column_that_no_id_explains_has_no_place():
     case = Case()
-    rows = joined(case, None)
+    rows = JoinedRows(1, case.names, case.group.fills, {ONE: (ids_of(case, ONE, 0),)})
     other = alter(case.tables[ONE], "ALTER TABLE t ADD z INT").structure
     with pytest.raises(KeyError, match="z"):
         rows.places(ONE, None, other, case.target.structure)
@@ -157,7 +155,7 @@ def test_columns_without_an_id_are_left_out_where_ddls_were_accepted_together():
     case = Case()
     structure = case.tables[ONE].structure
     ids = {name: id for name, id in case.group.members[ONE].ids.items() if name != "a"}
-    rows = JoinedRows(1, case.names, case.group.fills, {(ONE, 3): RowIds(structure.digest, ids)})
+    rows = JoinedRows(1, case.names, case.group.fills, {ONE: (RowIds(3, structure.digest, ids),)})
     own = {place.target_column: place.shard_column for place in rows.places(ONE, 3, structure, case.target.structure)}
     assert own == {"id": "id", "a": "", "b": "b"}
 

@@ -31,7 +31,7 @@ from unshard.adapters.target.changes import Applied, Changes
 from unshard.adapters.target.collisions import Ledger
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, record, write_or_divert
-from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
+from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
 from unshard.adapters.target.ownvalues import with_own_values
 from unshard.adapters.target.partialrows import filled, has_gaps
 from unshard.adapters.target.retrying import in_sessions, repeated
@@ -125,6 +125,7 @@ def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, 
     if attempt.committing and stepping.is_done(connection, fence, step):
         return attempt.committing
     mysql.begin(connection)
+    hold_join(connection, fence)
     applied = _written(connection, fence, part, lambda: stepping.is_done(connection, fence, step))
     if applied is None:
         return attempt.found
@@ -159,6 +160,7 @@ def _apply_once(
     if is_applied(connection, fence):
         return attempt.found
     mysql.begin(connection)
+    hold_join(connection, fence)
     applied = _written(connection, fence, changes, lambda: is_applied(connection, fence))
     if applied is None:
         return attempt.found

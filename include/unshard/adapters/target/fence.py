@@ -6,6 +6,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.core.model import TableId
+from unshard.errors.joinedrows import JoinChanged
 from unshard.errors.window import FencedOut, FenceMissing
 
 OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
@@ -22,6 +23,8 @@ class Fence:
     target: TableId
     window: int
     epoch: int
+    join: int = 0
+    """Version of the joined target (adapters/meta/locks/join) for which the rows are converted; 0: it has none."""
 
 
 def named(fence: Fence) -> tuple[str, str, str, str]:
@@ -43,6 +46,22 @@ def hold(connection: Connection, fence: Fence) -> None:
     """Lock the fence until the end of the transaction; raises FencedOut unless this run still owns it."""
     if _is_applied(connection, fence, " FOR UPDATE"):
         raise FencedOut(fence.source, fence.window, fence.epoch, fence.epoch)
+
+
+def hold_join(connection: Connection, fence: Fence) -> None:
+    """Keep the ids of the target's columns until the end of the transaction; raises if they are no longer the same."""
+    if fence.join:
+        hold_version(connection, fence.meta_schema, fence.task, fence.target, fence.join)
+
+
+def hold_version(connection: Connection, meta_schema: str, task: str, target: TableId, version: int) -> None:
+    """Keep a joined target at a version until the end of the transaction; raises JoinChanged if it has another one."""
+    # TiDB has no shared row locks.
+    lock = "FOR UPDATE" if "tidb" in connection.get_server_info().lower() else "LOCK IN SHARE MODE"
+    where = "task = %s AND target_schema = %s AND target_table = %s"
+    sql = f"SELECT version FROM {mysql.identifier(meta_schema)}.join_target WHERE {where} {lock}"  # noqa: S608
+    if mysql.query(connection, sql, (task, target.schema, target.name)) != [(version,)]:
+        raise JoinChanged(str(target))
 
 
 def lock_unless_applied(connection: Connection, fence: Fence) -> bool:

@@ -27,7 +27,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.changes import Applied
-from unshard.adapters.target.fence import Fence, hold, is_applied, raise_fence
+from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.rowsteps import Group, RowStep, StepRefused, StepSession
 from unshard.adapters.target.session import Writer
@@ -106,6 +106,8 @@ def _apply_next(
     attempt.found(progress.images if progress else 0)
     connection.uses_load_data = False  # LOAD DATA leaves out a row whose parent is missing
     mysql.begin(connection)
+    for fence in pending:
+        hold_join(connection, fence)
     session = StepSession(connection, group)
     try:
         written, reached = _written(connection, session, pending, changes, limits, progress)

@@ -25,7 +25,7 @@ from unshard.adapters import mysql
 from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.apply import write
 from unshard.adapters.target.changes import Applied, Changes
-from unshard.adapters.target.fence import Fence, is_applied, raise_fence
+from unshard.adapters.target.fence import Fence, hold_join, is_applied, raise_fence
 from unshard.adapters.target.partialrows import has_gaps
 from unshard.adapters.target.session import Writer, open_session
 from unshard.adapters.target.steps import Bounds, bounds_of
@@ -46,6 +46,7 @@ def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Appli
         if is_applied(connection, fence) or stepping.are_begun(connection, fence):
             return None
         mysql.query(connection, "BEGIN")
+        hold_join(connection, fence)
         applied = _written(connection, fence, slices, bounds_of(writer), thread)
         if applied is None or not raise_fence(connection, fence):
             return None

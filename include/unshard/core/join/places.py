@@ -17,13 +17,13 @@ A changed row is written as a whole. Rows that do not change keep the values of 
 |                                             | again (core.join.waiting)                                         |
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from unshard.core.join.difference import Target, target_of
 from unshard.core.join.group import Group
 from unshard.core.join.tables import NULL
-from unshard.core.model import Shard, TableSchema
+from unshard.core.model import Shard, TableSchema, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,10 @@ class Place:
 class RowIds:
     """The ids of the columns of a shard's rows after one of its DDLs."""
 
+    seq: int
+    """Number of the DDL in the queue of the shard; 0: the structure with which it has joined."""
     structure: str
-    """Digest of the structure for which the ids are stored."""
+    """Digest of the structure after it."""
     ids: Mapping[str, int]
     """By the name in lower case."""
 
@@ -55,17 +57,22 @@ class JoinedRows:
     names: Mapping[int, str]
     """The target's names of the ids, in lower case."""
     fills: Mapping[int, str]
-    ids: Mapping[tuple[Shard, int | None], RowIds]
-    """By the number of the DDL that held rows wait for; None: rows from the binlog."""
+    history: Mapping[Shard, Sequence[RowIds]]
+    """The columns of each shard after each of its accepted DDLs, in order."""
 
+    @property
     def filled(self) -> frozenset[str]:
         """Return the target's columns that get a value for every row of a shard, in lower case."""
         return frozenset(self.names.values())
 
     def of_rows(self, shard: Shard, seq: int | None) -> RowIds | None:
-        """Return the ids of rows; None for a shard that has not joined."""
-        found = self.ids.get((shard, seq))
-        return self.ids.get((shard, None)) if found is None and seq is not None else found
+        """Return the ids of rows that were written after DDL number `seq`; None for a shard that has not joined.
+
+        Without a number they are rows from the binlog: the shard has no DDL that is not accepted.
+        """
+        found = self.history.get(shard, ())
+        earlier = [each for each in found if seq is None or each.seq <= seq]
+        return (*found[:1], *earlier)[-1] if found else None
 
     def places(self, shard: Shard, seq: int | None, structure: TableSchema, target: TableSchema) -> tuple[Place, ...]:
         """Return the places of rows of a structure; raises KeyError for columns that have no place in the target."""
@@ -73,7 +80,9 @@ class JoinedRows:
         if rows is None:
             raise KeyError(*structure.names)
         names = [name.lower() for name in structure.names]
-        if rows.structure != structure.digest and (unknown := [name for name in names if name not in rows.ids]):
+        # The columns may be shown otherwise than stored (core.structures.generated), the text is the same.
+        is_same = text_of(rows.structure) == text_of(structure.digest)
+        if not is_same and (unknown := [name for name in names if name not in rows.ids]):
             raise KeyError(*unknown)
         ids = {name: rows.ids[name] for name in names if name in rows.ids}
         return places_of(ids, self.fills, target_of(target, self.names))

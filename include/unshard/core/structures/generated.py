@@ -1,12 +1,28 @@
 """The expressions of generated columns, read from the text of their table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+from unshard.core.model import Column, TableSchema
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.core.structures.createtext import items
+
+
+def with_stored_values(structure: TableSchema) -> TableSchema:
+    """Return the structure with STORED columns as plain ones: row images have their values.
+
+    Values of VIRTUAL columns are not in every row image.
+    """
+    if not any(_is_stored(column) for column in structure.columns):
+        return structure
+    columns = (replace(column, extra="") if _is_stored(column) else column for column in structure.columns)
+    return replace(structure, columns=tuple(columns))
+
+
+def _is_stored(column: Column) -> bool:
+    return column.is_generated and "virtual" not in column.extra
 
 
 @dataclass(frozen=True, slots=True)

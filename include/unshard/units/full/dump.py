@@ -45,6 +45,7 @@ from unshard.units.full.dumpchunks import DumpJob, Piece, dump_piece, origin_of,
 from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.full.snapshot import present_schemas, retake_snapshot
 from unshard.units.full.targets import by_filled_keys, reshaped_by
+from unshard.units.rows.joined import joined_rows
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -210,10 +211,11 @@ def _targets(
     work: Work, source: str, shards: Sequence[ShardState], schemas: Mapping[str, TableSchema]
 ) -> dict[TableId, TableSchema]:
     """Return the targets' structures, in which only keys count that the shards fill."""
+    joined = joined_rows(work, {state.target for state in shards})
     present = work.target_schemas({state.target for state in shards})
     behind = work.meta.locks.behind({state.shard for state in shards})
     reshapings = reshaped_by(work, source, (state.shard for state in shards))
-    return by_filled_keys(present, shards, schemas, behind, reshapings)
+    return by_filled_keys(present, shards, schemas, behind, reshapings, joined)
 
 
 def _is_chunked(state: ShardState, schemas: Mapping[str, TableSchema], targets: Mapping[TableId, TableSchema]) -> bool:

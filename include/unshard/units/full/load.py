@@ -37,6 +37,7 @@ from unshard.units.full.loadchunks import LoadBatch, LoadJob, in_order, load_one
 from unshard.units.full.reread import reread_mended
 from unshard.units.full.snapshot import check_recorded_alike
 from unshard.units.full.targets import by_filled_keys, refuse_engines, reshaped_by
+from unshard.units.rows.joined import joined_rows
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ def job_of(work: Work, source: str) -> LoadJob:
     """Return the properties that all chunks of a source share."""
     shards = work.meta.structures.shards(source)
     schemas = work.structures({state.structure for state in shards})
+    joined = joined_rows(work, {state.target for state in shards})
     present = work.target_schemas({state.target for state in shards})
     reshapings = reshaped_by(work, source, (state.shard for state in shards))
     behind = work.meta.locks.behind({state.shard for state in shards})
@@ -170,7 +172,8 @@ def job_of(work: Work, source: str) -> LoadJob:
         storage=work.storage,
         on_duplicate=work.task.instance(source).load.on_duplicate,
         schemas=schemas,
-        targets=by_filled_keys(present, shards, schemas, behind, reshapings),
+        targets=by_filled_keys(present, shards, schemas, behind, reshapings, joined),
+        joined=joined,
         reshapings=reshapings,
         filters=work.task.options.filter_load,
         time_zone=work.task.timezone,

@@ -41,9 +41,11 @@ from unshard.adapters.target.deferredrows import record
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
 from unshard.adapters.target.evaluator import ExpressionEvaluator
+from unshard.adapters.target.fence import hold_version
 from unshard.adapters.target.load import blank_rows
 from unshard.config import OnDuplicate
 from unshard.core import codec
+from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
@@ -55,8 +57,10 @@ from unshard.errors.full import ChunkGone, LoadCollision
 from unshard.errors.rows import Collision
 from unshard.units.full.deferredrows import OtherChunks
 from unshard.units.full.dumpchunks import meta_of
-from unshard.units.rows.conversion import Behind, Conversion, conversion, convert
+from unshard.units.rows.conversion import Behind, Conversion, conversion, conversion_by_ids, convert
 
+DUMPED = 0
+"""Number of the DDL before dumped rows: none."""
 LOCK_WAIT_SECONDS = 600
 """A chunk may wait for another one that holds rows or the AUTO_INCREMENT lock of the same table."""
 
@@ -77,6 +81,8 @@ class LoadJob:
     """The columns that the names of a shard fill or change."""
     behind: Behind = field(default_factory=dict)
     """DDL that the target has and that shards of a late source do not have."""
+    joined: Mapping[TableId, JoinedRows] = field(default_factory=dict)
+    """The ids of columns, for targets that follow the join of their shards."""
     filters: bool = False
     """Whether expression filters for inserts exclude rows of the load."""
     time_zone: str = "+00:00"
@@ -160,6 +166,8 @@ def _repeated(job: LoadJob, load_batch: LoadBatch, once: Callable[[Connection, L
     def in_transaction(connection: Connection) -> None:
         limit_row_wait(connection, LOCK_WAIT_SECONDS)
         mysql.begin(connection)
+        if (joined := job.joined.get(load_batch.target)) is not None:
+            hold_version(connection, job.meta_schema, job.task, load_batch.target, joined.version)
         once(connection, job, load_batch)
 
     in_sessions(job.writer, in_transaction)
@@ -216,6 +224,9 @@ def _conversion(job: LoadJob, load_batch: LoadBatch) -> Conversion:
         job.behind.get((load_batch.shard, None), ()),
     )
     structure, present = job.schemas[load_batch.structure], job.targets[load_batch.target]
+    if (joined := job.joined.get(load_batch.target)) is not None:
+        into = load_batch.target, present
+        return conversion_by_ids(load_batch.shard, DUMPED, structure, into, joined, reshaping)
     return conversion(load_batch.shard, structure, load_batch.target, present, behind, reshaping)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from pymysql.connections import Connection
 
@@ -12,6 +13,7 @@ from unshard.config import Instance
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
+from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rows.lineage import ExecutedDdl, filled_names
@@ -32,6 +34,8 @@ from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
 
+NOT_JOINED: Mapping[TableId, JoinedRows] = MappingProxyType({})
+
 
 def reshaped_by(work: Work, source: str, shards: Iterable[Shard]) -> dict[TableId, Reshaping]:
     """Return the columns that shard names fill or change, per shard; shards without such columns are left out."""
@@ -46,13 +50,17 @@ def by_filled_keys(
     schemas: Mapping[str, TableSchema],
     behind: Behind,
     reshapings: Mapping[TableId, Reshaping],
+    joined: Mapping[TableId, JoinedRows] = NOT_JOINED,
 ) -> dict[TableId, TableSchema]:
     """Return the target structures; in them only keys count whose columns the shards of the source fill."""
     filled: dict[TableId, set[str]] = {}
     for state in shards:
         names = filled.setdefault(state.target, set())
         names |= {each.column.lower() for each in reshapings.get(state.shard.table, AS_IT_IS).extracted}
-        names |= filled_names(schemas[state.structure].names, behind.get((state.shard, None), ()))
+        if state.target in joined:
+            names |= joined[state.target].filled
+        else:
+            names |= filled_names(schemas[state.structure].names, behind.get((state.shard, None), ()))
     return {t: as_filled(schema, filled[t]) if t in filled else schema for t, schema in targets.items()}
 
 

@@ -25,7 +25,7 @@ from unshard.adapters.target import Destination
 from unshard.adapters.target.destination import key_of
 from unshard.adapters.target.load import refuse_nulls
 from unshard.adapters.target.rendering.lines import lines_of
-from unshard.core.join.places import Place
+from unshard.core.join.places import JoinedRows, Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.rows.missingcolumns import constant_default, filled_value, implicit_value
@@ -136,6 +136,23 @@ def conversion_by_places(
     lacking = (place for place in places if not place.shard_column)
     fills = {place.target_column: filled_value(schema.column(place.target_column), place.fill) for place in lacking}
     return _conversion(_Match(shard, structure, target, schema, target_names, fills, reshaping), is_exact=True)
+
+
+def conversion_by_ids(
+    shard: Shard,
+    seq: int | None,
+    structure: TableSchema,
+    into: tuple[TableId, TableSchema],
+    joined: JoinedRows,
+    reshaping: Reshaping = AS_IT_IS,
+) -> Conversion:
+    """Match the columns of rows that were written after DDL number `seq` of a shard; raises coded errors."""
+    target, schema = into
+    try:
+        places = joined.places(shard, seq, structure, schema)
+    except KeyError as error:
+        raise ColumnNotInTarget(str(shard), str(error.args[0]), str(target)) from error
+    return conversion_by_places(shard, structure, target, schema, places, reshaping)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.target import Fence, Writer
 from unshard.core.ddl.queue import HeldFile
+from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.lineage import filled_names
@@ -24,7 +25,7 @@ from unshard.core.window.plan import Disposition, Plan
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused, held_behind, withheld
 from unshard.errors import UnshardError
 from unshard.errors.rows import EngineNotTransactional
-from unshard.units.rows.conversion import Behind, Conversion, conversion
+from unshard.units.rows.conversion import Behind, Conversion, conversion, conversion_by_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ class WindowJob:
     behind: Behind
     """DDL that a forced unlock has executed on the target before some shards reached it."""
     parts: tuple[Part, ...]
+    joined: Mapping[TableId, JoinedRows] = field(default_factory=dict)
+    """The ids of columns, for targets that follow the join of their shards."""
     reshapings: Mapping[TableId, Reshaping] = field(default_factory=dict)
     """The columns that the names and column mappings of each shard fill or change."""
     partial: frozenset[TableId] = frozenset()
@@ -144,7 +147,10 @@ class WindowJob:
             extracted = self.reshapings.get(rows.shard.table, AS_IT_IS).extracted
             names = filled.setdefault(rows.target, set())
             names |= {each.column.lower() for each in extracted}
-            names |= filled_names(self.structures[rows.structure].names, behind)
+            if rows.target in self.joined:
+                names |= self.joined[rows.target].filled
+            else:
+                names |= filled_names(self.structures[rows.structure].names, behind)
         pairs = zip(self.targets, self.schemas, strict=True)
         return replace(self, schemas=tuple(as_filled(s, filled[t]) if t in filled else s for t, s in pairs))
 
@@ -166,8 +172,11 @@ class WindowJob:
     def _try(self, rows: Rows, schema: TableSchema) -> Conversion | UnshardError:
         behind = self.behind.get((rows.shard, rows.seq), ())
         reshaping = self.reshapings.get(rows.shard.table, AS_IT_IS)
+        structure, joined = self.structures[rows.structure], self.joined.get(rows.target)
         try:
-            return conversion(rows.shard, self.structures[rows.structure], rows.target, schema, behind, reshaping)
+            if joined is not None:
+                return conversion_by_ids(rows.shard, rows.seq, structure, (rows.target, schema), joined, reshaping)
+            return conversion(rows.shard, structure, rows.target, schema, behind, reshaping)
         except ABOUT_ONE_TARGET as error:
             return error
 
@@ -194,7 +203,8 @@ class WindowJob:
 def fence_of(job: WindowJob, target: int) -> Fence:
     """Return the fence that the writer of a target presents."""
     table, plan = job.targets[target], job.plan
-    return Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch)
+    version = job.joined[table].version if table in job.joined else 0
+    return Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch, version)
 
 
 def bytes_of(part: Part) -> int:

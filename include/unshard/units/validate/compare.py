@@ -20,12 +20,15 @@ from unshard.adapters import checksumqueries as queries
 from unshard.adapters import condition as conditions
 from unshard.adapters import mysql, serverstate
 from unshard.core.full.condition import ALL_ROWS, ValidationFilter
+from unshard.core.join.group import Member
+from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.rows.columnnames import Names, with_names
 from unshard.core.rules.reshaping import Reshaping, Seen, named, seen
 from unshard.core.sql.keyrange import NEVER, KeyRange
 from unshard.core.validate import checksum
 from unshard.core.validate.checksum import MINIMAL_PACKET, PLACE_TARGET, Comparison
+from unshard.core.validate.joinedrows import compared_rows
 from unshard.core.validate.rowdifferences import Difference, DifferenceKind, Rows, explain
 from unshard.errors.validate import PacketTooSmall
 
@@ -138,6 +141,12 @@ def named_place(shard: ComparedTable, names: Names) -> ComparedTable:
     if not names:
         return shard
     found = named(shard.table, with_names(shard.schema, names))
+    return replace(shard, schema=found.structure, reshaped=found)
+
+
+def joined_place(shard: ComparedTable, target: ComparedTable, joined: JoinedTarget, member: Member) -> ComparedTable:
+    """Return the place with the columns of a target that follows the join of its shards."""
+    found = compared_rows(shard.table, shard.schema, target.schema, joined.names, member, joined.group.fills)
     return replace(shard, schema=found.structure, reshaped=found)
 
 

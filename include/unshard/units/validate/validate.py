@@ -15,9 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from unshard.adapters import mysql, structures
-from unshard.config import Instance
+from unshard.config import Instance, ShardMode
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.condition import ALL_ROWS, ValidationFilter
+from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.columnnames import NO_NAMES, Names, carried, own_names
 from unshard.core.sql.keyrange import KeyRange
@@ -35,6 +36,7 @@ from unshard.units.validate.compare import (
     TableCheck,
     agree,
     checksums,
+    joined_place,
     named_place,
     narrow,
     ranges,
@@ -215,6 +217,8 @@ def plan_checks(work: Work, tables: Sequence[TableId] = ()) -> tuple[TableCheck 
     if not found.targets:
         raise NothingToValidate("")
     found.present = work.present(set(found.targets))
+    if work.task.shard_mode is ShardMode.OPTIMISTIC:
+        found.joined = {joined.target: joined for joined in work.meta.joins.all()}
     with Sessions() as sessions:
         return tuple(_planned(work, target, found, sessions) for target in found.targets)
 
@@ -232,6 +236,8 @@ class _Inventory:
     conditions: dict[str, str] = field(default_factory=dict)
     names: dict[Shard, Names] = field(default_factory=dict)
     """Columns of shards that have another name in the target."""
+    joined: dict[TableId, JoinedTarget] = field(default_factory=dict)
+    """The targets that follow the join of their shards."""
 
     @property
     def targets(self) -> list[TableId]:
@@ -288,7 +294,7 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
     if target not in found.present:
         raise NoTargetTable(str(target))
     place = ComparedTable(PLACE_TARGET, work.target, target, found.present[target])
-    places = tuple(_place(work, shard, schema, place, found.names.get(shard, NO_NAMES)) for shard, schema in shards)
+    places = tuple(_place(work, shard, schema, place, found) for shard, schema in shards)
     structures_by_place = {each.name: each.schema for each in (place, *places)}
     comparison = compare_structures(structures_by_place, changed_columns(places))
     if not comparison.forms:
@@ -297,8 +303,15 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
     return TableCheck(place, places, comparison)
 
 
-def _place(work: Work, shard: Shard, structure: TableSchema, target: ComparedTable, names: Names) -> ComparedTable:
-    place = named_place(ComparedTable(str(shard), work.sources[shard.source], shard.table, structure), names)
+def _place(
+    work: Work, shard: Shard, structure: TableSchema, target: ComparedTable, inventory: _Inventory
+) -> ComparedTable:
+    place = ComparedTable(str(shard), work.sources[shard.source], shard.table, structure)
+    joined = inventory.joined.get(target.table)
+    if joined is not None and shard in joined.group.members:
+        place = joined_place(place, target, joined, joined.group.members[shard])
+    else:
+        place = named_place(place, inventory.names.get(shard, NO_NAMES))
     return reshaped_place(place, target, work.task.instance(shard.source).routing.reshaping(shard.table))
 
 

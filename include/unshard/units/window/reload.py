@@ -59,6 +59,7 @@ from unshard.core.full.chunks import Key, next_bound, walked_columns
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.collision import CollisionState
 from unshard.core.rows.reload import Reload, ReloadState, basis_of, first_names, kept_columns, next_rows, unfit_column
+from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.structures.alike import structure_differences
 from unshard.core.task.state import Phase
@@ -71,7 +72,8 @@ from unshard.errors.reload import (
 )
 from unshard.errors.window import NotInSync
 from unshard.units.full.targets import by_filled_keys, reshaped_by
-from unshard.units.rows.conversion import Conversion, conversion, convert
+from unshard.units.rows.conversion import Conversion, conversion, conversion_by_ids, convert
+from unshard.units.rows.joined import joined_rows
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -226,7 +228,9 @@ def _matched(
     shard, target = state.shard, state.target
     behind = work.meta.locks.behind({shard})
     reshapings = reshaped_by(work, shard.source, {shard})
-    schemas = by_filled_keys(work.target_schemas({target}), [state], {state.structure: tracked}, behind, reshapings)
+    joined = joined_rows(work, {target})
+    there = work.target_schemas({target})
+    schemas = by_filled_keys(there, [state], {state.structure: tracked}, behind, reshapings, joined)
     schema = schemas[target]
     if not walked_columns(present) or not schema.key:
         whose = "target's" if present.key else "shard's"
@@ -235,9 +239,11 @@ def _matched(
             f"the {whose} rows cannot be found by a key that can be walked",
             "set the column by an UPDATE on the shard, or load the target again (`unshard run --remove-meta`)",
         )
-    found = conversion(
-        shard, present, target, schema, behind.get((shard, None), ()), *filter(None, [reshapings.get(shard.table)])
-    )
+    reshaping = reshapings.get(shard.table, AS_IT_IS)
+    if target in joined:
+        found = conversion_by_ids(shard, None, present, (target, schema), joined[target], reshaping)
+    else:
+        found = conversion(shard, present, target, schema, behind.get((shard, None), ()), reshaping)
     written = _written(shard, present, schema, found, columns)
     reads, narrow = _narrowed(present, found, (*found.key, *written))
     keys, values = narrow.destination.columns[: len(found.key)], narrow.destination.columns[len(found.key) :]

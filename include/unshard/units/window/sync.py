@@ -30,12 +30,14 @@ from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
 from unshard.adapters.meta.tasks.activeworkers import window_of
-from unshard.config import Instance
+from unshard.config import Instance, ShardMode
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
+from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import RowErrors
+from unshard.core.structures.generated import with_stored_values
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.task.state import BegunWindow, Phase, SyncState
 from unshard.core.window.pace import Pace, next_bytes, remembered
@@ -58,6 +60,7 @@ from unshard.core.window.stages import (
 )
 from unshard.core.window.suspension import SuspendedTarget, TargetRefused
 from unshard.errors import UnshardError
+from unshard.errors.joinedrows import JoinChanged
 from unshard.errors.relay import SegmentMissing
 from unshard.errors.rows import NoTargetTable, RowsContradict
 from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
@@ -70,7 +73,8 @@ from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import name_owners
-from unshard.units.full.targets import create_joined, follow_schemas, reshaped_by
+from unshard.units.full.targets import NOT_JOINED, create_joined, follow_schemas, reshaped_by
+from unshard.units.rows.joined import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
@@ -145,6 +149,8 @@ class _Moved:
     """The structures of the targets in this attempt."""
     contradictions: tuple[Contradiction, ...] = ()
     """Shards whose rows contradict their structure: no target has any row of the window."""
+    is_outdated: bool = False
+    """A target was changed while rows for it were converted: the same plan runs again."""
 
 
 NOTHING_MOVED = _Moved()
@@ -256,6 +262,8 @@ class _Run:
         """Return the window with its moved rows, or with the reason for another attempt."""
         if moved.contradictions:
             return replace(window, attempt=Attempt(is_again=True, contradictions=moved.contradictions))
+        if moved.is_outdated:
+            return replace(window, attempt=Attempt(is_again=True))
         if moved.refused:
             return replace(window, attempt=Attempt(is_again=True, refused=_refused_still(self.work, moved)))
         self._say(3, "move", window.begun.plan)
@@ -366,11 +374,13 @@ def window_job(
     stops: Mapping[TableId, SuspendedTarget],
     schemas: Mapping[TableId, TableSchema],
     *,
+    joined: Mapping[TableId, JoinedRows] = NOT_JOINED,
     is_again: bool = False,
 ) -> WindowJob | tuple[TargetRefused, ...]:
     """Return the job for the executors, or the targets that refuse the window before a row is read.
 
-    `schemas` must have been read before the call: the missing DDL of the shards is read here, after them.
+    `schemas` must have been read before the call: the missing DDL of the shards is read here, after them. `joined` must
+    have been read before `schemas`.
     """
     plan = begun.plan
     targets = tuple(sorted(plan.targets - stops.keys()))
@@ -388,7 +398,7 @@ def window_job(
         targets=targets,
         schemas=tuple(schemas[target] for target in targets),
         shards=tuple(sorted(shards)),
-        structures=work.structures(_digests(plan)),
+        structures=_structures(work, plan),
         behind=work.meta.locks.behind(shards, plan.structures),
         parts=parts_of(
             plan,
@@ -396,6 +406,7 @@ def window_job(
             stops,
             newest_ddl(work, plan) if stops else {},
         ),
+        joined=joined,
         deferred=work.meta.deferred.targets(plan.source) if PendingWork.DEFERRED in begun.beside else frozenset(),
         partial=frozenset(target for target, stop in stops.items() if stop.is_partial),
         diverts=work.task.options.row_errors is RowErrors.DIVERT,
@@ -414,6 +425,14 @@ def _is_unsure(work: Work, plan: Plan) -> bool:
     return state is not None and state.dump_end is not None and plan.begins < state.dump_end
 
 
+def _structures(work: Work, plan: Plan) -> dict[str, TableSchema]:
+    """Return the structures of the rows; a column that is generated in some shards may be plain in their join."""
+    found = work.structures(_digests(plan))
+    if work.task.shard_mode is not ShardMode.OPTIMISTIC:
+        return found
+    return {digest: with_stored_values(structure) for digest, structure in found.items()}
+
+
 def _digests(plan: Plan) -> set[str]:
     read = {d.structure for read in plan.reads for d in read.dispositions if d.structure}
     return read | {file.structure for release in plan.releases for file in release.files}
@@ -423,13 +442,17 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
     plan, stopped = begun.plan, tuple(stops.values())
     if not plan.moves_rows:
         return _Moved(stopped=stopped)
-    schemas = work.present({*plan.targets} - stops.keys())
-    job = window_job(work, begun, stops, schemas, is_again=is_again)
+    written = {*plan.targets} - stops.keys()
+    joined = joined_rows(work, written, plan)
+    schemas = work.present(written)
+    job = window_job(work, begun, stops, schemas, joined=joined, is_again=is_again)
     if not isinstance(job, WindowJob):
         return _Moved(refused=job, tried=schemas)
     results = run_job(work.spark(), job, work.limits) if job.parts else ()
     if contradictions := tuple(result for result in results if isinstance(result, Contradiction)):
         return _Moved(contradictions=contradictions)
+    if any(isinstance(result, JoinChanged) for result in results):
+        return _Moved(is_outdated=True)
     if error := next((result for result in results if isinstance(result, UnshardError)), None):
         raise error
     if refused := tuple(result for result in results if isinstance(result, TargetRefused)):

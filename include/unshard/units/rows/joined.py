@@ -1,0 +1,53 @@
+"""How rows go into targets that follow the join of their shards (core.join.places). Runs in the driver.
+
+The version of a target is read before its structure. Each transaction of rows compares it and locks it
+(adapters/target/fence): so the ids of the columns are those of the structure that was read, or the window runs again.
+
+| the target                                          | the window                                                    |
+|-----------------------------------------------------|---------------------------------------------------------------|
+| was changed before the version was read             | writes into the present columns                               |
+| is changed after that, before a transaction         | US-5120: converts its rows again                              |
+| is changed during a transaction                     | the change waits until it is committed                        |
+| is between the statements of a change               | US-5121: the window is tried again after the change           |
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from unshard.config import ShardMode
+from unshard.core.join.group import joined_by
+from unshard.core.join.joined import JoinedTarget
+from unshard.core.join.places import JoinedRows, RowIds
+from unshard.core.model import Shard, TableId
+from unshard.core.window.plan import Plan
+from unshard.errors.joinedrows import JoinChanging
+from unshard.units.work import Work
+
+
+def joined_rows(work: Work, targets: Iterable[TableId], plan: Plan | None = None) -> dict[TableId, JoinedRows]:
+    """Return the ids for rows of those targets that have joined; `plan` may have new shards."""
+    if work.task.shard_mode is not ShardMode.OPTIMISTIC:
+        return {}
+    joined = {target: found for target in targets if (found := work.meta.joins.get(target))}
+    return {target: _with_new(work, _rows_of(work, each), each, plan) for target, each in joined.items()}
+
+
+def _rows_of(work: Work, joined: JoinedTarget) -> JoinedRows:
+    if joined.change is not None:
+        raise JoinChanging(str(joined.target), joined.change.statements[joined.change.done].text)
+    history: dict[Shard, list[RowIds]] = {}
+    for (shard, seq), member in sorted(work.meta.joins.history(joined.target).items(), key=lambda item: item[0]):
+        history.setdefault(shard, []).append(RowIds(seq, member.structure.digest, dict(member.ids)))
+    return JoinedRows(joined.version, dict(joined.names), dict(joined.group.fills), history)
+
+
+def _with_new(work: Work, rows: JoinedRows, joined: JoinedTarget, plan: Plan | None) -> JoinedRows:
+    """Return the ids with those of shards that the window creates; their columns get the ids of the group's."""
+    changes = [each for each in plan.structures if each.joins and each.target == joined.target] if plan else []
+    new = [each for each in changes if each.structure and each.shard not in rows.history]
+    schemas = work.structures({each.structure for each in new if each.structure})
+    found: dict[Shard, list[RowIds]] = {}
+    for each in new:
+        member = joined_by(joined.group, each.shard, schemas[str(each.structure)]).members[each.shard]
+        found[each.shard] = [RowIds(0, member.structure.digest, member.ids)]
+    return replace(rows, history={**rows.history, **found})
