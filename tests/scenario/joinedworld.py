@@ -37,7 +37,7 @@ TARGET = TableId("shop", "t")
 
 
 class NotJoined(Killed):
-    """A window runs before the coordinator has begun the join; it runs again after that."""
+    """The join has not begun, or the target is between two statements: the window runs again after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,9 @@ class JoinedWorld:
         applied, held = self._sort(begun.plan)
         if begun.plan.targets:
             self.tick("before rows")
-            if self.meta.joins.get(TARGET) is None:
+            joining.announce(self.meta, begun.plan)
+            joined = self.meta.joins.get(TARGET)
+            if joined is None or joined.change is not None:
                 raise NotJoined
             if self.meta.claim(TARGET, begun):
                 for event, shard, seq, structure in applied:
