@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from unshard.config import Task
+from unshard.config import ShardMode, Task
 from unshard.core.checks.certain import UNFIT
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import fitted
@@ -39,6 +39,8 @@ def unfit(
         try:
             if present is None:
                 _refuse_missing(target, shard, structure, reshaping)
+            elif task.shard_mode is ShardMode.OPTIMISTIC:
+                continue  # the target is expanded before the rows are loaded
             elif here := unfit_reasons(present, structure, {column.lower() for column in columns}):
                 reasons.update(here)
             else:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from unshard.adapters.meta import Meta, MetaReader
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
-from unshard.config import Connections, Task, environment_connections, resolve, storage_access
+from unshard.config import Connections, ShardMode, Task, environment_connections, resolve, storage_access
 from unshard.config.starting import zone_of
 from unshard.core.checks.certain import CERTAIN, LIKELY, codes
 from unshard.core.checks.items import (
@@ -32,12 +32,15 @@ from unshard.core.checks.items import (
     verdict,
     zone_problems,
 )
+from unshard.core.join.decision import conflicts_of
+from unshard.core.join.group import begin
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.alike import structure_differences
 from unshard.core.validate.checksum import MINIMAL_PACKET
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
+from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.storage import StoredFileMissing
 from unshard.errors.validate import PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
@@ -74,7 +77,8 @@ def precheck(
     fresh = {source: each for source, each in checked.items() if source not in begun.loaded}
     shards = _shards(fresh)
     items = [item for each in checked.values() for item in each.items]
-    items += _structures_alike(shards)
+    is_joined = task.shard_mode is ShardMode.OPTIMISTIC
+    items += _structures_joined(shards) if is_joined else _structures_alike(shards)
     answers = not any(item.name == "reachable" and item.code for item in target.result().items)
     existing = present_tables(task, connections, shards) if answers else {}
     items += key_items(task, connections, shards, existing)
@@ -152,6 +156,16 @@ def _shards(checked: Mapping[str, Checked]) -> Shards:
             if each.found is not None:
                 groups.setdefault(each.found.targets[table], {})[Shard(source, table)] = schema
     return groups
+
+
+def _structures_joined(groups: Shards) -> list[Item]:
+    """Return the items of targets in optimistic mode: their shards need only have a join."""
+    items: list[Item] = []
+    for target, shards in sorted(groups.items()):
+        conflicts = conflicts_of(begin(shards))
+        errors = [ShardsWithoutJoin(str(target), "; ".join(map(str, conflicts)))] if conflicts else []
+        items += verdict("schema_of_shard_tables", f"target {target}", errors, f"{len(shards)} shards have a join")
+    return items
 
 
 def _structures_alike(groups: Shards) -> list[Item]:

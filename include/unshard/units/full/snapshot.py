@@ -22,7 +22,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures, targetddl, upstream
 from unshard.adapters.snapshot import Moment, begin_snapshot
-from unshard.config import Instance, OnDuplicate
+from unshard.config import Instance, OnDuplicate, ShardMode
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.relay.gtidset import History
@@ -37,6 +37,8 @@ from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
 from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.ddl.createtrial import TrialTables
+from unshard.units.ddl.joining import follow
+from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.full.discover import Found, find_shards
 from unshard.units.full.refusedindexes import without_refused_indexes
@@ -100,17 +102,25 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     view = replace(
         view, schemas=without_refused_indexes(work, view.schemas), shadows=without_refused_indexes(work, view.shadows)
     )
-    _check_alike(work, source, [(table, view.targets[table], schema) for table, schema in view.schemas.items()])
+    if not _is_joined(work):
+        _check_alike(work, source, [(table, view.targets[table], schema) for table, schema in view.schemas.items()])
     _drop_outdated(work, source, view)
     _prepare_targets(work, instance, view)
     work.meta.sources.add(source, about.identity, about.flavor)
     location, gtid = _start(work, instance, view)
     _record(work, source, location, view)
     note_rules(work, instance, location)
+    if _is_joined(work):
+        follow(work.meta, OnTarget(work.target, work.task.meta_schema))
     # Changes between a start time and now may already be in the target.
     known_until = view.moment.location if instance.start_time else None
     work.meta.sources.set_phase(source, Phase.SNAPSHOT, snapshot=location, snapshot_gtid=gtid, dump_end=known_until)
     return _report(source, location, view.targets)
+
+
+def _is_joined(work: Work) -> bool:
+    """Whether targets follow the join of their shards, so that these may differ."""
+    return work.task.shard_mode is ShardMode.OPTIMISTIC
 
 
 def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:
@@ -184,6 +194,8 @@ def _stored_online_tables(work: Work, view: View) -> Iterator[OnlineTable]:
 
 def check_recorded_alike(work: Work, source: str) -> None:
     """Compare the recorded structures of a source with the others: two simultaneous snapshots do not see each other."""
+    if _is_joined(work):
+        return
     shards = work.meta.structures.shards(source)
     schemas = work.structures({state.structure for state in shards})
     _check_alike(work, source, [(s.shard.table, s.target, schemas[s.structure]) for s in shards])
@@ -254,6 +266,8 @@ def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tup
             refuse_engines(present)
         behind_at = cache(work.meta.locks.behind_at)  # thousands of shards have one structure
         for table, (target, schema) in shards.items():
+            if _is_joined(work):
+                continue  # the target is expanded when the structures are recorded
             behind = behind_at(target, schema.digest)
             _check_fit(instance, Shard(instance.source.id, table), schema, (target, present[target]), behind)
         if work.task.task_mode.loads and instance.load.on_duplicate is OnDuplicate.ERROR:
