@@ -8,7 +8,9 @@ import pytest
 from tests.joinedtask import JoinedTask, joined_task
 from unshard.core.join.joined import ChangeKind, JoinStatement
 from unshard.core.model import Shard, TableId
+from unshard.errors.ddl import TargetChanged
 from unshard.errors.joinedrows import JoinChanging
+from unshard.units.rows.joined import joined_rows
 from unshard.units.validate.validate import validate
 from unshard.units.window import sync
 from unshard.units.window.reload import reload_columns
@@ -142,12 +144,14 @@ def test_a_change_of_the_target_between_the_read_and_the_write_is_noticed(
 
 def test_a_window_waits_while_statements_are_executed(rollout: Rollout):
     """A process has died in a change: the columns of the target are unknown until the change is ended."""
-    target = TableId(f"{rollout.task.name}_to", "t")
-    joined, _ = rollout.task.joined(target)
-    joins = rollout.task.work().meta.joins
+    rollout.run()
+    joined, _ = rollout.task.joined("t")
+    joins, target = rollout.task.work().meta.joins, TableId(f"{rollout.task.name}_to", "t")
     joins.intend(joined, joined.group, ChangeKind.EXPAND, "a test", (JoinStatement("ALTER", "", "", ()),))
-    rollout.on(ONE, "INSERT INTO {t} VALUES ({n}, 1, 'x')")
     with pytest.raises(JoinChanging):
+        joined_rows(rollout.task.work(), {target})
+    rollout.on(ONE, "INSERT INTO {t} VALUES ({n}, 1, 'x')")
+    with pytest.raises(TargetChanged):  # the statement of this test is neither before nor after the target
         rollout.run()
     joins.give_up(target)
     rollout.run()

@@ -17,7 +17,7 @@ import pyarrow as pa
 from unshard.adapters.meta import Meta, MetaReader
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
-from unshard.config import Connections, Task, environment_connections, resolve, storage_access
+from unshard.config import Connections, ShardMode, Task, environment_connections, resolve, storage_access
 from unshard.config.starting import zone_of
 from unshard.core.checks.certain import CERTAIN, LIKELY, codes
 from unshard.core.checks.items import (
@@ -32,12 +32,15 @@ from unshard.core.checks.items import (
     verdict,
     zone_problems,
 )
+from unshard.core.join.decision import conflicts_of
+from unshard.core.join.group import begin
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.alike import structure_differences
 from unshard.core.validate.checksum import MINIMAL_PACKET
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.errors.checks import PrecheckFailed, RuleIdle, ShardsDiffer, StorageShort
+from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.storage import StoredFileMissing
 from unshard.errors.validate import PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
@@ -74,7 +77,7 @@ def precheck(
     fresh = {source: each for source, each in checked.items() if source not in begun.loaded}
     shards = _shards(fresh)
     items = [item for each in checked.values() for item in each.items]
-    items += _structures_alike(shards)
+    items += _structures_alike(task, shards)
     answers = not any(item.name == "reachable" and item.code for item in target.result().items)
     existing = present_tables(task, connections, shards) if answers else {}
     items += key_items(task, connections, shards, existing)
@@ -154,7 +157,9 @@ def _shards(checked: Mapping[str, Checked]) -> Shards:
     return groups
 
 
-def _structures_alike(groups: Shards) -> list[Item]:
+def _structures_alike(task: Task, groups: Shards) -> list[Item]:
+    if task.shard_mode is ShardMode.OPTIMISTIC:
+        return [item for target, shards in sorted(groups.items()) for item in _joined(target, shards)]
     items: list[Item] = []
     for target, shards in sorted(groups.items()):
         first, *others = shards
@@ -166,6 +171,14 @@ def _structures_alike(groups: Shards) -> list[Item]:
         ]
         items += verdict("schema_of_shard_tables", f"target {target}", errors, f"{len(shards)} shards are alike")
     return items
+
+
+def _joined(target: TableId, shards: Mapping[Shard, TableSchema]) -> tuple[Item, ...]:
+    conflicts = conflicts_of(begin(shards))
+    errors: list[UnshardError] = []
+    if conflicts:
+        errors.append(ShardsWithoutJoin(str(target), "; ".join(map(str, conflicts))))
+    return (*verdict("schema_of_shard_tables", f"target {target}", errors, f"{len(shards)} shards have a join"),)
 
 
 def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collection[TableId]) -> list[Item]:

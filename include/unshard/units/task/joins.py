@@ -2,16 +2,16 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from unshard.config import ShardMode
-from unshard.core.ddl.renaming import name_upstream
-from unshard.core.ddl.shardgroup import groups
-from unshard.core.model import Shard, TableId
+from unshard.core.model import Shard
 from unshard.errors.reload import ReloadMustWait, ReloadStructureAhead
 from unshard.errors.window import NotInSync
 from unshard.units.ddl import joining
 from unshard.units.ddl.joining import JoinRules
 from unshard.units.ddl.jointarget import OnTarget
+from unshard.units.full.joins import mapped_columns
 from unshard.units.window.reload import reload_columns
 from unshard.units.work import Work
 
@@ -27,15 +27,8 @@ def follow_joins(work: Work) -> bool:
 
 def rules_of(work: Work) -> JoinRules:
     """Return the parts of a task that decide about its joined targets."""
-    return JoinRules(lambda target: _mapped(work, target), 0.0, lambda shard, columns: _reload(work, shard, columns))
-
-
-def _mapped(work: Work, target: TableId) -> frozenset[str]:
-    found = set[str]()
-    for state in groups(work.meta.structures.shards()).get(target, ()):
-        reshaping = work.task.instance(state.shard.source).routing.reshaping(name_upstream(state.shard.table))
-        found |= {name.lower() for each in reshaping.mapped for name in (each.source, each.column)}
-    return frozenset(found)
+    delay = work.task.options.contract_delay.total_seconds()
+    return JoinRules(partial(mapped_columns, work), delay, partial(_reload, work))
 
 
 def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> bool:
