@@ -37,7 +37,7 @@ TARGET = TableId("shop", "t")
 
 
 class NotJoined(Killed):
-    """A window runs before the coordinator has begun the join; it runs again after that."""
+    """The join has not begun, or the target is between two statements: the window runs again after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,9 @@ class JoinedWorld:
         applied, held = self._sort(begun.plan)
         if begun.plan.targets:
             self.tick("before rows")
-            if self.meta.joins.get(TARGET) is None:
+            joining.announce(self.meta, begun.plan)
+            joined = self.meta.joins.get(TARGET)
+            if joined is None or joined.change is not None:
                 raise NotJoined
             if self.meta.claim(TARGET, begun):
                 for event, shard, seq, structure in applied:
@@ -239,9 +241,10 @@ class JoinedWorld:
 
     def own(self, entry: QueueEntry, before: TableSchema) -> TableSchema | None:
         try:
-            return alter(self.target, entry.routed).structure
+            after = alter(self.target, entry.routed)
         except (KeyError, StopIteration, ValueError):
             return None
+        return after.structure if len({*after.names}) == len(after.names) else None
 
     def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema:
         table = self.tables.get(before.digest, self.target)

@@ -142,6 +142,9 @@ class _Structures:
     def get(self, wanted: Iterable[str]) -> dict[str, TableSchema]:
         return {digest: self._rows.schemas[digest] for digest in wanted}
 
+    def uid_of(self, change: StructureChange) -> str:
+        return f"{change.shard.table} {change.location}"
+
     def record(self, shard: Shard, target: TableId, location: Location, digest: str) -> None:
         self._rows.shards[shard] = ShardRow(target, digest, shard_uid=f"{shard.table} {location}")
 

@@ -267,7 +267,7 @@ FOLDERS: dict[str, set[str]] = {
     "core/rules": {"core/sql"},
     "core/ddl": {"core/sql", "core/structures", "core/rules", "core/relay"},
     "core/rows": {"core/sql", "core/ddl", "core/structures"},
-    "core/join": {"core/sql", "core/structures", "core/rows", "core/ddl"},
+    "core/join": {"core/sql", "core/structures", "core/rows", "core/ddl", "core/window"},
     "core/window": {"core/relay", "core/rules", "core/ddl"},
     "core/full": {"core/sql", "core/structures", "core/rules"},
     "core/task": {"core/window"},

@@ -173,6 +173,11 @@ def joined_by(group: Group, shard: Shard, structure: TableSchema) -> Group:
     return _noted(replace(group, members=members, columns=columns, last_id=last))
 
 
+def with_member(group: Group, shard: Shard, member: Member) -> Group:
+    """Return the group with a shard that has ids already."""
+    return _noted(replace(group, members={**group.members, shard: member}))
+
+
 def left_by(group: Group, shard: Shard) -> Group:
     """Return the group without a shard; its rows stay in the target."""
     return _noted(replace(group, members={each: m for each, m in group.members.items() if each != shard}))

@@ -52,6 +52,7 @@ from unshard.core.join.stages import (
 from unshard.core.join.waiting import decide_waiting
 from unshard.core.model import Location, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.window.plan import StructureChange
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import MismatchedNewShard
 
@@ -76,6 +77,8 @@ class JoinScene:
     mapped: frozenset[str] = frozenset()
     """The columns of column mappings, in lower case."""
     has_lock: bool = False
+    uncommitted: frozenset[Shard] = frozenset()
+    """Shards that have joined and whose window is not committed yet."""
     absent: tuple[str, ...] = ()
     """Sources that are not in sync yet and may still add shards."""
     is_delayed: bool = False
@@ -164,21 +167,52 @@ def change_of(entry: QueueEntry, schemas: Callable[[str], TableSchema]) -> Chang
 
 def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
     """Yield what follows from shards that have come, gone, or been changed by locks."""
-    gone = [shard for shard in scene.group.members if scene.member_state(shard) is None]
-    if len(gone) == len(scene.group.members):
+    over = {state.shard: state for state in scene.shards if state.has_left and not state.held}
+    gone = {shard for shard in scene.group.members if shard in over or _is_gone(scene, shard)}
+    if gone == scene.group.members.keys():
         return
-    if gone:
+    if gone or over:
         group = scene.group
         for shard in sorted(gone):
             group = left_by(group, shard)
-        yield FollowShards(scene.joined.target, group, (), tuple(sorted(gone)), "the shard has left its group")
+        left = tuple((shard, entry.seq) for shard, state in over.items() for entry in state.queue)
+        names = tuple(sorted(gone | over.keys()))
+        yield FollowShards(scene.joined.target, group, (), names, "the shard has left its group", resolved=left)
     for shard in sorted(scene.group.members):
         state = scene.member_state(shard)
         if state is not None and (found := _followed(scene, state)) is not None:
             yield found
     for state in scene.shards:
-        if state.shard not in scene.group.members and not state.has_left:
+        if state.shard not in scene.group.members:  # also one that has left, whose rows still wait
             yield from _joining(scene, state)
+
+
+def _is_gone(scene: JoinScene, shard: Shard) -> bool:
+    return shard not in scene.uncommitted and scene.member_state(shard) is None
+
+
+def announced(
+    joined: JoinedTarget,
+    change: StructureChange,
+    uid: str,
+    queued: Sequence[QueueEntry],
+    schemas: Callable[[str], TableSchema],
+) -> ShardStep | None:
+    """Return a shard that a window creates, as it joins before the window writes its rows; None if it cannot yet.
+
+    So the ids of its columns stay the same, however its group goes on.
+    """
+    own = [entry for entry in queued if entry.shard == change.shard]
+    structure = own[0].before if own else change.structure
+    is_here = change.shard in joined.group.members and joined.accepted[change.shard].shard_uid == uid
+    if not structure or is_here or not change.joins or change.is_mismatched or not joined.group.members:
+        return None
+    others = left_by(joined.group, change.shard)
+    group = joined_by(others, change.shard, schemas(structure))
+    member = group.members[change.shard]
+    if group.columns.keys() != joined.group.columns.keys() or {*member.ids.values()} - joined.names.keys():
+        return None
+    return ShardStep(change.shard, Accepted(0, change.location, uid), member)
 
 
 def _followed(scene: JoinScene, state: ShardState) -> FollowShards | None:
@@ -345,7 +379,9 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
         after = executed(group, steps)
         stages.append(ContractTarget(scene.joined.target, group, after, steps, "no shard needs it any more"))
     stages += [*_reloads(scene)]
-    is_settled = not stages and not steps and is_equal(target, wanted(group)) and len(_tables(group)) == 1
+    is_equal_now = len(_tables(group)) == 1 and is_equal(target, wanted(group))
+    owes = any(member.reloads for member in group.members.values())
+    is_settled = not (stages or steps or owes) and is_equal_now
     return JoinPlan(tuple(sorted(stages, key=_waits)), {}, is_settled)
 
 

@@ -24,6 +24,7 @@ class FollowShards(Stage):
     reason: str
     adopts: bool = False
     """Whether a lock may have changed the target, so that its columns are matched again."""
+    resolved: tuple[tuple[Shard, int], ...] = ()
 
     def describe(self) -> str:
         shards = tuple(step.shard for step in self.shard_steps) + self.gone

@@ -33,8 +33,9 @@ from unshard.core.ddl.queue import QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.join.decision import conflicts_of, steps_to_join, wanted
 from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
-from unshard.core.join.group import Group, Member, begin, intended, reloaded
+from unshard.core.join.group import Group, Member, begin, intended, reloaded, with_member
 from unshard.core.join.joined import (
+    Accepted,
     Completion,
     JoinedTarget,
     JoinStatement,
@@ -45,6 +46,7 @@ from unshard.core.join.planning import (
     JoinPlan,
     JoinScene,
     adopted_names,
+    announced,
     begun_at,
     entries_between,
     is_quiet,
@@ -61,6 +63,7 @@ from unshard.core.join.stages import (
 from unshard.core.join.statements import AlterPart, alter_parts
 from unshard.core.model import Shard, TableId, TableSchema, shape_of
 from unshard.core.task.state import Phase
+from unshard.core.window.plan import Plan
 from unshard.errors import UnshardError
 from unshard.errors.ddl import TargetChanged
 from unshard.errors.join import ShardsWithoutJoin
@@ -144,6 +147,20 @@ def planned(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules())
     return found
 
 
+def announce(meta: Store, plan: Plan) -> None:
+    """Let the shards that a window creates join their groups before the window writes their rows; idempotent."""
+    for change in plan.structures:
+        joined = meta.joins.get(change.target) if change.joins else None
+        if joined is None or joined.change is not None:
+            continue
+        uid = meta.structures.uid_of(change)
+        step = announced(joined, change, uid, plan.queued, lambda digest: meta.structures.get({digest})[digest])
+        if step is not None:
+            group = with_member(joined.group, step.shard, step.member)
+            if meta.joins.complete(joined, Completion(group, joined.names, (step,))):
+                log.info("join announced target=%s shard=%s", change.target, change.shard)
+
+
 @dataclass(frozen=True, slots=True)
 class _Follower:
     """Follows the shards of one target."""
@@ -197,9 +214,17 @@ class _Follower:
             resolved,
             self.rules.mapped(self.target),
             self._lock() is not None,
+            frozenset(shard for shard, accepted in joined.accepted.items() if self._is_uncommitted(shard, accepted)),
             tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW),
             is_delayed,
         )
+
+    def _is_uncommitted(self, shard: Shard, accepted: Accepted) -> bool:
+        """Whether the window that creates the shard is not committed yet."""
+        if accepted.seq or accepted.location is None:
+            return False
+        checkpoint = self.meta.checkpoints.get(shard.source)
+        return checkpoint is not None and checkpoint.location < accepted.location
 
     def _is_member(self, state: ShardState) -> bool:
         return state.target == self.target and not state.is_dropped
@@ -241,7 +266,9 @@ class _Follower:
                 names = scene.joined.names
                 if stage.adopts and not conflicts_of(stage.group):
                     names = adopted_names(names, stage.group, scene.present)
-                return self.meta.joins.complete(scene.joined, Completion(stage.group, names, stage.shard_steps))
+                return self.meta.joins.complete(
+                    scene.joined, Completion(stage.group, names, stage.shard_steps, stage.resolved)
+                )
             case OpenBarrier(entry):
                 self.meta.locks.create(self.target, entry)
                 return False
@@ -279,7 +306,9 @@ class _Follower:
         """Return the statements with their structures, and the DDL if the only one is its own text."""
         middle = apply(stage.first, scene.target)
         expected = apply(stage.steps, middle)
-        own = self.executor.own(stage.entry, scene.present) if stage.entry is not None else None
+        # A column that must be dropped first and one that is added may look alike.
+        may_be_own = stage.entry is not None and not stage.first
+        own = self.executor.own(stage.entry, scene.present) if may_be_own and stage.entry is not None else None
         if own is not None and stage.entry is not None and _leads_to(own, expected):
             self.meta.structures.put(scene.present)
             text, after = stage.entry.routed, self.meta.structures.put(own)

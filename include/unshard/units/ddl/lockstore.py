@@ -16,7 +16,8 @@ from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
 from unshard.core.join.group import Group
 from unshard.core.join.joined import ChangeKind, Completion, JoinedTarget, JoinStatement, OpenChange
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.task.state import SourceState
+from unshard.core.task.state import Checkpoint, SourceState
+from unshard.core.window.plan import StructureChange
 from unshard.core.window.suspension import SuspendedTarget
 
 
@@ -74,6 +75,9 @@ class StructureStore(ShardStore, Protocol):
 
     def put(self, schema: TableSchema) -> str:
         """Store a structure and return its digest."""
+
+    def uid_of(self, change: StructureChange) -> str:
+        """Return the permanent id of a shard that a window creates."""
 
 
 class LockReader(Protocol):
@@ -220,8 +224,19 @@ class Joins(JoinReader, Protocol):
         """Record that shards and target are equal, unless the target has changed since it was read."""
 
 
+class CheckpointReader(Protocol):
+    """The checkpoints of a task."""
+
+    def get(self, source: str) -> Checkpoint | None:
+        """Return the checkpoint of a source; None if it has none yet."""
+
+
 class StoreReader(Protocol):
     """The part of the meta tables that shows locks."""
+
+    @property
+    def checkpoints(self) -> CheckpointReader:
+        """Return the checkpoints."""
 
     @property
     def joins(self) -> JoinReader:

@@ -68,6 +68,7 @@ from unshard.errors.targetchecks import EngineKept
 from unshard.errors.window import NotInSync
 from unshard.units.ddl.columnnames import name_columns
 from unshard.units.ddl.effects import DdlEffects
+from unshard.units.ddl.joining import announce
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.trial import Shown, TrialOfStatements
@@ -445,6 +446,8 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
     if not plan.moves_rows:
         return _Moved(stopped=stopped)
     written = {*plan.targets} - stops.keys()
+    if work.task.shard_mode is ShardMode.OPTIMISTIC:
+        announce(work.meta, plan)
     joined = joined_rows(work, written, plan)
     schemas = work.present(written)
     job = window_job(work, begun, stops, schemas, joined=joined, is_again=is_again)

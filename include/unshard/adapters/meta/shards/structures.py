@@ -181,6 +181,10 @@ class Structures(WritingPart, StructureReader):
             for change in changes:
                 record_change(connection, self._database.task, change, window=0)
 
+    def uid_of(self, change: StructureChange) -> str:
+        """Return the permanent id of a shard that a window creates."""
+        return _uid(change)
+
     def set_start(self, shard: Shard, start: Location) -> None:
         """Record that the dump has all rows of the shard up to `start`; windows skip them."""
         where = SHARD.c.task == self._database.task, matches(SHARD, shard_columns(shard))
