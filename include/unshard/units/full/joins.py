@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from functools import partial
 
-from unshard.config import ShardMode
+from unshard.adapters.meta import MetaReader
+from unshard.config import ShardMode, Task
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableId
@@ -19,7 +20,7 @@ def join_targets(work: Work) -> bool:
     Columns that must be read again wait for the coordinator.
     """
     executor = OnTarget(work.target, work.task.meta_schema)
-    return joining.follow(work.meta, executor, JoinRules(partial(mapped_columns, work)))
+    return joining.follow(work.meta, executor, JoinRules(partial(mapped_columns, work.task, work.meta)))
 
 
 def join_before_rows(work: Work, targets: Collection[TableId]) -> None:
@@ -31,10 +32,10 @@ def join_before_rows(work: Work, targets: Collection[TableId]) -> None:
         join_targets(work)
 
 
-def mapped_columns(work: Work, target: TableId) -> frozenset[str]:
+def mapped_columns(task: Task, meta: MetaReader, target: TableId) -> frozenset[str]:
     """Return the columns of column mappings of a target, in lower case."""
     found = set[str]()
-    for state in groups(work.meta.structures.shards()).get(target, ()):
-        reshaping = work.task.instance(state.shard.source).routing.reshaping(name_upstream(state.shard.table))
+    for state in groups(meta.structures.shards()).get(target, ()):
+        reshaping = task.instance(state.shard.source).routing.reshaping(name_upstream(state.shard.table))
         found |= {name.lower() for each in reshaping.mapped for name in (each.source, each.column)}
     return frozenset(found)
