@@ -7,7 +7,7 @@ processes are created again in each step. `tick` is called between any two chang
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.scenario.memory import MemoryMeta
@@ -15,8 +15,10 @@ from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed
 from tests.unit.join.paper import PaperTable, alter
 from tests.unit.join.rollout import STRICT, Row, _convert_row, _value, _zero, fits
 from unshard.core.ddl.effects import Coordinated, Effect, Joins, Leaves
+from unshard.core.ddl.lockcommands import DropShard
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry
+from unshard.core.ddl.renaming import name_upstream
 from unshard.core.ddl.statement import fingerprint
 from unshard.core.join.decision import wanted
 from unshard.core.join.difference import is_equal, target_of
@@ -30,7 +32,7 @@ from unshard.core.window.planning import plan_window
 from unshard.core.window.planrules import PlanRules, within_window
 from unshard.errors.ddl import TargetChanged
 from unshard.errors.window import WindowMismatch
-from unshard.units.ddl import coordinate, joining
+from unshard.units.ddl import coordinate, joining, lockcommands
 from unshard.units.ddl.joining import JoinRules, is_as
 
 TARGET = TableId("shop", "t")
@@ -47,6 +49,25 @@ class PaperEvent:
     table: TableId
     key: object
     row: Row | None
+
+
+@dataclass
+class LockExecutor:
+    """Executes the DDL of locks; implements `units.ddl.lockstore.Executor`."""
+
+    world: "JoinedWorld"
+
+    def intended(self, lock: str, entry: QueueEntry) -> QueueEntry:
+        for execution in self.world.meta.locks.executions(lock):
+            if execution.done_at is None:
+                return replace(entry, before=execution.before, after=execution.wanted)
+        put = self.world.meta.structures.put
+        after = alter(self.world.target, entry.routed).structure
+        return replace(entry, before=put(self.world.target.structure), after=put(after))
+
+    def execute(self, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
+        statement = JoinStatement(entry.routed, before.digest, wanted.digest, ())
+        return self.world.execute(target, statement, entry, lambda: True)
 
 
 @dataclass
@@ -275,9 +296,23 @@ class JoinedWorld:
 
     def follow(self) -> bool:
         moved = joining.follow(self.meta, self, JoinRules(reload=self._reload))
-        coordinate.observe(self.meta)
-        assert not coordinate.views(self.meta), NOWHERE
+        for view in coordinate.observe(self.meta):
+            if view.is_executable:
+                coordinate.execute(self.meta, NOWHERE, view.id, executor=LockExecutor(self))
+                moved = True
         return moved
+
+    def give_up_left_shards(self) -> None:
+        """Drop shards that have left while a DDL of them is in conflict, as an operator does."""
+        self.follow()
+        for view in coordinate.views(self.meta):
+            for state in self.meta.structures.shards():
+                if state.has_left and state.shard in (*view.ready, *view.conflicts):
+                    command = DropShard(view.id, state.shard)
+                    lockcommands.give(self.meta, command, "operator", "test", "its table is gone")
+                    owner = state.shard.source, name_upstream(state.shard.table)
+                    self.left_rows |= {key for key, each in self.owners.items() if each == owner}
+                    return
 
     def _reload(self, shard: Shard, columns: Sequence[str]) -> bool:
         own = self.sources[shard.source].tables.get(shard.table)
@@ -317,7 +352,7 @@ class JoinedWorld:
                 for name, id in member.ids.items():
                     if name in row:
                         assert self.rows[key][joined.names[id]] == row[name], (shard, key, name, row, self.rows[key])
-        assert seen == self.rows.keys() - self.left_rows, (seen, [*self.rows])
+        assert seen - self.left_rows == self.rows.keys() - self.left_rows, (seen, [*self.rows])
 
     def check_end(self) -> None:
         """Check that nothing waits, that shards and target are equal, and that the target has the union."""

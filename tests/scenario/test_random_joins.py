@@ -106,6 +106,7 @@ class JoinedGame:
                 self.leave()
         for _ in range(12):
             self.alive(self.world.run)
+            self.alive(self.world.give_up_left_shards)
         self.world.check_end()
 
 

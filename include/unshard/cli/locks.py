@@ -45,9 +45,8 @@ def locks(options: Namespace, console: Console) -> Answer:
         "commands": [command_document(order) for view in views for order in orders[view.id]],
         "warnings": [*task.warnings],
     }
-    return Answer(
-        document, lines or ["no DDL lock is open"], 3 if is_open or any(each.is_conflict for each in found) else 0
-    )
+    waits = bool(is_open) or any(each.is_conflict for each in found)
+    return Answer(document, lines or ["no DDL lock is open"], 3 if waits else 0)
 
 
 def difference_document(view: DifferenceView) -> dict[str, Any]:

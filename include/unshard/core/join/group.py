@@ -160,7 +160,15 @@ def begin(structures: Mapping[Shard, TableSchema]) -> Group:
 
 
 def joined_by(group: Group, shard: Shard, structure: TableSchema) -> Group:
-    """Return the group with a new shard, whose rows have all values of its columns."""
+    """Return the group with a new shard, whose rows have all values of its columns.
+
+    Its columns are those of a shard with the same structure, first of one of its source; else those of the same names.
+    """
+    shape, others = structure.shape, group.members.items()
+    alike = [(each.source != shard.source, each) for each, member in others if member.structure.shape == shape]
+    if alike:
+        _, peer = min(alike)
+        return with_member(group, shard, Member(structure, group.members[peer].ids))
     member, columns, last = Member(structure, {}), dict(group.columns), group.last_id
     ids = dict[str, int]()
     for name in (column.name.lower() for column in structure.columns):

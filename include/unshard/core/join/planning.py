@@ -10,7 +10,8 @@ The first line that applies is due. When it is done, everything is decided again
 | a shard has reached a DDL that joins                          | the target is expanded, the DDL is accepted       |
 | DDLs in conflict that have a join together                    | the same, for all of them                         |
 | the target lacks something (a process has died)               | the target is expanded                            |
-| a DDL is a barrier                                            | a lock is opened for it                           |
+| a DDL is a barrier, or in conflict                            | a lock is opened for it, for all shards or for    |
+|                                                               | the commands of an operator                       |
 | the target has what no shard can need, `contract-delay` is    | the target contracts                              |
 | over, and no older row waits                                  |                                                   |
 | values of a shard must be read again                          | the columns are reloaded                          |
@@ -18,7 +19,7 @@ The first line that applies is due. When it is done, everything is decided again
 Contracting steps wait for rows from before the DDL of any shard (`hindering`). Nothing else waits for another shard.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -38,7 +39,7 @@ from unshard.core.join.decision import (
     wanted,
 )
 from unshard.core.join.difference import Target, is_equal, target_of
-from unshard.core.join.group import Group, Member, followed_by, joined_by, left_by, moved, unread_names
+from unshard.core.join.group import Group, Member, followed_by, joined_by, left_by, moved, unread_names, with_member
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
 from unshard.core.join.stages import (
     ContractTarget,
@@ -178,10 +179,9 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
         left = tuple((shard, entry.seq) for shard, state in over.items() for entry in state.queue)
         names = tuple(sorted(gone | over.keys()))
         yield FollowShards(scene.joined.target, group, (), names, "the shard has left its group", resolved=left)
-    for shard in sorted(scene.group.members):
-        state = scene.member_state(shard)
-        if state is not None and (found := _followed(scene, state)) is not None:
-            yield found
+    followed = _followed(scene)
+    if followed is not None:
+        yield followed
     for state in scene.shards:
         if state.shard not in scene.group.members:  # also one that has left, whose rows still wait
             yield from _joining(scene, state)
@@ -215,26 +215,40 @@ def announced(
     return ShardStep(change.shard, Accepted(0, change.location, uid), member)
 
 
-def _followed(scene: JoinScene, state: ShardState) -> FollowShards | None:
-    """Return the shard after DDLs that something else has resolved; None without such DDLs."""
-    accepted, shard = scene.joined.accepted[state.shard], state.shard
-    group, number = scene.group, accepted.seq
-    due = entries_between(state, accepted.seq)
+def _followed(scene: JoinScene) -> FollowShards | None:
+    """Return the shards after DDLs that something else has resolved, all together; None without such DDLs."""
+    group, accepted = scene.group, dict[Shard, Accepted]()
+    for shard in sorted(scene.group.members):
+        state = scene.member_state(shard)
+        if state is not None:
+            group, accepted = _after_resolved(scene, state, group, accepted)
+    if not accepted:
+        return None
+    group = _without_unfit(group, accepted)
+    steps = tuple(ShardStep(shard, each, group.members[shard]) for shard, each in accepted.items())
+    adopts = any(each.seq > scene.joined.accepted[shard].seq for shard, each in accepted.items())
+    return FollowShards(scene.joined.target, group, steps, (), "something else has resolved its DDL", adopts)
+
+
+def _after_resolved(
+    scene: JoinScene, state: ShardState, group: Group, accepted: dict[Shard, Accepted]
+) -> tuple[Group, dict[Shard, Accepted]]:
+    """Return the group and the places of its shards after the resolved DDLs of one shard."""
+    shard, found, before = state.shard, scene.joined.accepted[state.shard], group
+    due = entries_between(state, found.seq)
     for entry in scene.resolved.get(shard, ()):
         if entry.seq in due and entry.after:
-            group, number, accepted = _past(group, entry, scene), entry.seq, replace(accepted, location=entry.location)
-    if due and due[-1] > number:
-        number = due[-1]
+            group, found = _past(group, entry, scene), replace(found, seq=entry.seq, location=entry.location)
+    if due:
+        found = replace(found, seq=due[-1])
     if not state.queue and state.structure and group.members[shard].structure.digest != state.structure:
         group = followed_by(group, shard, scene.schemas(state.structure))
-    if number == accepted.seq and group is scene.group:
-        return None
-    step = ShardStep(shard, replace(accepted, seq=number), group.members[shard])
-    return FollowShards(scene.joined.target, group, (step,), (), "something else has resolved its DDL", bool(due))
+    is_same = group is before and found == scene.joined.accepted[shard]
+    return group, accepted if is_same else {**accepted, shard: found}
 
 
 def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
-    """Return the group after a DDL that a lock has resolved; columns without a join stay out of it."""
+    """Return the group after a DDL that a lock has resolved."""
     change, shard = change_of(entry, scene.schemas), entry.shard
     try:
         if unread_names(group, shard, change.statements, change.after):
@@ -242,12 +256,17 @@ def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
         after, clashes = moved(group, shard, change.statements, change.after)
     except DdlUnreadable:
         return followed_by(group, shard, change.after)
-    if clashes:
-        return followed_by(group, shard, change.after)
-    unfit = {id for id, column in after.table.columns.items() if column is None}
-    member = after.members[shard]
-    ids = {name: id for name, id in member.ids.items() if id not in unfit}
-    return replace(after, members={**after.members, shard: replace(member, ids=ids)})
+    return followed_by(group, shard, change.after) if clashes else after
+
+
+def _without_unfit(group: Group, shards: Collection[Shard]) -> Group:
+    """Return the group in which columns of these shards that have no join with the others have no id."""
+    unfit = {id for id, column in group.table.columns.items() if column is None}
+    for shard in shards if unfit else ():
+        member = group.members[shard]
+        ids = {name: id for name, id in member.ids.items() if id not in unfit}
+        group = with_member(group, shard, replace(member, ids=ids))
+    return group
 
 
 def _joining(scene: JoinScene, state: ShardState) -> Iterator[JoinStage]:
@@ -291,9 +310,11 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
             step = _accepted(decided.group, entry, state)
             yield _expanding(scene, decided, (step,), ((state.shard, entry.seq),), entry.routed, entry)
     yield from _together(scene, {state.shard: state for state in heads}, waiting)
-    barriers = [state.queue[0] for state in heads if _is_barrier(waiting.get(state.shard))]
-    if barriers and not scene.has_lock:
-        yield OpenBarrier(barriers[0], waiting[barriers[0].shard].reason)
+    for state in heads if not scene.has_lock else ():
+        if (waits := waiting.get(state.shard)) is not None:
+            reason = "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
+            yield OpenBarrier(state.queue[0], reason)
+            return
 
 
 def _together(
@@ -327,10 +348,6 @@ def _unjoinable(entry: QueueEntry) -> str:
     if not entry.after or not entry.before:
         return "the structure after it is unknown"
     return "it concerns the whole table" if entry.whole is not WholeChange.NONE or entry.is_alone else ""
-
-
-def _is_barrier(decided: Decided | None) -> bool:
-    return decided is not None and decided.decision is Decision.BARRIER
 
 
 def _accepted(group: Group, entry: QueueEntry, state: ShardState) -> ShardStep:

@@ -16,11 +16,7 @@ from unshard.core.model import Shard, TableId
 from unshard.units.ddl.joining import JoinExecutor, JoinRules, scenes
 from unshard.units.ddl.lockstore import JoinReader, Store, StoreReader
 
-WAYS_OUT = (
-    "the other shards come to agree, or this shard goes back: it continues automatically; to decide it by hand, open a"
-    " lock for it (`unshard barrier`)"
-)
-
+WAYS_OUT = "when the shards agree, or this shard goes back; its lock has the other ways out"
 NOTHING_LEFT = "nothing is left to do: the target holds the rows of all shards"
 WHEN = {
     State.CONFLICT: WAYS_OUT,

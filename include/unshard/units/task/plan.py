@@ -118,7 +118,7 @@ def _with_handover(
     asked: bool = False,
 ) -> TaskPlan:
     phases = {each.source: each.phase for each in sources}
-    return TaskPlan(sources, last_stage(phases, full_mode(task.task_mode)), locks, pause, asked)
+    return TaskPlan(sources, last_stage(phases, full_mode(task.task_mode)), locks, pause=pause, asked_target=asked)
 
 
 def _loading(task: Task, source: str, phase: Phase) -> SourcePlan:

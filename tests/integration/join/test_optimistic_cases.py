@@ -1,0 +1,109 @@
+"""The cases of DM's optimistic mode on real servers, with full load, windows and restarts.
+
+`optimistic_cases.json` holds facts: statements in order, expected rows. Each case runs in two ways: all steps at once,
+and with a run after each step. Every run has only the state in the meta tables.
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.ddl.test_cases import create_shards, drop_schemas, plain, write_task
+from tests.localspark import LocalSpark
+from tests.unit.join.test_cases import CONFLICTS
+from unshard.config import ShardMode, load_task
+from unshard.core.join.decision import wanted
+from unshard.core.join.difference import is_equal, target_of
+from unshard.units.task.run import Outcome, run
+from unshard.units.work import Work, open_work
+from unshard_demo.servers import MariaDb
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+CASES = {case["id"]: case for case in json.loads((Path(__file__).parents[1] / "optimistic_cases.json").read_text())}
+
+
+@dataclasses.dataclass
+class Case:
+    """One case on its servers."""
+
+    case: Mapping[str, Any]
+    servers: Mapping[str, MariaDb]
+    target: MariaDb
+    path: Path
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[Work]:
+        task = dataclasses.replace(load_task(self.path), shard_mode=ShardMode.OPTIMISTIC)
+        with open_work(task) as work:
+            yield dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark)
+
+    def run(self) -> Outcome:
+        with self.work() as work:
+            outcome = run(work)
+        assert not outcome.errors, [str(trouble.error) for trouble in outcome.errors]
+        return outcome
+
+    def play(self, each: bool) -> Outcome:
+        self.run()
+        for step in self.case["steps"]:
+            self.servers[step["source"]].run(step["sql"])
+            if each:
+                self.run()
+        return self.run()
+
+    def check_rows(self) -> None:
+        """Compare the target with the union of its shards, by the columns of each shard."""
+        with self.work() as work:
+            for joined in work.meta.joins.all():
+                total = 0
+                for shard, member in joined.group.members.items():
+                    own = ", ".join(f"`{name}`" for name in member.ids)
+                    there = ", ".join(f"`{joined.names[id]}`" for id in member.ids.values())
+                    mine = self.servers[shard.source].run(f"SELECT {own} FROM {shard.table}")
+                    found = Counter(map(str, self.target.run(f"SELECT {there} FROM {joined.target}")))
+                    assert not Counter(map(str, mine)) - found, (shard, mine, found)
+                    total += len(mine)
+
+    def check_equal(self) -> None:
+        """If all shards are equal, so is the target."""
+        with self.work() as work:
+            for joined in work.meta.joins.all():
+                if len({member.structure.shape for member in joined.group.members.values()}) == 1:
+                    present = target_of(work.target_schema(joined.target), joined.names)
+                    assert is_equal(present, wanted(joined.group)), joined.target
+            assert not [state for state in work.meta.structures.shards() if state.queue or state.held]
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["at once", "step by step"])
+@pytest.mark.parametrize("name", CASES)
+def test_case(
+    name: str, each: bool, source_1: MariaDb, source_2: MariaDb, mariadb_target: MariaDb, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    servers = dict(zip(sorted(case["sources"]), (source_1, source_2), strict=False))
+    for server in (source_1, source_2, mariadb_target):
+        drop_schemas(server)
+    create_shards(case, servers)
+    played = Case(case, servers, mariadb_target, write_task(case, servers, mariadb_target, tmp_path))
+    outcome = played.play(each)
+    if name in CONFLICTS:
+        (lock,) = outcome.locks
+        assert lock.ready or lock.conflicts
+        return
+    assert not outcome.locks, [f"{lock.ddl}: {lock.state} {lock.reason}" for lock in outcome.locks]
+    played.check_rows()
+    played.check_equal()
+    expected = case["expect"]
+    if expected["kind"] == "rows":
+        columns = ", ".join(f"`{column}`" for column in expected["columns"])
+        rows = mariadb_target.run(f"SELECT {columns} FROM {expected['downstream']}")
+        assert Counter(tuple(map(plain, row)) for row in rows) == Counter(
+            tuple(map(plain, row)) for row in expected["rows"]
+        )
