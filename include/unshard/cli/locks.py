@@ -10,7 +10,7 @@ from typing import Any
 from unshard.adapters.meta.tasks.actions import OperatorAction
 from unshard.cli.console import Answer, Console
 from unshard.cli.stops import suspended_document
-from unshard.config import Task, load_task
+from unshard.config import Task, environment_connections, load_task
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Force
 from unshard.core.ddl.members import MemberState
@@ -19,8 +19,10 @@ from unshard.core.numbers import amount, size
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 from unshard.units.ddl.offers import as_text, barred, offers, with_another
+from unshard.units.task.joins import open_differences
 
 SHOWN_CONFLICTS = 3
 
@@ -32,15 +34,52 @@ def locks(options: Namespace, console: Console) -> Answer:
     with existing_meta(task) as meta:
         views = coordinate.views(meta, resolved=options.all) if meta else ()
         orders = {view.id: meta.locks.actions(view.id) for view in views} if meta else {}
+        found = open_differences(task, meta, environment_connections) if meta else ()
     is_open = [view for view in views if view.is_open]
-    lines = [line for view in views for line in (*lock_lines(task, view), *map(_command_line, orders[view.id]))]
+    lines = [line for each in found for line in difference_lines(each)]
+    lines += [line for view in views for line in (*lock_lines(task, view), *map(_command_line, orders[view.id]))]
     document = {
         "task": task.name,
         "locks": [lock_document(view) for view in views],
+        "differences": [difference_document(each) for each in found],
         "commands": [command_document(order) for view in views for order in orders[view.id]],
         "warnings": [*task.warnings],
     }
-    return Answer(document, lines or ["no DDL lock is open"], 3 if is_open else 0)
+    waits = bool(is_open) or any(each.is_conflict for each in found)
+    return Answer(document, lines or ["no DDL lock is open"], 3 if waits else 0)
+
+
+def difference_document(view: DifferenceView) -> dict[str, Any]:
+    """Return an open difference as JSON."""
+    return {
+        "id": view.id,
+        "target": str(view.target),
+        "subject": view.subject,
+        "state": view.state,
+        "since": view.since.isoformat(),
+        "have": _names(view.have),
+        "lack": _names(view.lack),
+        "to_reload": _names(view.reloads),
+        "statements": [*view.statements],
+        "when": view.when,
+        "reason": view.reason,
+        "ddl": view.ddl,
+        "held_rows": view.held_rows,
+    }
+
+
+def difference_lines(view: DifferenceView) -> list[str]:
+    """Return an open difference as text."""
+    lines = [f"{view.target} {view.subject}: {view.progress}, open for {_age(view.since)}"]
+    lines += [f"  ddl      {one_line(view.ddl)}"] if view.ddl else []
+    lines += [f"  reason   {one_line(view.reason)}"] if view.reason else []
+    if view.have and view.lack:
+        lines += [f"  have     {listed(view.have)}", f"  lack     {listed(view.lack)}"]
+    lines += [f"  reload   {listed(view.reloads)}"] if view.reloads else []
+    lines += [f"  runs     {one_line(text)}" for text in view.statements]
+    lines += [f"  when     {view.when}"]
+    lines += [f"  held     {amount(view.held_rows)} rows"] if view.held_rows else []
+    return lines
 
 
 def lock_document(view: LockView) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from unshard.cli.life import pause_document
 from unshard.cli.locks import lock_document
 from unshard.cli.stops import suspended_document
 from unshard.config import load_task
+from unshard.core.join.planning import JoinPlan
 from unshard.core.stages import Detail, Stage
 from unshard.core.window.stages import CreateTargets
 from unshard.units.ddl.coordinate import LockPlan
@@ -29,6 +30,7 @@ def plan(options: Namespace, console: Console) -> Answer:
     lines += [line for each in found.sources for line in source_lines(each)]
     lines += [f"all sources: {found.handover.name}", f"  {found.handover.describe()}"] if found.handover else []
     lines += [line for each in found.locks for line in _lock_lines(each)]
+    lines += [line for target, each in found.joins.items() for line in _join_lines(str(target), each)]
     lines += [ASKED] if found.asked_target else []
     return Answer(_document(task.name, [*task.warnings], found), lines, 1 if any(s.error for s in found.sources) else 0)
 
@@ -71,6 +73,14 @@ def _lock_lines(each: LockPlan) -> list[str]:
     return [heading, *(f"  {stage.name:<17} {stage.describe()}" for stage in each.stages)]
 
 
+def _join_lines(target: str, each: JoinPlan) -> list[str]:
+    """Tell what is due for a target that follows the join of its shards; nothing if it is settled."""
+    if each.is_settled or not (each.stages or each.waiting):
+        return []
+    waiting = [f"  waiting           {shard}: {decided}" for shard, decided in sorted(each.waiting.items())]
+    return [f"differences of {target}", *(f"  {stage.name:<17} {stage.describe()}" for stage in each.stages), *waiting]
+
+
 def _document(task: str, warnings: list[str], found: TaskPlan) -> dict[str, Any]:
     return {
         "task": task,
@@ -85,6 +95,14 @@ def _document(task: str, warnings: list[str], found: TaskPlan) -> dict[str, Any]
                 "stages": [_stage_document(stage) for stage in each.stages],
             }
             for each in found.locks
+        ],
+        "differences": [
+            {
+                "target": str(target),
+                "stages": [_stage_document(stage) for stage in each.stages],
+                "waiting": {str(shard): str(decided) for shard, decided in sorted(each.waiting.items())},
+            }
+            for target, each in found.joins.items()
         ],
         "used_trial_tables": found.asked_target,
     }

@@ -245,6 +245,8 @@ class Options:
     primary_key: PrimaryKey = PrimaryKey.DEFAULT
     unsupported_indexes: UnsupportedIndexes = UnsupportedIndexes.ERROR
     drop_shard_rows: DropShardRows = DropShardRows.KEEP
+    contract_delay: timedelta = timedelta()
+    """How long a target that follows the join keeps what no shard needs any more."""
 
 
 @dataclass(frozen=True, slots=True)

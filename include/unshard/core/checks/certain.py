@@ -23,6 +23,7 @@ from unshard.errors.full import (
     TargetNotEmpty,
     TransactionsPrepared,
 )
+from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.relay import GtidNotFound
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, EngineNotTransactional, KeyColumnMissing
 from unshard.errors.rules import (
@@ -68,6 +69,7 @@ CERTAIN: tuple[type[UnshardError], ...] = (
     RouteAmbiguous,
     ServerError,
     ShardsDiffer,
+    ShardsWithoutJoin,
     StartBeyond,
     StartGone,
     StorageFailed,

@@ -12,9 +12,11 @@
 | (settled)     | all shards are equal, and so is the target: there is no entry                                        |
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 
 from unshard.core.join.decision import Decided, Decision, steps_to_join, wanted
 from unshard.core.join.difference import (
@@ -30,9 +32,12 @@ from unshard.core.join.difference import (
     Step,
     Target,
 )
-from unshard.core.join.group import Group
-from unshard.core.join.tables import OPEN, Key, concrete, is_met
+from unshard.core.join.group import Group, Member
+from unshard.core.join.tables import OPEN, Expression, Key, concrete, is_met
 from unshard.core.model import Shard
+
+History = Mapping[Shard, Sequence[tuple[datetime, Member]]]
+"""Each shard after each of its accepted DDLs, with the time of the acceptance; oldest first."""
 
 
 class State(StrEnum):
@@ -60,6 +65,8 @@ class OpenDifference:
     """The steps that will run, now or when no shard needs the old structure."""
     reloads: tuple[Shard, ...] = ()
     reason: str = ""
+    about: int | Key | Expression | Shard | None = None
+    """The id of the column, the index, the expression of the CHECK, or the shard with the DDL."""
 
     def __str__(self) -> str:
         shards = len(self.have) + len(self.lack)
@@ -84,10 +91,38 @@ def open_differences(
     return tuple(found)
 
 
+def since(difference: OpenDifference, history: History) -> datetime | None:
+    """Return when the first of the shards that have a change has got it; None for a DDL that waits."""
+    about = difference.about
+    if about is None or isinstance(about, Shard):
+        return None
+    found = [
+        moment
+        for shard in difference.have or difference.lack
+        if (moment := _changed_at(about, history.get(shard, ()))) is not None
+    ]
+    begun = [steps[0][0] for steps in history.values() if steps]
+    return min(found or begun, default=None)
+
+
+def _changed_at(about: int | Key | Expression, steps: Sequence[tuple[datetime, Member]]) -> datetime | None:
+    """Return when a shard has got its present form of something; None if it has joined with it."""
+    for (_, before), (moment, member) in reversed([*pairwise(steps)]):
+        if _form(about, before) != _form(about, member):
+            return moment
+    return None
+
+
+def _form(about: int | Key | Expression, member: Member) -> object:
+    if isinstance(about, int):
+        return member.names.get(about), member.table.columns.get(about)
+    return about in member.table.keys if isinstance(about, Key) else about in member.table.checks
+
+
 def _waiting(shard: Shard, decided: Decided) -> OpenDifference:
     state = State.CONFLICT if decided.decision is Decision.CONFLICT else State.BARRIER
     reason = "; ".join(filter(None, (*map(str, decided.conflicts), decided.reason)))
-    return OpenDifference(f"DDL of {shard}", state, lack=(shard,), reason=reason)
+    return OpenDifference(f"DDL of {shard}", state, lack=(shard,), reason=reason, about=shard)
 
 
 def _of_column(group: Group, target: Target, asked: Target, steps: Difference, id: int) -> Iterator[OpenDifference]:
@@ -113,7 +148,7 @@ def _of_column(group: Group, target: Target, asked: Target, steps: Difference, i
         state = State.RELOAD
     if state is not None:
         name = asked.names.get(id) or target.names[id]
-        yield OpenDifference(f"column {name}", state, have, lack, (*now, *later), reloads)
+        yield OpenDifference(f"column {name}", state, have, lack, (*now, *later), reloads, about=id)
 
 
 def _is_alike(group: Group, shard: Shard, id: int, asked: Target) -> bool:
@@ -142,7 +177,7 @@ def _of_key(group: Group, target: Target, steps: Difference, key: Key) -> Iterat
     if state is not None:
         names = {member.table.keys[key] for member in group.members.values() if key in member.table.keys}
         name = target.table.keys.get(key) or min(map(str, names))
-        yield OpenDifference(f"index {name}", state, have, lack, (*now, *later))
+        yield OpenDifference(f"index {name}", state, have, lack, (*now, *later), about=key)
 
 
 def _of_checks(group: Group, target: Target, steps: Difference) -> Iterator[OpenDifference]:
@@ -152,7 +187,8 @@ def _of_checks(group: Group, target: Target, steps: Difference) -> Iterator[Open
         have = tuple(shard for shard, m in sorted(group.members.items()) if words in m.table.checks)
         lack = tuple(shard for shard in sorted(group.members) if shard not in have)
         if lack or later:
-            yield OpenDifference(f"check {name}", State.OPEN if lack else State.CONTRACTING, have, lack, later)
+            state = State.OPEN if lack else State.CONTRACTING
+            yield OpenDifference(f"check {name}", state, have, lack, later, about=words)
 
 
 def _column_of(step: Step) -> int | None:

@@ -27,6 +27,8 @@ def unfit(
 
     If the target `is_ahead`, it may have DDL that these shards have not run yet, which explains other types and keys.
     """
+    # A target that follows the join of its shards gets what it lacks.
+    joins = task.shard_mode is ShardMode.OPTIMISTIC
     reasons: set[str] = set()
     found: dict[str, UnshardError] = {}
     seen: set[tuple[str, object]] = set()
@@ -39,14 +41,12 @@ def unfit(
         try:
             if present is None:
                 _refuse_missing(target, shard, structure, reshaping)
-            elif task.shard_mode is ShardMode.OPTIMISTIC:
-                continue  # the target is expanded before the rows are loaded
-            elif here := unfit_reasons(present, structure, {column.lower() for column in columns}):
+            elif not joins and (here := unfit_reasons(present, structure, {column.lower() for column in columns})):
                 reasons.update(here)
             else:
                 constants_of(str(shard), structure, target, present, reshaping.extracted)
                 _refuse_mapped(target, shard, structure, present, reshaping)
-                if not is_ahead:
+                if not (is_ahead or joins):
                     refuse_types(shard, structure, (target, present), reshaping)
         except UNFIT as error:
             found.setdefault(f"{error.code} {columns}", error)

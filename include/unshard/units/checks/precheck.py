@@ -77,8 +77,7 @@ def precheck(
     fresh = {source: each for source, each in checked.items() if source not in begun.loaded}
     shards = _shards(fresh)
     items = [item for each in checked.values() for item in each.items]
-    is_joined = task.shard_mode is ShardMode.OPTIMISTIC
-    items += _structures_joined(shards) if is_joined else _structures_alike(shards)
+    items += _structures_alike(task, shards)
     answers = not any(item.name == "reachable" and item.code for item in target.result().items)
     existing = present_tables(task, connections, shards) if answers else {}
     items += key_items(task, connections, shards, existing)
@@ -158,17 +157,9 @@ def _shards(checked: Mapping[str, Checked]) -> Shards:
     return groups
 
 
-def _structures_joined(groups: Shards) -> list[Item]:
-    """Return the items of targets in optimistic mode: their shards need only have a join."""
-    items: list[Item] = []
-    for target, shards in sorted(groups.items()):
-        conflicts = conflicts_of(begin(shards))
-        errors = [ShardsWithoutJoin(str(target), "; ".join(map(str, conflicts)))] if conflicts else []
-        items += verdict("schema_of_shard_tables", f"target {target}", errors, f"{len(shards)} shards have a join")
-    return items
-
-
-def _structures_alike(groups: Shards) -> list[Item]:
+def _structures_alike(task: Task, groups: Shards) -> list[Item]:
+    if task.shard_mode is ShardMode.OPTIMISTIC:
+        return [item for target, shards in sorted(groups.items()) for item in _joined(target, shards)]
     items: list[Item] = []
     for target, shards in sorted(groups.items()):
         first, *others = shards
@@ -180,6 +171,14 @@ def _structures_alike(groups: Shards) -> list[Item]:
         ]
         items += verdict("schema_of_shard_tables", f"target {target}", errors, f"{len(shards)} shards are alike")
     return items
+
+
+def _joined(target: TableId, shards: Mapping[Shard, TableSchema]) -> tuple[Item, ...]:
+    conflicts = conflicts_of(begin(shards))
+    errors: list[UnshardError] = []
+    if conflicts:
+        errors.append(ShardsWithoutJoin(str(target), "; ".join(map(str, conflicts))))
+    return (*verdict("schema_of_shard_tables", f"target {target}", errors, f"{len(shards)} shards have a join"),)
 
 
 def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collection[TableId]) -> list[Item]:

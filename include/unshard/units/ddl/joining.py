@@ -139,12 +139,13 @@ def follow(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) 
 
 def planned(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinPlan]:
     """Return what is due and what waits for each joined target; changes nothing."""
-    found = dict[TableId, JoinPlan]()
-    for target in groups(meta.structures.shards()):
-        scene = _Follower(meta, executor, rules, target).scene()
-        if scene is not None:
-            found[target] = plan_join(scene)
-    return found
+    return {target: plan_join(scene) for target, scene in scenes(meta, executor, rules).items()}
+
+
+def scenes(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinScene]:
+    """Return the state of each joined target; changes nothing."""
+    found = {target: _Follower(meta, executor, rules, target).scene() for target in groups(meta.structures.shards())}
+    return {target: scene for target, scene in found.items() if scene is not None}
 
 
 def announce(meta: Store, plan: Plan) -> None:

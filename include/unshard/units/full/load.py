@@ -29,6 +29,7 @@ from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.suspension import Refusal
 from unshard.errors.full import LoadCollision, LoadRefused, NotDumped, NotLoaded
+from unshard.errors.joinedrows import JoinChanged
 from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.units.full.dump import dump_folder, refuse_left
 from unshard.units.full.keyowners import name_owners, stopped_by
@@ -137,7 +138,12 @@ def _load_dumped(work: Work, source: str, job: LoadJob) -> None:
         return
     postpone_indexes(work, source)
     threads = work.task.instance(source).load.threads
-    answers = map_items(work.bulk_spark(), partial(load_one_batch, job), batches, threads)
+    try:
+        answers = [*map_items(work.bulk_spark(), partial(load_one_batch, job), batches, threads)]
+    except JoinChanged as error:
+        log.info("load continues with the present columns source=%s: %s", source, error)
+        _load_dumped(work, source, job_of(work, source))
+        return
     refused = [codec.loads(Refusal, text) for text in answers]
     for refusal in refused:
         log.warning("target %s stops the load of source %s: %s", refusal.target, source, refusal.error)

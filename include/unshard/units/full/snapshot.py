@@ -22,12 +22,15 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures, targetddl, upstream
 from unshard.adapters.snapshot import Moment, begin_snapshot
+from unshard.adapters.target.retrying import repeated
 from unshard.config import Instance, OnDuplicate, ShardMode
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
+from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.rules.reshaping import AS_IT_IS
 from unshard.core.structures.alike import structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
@@ -35,16 +38,26 @@ from unshard.core.window.rules import digest_of, rules_of
 from unshard.errors.checks import ShardsDiffer
 from unshard.errors.config import StartUnset
 from unshard.errors.full import StructuresUnsteady, TargetNotEmpty, TransactionsPrepared
+from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.targetchecks import TargetTableUnfit
 from unshard.units.ddl.createtrial import TrialTables
-from unshard.units.ddl.joining import follow
-from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.full.discover import Found, find_shards
+from unshard.units.full.joins import join_targets
 from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.full.starttime import location_at
-from unshard.units.full.targets import copy_schemas, make_target, refuse_engines, refuse_types
+from unshard.units.full.targets import (
+    by_filled_keys,
+    copy_schemas,
+    make_target,
+    may_lack_columns,
+    refuse_engines,
+    refuse_types,
+    reshaped_by,
+)
 from unshard.units.relay.failover import locate
+from unshard.units.rows.conversion import conversion_by_ids
+from unshard.units.rows.joined import joined_rows
 from unshard.units.work import Work
 
 ATTEMPTS = 5
@@ -102,25 +115,48 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     view = replace(
         view, schemas=without_refused_indexes(work, view.schemas), shadows=without_refused_indexes(work, view.shadows)
     )
-    if not _is_joined(work):
+    if not joins(work):
         _check_alike(work, source, [(table, view.targets[table], schema) for table, schema in view.schemas.items()])
-    _drop_outdated(work, source, view)
+        _drop_outdated(work, source, view)
     _prepare_targets(work, instance, view)
     work.meta.sources.add(source, about.identity, about.flavor)
     location, gtid = _start(work, instance, view)
     _record(work, source, location, view)
+    if joins(work):
+        _join(work, source)
     note_rules(work, instance, location)
-    if _is_joined(work):
-        follow(work.meta, OnTarget(work.target, work.task.meta_schema))
     # Changes between a start time and now may already be in the target.
     known_until = view.moment.location if instance.start_time else None
     work.meta.sources.set_phase(source, Phase.SNAPSHOT, snapshot=location, snapshot_gtid=gtid, dump_end=known_until)
     return _report(source, location, view.targets)
 
 
-def _is_joined(work: Work) -> bool:
-    """Whether targets follow the join of their shards, so that these may differ."""
+def joins(work: Work) -> bool:
+    """Whether the targets of the task follow the join of their shards, so that these may differ."""
     return work.task.shard_mode is ShardMode.OPTIMISTIC
+
+
+def _join(work: Work, source: str) -> None:
+    """Make the targets the join of all known shards; raises if they have none, or a target cannot take their rows."""
+    shards = work.meta.structures.shards(source)
+    targets = {state.target for state in shards}
+    joined = repeated(lambda: _joined(work, targets))
+    present = work.present(targets)
+    schemas = work.structures({state.structure for state in shards})
+    reshapings = reshaped_by(work, source, (state.shard for state in shards))
+    filled = by_filled_keys(present, shards, schemas, {}, reshapings, joined)
+    for state in shards:
+        into = state.target, filled[state.target]
+        if state.shard not in joined[state.target].history:
+            raise ShardsWithoutJoin(str(state.target), f"{state.shard} differs from the shards that it has")
+        reshaping = reshapings.get(state.shard.table, AS_IT_IS)
+        conversion_by_ids(state.shard, None, schemas[state.structure], into, joined[state.target], reshaping)
+
+
+def _joined(work: Work, targets: set[TableId]) -> dict[TableId, JoinedRows]:
+    """Return the joined targets; raises a transient error while the snapshot of another source changes them."""
+    join_targets(work)
+    return joined_rows(work, targets)
 
 
 def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:
@@ -194,7 +230,7 @@ def _stored_online_tables(work: Work, view: View) -> Iterator[OnlineTable]:
 
 def check_recorded_alike(work: Work, source: str) -> None:
     """Compare the recorded structures of a source with the others: two simultaneous snapshots do not see each other."""
-    if _is_joined(work):
+    if joins(work):
         return
     shards = work.meta.structures.shards(source)
     schemas = work.structures({state.structure for state in shards})
@@ -260,14 +296,14 @@ def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tup
     keys = keys_of_shards(work, instance.source.id, shards)
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         for target, (table, schema) in models.items():
-            make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema, keys)
+            with may_lack_columns(work.task):
+                make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema, keys)
         present = structures.read_schemas(connection, sorted(models))
         if work.task.task_mode.loads:
             refuse_engines(present)
         behind_at = cache(work.meta.locks.behind_at)  # thousands of shards have one structure
-        for table, (target, schema) in shards.items():
-            if _is_joined(work):
-                continue  # the target is expanded when the structures are recorded
+        # A target that follows the join is compared when its shards are recorded.
+        for table, (target, schema) in () if joins(work) else shards.items():
             behind = behind_at(target, schema.digest)
             _check_fit(instance, Shard(instance.source.id, table), schema, (target, present[target]), behind)
         if work.task.task_mode.loads and instance.load.on_duplicate is OnDuplicate.ERROR:

@@ -9,7 +9,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
 from unshard.adapters.targetddl import create_schema, drop_empty_schema, set_default
-from unshard.config import Instance
+from unshard.config import Instance, ShardMode, Task
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
@@ -77,6 +77,11 @@ def make_target(
     if extracted and not structures.read_schemas(connection, [target]):
         raise ExtractionNeedsTable(str(target), str(shard), ", ".join(each.column for each in extracted))
     create_target(connection, target, like, [key for key in keys if key.child == target])
+
+
+def may_lack_columns(task: Task) -> contextlib.suppress:
+    """Accept a target that lacks columns of a shard, if it gets them when the shard joins."""
+    return contextlib.suppress(*([TargetLacksColumns] if task.shard_mode is ShardMode.OPTIMISTIC else []))
 
 
 def refuse_engines(schemas: Mapping[TableId, TableSchema]) -> None:
@@ -157,7 +162,8 @@ def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple
         for change in joined:
             if change.structure:
                 try:
-                    make_target(connection, routing, change.shard, change.target, schemas[change.structure], keys)
+                    with may_lack_columns(work.task):
+                        make_target(connection, routing, change.shard, change.target, schemas[change.structure], keys)
                 except (ExtractionNeedsTable, TargetLacksColumns) as error:
                     refused.append(TargetRefused(change.target, error))
     return tuple(refused)

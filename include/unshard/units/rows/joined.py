@@ -33,9 +33,9 @@ def joined_rows(work: Work, targets: Iterable[TableId], plan: Plan | None = None
 
 
 def _rows_of(work: Work, joined: JoinedTarget) -> JoinedRows:
-    if joined.change is not None:
-        statements = joined.change.statements
-        raise JoinChanging(str(joined.target), statements[min(joined.change.done, len(statements) - 1)].text)
+    change = joined.change
+    if change is not None and change.done < len(change.statements):
+        raise JoinChanging(str(joined.target), change.statements[change.done].text)
     history: dict[Shard, list[RowIds]] = {}
     for (shard, seq), member in sorted(work.meta.joins.history(joined.target).items(), key=lambda item: item[0]):
         history.setdefault(shard, []).append(RowIds(seq, member.structure.digest, dict(member.ids)))

@@ -1,17 +1,20 @@
 """Optimistic mode of a task: follows the join of its shards, and reads columns again where that is needed."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-from unshard.config import ShardMode
-from unshard.core.ddl.renaming import name_upstream
-from unshard.core.ddl.shardgroup import groups
+from unshard.adapters.meta import MetaReader
+from unshard.config import Connections, ShardMode, Task, resolve
+from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Shard, TableId
 from unshard.errors.reload import ReloadMustWait, ReloadStructureAhead
 from unshard.errors.window import NotInSync
 from unshard.units.ddl import joining
+from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.joining import JoinRules
 from unshard.units.ddl.jointarget import OnTarget
+from unshard.units.full.joins import mapped_columns
 from unshard.units.window.reload import reload_columns
 from unshard.units.work import Work
 
@@ -25,17 +28,17 @@ def follow_joins(work: Work) -> bool:
     return joining.follow(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
 
 
+def plan_joins(work: Work) -> Mapping[TableId, JoinPlan]:
+    """Return what is due for the targets of a task in optimistic mode; changes nothing."""
+    if work.task.shard_mode is not ShardMode.OPTIMISTIC or not work.task.task_mode.syncs:
+        return {}
+    return joining.planned(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
+
+
 def rules_of(work: Work) -> JoinRules:
     """Return the parts of a task that decide about its joined targets."""
-    return JoinRules(lambda target: _mapped(work, target), 0.0, lambda shard, columns: _reload(work, shard, columns))
-
-
-def _mapped(work: Work, target: TableId) -> frozenset[str]:
-    found = set[str]()
-    for state in groups(work.meta.structures.shards()).get(target, ()):
-        reshaping = work.task.instance(state.shard.source).routing.reshaping(name_upstream(state.shard.table))
-        found |= {name.lower() for each in reshaping.mapped for name in (each.source, each.column)}
-    return frozenset(found)
+    delay = work.task.options.contract_delay.total_seconds()
+    return JoinRules(partial(mapped_columns, work.task, work.meta), delay, partial(_reload, work))
 
 
 def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> bool:
@@ -45,3 +48,12 @@ def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> bool:
     except (ReloadMustWait, ReloadStructureAhead, NotInSync) as error:
         log.info("reload waits shard=%s columns=%s error=%s", shard, ",".join(columns), error)
         return False
+
+
+def open_differences(task: Task, meta: MetaReader, connections: Connections) -> tuple[DifferenceView, ...]:
+    """Return the open differences of a task in optimistic mode, the oldest first; changes nothing."""
+    if task.shard_mode is not ShardMode.OPTIMISTIC or not task.task_mode.syncs:
+        return ()
+    delay = task.options.contract_delay.total_seconds()
+    rules = JoinRules(partial(mapped_columns, task, meta), delay)
+    return differences(meta, OnTarget(resolve(task.target, connections), task.meta_schema), rules)

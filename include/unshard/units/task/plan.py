@@ -14,10 +14,12 @@ needs no Spark, and works beside a process that runs the task, and while the tas
 | cannot be planned                   | the coded error; the other sources are planned                           |
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from unshard.adapters.meta.preview import PreviewMeta
 from unshard.config import Connections, Task, environment_connections
+from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Location, TableId
 from unshard.core.stages import Detail, Stage
 from unshard.core.task.fullstages import HandOver, last_stage, source_stages
@@ -31,6 +33,7 @@ from unshard.errors import UnshardError
 from unshard.units.begun import opened
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockPlan
+from unshard.units.task.joins import plan_joins
 from unshard.units.task.run import full_mode
 from unshard.units.window.rules import changes_of
 from unshard.units.window.suspension import retry
@@ -89,6 +92,8 @@ class TaskPlan:
     """The last stage of the full load; None if it is done."""
     locks: tuple[LockPlan, ...] = ()
     pause: PauseState | None = None
+    joins: Mapping[TableId, JoinPlan] = field(default_factory=dict)
+    """What is due for targets in optimistic mode."""
     asked_target: bool = False
     """Trial tables were used to find the effect of a DDL."""
 
@@ -101,7 +106,8 @@ def plan(task: Task, connections: Connections = environment_connections) -> Task
         with work_with(task, meta, connections) as work:
             locks = coordinate.planned(meta) if task.task_mode.syncs else ()
             sources = tuple(_source(work, source, locks) for source in task.sources)
-            return _with_handover(task, sources, locks, meta.pauses.get(), work.trial_tables.is_used)
+            planned = _with_handover(task, sources, locks, meta.pauses.get(), work.trial_tables.is_used)
+            return replace(planned, joins=plan_joins(work))
 
 
 def _with_handover(
@@ -112,7 +118,7 @@ def _with_handover(
     asked: bool = False,
 ) -> TaskPlan:
     phases = {each.source: each.phase for each in sources}
-    return TaskPlan(sources, last_stage(phases, full_mode(task.task_mode)), locks, pause, asked)
+    return TaskPlan(sources, last_stage(phases, full_mode(task.task_mode)), locks, pause=pause, asked_target=asked)
 
 
 def _loading(task: Task, source: str, phase: Phase) -> SourcePlan:

@@ -44,11 +44,12 @@ from unshard.errors.rules import RowFilterFailed, RowsFiltered
 from unshard.errors.task import RulesSpoilRows, RulesWait
 from unshard.units.full.discover import find_shards
 from unshard.units.full.dump import dump_again
+from unshard.units.full.joins import join_targets
 from unshard.units.full.keyowners import stopped_by
 from unshard.units.full.load import job_of
 from unshard.units.full.loadchunks import LoadBatch, load_one_batch
 from unshard.units.full.refusedindexes import without_refused_indexes
-from unshard.units.full.snapshot import note_rules, prepare_targets
+from unshard.units.full.snapshot import joins, note_rules, prepare_targets
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.window.suspension import retry
 from unshard.units.work import Work
@@ -260,13 +261,16 @@ def _take(
 ) -> None:
     """Make shards of new tables and load them; no DDL or rows wait in the groups of their targets (`shards`)."""
     source = instance.source.id
-    _check_alike(work, new, shards)
+    if not joins(work):
+        _check_alike(work, new, shards)
     prepare_targets(work, instance, {each.shard.table: (each.target, each.schema) for each in new})
     for each in new:
         _begin_anew(work, each)
         digest = work.meta.structures.put(each.schema)
         change = StructureChange(each.shard, each.target, checkpoint, digest, joins=True)
         work.meta.structures.record_all([change])
+        if joins(work):
+            join_targets(work)
         if work.task.task_mode.loads:
             _load(work, source, each, digest)
 

@@ -73,6 +73,7 @@ from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
+from unshard.units.full.joins import join_before_rows
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import NOT_JOINED, create_joined, follow_schemas, reshaped_by
 from unshard.units.rows.joined import joined_rows
@@ -254,6 +255,7 @@ class _Run:
         plan = window.begun.plan
         stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else {}
         follow_schemas(self.work, plan)
+        join_before_rows(self.work, plan.targets)
         if refused := create_joined(self.work, plan, stops):
             tried = self.work.present({each.target for each in refused})
             return self._found(window, _Moved(refused=refused, tried=tried))

@@ -15,6 +15,7 @@ Each step is one transaction. It changes nothing if the version of the target is
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, text, update
@@ -78,6 +79,14 @@ class JoinReader(ReadingPart):
         """Return each shard as it was after each of its accepted DDLs, by the number of the DDL."""
         with self._database.snapshot() as connection:
             return {(shard_of(row), row.seq): member for row, member in self._members(connection, target)}
+
+    def steps(self, target: TableId) -> dict[Shard, list[tuple[datetime, Member]]]:
+        """Return each shard after each of its accepted DDLs, oldest first, with the time of the acceptance."""
+        found: dict[Shard, list[tuple[datetime, Member]]] = {}
+        with self._database.snapshot() as connection:
+            for row, member in self._members(connection, target):
+                found.setdefault(shard_of(row), []).append((row.accepted_at, member))
+        return found
 
     def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
         """Return the DDLs of a shard after a number that are resolved, oldest first."""

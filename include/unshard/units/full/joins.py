@@ -1,0 +1,41 @@
+"""Targets of `shard-mode: optimistic` before rows are written: they join when their first shards are known."""
+
+from collections.abc import Collection
+from functools import partial
+
+from unshard.adapters.meta import MetaReader
+from unshard.config import ShardMode, Task
+from unshard.core.ddl.renaming import name_upstream
+from unshard.core.ddl.shardgroup import groups
+from unshard.core.model import TableId
+from unshard.units.ddl import joining
+from unshard.units.ddl.joining import JoinRules
+from unshard.units.ddl.jointarget import OnTarget
+from unshard.units.work import Work
+
+
+def join_targets(work: Work) -> bool:
+    """Make each target the join of the shards that are known, as the coordinator does; return whether that changed any.
+
+    Columns that must be read again wait for the coordinator.
+    """
+    executor = OnTarget(work.target, work.task.meta_schema)
+    return joining.follow(work.meta, executor, JoinRules(partial(mapped_columns, work.task, work.meta)))
+
+
+def join_before_rows(work: Work, targets: Collection[TableId]) -> None:
+    """Join targets that have not joined yet, and end changes whose process has died."""
+    if work.task.shard_mode is not ShardMode.OPTIMISTIC:
+        return
+    found = [work.meta.joins.get(target) for target in targets]
+    if any(joined is None or joined.change is not None for joined in found):
+        join_targets(work)
+
+
+def mapped_columns(task: Task, meta: MetaReader, target: TableId) -> frozenset[str]:
+    """Return the columns of column mappings of a target, in lower case."""
+    found = set[str]()
+    for state in groups(meta.structures.shards()).get(target, ()):
+        reshaping = task.instance(state.shard.source).routing.reshaping(name_upstream(state.shard.table))
+        found |= {name.lower() for each in reshaping.mapped for name in (each.source, each.column)}
+    return frozenset(found)

@@ -1,0 +1,76 @@
+"""A task with `shard-mode: optimistic` that begins while its shards differ: the target is the join of all."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lifetask import LifeTask
+from tests.lifetask import living as lifetask
+from unshard.config import ShardMode, Task
+from unshard.core.model import TableId
+from unshard.errors.join import ShardsWithoutJoin
+from unshard.units.full.snapshot import take_snapshot
+from unshard_demo.servers import MariaDb
+
+pytestmark = pytest.mark.integration
+
+
+class JoinedLife(LifeTask):
+    """LifeTask in optimistic mode."""
+
+    def load(self) -> Task:
+        return dataclasses.replace(super().load(), shard_mode=ShardMode.OPTIMISTIC)
+
+
+@pytest.fixture
+def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[JoinedLife]:
+    with lifetask(unique, tmp_path, {"s1": source_1, "s2": source_2}, target) as made:
+        yield JoinedLife(**{field.name: getattr(made, field.name) for field in dataclasses.fields(made)})
+
+
+def shown(task: JoinedLife) -> list[tuple]:
+    return task.target.run(f"SELECT * FROM {task.name}_to.t ORDER BY id")
+
+
+def columns(task: JoinedLife) -> list[tuple[str, str, str]]:
+    return [row[:3] for row in task.target.run(f"DESC {task.name}_to.t")]
+
+
+def test_a_task_begins_while_its_shards_differ(task: JoinedLife):
+    one, two, three = task.make_shard("s1", 1, 1, 2), task.make_shard("s1", 2, 3), task.make_shard("s2", 3, 4, 5)
+    task.sources["s1"].run(f"ALTER TABLE {one} ADD c INT NOT NULL DEFAULT 7, MODIFY id BIGINT")
+    task.sources["s1"].run(f"ALTER TABLE {two} MODIFY v VARCHAR(30)")
+    task.sources["s2"].run(f"ALTER TABLE {three} DROP v, ADD KEY c2 (id)")
+    task.go()
+    assert columns(task) == [("id", "bigint(20)", "NO"), ("v", "varchar(30)", "YES"), ("c", "int(11)", "YES")]
+    assert shown(task) == [(1, "row 1", 7), (2, "row 2", 7), (3, "row 3", None), (4, None, None), (5, None, None)]
+    task.sources["s1"].run(f"INSERT INTO {one} VALUES (1 << 40, 'new', 8)", f"UPDATE {two} SET v = repeat('x', 30)")
+    task.sources["s2"].run(f"INSERT INTO {three} VALUES (6)", f"DELETE FROM {three} WHERE id = 4")
+    task.go()
+    found = [(1, "row 1", 7), (2, "row 2", 7), (3, "x" * 30, None), (5, None, None), (6, None, None)]
+    assert shown(task) == [*found, (1 << 40, "new", 8)]
+    assert not task.verdicts()["t"].differs
+
+
+def test_shards_without_a_join_are_named(task: JoinedLife):
+    one, two = task.make_shard("s1", 1, 1), task.make_shard("s2", 2, 2)
+    task.sources["s1"].run(f"ALTER TABLE {one} ADD c INT")
+    task.sources["s2"].run(f"ALTER TABLE {two} ADD c DATE")
+    assert "US-5100" in task.checked()
+    with task.work() as work, pytest.raises(ShardsWithoutJoin):
+        for source in ("s1", "s2"):
+            take_snapshot(work, source)
+
+
+def test_after_the_load_all_shards_become_equal(task: JoinedLife):
+    one, two = task.make_shard("s1", 1, 1), task.make_shard("s2", 2, 2)
+    task.sources["s1"].run(f"ALTER TABLE {one} ADD c INT")
+    task.go()
+    task.sources["s2"].run(f"ALTER TABLE {two} ADD c INT", f"INSERT INTO {two} VALUES (3, 'x', 9)")
+    task.go()
+    assert task.assert_union() == 3
+    with task.work() as work:
+        joined = work.meta.joins.get(TableId(f"{task.name}_to", "t"))
+    assert joined.settled_version == joined.version
