@@ -28,6 +28,8 @@ class JoinRow:
     version: int = 1
     settled_version: int = 0
     change: OpenChange | None = None
+    cause: str = ""
+    refused: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -81,6 +83,10 @@ class MemoryJoins:
         rows = sorted((seq, row) for (owner, seq), row in self._store.entries.items() if owner == shard and seq > after)
         return tuple(row.entry for _, row in rows if row.lock is not None)
 
+    def refused(self, target: TableId) -> frozenset[str]:
+        found: frozenset[str] = self._rows.targets[target].refused
+        return found
+
     def idle_seconds(self, target: TableId) -> float:
         return 0.0
 
@@ -101,7 +107,7 @@ class MemoryJoins:
             if row.version != joined.version:
                 return None
             self._rows.last_change += 1
-            row.change = OpenChange(self._rows.last_change, kind, statements, 0)
+            row.change, row.cause = OpenChange(self._rows.last_change, kind, statements, 0), cause
             row.columns, row.last_id, row.version = group.columns, group.last_id, row.version + 1
             return row.change
 
@@ -118,6 +124,8 @@ class MemoryJoins:
             row = self._rows.targets[joined.target]
             if row.version != joined.version:
                 return False
+            if row.change is not None and row.change.kind is ChangeKind.EXPAND:
+                row.refused = frozenset()
             group = completion.group
             row.columns, row.last_id, row.names = group.columns, group.last_id, completion.names
             row.change, row.version = None, row.version + 1
@@ -141,6 +149,7 @@ class MemoryJoins:
         with self._step("fail join"):
             row = self._rows.targets[target]
             if row.change is not None and row.change.id == change.id:
+                row.refused |= {row.cause} if change.kind is ChangeKind.CONTRACT else set()
                 row.change, row.version = None, row.version + 1
 
     def give_up(self, target: TableId) -> None:

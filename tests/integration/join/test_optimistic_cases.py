@@ -67,8 +67,8 @@ class Case:
                     own = ", ".join(f"`{name}`" for name in member.ids)
                     there = ", ".join(f"`{joined.names[id]}`" for id in member.ids.values())
                     mine = self.servers[shard.source].run(f"SELECT {own} FROM {shard.table}")
-                    found = Counter(map(str, self.target.run(f"SELECT {there} FROM {joined.target}")))
-                    assert not Counter(map(str, mine)) - found, (shard, mine, found)
+                    found = Counter(self.target.run(f"SELECT {there} FROM {joined.target}"))
+                    assert not Counter(mine) - found, (shard, mine, found)
                     total += len(mine)
 
     def check_equal(self) -> None:

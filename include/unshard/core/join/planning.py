@@ -38,7 +38,7 @@ from unshard.core.join.decision import (
     steps_to_join,
     wanted,
 )
-from unshard.core.join.difference import Target, is_equal, target_of
+from unshard.core.join.difference import Step, Target, is_equal, target_of
 from unshard.core.join.group import Group, Member, followed_by, joined_by, left_by, moved, unread_names, with_member
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
 from unshard.core.join.stages import (
@@ -82,6 +82,9 @@ class JoinScene:
     """Shards that have joined and whose window is not committed yet."""
     absent: tuple[str, ...] = ()
     """Sources that are not in sync yet and may still add shards."""
+    refused: frozenset[str] = frozenset()
+    """Contractions that the target has rejected since it was last expanded, for example because rows of a dropped shard
+    have values that the narrower type cannot hold."""
     is_delayed: bool = False
     """Whether `contract-delay` is not over."""
 
@@ -393,13 +396,21 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
     if steps and late:
         stages.append(WaitForRows(scene.joined.target, late, steps))
     elif steps and not scene.is_delayed and not scene.absent:
-        after = executed(group, steps)
-        stages.append(ContractTarget(scene.joined.target, group, after, steps, "no shard needs it any more"))
+        stages += _contraction(scene, steps)
     stages += [*_reloads(scene)]
     is_equal_now = len(_tables(group)) == 1 and is_equal(target, wanted(group))
     owes = any(member.reloads for member in group.members.values())
     is_settled = not (stages or steps or owes) and is_equal_now
     return JoinPlan(tuple(sorted(stages, key=_waits)), {}, is_settled)
+
+
+def _contraction(scene: JoinScene, steps: tuple[Step, ...]) -> list[ContractTarget]:
+    """Return the contraction; if the target has rejected it, that of the first single step that it has not rejected."""
+    for some in (steps, *((step,) for step in steps)):
+        cause = "; ".join(map(str, some))
+        if cause not in scene.refused:
+            return [ContractTarget(scene.joined.target, scene.group, executed(scene.group, some), some, cause)]
+    return []
 
 
 def _waits(stage: JoinStage) -> bool:

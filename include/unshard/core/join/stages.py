@@ -74,7 +74,7 @@ class ContractTarget(Stage):
     entry: QueueEntry | None = None
 
     def describe(self) -> str:
-        return f"contract {self.target}: {'; '.join(map(str, self.steps))}, because {self.cause}"
+        return f"contract {self.target}, because no shard needs it any more: {'; '.join(map(str, self.steps))}"
 
 
 @dataclass(frozen=True, slots=True)

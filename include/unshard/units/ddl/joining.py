@@ -217,6 +217,7 @@ class _Follower:
             self._lock() is not None,
             frozenset(shard for shard, accepted in joined.accepted.items() if self._is_uncommitted(shard, accepted)),
             tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW),
+            meta.joins.refused(self.target),
             is_delayed,
         )
 

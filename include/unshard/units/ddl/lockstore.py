@@ -193,6 +193,9 @@ class JoinReader(Protocol):
     def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
         """Return the DDLs of a shard after a number that are resolved, oldest first."""
 
+    def refused(self, target: TableId) -> frozenset[str]:
+        """Return the causes of the contractions that the target has rejected since it was last expanded."""
+
     def idle_seconds(self, target: TableId) -> float:
         """Return the time since the last DDL of a shard was accepted."""
 

@@ -95,6 +95,15 @@ class JoinReader(ReadingPart):
         with self._database.reading() as connection:
             return tuple(map(entry_of, connection.execute(query)))
 
+    def refused(self, target: TableId) -> frozenset[str]:
+        """Return the causes of the contractions that the target has rejected since it was last expanded."""
+        mine = self._is(X, target)
+        is_expansion = X.c.kind == ChangeKind.EXPAND.value, X.c.outcome == EXECUTED
+        newest = select(func.coalesce(func.max(X.c.id), 0)).where(mine, *is_expansion).scalar_subquery()
+        is_refused = X.c.kind == ChangeKind.CONTRACT.value, X.c.outcome == REFUSED, X.c.id > newest
+        with self._database.reading() as connection:
+            return frozenset(connection.scalars(select(X.c.cause).where(mine, *is_refused)))
+
     def idle_seconds(self, target: TableId) -> float:
         """Return the time since the last DDL of a shard was accepted."""
         newest = select(func.timestampdiff(text("SECOND"), func.max(M.c.accepted_at), tables.NOW))
