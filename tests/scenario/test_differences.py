@@ -7,6 +7,7 @@ from tests.unit.join.paper import create
 from unshard.cli.locks import difference_document, difference_lines
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
+from unshard.units.ddl import joining
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.joining import JoinRules
 
@@ -97,3 +98,17 @@ def test_a_later_rollout_of_the_same_column_has_another_id():
     made.ddl(ONE, "MODIFY c DECIMAL(20,0)")
     made.run()
     assert all(view.id != yield_id for view in seen(made))
+
+
+def test_strict_mode_executes_only_the_statement_of_a_shard():
+    made = world()
+    rules = JoinRules(is_strict=True)
+    made.ddl(ONE, "ADD c INT")
+    made.ddl(TWO, "ADD c BIGINT, ADD d INT")
+    while made.window("s1") or made.window("s2") or joining.follow(made.meta, made, rules):
+        pass
+    assert made.executed == ["ALTER TABLE shop.t ADD c INT"]
+    view = next(view for view in differences(made.meta, made, rules) if view.state is State.BARRIER)
+    assert view.lack == (TWO,) and "strict-optimistic-shard-mode" in view.reason
+    made.run()
+    assert not [view for view in seen(made) if view.state is State.BARRIER]
