@@ -17,11 +17,12 @@ import pymysql
 import pytest
 
 from tests.localspark import LocalSpark
-from unshard.config import load_task
+from unshard.config import ShardMode, load_task
 from unshard.core.ddl.lockcommands import Force
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard.units.relay import pull
+from unshard.units.task.joins import follow_joins
 from unshard.units.task.run import Until, run
 from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work
@@ -93,6 +94,11 @@ def observe(work: Work, _: str) -> None:
     coordinate.observe(work.meta)
 
 
+def follow(work: Work, _: str) -> None:
+    joined = dataclasses.replace(work.task, shard_mode=ShardMode.OPTIMISTIC)
+    follow_joins(dataclasses.replace(work, task=joined))
+
+
 def execute(work: Work, lock: str) -> None:
     coordinate.execute(work.meta, work.target, lock)
 
@@ -108,6 +114,7 @@ def load(work: Work, _: str) -> None:
 ACTIONS: dict[str, Callable[[Work, str], None]] = {
     "window": window,
     "observe": observe,
+    "follow": follow,
     "execute": execute,
     "force": force,
     "load": load,

@@ -91,7 +91,7 @@ class Member:
 
     structure: TableSchema
     ids: Mapping[str, int]
-    """The id of each column, by its name in lower case."""
+    """The id of each column, by its name in lower case. A column without an id stays out of the target."""
     dropped: frozenset[int] = frozenset()
     """Ids that the shard has dropped: the values of its old rows in these columns are unknown."""
     reloads: frozenset[Reload] = frozenset()
@@ -228,8 +228,9 @@ def moved(
     stale = member.dropped | gone
     others = replace(group, members={each: m for each, m in group.members.items() if each != shard}, columns=columns)
     state = _Added(others, dict(kept), columns, {*member.reloads}, group.last_id)
+    left_out = {*names_after(_names(member.structure) - member.ids.keys(), ran).values()}
     for column in after.columns:
-        if column.name.lower() not in kept:
+        if column.name.lower() not in kept and column.name.lower() not in left_out:
             _add(state, column, after, stale)
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
     is_strict = all(each.sql_mode & STRICT for each in ran)

@@ -1,0 +1,128 @@
+"""The table of docs/life-of-a-shard-ddl.md about optimistic mode by kill -9: each line is a process that dies there."""
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dying import DIED, Point, run_until_death
+from tests.joinedtask import JoinedTask, joined_task
+from unshard.adapters import mysql, namedlocks
+from unshard.core.model import TableId
+from unshard.units.ddl.execute import _guard_of
+from unshard_demo.servers import MariaDb
+
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
+
+DOCS = Path(__file__).parents[3] / "docs" / "life-of-a-shard-ddl.md"
+JOINS, TARGET = "unshard.adapters.meta.locks.join:Joins", "unshard.units.ddl.jointarget:OnTarget"
+POINTS = {
+    "before the intent of a change is committed": Point("in", f"{JOINS}.intend"),
+    "after the intent, before a statement": Point("after", f"{JOINS}.intend"),
+    "after a statement, before its record": Point("after", f"{TARGET}.execute"),
+    "between two statements": Point("after", f"{JOINS}.advance"),
+    "after the last statement, before the completion": Point("before", f"{JOINS}.complete"),
+    "in the completion": Point("in", f"{JOINS}.complete"),
+    "after the completion, before a window": Point("after", f"{JOINS}.complete"),
+    "before a new group is committed": Point("in", f"{JOINS}.begin"),
+    "in a reload of columns": Point("in", "unshard.units.window.reload:_write_chunk"),
+}
+ELSEWHERE = ("while the target runs a statement",)
+COLUMNS = "id INT PRIMARY KEY, a INT, b VARCHAR(20)"
+FIRST, SECOND = ("s1", 11), ("s2", 21)
+
+
+@pytest.fixture
+def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[JoinedTask]:
+    with joined_task(unique, tmp_path, (source_1, source_2, target), COLUMNS, shards=1) as task:
+        yield task
+
+
+def run(task: JoinedTask, shard: tuple[str, int], *clauses: str) -> None:
+    source, number = shard
+    task.sources[source].run("DO 1", *(text.format(f"{task.name}.t_{number}") for text in clauses))
+
+
+def pull(task: JoinedTask) -> None:
+    for source in task.sources:
+        task.pull(source)
+        while task.window(source).moved:
+            pass
+
+
+def die(task: JoinedTask, line: str) -> None:
+    task.restart()
+    assert run_until_death(task.path, "follow", "", POINTS[line]) == DIED, line
+
+
+def test_every_line(task: JoinedTask) -> None:
+    run(task, FIRST, "INSERT INTO {} VALUES (1, 1, 'x')")
+    run(task, SECOND, "INSERT INTO {} VALUES (2, 2, 'y')")
+    die(task, "before a new group is committed")
+    task.run()
+    for number, line in enumerate([*POINTS][:7], 1):
+        # The narrower type leads to two statements of unshard's own: the other shard still has the wider one.
+        kind = "BIGINT" if number % 2 else "INT"
+        other = f"CHANGE a{number - 1 or ''} a{number} {kind}, ADD COLUMN c{number} INT DEFAULT {number}"
+        for shard in (FIRST, SECOND):
+            run(task, shard, f"ALTER TABLE {{}} {other}", f"INSERT INTO {{}} (id) VALUES ({shard[1]}{number})")
+            pull(task)
+            if shard == FIRST:
+                die(task, line)
+            task.run()
+        task.assert_equal("t")
+
+
+def test_each_line_is_reached(task: JoinedTask) -> None:
+    task.run()
+    for line in [*POINTS][:7]:
+        run(task, FIRST, "ALTER TABLE {} ADD COLUMN c INT DEFAULT 7")
+        pull(task)
+        die(task, line)
+        task.run()
+        assert "c" in task.joined("t")[1].names.values(), line
+        run(task, FIRST, "ALTER TABLE {} DROP COLUMN c")
+        task.run()
+        task.assert_equal("t")
+
+
+def test_a_reload_that_dies_continues(task: JoinedTask) -> None:
+    for shard in (FIRST, SECOND):
+        run(task, shard, f"INSERT INTO {{}} VALUES ({shard[1]}, 1, 'x')")
+    task.run()
+    run(task, FIRST, "ALTER TABLE {} ADD COLUMN c INT DEFAULT 1")
+    task.run()
+    run(task, SECOND, "ALTER TABLE {} ADD COLUMN c INT DEFAULT 2")
+    pull(task)
+    die(task, "in a reload of columns")
+    task.run()
+    task.assert_equal("t")
+
+
+def test_the_next_attempt_waits_for_a_statement_that_still_runs(task: JoinedTask) -> None:
+    task.run()
+    run(task, FIRST, "ALTER TABLE {} ADD COLUMN c INT DEFAULT 7")
+    pull(task)
+    die(task, "after the intent, before a statement")
+    target = TableId(f"{task.name}_to", "t")
+    with contextlib.closing(mysql.connect(task.work().target)) as session:
+        assert namedlocks.take(session, _guard_of(target), 5)
+        waiting = threading.Thread(target=task.coordinate)
+        waiting.start()
+        mysql.query(session, f"ALTER TABLE {target} ADD COLUMN c INT DEFAULT 7")
+        namedlocks.release(session, _guard_of(target))
+        waiting.join()
+    task.run()
+    assert task.joined("t")[0].change is None
+    run(task, SECOND, "ALTER TABLE {} ADD COLUMN c INT DEFAULT 7")
+    task.run()
+    task.assert_equal("t")
+
+
+def test_the_table_of_the_docs_has_the_same_lines() -> None:
+    section = DOCS.read_text().partition("## The target follows the join")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| (.+?) \|", section.partition("| killed |")[2], re.MULTILINE)
+    assert [line for line in lines if line not in ELSEWHERE] == list(POINTS)
