@@ -12,6 +12,7 @@ from tests.dying import Died
 from tests.lifetask import LifeTask, living
 from tests.oracle import rows, union
 from tests.taskfile import route
+from tests.tidbsettings import is_tidb
 from unshard.core.checks.items import Severity
 from unshard.units.checks.precheck import check
 from unshard.units.window import sync
@@ -145,11 +146,12 @@ def test_a_target_that_was_altered_by_hand(empty: LifeTask) -> None:
     """DM_4215 (handle_error_2): the operator has run the DDL on the target, and skips it for all shards."""
     make(empty, "id INT PRIMARY KEY", ("s1", "t_1"), ("s2", "t_1"))
     empty.go()
-    empty.target.run(f"ALTER TABLE {empty.name}_to.t ADD COLUMN c INT, ADD UNIQUE (c)")
+    empty.target.run(f"ALTER TABLE {empty.name}_to.t ADD COLUMN c INT", f"ALTER TABLE {empty.name}_to.t ADD UNIQUE (c)")
     for source, number in (("s1", 1), ("s2", 2)):
         up(empty, source, "ALTER TABLE t_1 ADD COLUMN c INT UNIQUE", f"INSERT INTO t_1 VALUES ({number}, {number})")
     (lock,) = empty.run().locks
-    assert "Duplicate column" in str(lock.error)
+    if not is_tidb(empty.target):  # TiDB adds no column together with its key
+        assert "Duplicate column" in str(lock.error)
     assert empty.command("skip", lock.id, "--yes", "--reason", "done by hand") == 0
     for source, number in (("s1", 3), ("s2", 4)):
         up(empty, source, f"INSERT INTO t_1 VALUES ({number}, {number})")
@@ -260,7 +262,7 @@ def test_expression_filter(source_1: MariaDb, target: MariaDb, unique: str, tmp_
             task,
             "s1",
             "CREATE TABLE t2 (id INT PRIMARY KEY, skipped INT, c INT, gen INT AS (id + 1))",
-            "CREATE TABLE t6 (id INT PRIMARY KEY, name VARCHAR(20), msg TEXT) CHARACTER SET latin1",
+            "CREATE TABLE t6 (id INT PRIMARY KEY, name VARCHAR(20), msg TEXT) CHARACTER SET latin1 COLLATE latin1_bin",
             "INSERT INTO t6 VALUES (0, 'Müller', 'Müller…')",
         )
         assert not errors(task)
