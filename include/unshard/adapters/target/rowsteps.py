@@ -101,12 +101,6 @@ class RowStep:
     def table(self) -> TableId:
         return self.destination.table
 
-    @property
-    def old_line(self) -> bytes:
-        """The row before an UPDATE, in tables without a key."""
-        (line,) = (line for line in self.before if line is not None)
-        return line
-
     def without(self, row: int) -> "RowStep":
         """Return the step without the row with this index."""
 
@@ -291,7 +285,7 @@ class StepSession:
                 removed = self._remove(step)
             return Applied(removed) + self._insert(_as_step(step, whole), fence)
         if not matched:
-            raise RowsMissing(str(step.table), key_of(step.destination, step.old_line), 1, 0)
+            raise RowsMissing(str(step.table), key_of(step.destination, _line_before(step)), 1, 0)
         return Applied(0, 1)
 
     def _kept(self, step: RowStep) -> RowStep:
@@ -349,7 +343,7 @@ class StepSession:
         """Return the condition of an UPDATE: its key, or without one all its values, which several rows may have."""
         if step.key:
             return any_of(step.key, step.keys)
-        conditions = conditions_of(step.destination, self._group.schemas[step.table], step.old_line)
+        conditions = conditions_of(step.destination, self._group.schemas[step.table], _line_before(step))
         return f"{' AND '.join(conditions)} LIMIT 1"
 
     def _delete(self, step: RowStep) -> Applied:
@@ -516,6 +510,12 @@ def _lenient_mode(connection: Connection) -> Iterator[None]:
     finally:
         if connection.open:
             mysql.query(connection, f"SET SESSION sql_mode = '{STRICT}'")
+
+
+def _line_before(step: RowStep) -> bytes:
+    """Return the row before an UPDATE of a table without a key."""
+    (line,) = (line for line in step.before if line is not None)
+    return line
 
 
 def _as_step(step: RowStep, lines: Lines) -> RowStep:
