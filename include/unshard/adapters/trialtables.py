@@ -28,6 +28,7 @@ from unshard.adapters.mysql import (
 )
 from unshard.adapters.structures import read_collations, read_schema
 from unshard.core import codec
+from unshard.core.ddl.foreignkeys import adds_keys, for_target, made_indexes, with_index_names
 from unshard.core.ddl.grammar import without_engine
 from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
@@ -143,7 +144,8 @@ class DdlTrialTables:
             # A trial table references no table that exists: its foreign keys would be in the way of others.
             parents = {parent: TableId(self._schema, NO_TABLE) for parent in ddl.of(Role.REFERENCED)}
             changed, engine = _without_engine(before, ddl, statement.sql_mode)
-            text = with_default(retarget(changed or ddl, {**parents, table: trial}), statement)
+            tried = self._with_indexes(before, changed or ddl, statement, table, clustered)
+            text = with_default(retarget(tried, {**parents, table: trial}), statement)
             try:
                 _cluster(connection, clustered)
                 if before:
@@ -163,11 +165,31 @@ class DdlTrialTables:
             after = with_engine(read_schema(connection, trial), engine)
             if lossy := _lossy_default(after, text):
                 raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)
-            return Tried(after, is_split or self._drops_in_steps(ddl, statement.sql_mode))
+            return Tried(after, is_split or self._has_keys_in_steps(ddl, statement.sql_mode))
 
-    def _drops_in_steps(self, ddl: Ddl, sql_mode: int) -> bool:
-        """Whether the server drops a foreign key only in a statement of its own: trial tables have none."""
-        return bool(ddl.dropped_keys) and len(steps(ddl.text, sql_mode)) > 1 and self._checks_each_alone()
+    def _has_keys_in_steps(self, ddl: Ddl, sql_mode: int) -> bool:
+        """Whether foreign keys need statements of their own; trial tables have none.
+
+        TiDB refuses to drop one together with other changes. It does not see an index of the same statement, and adds
+        another one for the foreign key.
+        """
+        has_keys = bool(ddl.dropped_keys) or adds_keys(ddl, sql_mode)
+        return has_keys and len(steps(ddl.text, sql_mode)) > 1 and self._checks_each_alone()
+
+    def _with_indexes(
+        self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str
+    ) -> Ddl:
+        """Return a statement that makes the same indexes for foreign keys as the source; TiDB would make others."""
+        mode = statement.sql_mode
+        if not ddl.of(Role.REFERENCED) or not self._checks_each_alone():
+            return ddl
+        if before is None:
+            return with_index_names(ddl, mode)
+        if not adds_keys(ddl, mode):
+            return ddl
+        bare = read(retarget(for_target(ddl, mode, table, None), {}), mode, statement.schema)
+        without = self._try_out(before, bare, replace(statement, text=bare.text), table, clustered).after
+        return for_target(ddl, mode, table, None, made_indexes(ddl, mode, without))
 
     def _run(self, session: Connection, text: str, sql_mode: int) -> bool:
         """Run a statement on a trial table, in steps if the server requires them; return whether it was split."""

@@ -62,6 +62,8 @@ from unshard.errors.source import ServerBusy, StatementRefused
 
 PARENT_MISSING, REFERENCED = frozenset({1216, 1452}), frozenset({1217, 1451})
 DUPLICATE = 1062
+ABOUT_VALUES = frozenset({1048, 1264, 1265, 1292, 1366, 1367, 1406, 1411, 1690, 3819, 4025})
+"""Errors about a value: NULL, out of range, not valid, too long, against a CHECK."""
 NOTHING = (ABSENT, b"\\N")
 SAVEPOINT = "before_step"
 Key = tuple[bytes, ...]
@@ -332,7 +334,7 @@ class StepSession:
         values = [f"{mysql.identifier(c.name)} = {literal(c, _value(text))}" for c, text in pairs if text != ABSENT]
         where, is_blank = self._condition(step), step.blank[0]
         statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
-        with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), _naming_row(step):
+        with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), self._naming_row(step):
             answer = run_statement(self._connection, statement)
             if answer.warning_count and not is_blank:
                 found = "; ".join(str(row[2]) for row in mysql.query(self._connection, "SHOW WARNINGS")[:3])
@@ -472,6 +474,43 @@ class StepSession:
                     return RowReferenced(str(step.table), shown_key, str(key.child), condition, child)
         return None
 
+    # --- values ---
+
+    @contextlib.contextmanager
+    def _naming_row(self, step: RowStep) -> Iterator[None]:
+        """Convert an error about a value of an UPDATE to one that names the row, if its line is whole.
+
+        A message need not name row and column ("Data Too Long, field len 3, data len 8" by TiDB). The statement changes
+        one row. The column is the one that cannot be changed alone; the caller rolls back all that this changes.
+        """
+        try:
+            yield
+        except (StatementRefused, StatementWarned) as error:
+            line, message = step.lines[0], error.server_message
+            if ABSENT in _fields(line):
+                raise
+            named = refused(step.destination, pa.array([line], pa.binary()), message)
+            if named is None and isinstance(error, StatementRefused) and error.errno not in ABOUT_VALUES:
+                raise
+            if named is None:
+                key = key_of(step.destination, line)
+                named = RowRefused(str(step.table), self._refused_column(step), key, message, line)
+            raise named from error
+
+    def _refused_column(self, step: RowStep) -> str:
+        """Return the first column whose value the server refuses to store; empty if it stores each one alone."""
+        where = any_of(step.key, step.keys)
+        for column, text in zip(step.destination.columns, _fields(step.lines[0]), strict=True):
+            value = f"{mysql.identifier(column.name)} = {literal(column, _value(text))}"
+            try:
+                statement = f"UPDATE {mysql.table_name(step.table)} SET {value} WHERE {where}"  # noqa: S608
+                if run_statement(self._connection, statement).warning_count:
+                    return column.name
+            except StatementRefused as error:
+                if error.errno in ABOUT_VALUES:
+                    return column.name
+        return ""
+
     # --- statements ---
 
     def _check(self, on: bool) -> None:
@@ -485,20 +524,6 @@ class StepSession:
 
     def _writes(self, step: RowStep, policy: Collisions) -> Writes:
         return Writes(step.table, [self._lines(step, Mode.PLAIN)], unique_keys(self._group.schemas[step.table]), policy)
-
-
-@contextlib.contextmanager
-def _naming_row(step: RowStep) -> Iterator[None]:
-    """Convert an error about a value of an UPDATE to one that names the row, if its line is whole."""
-    try:
-        yield
-    except (StatementRefused, StatementWarned) as error:
-        message = error.server_message
-        line = step.lines[0]
-        named = None if ABSENT in _fields(line) else refused(step.destination, pa.array([line], pa.binary()), message)
-        if named is None:
-            raise
-        raise named from error
 
 
 @contextlib.contextmanager
