@@ -262,6 +262,26 @@ def test_rows_without_all_columns_of_tables_without_a_key(world: World, image: s
     world.assert_same()
 
 
+def test_a_value_that_does_not_fit_in_a_table_without_a_key(world: World) -> None:
+    """The error names row and column."""
+    world.tables = ("p", "c")
+    world.change(
+        "CREATE TABLE p (u INT, v VARCHAR(20), UNIQUE KEY (u))",
+        "CREATE TABLE c (id INT PRIMARY KEY, u INT, FOREIGN KEY (u) REFERENCES p (u))",
+        "INSERT INTO p VALUES (1, 'a')",
+    )
+    world.write()
+    world.go()
+    to = f"{world.name}_to"
+    world.target.run(f"ALTER TABLE {to}.p MODIFY v VARCHAR(3)")
+    world.change("UPDATE p SET u = 2, v = 'longer' WHERE u = 1")
+    found = {error.error.code: str(error.error) for error in world.run().errors}
+    assert found.keys() == {"US-6002", "US-6072"} and "column 'v'" in found["US-6002"], found
+    world.target.run(f"ALTER TABLE {to}.p MODIFY v VARCHAR(20)")
+    world.go()
+    world.assert_same()
+
+
 def test_a_key_that_only_the_shard_has_needs_whole_rows(world: World) -> None:
     world.tables = ("p", "c")
     world.change(f"CREATE TABLE {PLAIN}", f"CREATE TABLE {CHILD.format('')}")

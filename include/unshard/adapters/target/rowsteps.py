@@ -499,13 +499,16 @@ class StepSession:
 
     def _refused_column(self, step: RowStep) -> str:
         """Return the first column whose value the server refuses to store; empty if it stores each one alone."""
-        where = any_of(step.key, step.keys)
+        where = self._condition(step)
+        mysql.query(self._connection, "SAVEPOINT before_column")
         for column, text in zip(step.destination.columns, _fields(step.lines[0]), strict=True):
             value = f"{mysql.identifier(column.name)} = {literal(column, _value(text))}"
             try:
                 statement = f"UPDATE {mysql.table_name(step.table)} SET {value} WHERE {where}"  # noqa: S608
                 if run_statement(self._connection, statement).warning_count:
                     return column.name
+                # Without a key the row is found by its values again.
+                mysql.query(self._connection, "ROLLBACK TO SAVEPOINT before_column")
             except StatementRefused as error:
                 if error.errno in ABOUT_VALUES:
                     return column.name
