@@ -279,6 +279,10 @@ def test_indexes_that_the_target_gets_later(world: World) -> None:
     world.each("UPDATE {t} SET c3 = '{k}-333' WHERE c1 = 3", "DELETE FROM {t} WHERE c1 = 1")
     world.go()
     assert world.assert_union(*columns) == 4
+    world.each("ALTER TABLE {t} DROP COLUMN c2", "INSERT INTO {t} VALUES (4, '{k}-4')")
+    world.each("UPDATE {t} SET c1 = 33 WHERE c1 = 3")
+    world.go()
+    assert world.assert_union("c1", "c3") == 8
 
 
 def test_a_target_with_more_columns(world: World) -> None:

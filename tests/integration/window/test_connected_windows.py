@@ -236,6 +236,69 @@ def test_rows_without_all_columns(world: World, safe: bool, image: str) -> None:
     world.assert_same()
 
 
+@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
+def test_rows_without_all_columns_of_tables_without_a_key(world: World, image: str) -> None:
+    """Without a key the BEFORE image has all columns, and the AFTER image is completed from it."""
+    world.tables = ("p", "c")
+    world.change(
+        "CREATE TABLE p (u INT, v VARCHAR(20), w TEXT, UNIQUE KEY (u))",
+        "CREATE TABLE c (n INT, u INT, v TEXT, FOREIGN KEY (u) REFERENCES p (u) ON UPDATE CASCADE)",
+    )
+    world.write()
+    world.go()
+    world.change(
+        f"SET SESSION binlog_row_image = {image}",
+        "INSERT INTO p VALUES (1, 'a', 'aa'), (2, 'b', 'bb'), (NULL, 'c', NULL)",
+        "INSERT INTO c VALUES (1, 1, 'x'), (2, 2, NULL), (2, 2, NULL)",
+        "UPDATE p SET v = 'new' WHERE u = 1",
+        "UPDATE c SET n = 5 WHERE n = 2 LIMIT 1",
+        "UPDATE p SET u = 11, w = NULL WHERE u = 1",
+        "UPDATE c SET u = NULL WHERE n = 5",
+        "INSERT INTO c (n) VALUES (9)",
+        "DELETE FROM c WHERE n = 2",
+        "DELETE FROM p WHERE u = 2",
+    )
+    world.go()
+    world.assert_same()
+
+
+def test_a_value_that_does_not_fit_in_a_table_without_a_key(world: World) -> None:
+    """The error names row and column."""
+    world.tables = ("p", "c")
+    world.change(
+        "CREATE TABLE p (u INT, v VARCHAR(20), UNIQUE KEY (u))",
+        "CREATE TABLE c (id INT PRIMARY KEY, u INT, FOREIGN KEY (u) REFERENCES p (u))",
+        "INSERT INTO p VALUES (1, 'a')",
+    )
+    world.write()
+    world.go()
+    to = f"{world.name}_to"
+    world.target.run(f"ALTER TABLE {to}.p MODIFY v VARCHAR(3)")
+    world.change("UPDATE p SET u = 2, v = 'longer' WHERE u = 1")
+    found = {error.error.code: str(error.error) for error in world.run().errors}
+    assert found.keys() == {"US-6002", "US-6072"} and "column 'v'" in found["US-6002"], found
+    world.target.run(f"ALTER TABLE {to}.p MODIFY v VARCHAR(20)")
+    world.go()
+    world.assert_same()
+
+
+def test_a_key_that_only_the_shard_has_needs_whole_rows(world: World) -> None:
+    world.tables = ("p", "c")
+    world.change(f"CREATE TABLE {PLAIN}", f"CREATE TABLE {CHILD.format('')}")
+    to = f"{world.name}_to"
+    world.target.run(
+        f"CREATE DATABASE {to}",
+        f"CREATE TABLE {to}.p (id INT NOT NULL, u INT, v VARCHAR(20), KEY (id))",
+        f"CREATE TABLE {to}.c (id INT NOT NULL, p_id INT, v VARCHAR(20), KEY (id),"
+        f" FOREIGN KEY (p_id) REFERENCES {to}.p (id))",
+    )
+    world.write()
+    world.go()
+    world.change("INSERT INTO p VALUES (1, 1, 'a')", "INSERT INTO c VALUES (1, 1, 'a')")
+    world.change("SET SESSION binlog_row_image = MINIMAL", "UPDATE p SET v = 'new'")
+    assert "US-6041" in {error.error.code for error in world.run().errors}
+
+
 def test_a_partial_row_that_the_target_lacks_is_an_error(world: World) -> None:
     begin(world)
     world.change("INSERT INTO p VALUES (1, 1, 'x'), (2, 2, 'y')")

@@ -5,6 +5,7 @@
 | INSERT, UPDATE, DELETE            | the same statement                                                        |
 | INSERT or UPDATE in safe mode     | unchecked: DELETE of the key and REPLACE. Rows that reference the row are |
 |                                   | neither deleted nor in the way. Then its own parents are looked for       |
+| UPDATE in a table without a key   | UPDATE of one row that has all the values                                 |
 | UPDATE of a key in safe mode      | unchecked: DELETE of the new key. Then UPDATE of the old key with all     |
 |                                   | actions; without such a row as above                                      |
 | UPDATE of which the binlog has    | UPDATE of these columns. A missing row is an error; in safe mode it is    |
@@ -31,7 +32,7 @@ from unshard.adapters.target.answers import TRUNCATED, refused
 from unshard.adapters.target.apply import naming_table
 from unshard.adapters.target.changes import Applied, Changes, DeferredRow, Lines, Origins, Removal, Writes
 from unshard.adapters.target.collisions import Ledger, write_rows
-from unshard.adapters.target.deletes import any_of, delete_keys, remove_rows
+from unshard.adapters.target.deletes import any_of, conditions_of, delete_keys, remove_rows
 from unshard.adapters.target.destination import Destination, Loaded, Mode, is_blankable, key_of, shown
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
 from unshard.adapters.target.fence import Fence
@@ -50,7 +51,14 @@ from unshard.core.structures.foreignkeys import ForeignKey
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
-from unshard.errors.rows import ChangedRowMissing, Collision, MovedRowUnknown, RowRefused, StatementWarned
+from unshard.errors.rows import (
+    ChangedRowMissing,
+    Collision,
+    MovedRowUnknown,
+    RowRefused,
+    RowsMissing,
+    StatementWarned,
+)
 from unshard.errors.source import ServerBusy, StatementRefused
 
 PARENT_MISSING, REFERENCED = frozenset({1216, 1452}), frozenset({1217, 1451})
@@ -269,12 +277,21 @@ class StepSession:
         return Applied(0, 1) if matched else self._upsert(kept or step)
 
     def _exchange(self, step: RowStep, fence: Fence) -> Applied:
-        """Change a row of a table without a key: DELETE and INSERT."""
-        schema = self._group.schemas[step.table]
-        if not own_columns(schema) or step.before[0] is None:
-            return self._delete(step) + self._insert(step, fence)
-        (whole,), removed = self._with_actions(step, lambda: self._with_own_values(step))
-        return Applied(removed) + self._insert(_as_step(step, whole), fence)
+        """Change a row of a table without a key, in place: rows that reference it would refuse DELETE or go with it."""
+        try:
+            matched = self._with_actions(step, lambda: self._change(step))
+        except StatementRefused as error:
+            if error.errno != DUPLICATE:
+                raise
+            # Another row has the value of a unique key: the row is written as a new one, so that the policy applies.
+            self._check(False)
+            (whole,), removed = self._with_own_values(step)
+            if whole.destination == step.destination:  # no own values: the row is still there
+                removed = self._remove(step)
+            return Applied(removed) + self._insert(_as_step(step, whole), fence)
+        if not matched:
+            raise RowsMissing(str(step.table), key_of(step.destination, _line_before(step)), 1, 0)
+        return Applied(0, 1)
 
     def _kept(self, step: RowStep) -> RowStep:
         """Return an UPDATE with the values that own columns of its row have."""
@@ -317,13 +334,20 @@ class StepSession:
     def _change(self, step: RowStep) -> bool:
         """Run the UPDATE; return whether there was such a row."""
         values = [f"{mysql.identifier(c.name)} = {literal(c, _value(t))}" for c, t in _values(step) if t != ABSENT]
-        where, is_blank = any_of(step.key, step.keys), step.blank[0]
+        where, is_blank = self._condition(step), step.blank[0]
         statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
         with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), self._naming_row(step):
             answer = run_statement(self._connection, statement)
             if answer.warning_count and (found := self._unexpected_warnings(step)):
                 raise StatementWarned(str(step.table), "; ".join(found[:3]))
         return b"matched: 0" not in answer.message
+
+    def _condition(self, step: RowStep) -> str:
+        """Return the condition of an UPDATE: its key, or without one all its values, which several rows may have."""
+        if step.key:
+            return any_of(step.key, step.keys)
+        conditions = conditions_of(step.destination, self._group.schemas[step.table], _line_before(step))
+        return f"{' AND '.join(conditions)} LIMIT 1"
 
     def _delete(self, step: RowStep) -> Applied:
         deleted = self._with_actions(step, lambda: self._remove(step))
@@ -488,7 +512,8 @@ class StepSession:
 
     def _refused_column(self, step: RowStep) -> str:
         """Return the first column whose value the server refuses to store; empty if it stores each one alone."""
-        where = any_of(step.key, step.keys)
+        where = self._condition(step)
+        mysql.query(self._connection, "SAVEPOINT before_column")
         for column, text in _values(step):
             if is_blankable(column) and text == b"":
                 continue
@@ -497,6 +522,8 @@ class StepSession:
                 statement = f"UPDATE {mysql.table_name(step.table)} SET {value} WHERE {where}"  # noqa: S608
                 if run_statement(self._connection, statement).warning_count:
                     return column.name
+                # Without a key the row is found by its values again.
+                mysql.query(self._connection, "ROLLBACK TO SAVEPOINT before_column")
             except StatementRefused as error:
                 if error.errno in ABOUT_VALUES:
                     return column.name
@@ -526,6 +553,12 @@ def _lenient_mode(connection: Connection) -> Iterator[None]:
     finally:
         if connection.open:
             mysql.query(connection, f"SET SESSION sql_mode = '{STRICT}'")
+
+
+def _line_before(step: RowStep) -> bytes:
+    """Return the row before an UPDATE of a table without a key."""
+    (line,) = (line for line in step.before if line is not None)
+    return line
 
 
 def _as_step(step: RowStep, lines: Lines) -> RowStep:

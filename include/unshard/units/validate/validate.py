@@ -19,11 +19,11 @@ from unshard.config import Instance
 from unshard.core.ddl.queue import ShardState
 from unshard.core.full.condition import ALL_ROWS, ValidationFilter
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.columnnames import NO_NAMES, Names, carried, own_names
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference
+from unshard.core.validate.targetcolumns import ALL_AS_THEY_ARE, TargetColumns, target_columns, without_columns
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable
 from unshard.errors.validate import NothingInCommon, NothingToValidate
@@ -230,8 +230,8 @@ class _Inventory:
     present: dict[TableId, TableSchema] = field(default_factory=dict)
     """The target tables that exist."""
     conditions: dict[str, str] = field(default_factory=dict)
-    names: dict[Shard, Names] = field(default_factory=dict)
-    """Columns of shards that have another name in the target."""
+    columns: dict[Shard, TargetColumns] = field(default_factory=dict)
+    """Where the target has the columns of the shards; shards without an applied structure are missing."""
 
     @property
     def targets(self) -> list[TableId]:
@@ -257,10 +257,12 @@ def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _
         schemas, refused = structures.read_each(connection, sorted(wanted))
     known = {state.shard.table: state.structure for state in states if state.structure}
     tracked = work.meta.structures.get(set(known.values()))
+    missing = work.meta.locks.behind({Shard(source, table) for table in known})
     for table, schema in schemas.items():
-        inventory.shards[found.targets[table]].append((Shard(source, table), schema))
-        if table in known and (names := carried(schema, own_names(tracked[known[table]]))):
-            inventory.names[Shard(source, table)] = names
+        shard = Shard(source, table)
+        inventory.shards[found.targets[table]].append((shard, schema))
+        if table in known:
+            inventory.columns[shard] = target_columns(schema, tracked[known[table]], missing.get((shard, None), ()))
     for table, error in refused.items():
         inventory.errors.setdefault(found.targets[table], error)
 
@@ -288,17 +290,24 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
     if target not in found.present:
         raise NoTargetTable(str(target))
     place = ComparedTable(PLACE_TARGET, work.target, target, found.present[target])
-    places = tuple(_place(work, shard, schema, place, found.names.get(shard, NO_NAMES)) for shard, schema in shards)
+    columns = [found.columns.get(shard, ALL_AS_THEY_ARE) for shard, _ in shards]
+    places = tuple(
+        _place(work, shard, schema, place, own) for (shard, schema), own in zip(shards, columns, strict=True)
+    )
     structures_by_place = {each.name: each.schema for each in (place, *places)}
-    comparison = compare_structures(structures_by_place, changed_columns(places))
+    dropped = {name for own in columns for name in own.dropped}
+    comparison = compare_structures(structures_by_place, changed_columns(places), dropped)
     if not comparison.forms:
         reasons = "; ".join(f"{each.column} is {each.reason}" for each in comparison.left_out)
         raise NothingInCommon(str(target), reasons)
     return TableCheck(place, places, comparison)
 
 
-def _place(work: Work, shard: Shard, structure: TableSchema, target: ComparedTable, names: Names) -> ComparedTable:
-    place = named_place(ComparedTable(str(shard), work.sources[shard.source], shard.table, structure), names)
+def _place(
+    work: Work, shard: Shard, structure: TableSchema, target: ComparedTable, columns: TargetColumns
+) -> ComparedTable:
+    kept = without_columns(structure, columns.dropped)
+    place = named_place(ComparedTable(str(shard), work.sources[shard.source], shard.table, kept), columns.names)
     return reshaped_place(place, target, work.task.instance(shard.source).routing.reshaping(shard.table))
 
 
