@@ -274,6 +274,7 @@ def test_a_slow_process_deletes_nothing_after_another_one_has_taken_over(
     merge.assert_same()
 
 
+@pytest.mark.mariadb_only("TiDB has no triggers")
 def test_a_target_that_refuses_stops_the_source_until_the_cause_is_gone(merge: Merge) -> None:
     merge.make()
     merge.go()
