@@ -33,7 +33,7 @@ from unshard.core.ddl.grammar import without_engine
 from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
 from unshard.core.ddl.steps import steps
-from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.engines import with_engine, with_transactions
@@ -246,13 +246,15 @@ class DdlTrialTables:
 
 
 def _without_engine(before: TableSchema | None, ddl: Ddl, sql_mode: int) -> tuple[Ddl | None, str]:
-    """Return the part of a DDL for a trial, None for nothing, and the shard's engine afterwards if it is another one.
+    """Return the part of a DDL for a trial, None for nothing, and the shard's engine afterwards if a trial hides it.
 
-    The trial table of a shard whose engine has no transactions has another engine, which may refuse its options.
+    A trial table always has transactions: another engine's options may be refused, and TiDB knows no engines.
     """
-    if before is None or not before.lacks_transactions:
+    if before is None:
         return ddl, ""
     changed, named = without_engine(ddl, sql_mode)
+    if not before.lacks_transactions and (not named or has_transactions(named)):
+        return ddl, ""
     return changed, named or before.lacks_transactions
 
 

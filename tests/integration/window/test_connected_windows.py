@@ -416,6 +416,32 @@ def test_an_update_that_a_column_refuses_names_it(world: World, kind: str) -> No
     assert [row[:3] for row in world.rows("c")] == [(1, 1, 5)]
 
 
+@pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
+def test_an_enum_without_a_label_does_not_hide_a_value_that_is_too_long(world: World, safe: bool) -> None:
+    world.tables = ("p", "c")
+    world.change(
+        f"CREATE TABLE {PLAIN}",
+        "CREATE TABLE c (id INT PRIMARY KEY, p_id INT, e ENUM('a', 'b'), v VARCHAR(20), n DECIMAL(9,3),"
+        " FOREIGN KEY (p_id) REFERENCES p (id))",
+        "INSERT INTO p VALUES (1, 1, 'x')",
+        *(f"INSERT INTO c VALUES ({number}, 1, 'a', 'x', 1)" for number in (1, 2, 3)),
+    )
+    world.write(safe=safe, unshard={"storage-path": str(world.folder / "storage"), "row-errors": "divert"})
+    world.go()
+    world.target.run(f"ALTER TABLE {world.name}_to.c MODIFY v VARCHAR(3)")
+    world.target.run(f"ALTER TABLE {world.name}_to.c MODIFY n DECIMAL(9,1)")
+    world.change(
+        "SET sql_mode = ''",
+        "UPDATE c SET e = '', v = 'too long' WHERE id = 1",
+        "UPDATE c SET e = '', v = 'ok' WHERE id = 2",
+        "UPDATE c SET e = '', n = 1.234 WHERE id = 3",
+    )
+    world.go()
+    assert diverted(world) == [("c", "id = 1", "v", "open"), ("c", "id = 3", "n", "open")]
+    rows = world.target.run(f"SELECT id, e + 0, v, n * 1e0 FROM {world.name}_to.c")
+    assert rows == [(2, 0, "ok", 1)]
+
+
 def test_a_row_that_fits_in_the_end_is_not_diverted(world: World) -> None:
     diverting(world)
     world.change(
