@@ -146,6 +146,7 @@ def test_a_parent_in_another_schema(world: World) -> None:
             "route-rules": ["c", "p"],
             "block-allow-list": "ours",
             "syncer-config-name": "global",
+            "loader-config-name": "global",
         }
         keys = {"routes": routes, "block-allow-list": lists, "mysql-instances": [instance]}
         world.write(**keys)
