@@ -78,6 +78,37 @@ def test_a_large_window_is_several_transactions(
     assert done(world) == []
 
 
+@pytest.mark.on_tidb
+@pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
+@pytest.mark.parametrize("most", [4, 1000], ids=["several transactions", "one transaction"])
+def test_children_that_come_before_their_parents(
+    world: World, monkeypatch: pytest.MonkeyPatch, safe: bool, most: int
+) -> None:
+    """As `mysqldump` writes tables: sorted by name, in a session without checks."""
+    world.tables = ("p", "c")
+    world.change(
+        f"CREATE TABLE {PLAIN}", "CREATE TABLE c (id INT PRIMARY KEY, p_id INT, FOREIGN KEY (p_id) REFERENCES p (id))"
+    )
+    world.write(safe=safe)
+    world.go()
+    bound_transactions(monkeypatch, Bounds(most, 1 << 20, 1))
+    off = "SET foreign_key_checks = 0"
+    rows = ", ".join(f"({n}, {n})" for n in range(1, 10))
+    world.change(off, f"INSERT INTO c VALUES {rows}", *(f"INSERT INTO p VALUES ({n}, {n}, 'p')" for n in range(1, 10)))
+    world.go()
+    world.assert_same()
+    moved = ("UPDATE c SET p_id = 70 WHERE id = 1", "DELETE FROM c WHERE id = 7", "UPDATE p SET id = 70 WHERE id = 7")
+    world.change(off, *moved)
+    world.go()
+    world.assert_same()
+    world.change(off, "INSERT INTO c VALUES (50, 50)", "UPDATE c SET p_id = 51 WHERE id = 2")
+    found = {stop.error.code: str(stop.error) for stop in world.run().errors}
+    assert found.keys() == {"US-6070", "US-6072"} and "references id = 50" in found["US-6070"], found
+    world.change("INSERT INTO p VALUES (50, 50, 'late'), (51, 51, 'late')")
+    world.go()
+    world.assert_same()
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_process_that_dies_in_a_large_window(
