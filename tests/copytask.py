@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.oracle import assert_union
 from tests.taskfile import TaskFile, endpoint, task_body, tidied, write_sources
+from tests.tidbsettings import is_tidb
 from unshard_demo.servers import MariaDb
 
 OPTIONS = re.compile(r" (ENGINE|AUTO_INCREMENT|TRANSACTIONAL|ROW_FORMAT|PAGE_CHECKSUM)=\w+")
@@ -58,20 +59,30 @@ class Copy(TaskFile):
             assert_union(self.sources, {source: [table]}, self.target, table)
 
     def schemas(self, server: MariaDb) -> dict[str, str]:
-        """Return the schemas of the task with their default collations."""
+        """Return the schemas of the task with their default collations; with TiDB without, it lacks most of them."""
         query = "SELECT schema_name, default_collation_name FROM information_schema.schemata"
-        return {name: collation for name, collation in server.run(query) if self.is_ours(str(name))}  # type: ignore[misc]
+        has_all = not is_tidb(self.target)
+        return {str(name): str(found) * has_all for name, found in server.run(query) if self.is_ours(str(name))}
 
     def tables(self, server: MariaDb) -> dict[str, str]:
-        """Return the tables of these schemas with their structures."""
+        """Return the tables of these schemas with their structures; with TiDB only names of columns and indexes."""
         found = server.run(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
         )
         names = [f"`{schema}`.`{table}`" for schema, table in found if self.is_ours(str(schema))]
+        if is_tidb(self.target):
+            return {name: _names(server, name) for name in names}
         return {name: OPTIONS.sub("", str(server.run(f"SHOW CREATE TABLE {name}")[0][1])) for name in names}
 
     def is_ours(self, schema: str) -> bool:
         return schema.startswith(self.name) and not schema.endswith("_meta")
+
+
+def _names(server: MariaDb, table: str) -> str:
+    """Return the columns of a table in order, and its indexes with their columns; TiDB prints all else differently."""
+    columns = [row[0] for row in server.run(f"SHOW COLUMNS FROM {table}")]
+    indexes = sorted((str(row[2]), int(str(row[3])), str(row[4])) for row in server.run(f"SHOW INDEX FROM {table}"))
+    return f"{columns} {indexes}"
 
 
 @contextlib.contextmanager

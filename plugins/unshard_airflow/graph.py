@@ -1,6 +1,8 @@
-"""The three DAGs of a task: full load, windows, locks. Built from the task file alone, in milliseconds.
+"""The DAGs of a task: full load, windows, locks; in optimistic mode also differences.
 
-All three are active from the start, so there is no order in which to enable them. Windows of a source that is not
+They are built from the task file alone, in milliseconds.
+
+All of them are active from the start, so there is no order in which to enable them. Windows of a source that is not
 handed over are skipped with a message, and nothing runs before the full load is triggered.
 """
 
@@ -11,9 +13,10 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule, chain, task_group
 
-from unshard.config import Task, TaskMode
+from unshard.config import ShardMode, Task, TaskMode
 from unshard_airflow.alerts import notify
 from unshard_airflow.bulk import Dump, Load
+from unshard_airflow.differences import FollowDifference, ListDifferences, StartDifference
 from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
 from unshard_airflow.operators import START_TIME, Apply, Handover, Precheck, Relay, Snapshot
 from unshard_airflow.outcome import tell_failure
@@ -41,6 +44,7 @@ START_FIELD: dict[str, Any] = {
 FULL = "unshard_full__"
 SYNC = "unshard_sync__"
 DDL = "unshard_ddl__"
+JOIN = "unshard_join__"
 
 FULL_DOC = """Dumps and loads the rows of the shards, then hands the sources over to the windows.
 
@@ -61,10 +65,18 @@ suffix `.late` executes the DDL automatically. Clearing the whole run forces the
 Task file: `{path}`
 """
 
+JOIN_DOC = """One run per open difference between the shards of a target; it ends when shards and target are equal.
+
+A rollout may take as long as it needs. Only a conflict fails its run, after `lock-timeout`: both sides are in the log.
+Task file: `{path}`
+"""
+
 
 def dags_of(task: Task, wanted: str | None = None) -> tuple[DAG, ...]:
     """Build the DAGs of a task, or only the wanted one; a task that only loads has no windows and no locks."""
     kinds = {FULL: full_dag, SYNC: sync_dag, DDL: ddl_dag} if task.task_mode.syncs else {FULL: full_dag}
+    if joins(task):
+        kinds[JOIN] = join_dag
     return tuple(build(task) for kind, build in kinds.items() if wanted in (None, kind + task.plain_name))
 
 
@@ -113,6 +125,14 @@ def sync_dag(task: Task) -> DAG:
         StartLock.partial(
             task_id="start_lock", dag_of_locks=DDL + task.plain_name, map_index_template="{{ task.lock }}", **common
         ).expand(lock=report.output)
+        if joins(task):
+            found = ListDifferences(task_id="differences")
+            report >> found
+            StartDifference.partial(
+                task_id="start_difference",
+                dag_of_differences=JOIN + task.plain_name,
+                map_index_template="{{ task.difference }}",
+            ).expand(difference=found.output)
         windows >> SomethingFailed(task_id="failed", retries=0, trigger_rule=TriggerRule.ONE_FAILED)
     return dag
 
@@ -136,6 +156,24 @@ def ddl_dag(task: Task) -> DAG:
         [Unlock(task_id="unlock", **common), replace] >> wait
         execute.expand(member=wait.output)
     return dag
+
+
+def join_dag(task: Task) -> DAG:
+    """Build `follow_difference`."""
+    with _dag(JOIN, task, JOIN_DOC, schedule=None, max_active_runs=100) as dag:
+        FollowDifference(
+            task_id="follow_difference",
+            task_file=str(task.path),
+            poke_interval=poke_seconds(),
+            retries=WAIT_RETRIES,
+            outlets=[work_asset(task)],
+        )
+    return dag
+
+
+def joins(task: Task) -> bool:
+    """Whether the targets of a task follow the join of their shards."""
+    return task.task_mode.syncs and task.shard_mode is ShardMode.OPTIMISTIC
 
 
 def work_asset(task: Task) -> Asset:

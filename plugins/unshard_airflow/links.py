@@ -16,3 +16,13 @@ class LockRunLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: "TaskInstanceKey") -> str:
         return f"/dags/{quote(operator.dag_of_locks, safe='')}/runs/{quote(operator.lock, safe='')}"
+
+
+class DifferenceRunLink(BaseOperatorLink):
+    """Link from a window's task to the DAG run of the difference."""
+
+    name = "Difference"
+
+    def get_link(self, operator: Any, *, ti_key: "TaskInstanceKey") -> str:
+        dag, run = quote(operator.dag_of_differences, safe=""), quote(operator.difference, safe="")
+        return f"/dags/{dag}/runs/{run}"

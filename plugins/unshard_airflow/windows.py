@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DagRunTriggerException
 
+from unshard_airflow.differences import DIFFERENCES
 from unshard_airflow.links import LockRunLink
 from unshard_airflow.operators import UnitOperator, opened
 from unshard_airflow.outcome import as_json
@@ -35,13 +36,16 @@ class Report(UnitOperator):
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.ddl.coordinate import observe
-        from unshard.units.task.joins import follow_joins
+        from unshard.units.task.joins import follow_joins, open_differences
+        from unshard_airflow.connections import airflow_connections
 
         work.meta.pauses.refuse()
         indexes = range(len(self.sources))
         pulled = context["ti"].xcom_pull(task_ids="relay", map_indexes=indexes)
         applied = context["ti"].xcom_pull(task_ids="apply", map_indexes=indexes)
         follow_joins(work)
+        differences = open_differences(work.task, work.meta, airflow_connections)
+        context["ti"].xcom_push(key=DIFFERENCES, value=[view.id for view in differences])
         locks = [view for view in observe(work.meta) if view.is_open]
         summary = {
             "sources": {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import yaml
 
 from tests.oracle import assert_union
@@ -19,6 +20,8 @@ FILL = (
     "INSERT INTO {table} SELECT {first} + seq, CONCAT('row ', seq), seq / 7, '2026-01-01' + INTERVAL seq SECOND"
     " FROM {schema}.seq_1_to_{rows}"
 )
+
+NO_SUCH_TABLE = 1146
 
 SUBMIT = "spark_bulk"
 """The connection of bulk work by spark-submit."""
@@ -104,7 +107,8 @@ class Merge:
             "meta-schema": f"{self.name}_meta",
             "target-database": {"conn-id": "target"},
             "mysql-instances": [
-                {"source-id": source, "route-rules": ["orders"], "block-allow-list": "ours"} for source in self.sources
+                {"source-id": source, "route-rules": ["orders"], "block-allow-list": "ours" if number else "all"}
+                for number, source in enumerate(self.sources)
             ],
             "routes": {
                 "orders": {
@@ -114,7 +118,10 @@ class Merge:
                     "target-table": "orders",
                 }
             },
-            "block-allow-list": {"ours": {"do-dbs": [f"{self.name}_*"]}},
+            "block-allow-list": {
+                "all": {"do-dbs": [f"{self.name}_*"]},
+                "ours": {"do-dbs": [f"{self.name}_a"]},
+            },
             "unshard": {"storage-path": str(self.folder / "storage"), **given},
         }
         (self.tasks / f"{self.name}.yaml").write_text(yaml.safe_dump(body))
@@ -122,12 +129,26 @@ class Merge:
             source_file = {"source-id": source, "from": {"conn-id": _conn_id(source)}}
             (self.tasks / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(source_file))
 
+    def copies(self, server: MariaDb) -> dict[str, list[Any]] | None:
+        """Return the tables of the schema that only the first source has, with their ids: one-to-one targets.
+
+        None if a table is renamed or dropped meanwhile.
+        """
+        query = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.name}_copy'"
+        names = [str(name) for (name,) in server.run(query)]
+        try:
+            return {name: sorted(server.run(f"SELECT * FROM {self.name}_copy.{name}")) for name in names}
+        except pymysql.err.ProgrammingError as error:
+            assert error.args[0] == NO_SUCH_TABLE, error
+            return None
+
     def assert_equal(self) -> int:
         return assert_union(self.sources, self.shards, self.target, self.table)
 
     def drop(self) -> None:
         for server in self.servers.values():
-            server.run(f"DROP DATABASE IF EXISTS {self.name}_a", f"DROP USER '{self.name}_user'@'%'")
+            schemas = [f"DROP DATABASE IF EXISTS {self.name}_{end}" for end in ("a", "copy")]
+            server.run(*schemas, f"DROP USER '{self.name}_user'@'%'")
         self.target.run(f"DROP DATABASE IF EXISTS {self.name}", f"DROP DATABASE IF EXISTS {self.name}_meta")
 
 

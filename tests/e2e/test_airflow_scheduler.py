@@ -174,6 +174,39 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
     await_equal(airflow, merge)
 
 
+def test_statements_about_whole_tables_reach_one_to_one_targets(airflow: Airflow, merge: Merge) -> None:
+    source, dag = merge.sources["north-1"], f"unshard_ddl__{merge.name}"
+
+    def await_same(text: str) -> None:
+        airflow.trigger(f"unshard_sync__{merge.name}")
+        airflow.await_true(lambda: merge.copies(merge.target) == merge.copies(source), SECONDS, text)
+
+    source.run(
+        f"CREATE DATABASE {merge.name}_copy",
+        f"USE {merge.name}_copy",
+        *(f"CREATE TABLE {name} (id INT PRIMARY KEY)" for name in ("a", "b", "dropped", "renamed")),
+        *(f"INSERT INTO {name} VALUES (1), (2)" for name in ("a", "dropped", "renamed")),
+    )
+    await_same("the tables of one source")
+    before = len(locks_run(airflow, dag))
+    source.run(
+        f"USE {merge.name}_copy",
+        "TRUNCATE a",
+        "INSERT INTO a VALUES (3)",
+        "DROP TABLE dropped",
+        "RENAME TABLE renamed TO other",
+        "INSERT INTO other VALUES (4)",
+        "RENAME TABLE a TO x, b TO a, x TO b",
+        "INSERT INTO a VALUES (5)",
+    )
+    await_same("the statements about whole tables")
+    assert sorted(merge.copies(merge.target) or ()) == ["a", "b", "other"]
+    locks = locks_run(airflow, dag)[before:]
+    assert len(locks) >= 6, "each statement has a lock of its own"
+    for lock in locks:
+        succeed(airflow, dag, lock)
+
+
 def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
     """SIGKILL hits the process of `apply` at any point; Airflow retries, and the plan is the same."""
     sync = f"unshard_sync__{merge.name}"

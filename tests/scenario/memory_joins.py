@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from unshard.core.ddl.queue import QueueEntry
@@ -70,6 +71,13 @@ class MemoryJoins:
 
     def history(self, target: TableId) -> Mapping[tuple[Shard, int], Member]:
         return {key: step.member for key, (_, step) in self.members(target).items()}
+
+    def steps(self, target: TableId) -> dict[Shard, list[tuple[datetime, Member]]]:
+        """Return the history; a DDL is accepted at the second of its number."""
+        found: dict[Shard, list[tuple[datetime, Member]]] = {}
+        for (shard, seq), (_, step) in sorted(self.members(target).items()):
+            found.setdefault(shard, []).append((datetime.fromtimestamp(seq, UTC), step.member))
+        return found
 
     def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
         rows = sorted((seq, row) for (owner, seq), row in self._store.entries.items() if owner == shard and seq > after)

@@ -10,6 +10,7 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from pymysql.connections import Connection
@@ -34,6 +35,8 @@ SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema", "m
 FEW = 50
 """Up to this number, tables are looked up one by one: a window's targets, in a schema with perhaps thousands of tables.
 """
+UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii", "binary"})
+"""Character sets whose bytes every server stores unchanged."""
 TABLES = "SELECT TABLE_NAME, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES WHERE {where}"
 
 
@@ -207,6 +210,25 @@ def has_rows(connection: Connection, table: TableId) -> bool:
 def keeps_pages(connection: Connection) -> bool:
     """Whether the server stores tables in InnoDB pages; TiDB's engine is also called InnoDB but has no pages."""
     return bool(query(connection, "SHOW GLOBAL STATUS LIKE 'Innodb\\_page\\_size'"))
+
+
+def keeps_utf8(connection: Connection) -> bool:
+    """Whether the server stores latin1 text as UTF-8; then it expects UTF-8 for every character set."""
+    ((digits,),) = query(connection, "SELECT HEX(CONVERT(_utf8mb4 X'C3A9' USING latin1))")
+    return bool(digits == "C3A9")
+
+
+def with_utf8(schema: TableSchema) -> TableSchema:
+    """Return a structure whose text columns are written and read as UTF-8.
+
+    This includes JSON columns: TiDB treats `_utf8mb4 x'..'` as binary there, and refuses it.
+    """
+    columns = (replace(column, sent_as="utf8mb4") if _needs_utf8(column) else column for column in schema.columns)
+    return replace(schema, columns=tuple(columns))
+
+
+def _needs_utf8(column: Column) -> bool:
+    return column.data_type == "json" or (column.charset or "binary") not in UTF8
 
 
 def server_dialect(connection: Connection) -> Dialect:

@@ -9,21 +9,18 @@ set as UTF-8, and does not convert text that a client sends as latin1.
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.connectionpool import ConnectionPool
-from unshard.adapters.structures import read_schemas, server_dialect, shown_create
-from unshard.core.model import Column, Server, TableId, TableSchema
+from unshard.adapters.structures import keeps_utf8, read_schemas, server_dialect, shown_create, with_utf8
+from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.structures.createtext import normal_create
 from unshard.errors.source import MissingPrivilege, TableMissing, UnknownDatabase
 
 OPTIONS = "\n) "
 NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")
-UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii", "binary"})
-"""Character sets whose bytes every server stores unchanged."""
 
 
 class PresentStructures:
@@ -62,25 +59,6 @@ class PresentStructures:
         connection = mysql.connect(self._server)
         connection.keeps_utf8 = keeps_utf8(connection)
         return connection
-
-
-def keeps_utf8(connection: Connection) -> bool:
-    """Whether the server stores latin1 text as UTF-8; then it expects UTF-8 for every character set."""
-    ((digits,),) = mysql.query(connection, "SELECT HEX(CONVERT(_utf8mb4 X'C3A9' USING latin1))")
-    return bool(digits == "C3A9")
-
-
-def with_utf8(schema: TableSchema) -> TableSchema:
-    """Return a structure whose text columns are written and read as UTF-8.
-
-    This includes JSON columns: TiDB treats `_utf8mb4 x'..'` as binary there, and refuses it.
-    """
-    columns = (replace(column, sent_as="utf8mb4") if _needs_utf8(column) else column for column in schema.columns)
-    return replace(schema, columns=tuple(columns))
-
-
-def _needs_utf8(column: Column) -> bool:
-    return column.data_type == "json" or (column.charset or "binary") not in UTF8
 
 
 def _shown(connection: Connection, table: TableId) -> str:

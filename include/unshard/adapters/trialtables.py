@@ -28,13 +28,15 @@ from unshard.adapters.mysql import (
 )
 from unshard.adapters.structures import read_collations, read_schema
 from unshard.core import codec
+from unshard.core.ddl.foreignkeys import adds_keys, for_target, made_indexes, with_index_names
+from unshard.core.ddl.grammar import without_engine
 from unshard.core.ddl.schemadefaults import with_default
 from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, retarget
 from unshard.core.ddl.steps import steps
-from unshard.core.model import Server, TableId, TableSchema
+from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
-from unshard.core.structures.engines import with_transactions
+from unshard.core.structures.engines import with_engine, with_transactions
 from unshard.core.structures.versioning import period_of
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused, TableMissing
@@ -141,7 +143,9 @@ class DdlTrialTables:
         with self._connection() as connection, _trial_table(connection, self._schema) as trial:
             # A trial table references no table that exists: its foreign keys would be in the way of others.
             parents = {parent: TableId(self._schema, NO_TABLE) for parent in ddl.of(Role.REFERENCED)}
-            text = with_default(retarget(ddl, {**parents, table: trial}), statement)
+            changed, engine = _without_engine(before, ddl, statement.sql_mode)
+            tried = self._with_indexes(before, changed or ddl, statement, table, clustered)
+            text = with_default(retarget(tried, {**parents, table: trial}), statement)
             try:
                 _cluster(connection, clustered)
                 if before:
@@ -154,18 +158,38 @@ class DdlTrialTables:
                         # too.
                         query(session, "SET SESSION system_versioning_alter_history = KEEP")
                     assume_session(session, statement)
-                    is_split = self._run(session, text, statement.sql_mode)
+                    is_split = changed is not None and self._run(session, text, statement.sql_mode)
             except (StatementRefused, TableMissing) as error:
                 errno = error.errno if isinstance(error, StatementRefused) else 1146
                 raise EffectRefused(str(table), errno, error.server_message, ddl.text) from error
-            after = read_schema(connection, trial)
+            after = with_engine(read_schema(connection, trial), engine)
             if lossy := _lossy_default(after, text):
                 raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)
-            return Tried(after, is_split or self._drops_in_steps(ddl, statement.sql_mode))
+            return Tried(after, is_split or self._has_keys_in_steps(ddl, statement.sql_mode))
 
-    def _drops_in_steps(self, ddl: Ddl, sql_mode: int) -> bool:
-        """Whether the server drops a foreign key only in a statement of its own: trial tables have none."""
-        return bool(ddl.dropped_keys) and len(steps(ddl.text, sql_mode)) > 1 and self._checks_each_alone()
+    def _has_keys_in_steps(self, ddl: Ddl, sql_mode: int) -> bool:
+        """Whether foreign keys need statements of their own; trial tables have none.
+
+        TiDB refuses to drop one together with other changes. It does not see an index of the same statement, and adds
+        another one for the foreign key.
+        """
+        has_keys = bool(ddl.dropped_keys) or adds_keys(ddl, sql_mode)
+        return has_keys and len(steps(ddl.text, sql_mode)) > 1 and self._checks_each_alone()
+
+    def _with_indexes(
+        self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str
+    ) -> Ddl:
+        """Return a statement that makes the same indexes for foreign keys as the source; TiDB would make others."""
+        mode = statement.sql_mode
+        if not ddl.of(Role.REFERENCED) or not self._checks_each_alone():
+            return ddl
+        if before is None:
+            return with_index_names(ddl, mode)
+        if not adds_keys(ddl, mode):
+            return ddl
+        bare = read(retarget(for_target(ddl, mode, table, None), {}), mode, statement.schema)
+        without = self._try_out(before, bare, replace(statement, text=bare.text), table, clustered).after
+        return for_target(ddl, mode, table, None, made_indexes(ddl, mode, without))
 
     def _run(self, session: Connection, text: str, sql_mode: int) -> bool:
         """Run a statement on a trial table, in steps if the server requires them; return whether it was split."""
@@ -219,6 +243,19 @@ class DdlTrialTables:
                 _sweep(connection, self._schema)
                 self._is_swept = True
             yield connection
+
+
+def _without_engine(before: TableSchema | None, ddl: Ddl, sql_mode: int) -> tuple[Ddl | None, str]:
+    """Return the part of a DDL for a trial, None for nothing, and the shard's engine afterwards if a trial hides it.
+
+    A trial table always has transactions: another engine's options may be refused, and TiDB knows no engines.
+    """
+    if before is None:
+        return ddl, ""
+    changed, named = without_engine(ddl, sql_mode)
+    if not before.lacks_transactions and (not named or has_transactions(named)):
+        return ddl, ""
+    return changed, named or before.lacks_transactions
 
 
 def _server_default(connection: Connection, collation: int) -> SchemaDefault:

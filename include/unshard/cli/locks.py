@@ -59,6 +59,7 @@ def difference_document(view: DifferenceView) -> dict[str, Any]:
         "since": view.since.isoformat(),
         "have": _names(view.have),
         "lack": _names(view.lack),
+        "forms": {text: _names(shards) for text, shards in view.forms.items()},
         "to_reload": _names(view.reloads),
         "statements": [*view.statements],
         "when": view.when,
@@ -73,8 +74,7 @@ def difference_lines(view: DifferenceView) -> list[str]:
     lines = [f"{view.target} {view.subject}: {view.progress}, open for {_age(view.since)}"]
     lines += [f"  ddl      {one_line(view.ddl)}"] if view.ddl else []
     lines += [f"  reason   {one_line(view.reason)}"] if view.reason else []
-    if view.have and view.lack:
-        lines += [f"  have     {listed(view.have)}", f"  lack     {listed(view.lack)}"]
+    lines += [f"  shards   {text}: {listed(shards)}" for text, shards in view.forms.items()]
     lines += [f"  reload   {listed(view.reloads)}"] if view.reloads else []
     lines += [f"  runs     {one_line(text)}" for text in view.statements]
     lines += [f"  when     {view.when}"]

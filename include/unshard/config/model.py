@@ -247,6 +247,8 @@ class Options:
     drop_shard_rows: DropShardRows = DropShardRows.KEEP
     contract_delay: timedelta = timedelta()
     """How long a target that follows the join keeps what no shard needs any more."""
+    is_strict: bool = False
+    """In optimistic mode, a DDL waits for an operator if its own text does not lead to the join of the shards."""
 
 
 @dataclass(frozen=True, slots=True)

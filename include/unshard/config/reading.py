@@ -82,7 +82,7 @@ def load_task(path: Path) -> Task:
         timezone=_time_zone(values),
         target=_target(endpoint(values["target-database"]), options["target-primary-key"]),
         instances=instances,
-        options=_options(options, folder),
+        options=_options(options, folder, is_strict=_is_strict(values)),
         clean_dump_file=values["clean-dump-file"],
         ignored_checks=values["ignore-checking-items"],
         warnings=tuple(note.text for note in values.place.notes),
@@ -113,6 +113,16 @@ def _shard_mode(values: Values) -> ShardMode:
     return values["shard-mode"] or (ShardMode.PESSIMISTIC if is_sharding else ShardMode.NONE)
 
 
+def _is_strict(values: Values) -> bool:
+    found: bool = values["strict-optimistic-shard-mode"]
+    if found and _shard_mode(values) is not ShardMode.OPTIMISTIC:
+        values.place_of("strict-optimistic-shard-mode").warn_idle(
+            "strict-optimistic-shard-mode", "shard-mode is not optimistic"
+        )
+        return False
+    return found
+
+
 def _check_old_switch(values: Values, root: Entries) -> None:
     """Reject `is-sharding` and `shard-mode` that contradict each other, as DM does, and warn of the old switch."""
     if not values.gives("is-sharding"):
@@ -129,7 +139,7 @@ def _check_old_switch(values: Values, root: Entries) -> None:
         values.place_of("is-sharding").warn("'is-sharding' is the old way to say 'shard-mode: pessimistic'")
 
 
-def _options(values: Values, folder: Path) -> Options:
+def _options(values: Values, folder: Path, *, is_strict: bool) -> Options:
     return Options(
         values["schedule"],
         values["lock-timeout"],
@@ -145,6 +155,8 @@ def _options(values: Values, folder: Path) -> Options:
         values["target-primary-key"],
         values["unsupported-indexes"],
         values["drop-shard-rows"],
+        values["contract-delay"],
+        is_strict,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from unshard.config import checks
-from unshard.config.declare import Block, Ignored, Key, Later
+from unshard.config.declare import Block, Ignored, Key
 from unshard.config.eventfilters import EVENT_FILTER
 from unshard.config.kinds import blocks, boolean, choice, duration, integer, named, nested, size, text, texts, words
 from unshard.config.model import PrimaryKey, ShardMode, TaskMode, UnsupportedIndexes
@@ -21,7 +21,11 @@ from unshard.core.rules.shardrows import DropShardRows
 REMOVED = "DM itself has removed it"
 
 KEYS = {key.value: key for key in (PrimaryKey.CLUSTERED, PrimaryKey.NONCLUSTERED)}
-SHARD_MODES = {"": ShardMode.NONE, "pessimistic": ShardMode.PESSIMISTIC}
+SHARD_MODES = {
+    "": ShardMode.NONE,
+    "pessimistic": ShardMode.PESSIMISTIC,
+    "optimistic": ShardMode.OPTIMISTIC,
+}
 
 
 def rules_shown(rules: Iterable[str]) -> str:
@@ -44,6 +48,14 @@ OPTIONS = Block(
             "Time that a DDL lock may wait for shards before its DAG run fails.",
             timedelta(hours=1),
             shown="1h",
+        ),
+        Key(
+            "contract-delay",
+            duration(),
+            "With `shard-mode: optimistic`: how long a target keeps what no shard needs any more, for shards that may "
+            "go back. It counts from the last DDL of a shard.",
+            timedelta(),
+            shown="none",
         ),
         Key(
             "storage-path",
@@ -321,10 +333,13 @@ TASK = Block(
         ),
         Key(
             "shard-mode",
-            choice(SHARD_MODES, {"optimistic": "the optimistic shard mode"}),
-            "Coordination of the shards' DDLs. Without it they are coordinated too, but more targets are one-to-one: "
-            "TRUNCATE, DROP and RENAME TABLE of their only shard are replicated. A target with a single shard never "
-            "waits. An explicit `is-sharding` must agree with it, as in DM.",
+            choice(SHARD_MODES),
+            "Coordination of the shards' DDLs. `pessimistic`: the target gets a DDL when all shards have run it. "
+            "`optimistic`: it follows the join of its shards, and no shard waits for another "
+            "([life of a shard DDL](life-of-a-shard-ddl.md#optimistic-mode)). Without it DDLs are coordinated as with "
+            "`pessimistic`, but more targets are one-to-one: TRUNCATE, DROP and RENAME TABLE of their only shard are "
+            "replicated. A target with a single shard never waits. An explicit `is-sharding` must agree with it, as in "
+            "DM.",
             ShardMode.NONE,
         ),
         Key("is-sharding", boolean(), "DM's old switch. unshard always coordinates shards.", True),
@@ -388,7 +403,13 @@ TASK = Block(
             shown="none",
         ),
         Key("unshard", nested(OPTIONS), "unshard's own settings, see below."),
-        Later("strict-optimistic-shard-mode", "the optimistic shard mode", ("false",)),
+        Key(
+            "strict-optimistic-shard-mode",
+            boolean(),
+            "With `shard-mode: optimistic`: a DDL of a shard is executed as it is, or waits for an operator. Otherwise "
+            "unshard executes its own ALTER TABLE if the text of the shard does not lead to the join.",
+            False,
+        ),
         Key(
             "online-ddl-scheme",
             choice({"gh-ost": "gh-ost", "pt": "pt"}),

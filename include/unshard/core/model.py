@@ -44,7 +44,12 @@ _GENERATION = re.compile(r"@(\d+)(?=\.\d+$)")
 def lacks_transactions(create_sql: str) -> str:
     """Return the storage engine of a CREATE TABLE if it has no transactions; else an empty text."""
     engine = _ENGINE.search(create_sql)
-    return "" if engine is None or engine[1].lower() in TRANSACTIONAL else engine[1]
+    return "" if engine is None or has_transactions(engine[1]) else engine[1]
+
+
+def has_transactions(engine: str) -> bool:
+    """Whether a storage engine has transactions."""
+    return engine.lower() in TRANSACTIONAL
 
 
 @lru_cache(1 << 12)

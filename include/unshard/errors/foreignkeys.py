@@ -7,7 +7,8 @@ from unshard.errors.checks import CheckFailed, CheckWarned
 class ForeignKeysCascade(CheckWarned, code="US-2367"):
     """Foreign keys of shards delete or change rows of other tables: ON DELETE or ON UPDATE with CASCADE or SET NULL.
 
-    The binlog does not contain these changes.
+    The binlog does not contain these changes. (MySQL logs them from 9.6 on, unless innodb_native_foreign_keys is ON.
+    Then there is no warning.)
 
     Consequence: `unshard check` reports a warning. With `foreign_key_checks: 1` in the session of the target, foreign
     keys of the target make the same changes. Without them the target misses these changes.

@@ -253,10 +253,10 @@ class KeyOutOfOrder(TargetError, code="US-6007", scope=Scope.INTERNAL):
 
 
 class RowsMissing(TargetError, code="US-6008"):
-    """The target has fewer copies of a row than its shards delete.
+    """The target has fewer copies of a row than its shards delete or change.
 
-    In a table without a key, unshard deletes a row by all its values, as often as the source deleted it. Something else
-    changed the target table.
+    In a table without a key, unshard finds a row by all its values, as often as the source deleted or changed it.
+    Something else changed the target table.
 
     Consequence: Nothing of the window is written to this target; unshard suspends it for the source.
     """
@@ -265,7 +265,7 @@ class RowsMissing(TargetError, code="US-6008"):
     row: str
     wanted: int
     found: int
-    template = "target table {target} has {found} of {wanted} rows to delete: {row}"
+    template = "target table {target} has {found} of {wanted} rows to delete or change: {row}"
     hint = "something else wrote into the target: compare with `unshard validate`, restore the rows and run again"
 
 

@@ -15,6 +15,8 @@ from fastapi import HTTPException, Request
 
 from unshard.config import Task
 from unshard.core.ddl.lockcommands import LockCommand
+from unshard.core.join.matrix import MatrixRow, matrix
+from unshard.core.model import TableId
 from unshard.core.window.suspension import SuspendedTarget, preview_retry
 from unshard.errors import UnshardError
 from unshard_airflow import forms
@@ -27,6 +29,7 @@ from unshard_airflow.page.site import Site, User, Woken
 
 if TYPE_CHECKING:
     from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.differences import DifferenceView
 
 SEEN = "seen"
 RETRIED = "retried"
@@ -130,6 +133,7 @@ class Pages:
                 "most": SHOWN,
                 "sources": self._service.sources(visit.task),
                 "reading": reading,
+                "differing": _differing(reading.differences),
                 "remarks": reading.remarks,
                 "stops": [*map(_shown_stop, stops[:SHOWN])],
                 "open": [view for view in locks if view.is_open],
@@ -284,6 +288,21 @@ class Pages:
             if view.id == lock:
                 return view
         raise HTTPException(404, "the task has no such lock, or it was resolved long ago")
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A target whose shards differ, with its changes and the matrix of shards and changes."""
+
+    target: TableId
+    changes: "Sequence[DifferenceView]"
+    rows: Sequence[MatrixRow]
+
+
+def _differing(views: "Sequence[DifferenceView]") -> Sequence[Differing]:
+    targets = sorted({view.target for view in views})
+    own = [(target, [view for view in views if view.target == target]) for target in targets]
+    return [Differing(target, changes, matrix(changes)) for target, changes in own]
 
 
 def state_of(view: "LockView") -> str:

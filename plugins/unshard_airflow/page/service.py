@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from unshard.core.task.pause import PauseState
     from unshard.core.window.suspension import SuspendedTarget
     from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.differences import DifferenceView
     from unshard.units.task.status import Remarks, SourceStatus
 
 VIA = "page"
@@ -71,6 +72,8 @@ class Reading:
     """The newest diverted rows that a target lacks."""
     collisions: "tuple[RecordedCollision, ...]" = ()
     """Open collisions, then the newest others."""
+    differences: "tuple[DifferenceView, ...]" = ()
+    """Open differences of targets in optimistic mode, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,7 @@ class TaskFolder:
 
     def reading(self, task: Task) -> Reading:
         """Read the state of a task for its page."""
+        from unshard.units.task.joins import open_differences
         from unshard.units.task.status import remarks
 
         with _meta(task) as meta:
@@ -177,6 +181,7 @@ class TaskFolder:
                 _waiting_first(meta.statement_commands.all()),
                 meta.row_errors.all(SHOWN_ROWS, only_open=True),
                 meta.collisions.all(SHOWN),
+                open_differences(task, meta, airflow_connections),
             )
 
     def history(self, task: Task, lock: str) -> History:

@@ -15,8 +15,10 @@ import pytest
 
 from tests.livetask import LiveTask, living
 from tests.oracle import rows
+from tests.tidbsettings import is_tidb
 from unshard.cli import main
 from unshard.cli.locks import helping
+from unshard.core.ddl.steps import steps
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView
 from unshard_demo.servers import MariaDb
@@ -77,6 +79,8 @@ DDLS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 """Columns of the shards, and the DDLs that each shard runs, by DM's number (081 and SAME_DDL_TWICE: words)."""
+NOT_ON_TIDB = frozenset({"c133", "c134", "c146"})
+"""TiDB refuses to change a clustered primary key, and ROW_FORMAT; an operator decides (docs/ddl-on-tidb.md)."""
 DIFFERENT: dict[str, tuple[str, str, str]] = {
     "d011": (ID, "ADD n INT", "ADD n FLOAT"),
     "d031": (ID, "ADD n INT", "ADD n VARCHAR(10)"),
@@ -152,21 +156,25 @@ def test_shards_that_run_the_same_ddls(
     servers: tuple[MariaDb, ...], unique: str, tmp_path: Path, is_ahead: bool
 ) -> None:
     """A shard runs a DDL and the others follow, or a shard runs all DDLs before the next one (DM's SAME_DDL_TWICE)."""
-    columns = {case: columns for case, (columns, _) in DDLS.items()}
+    takes_all = not is_tidb(servers[-1])
+    cases = {case: each for case, each in DDLS.items() if takes_all or case not in NOT_ON_TIDB}
+    columns = {case: columns for case, (columns, _) in cases.items()}
     plays = [(step, shard) for step in range(STEPS) for shard in SHARDS]
     if is_ahead:
         plays.sort(key=lambda play: play[1])
     with upstream(servers, unique, tmp_path, columns) as shards:
         task = shards.task
         for count, (step, shard) in enumerate(plays, 1):
-            shards.alter(*shard, {case: ddls[step] for case, (_, ddls) in DDLS.items() if step < len(ddls)})
+            shards.alter(*shard, {case: ddls[step] for case, (_, ddls) in cases.items() if step < len(ddls)})
             shards.write()
             if count % STEPS == 0:
                 task.run()
         task.run()
         task.assert_settled()
-        executed = {case: len(task.executed(case)) for case in DDLS}
-        assert executed == {case: len(ddls) for case, (_, ddls) in DDLS.items()}
+        for case, (_, ddls) in cases.items():
+            split = [each for ddl in ddls for each in steps(f"ALTER TABLE t {ddl}", 0)]
+            most = len(ddls) if takes_all else len(split)  # TiDB takes some DDLs only in steps
+            assert len(ddls) <= len(task.executed(case)) <= most, case
 
 
 @pytest.mark.parametrize("which", [0, -1], ids=["the first way", "the last way"])

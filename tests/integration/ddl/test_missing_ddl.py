@@ -7,9 +7,11 @@ import pytest
 from tests.livetask import LiveTask, living
 from tests.tidbsettings import is_tidb
 from unshard.core.ddl.lockcommands import Force
+from unshard.core.validate.checksum import Reason
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard.units.full.snapshot import retake_snapshot
+from unshard.units.validate.validate import validate
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -125,6 +127,47 @@ def test_a_source_that_comes_when_the_ddl_is_resolved(
         task.run()
         task.assert_settled()
         assert_executed(task, *CHANGES)
+
+
+def test_validate_compares_the_columns_of_a_late_shard_where_the_target_has_them(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path
+) -> None:
+    numbers = {("s1", "t"): (1, 2)}
+    with living(unique, tmp_path, (source_1, target), "t", columns={"t": COLUMNS}, numbers=numbers) as task:
+        run(task, "s1", "INSERT INTO t_1 VALUES (1, 10, 100)", "INSERT INTO t_2 VALUES (2, 20, 200), (3, 30, 300)")
+        found = []
+        for change in ("CHANGE a x INT", "DROP COLUMN b", "ADD COLUMN b VARCHAR(9)", "RENAME COLUMN x TO y"):
+            run(task, "s1", f"ALTER TABLE t_1 {change}")
+            task.run()
+            force(task)
+            run(task, "s1", "UPDATE t_2 SET a = a + 1")
+            task.run()
+            (verdict,) = validate(task.work())
+            assert verdict.equal, (verdict.lost_columns, verdict.differences)
+            left_out = {each.column: each.reason for each in verdict.left_out}
+            found.append((verdict.compared, left_out))
+        assert found == [
+            (("id", "x", "b"), {}),
+            (("id", "x"), {"b": Reason.DROPPED}),
+            (("id", "x"), {"b": Reason.NOT_IN_SHARDS}),
+            (("id", "y"), {"b": Reason.NOT_IN_SHARDS}),
+        ]
+        target.run(f"UPDATE {task.table('t')} SET y = 0 WHERE id = 2")
+        (verdict,) = validate(task.work())
+        assert [each.key for each in verdict.differences] == [("2",)]
+
+
+def test_a_column_that_only_a_shard_has_is_lost_also_beside_a_pending_skip(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path
+) -> None:
+    numbers = {("s1", "t"): (1, 2)}
+    with living(unique, tmp_path, (source_1, target), "t", columns={"t": COLUMNS}, numbers=numbers) as task:
+        run(task, "s1", "ALTER TABLE t_1 RENAME COLUMN a TO x")
+        task.run()
+        force(task)
+        target.run(f"ALTER TABLE {task.table('t')} DROP COLUMN b")
+        (verdict,) = validate(task.work())
+        assert (verdict.lost_columns, verdict.equal) == (("b",), False)
 
 
 def come_late(task: LiveTask, source: str) -> None:

@@ -56,6 +56,14 @@ def test_truncate_and_drop_are_replicated_in_order_with_rows(copy: Copy) -> None
     copy.assert_same("t", "other")
 
 
+def test_a_table_goes_with_its_shadow_table(copy: Copy) -> None:
+    copy.write(**{"online-ddl": True})
+    started(copy, "t", "other")
+    copy.up("CREATE TABLE _t_new LIKE t", "DROP TABLE t", "DROP TABLE _t_new", "INSERT INTO other VALUES (3, 3)")
+    copy.go()
+    copy.assert_same("other")
+
+
 def test_a_table_is_dropped_and_created_again_and_again(copy: Copy) -> None:
     started(copy, "t")
     copy.up(

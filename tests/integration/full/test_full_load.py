@@ -10,6 +10,7 @@ import pytest
 
 from tests import alltypes
 from tests.dying import Died, dying_after
+from tests.localspark import LocalSpark
 from tests.oracle import assert_union
 from tests.taskfile import DEFAULT, Settings, schemas, write_task
 from tests.tidbsettings import is_tidb
@@ -567,3 +568,17 @@ def test_indexes_are_postponed_on_a_server_with_pages_only(full: Full) -> None:
         assert ("n" in {index.name for index in kept}) is is_tidb(full.target)
         run_all(work)
     assert full.compare("t", s1=["t_1"]) == 2
+
+
+def test_a_process_that_dumps_one_task_after_the_other_keeps_connections_only_for_the_last(full: Full) -> None:
+    schema = full.schema
+    seen = []
+    for number in (1, 2):
+        full.schema = f"{schema}_{number}"
+        full.sources["s1"].run(f"CREATE DATABASE {full.schema}", f"CREATE TABLE {full.schema}.t_1 (id INT PRIMARY KEY)")
+        with full.work({"t": "t_*"}, sources=("s1",)) as work:
+            run_all(dataclasses.replace(work, bulk_spark=LocalSpark))
+        sessions = {str(name) for (name,) in full.target.run("SELECT db FROM information_schema.processlist")}
+        seen.append([f"{schema}_{each}_meta" in sessions for each in (1, 2)])
+    full.schema = schema
+    assert seen == [[True, False], [False, True]]

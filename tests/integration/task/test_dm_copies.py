@@ -175,7 +175,7 @@ STORIES = {
             "ALTER DATABASE {} CHARACTER SET gbk",
             "CREATE TABLE t1 (id INT PRIMARY KEY, v VARCHAR(20)) CHARACTER SET gbk",
             "CREATE TABLE t2 (id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET gbk) CHARACTER SET utf8mb3",
-            "CREATE TABLE t3 (id INT PRIMARY KEY, v VARCHAR(20)) CHARACTER SET latin1",
+            "CREATE TABLE t3 (id INT PRIMARY KEY, v VARCHAR(20)) CHARACTER SET latin1 COLLATE latin1_bin",
             "INSERT INTO t1 VALUES (1, '一二三'), (2, '四五')",
             "INSERT INTO t2 VALUES (1, '一二三'), (2, '四五')",
             "INSERT INTO t3 VALUES (1, 'Müller')",
@@ -197,11 +197,14 @@ STORIES = {
                 "ALTER DATABASE {}_3 CHARACTER SET gbk",
                 "CREATE TABLE {}_3.t (id INT PRIMARY KEY, v VARCHAR(9))",
                 "INSERT INTO {}_3.t VALUES (1, '一')",
-                "ALTER TABLE t4 MODIFY id SMALLINT(4) NOT NULL DEFAULT _utf8mb4'0'",
                 "SET NAMES gbk",
                 "CREATE TABLE other_client (c INT PRIMARY KEY COMMENT '你好')",
             ),
         ),
+    ),
+    "gbk_type_of_a_key": Story(
+        ("CREATE TABLE t4 (id INT PRIMARY KEY, v VARCHAR(20)) CHARACTER SET gbk", "INSERT INTO t4 VALUES (1, '一')"),
+        (("ALTER TABLE t4 MODIFY id SMALLINT(4) NOT NULL DEFAULT _utf8mb4'0'", "INSERT INTO t4 VALUES (2, '二')"),),
     ),
     "many_tables": Story(
         (
@@ -335,8 +338,25 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("name", STORIES)
+NOT_ON_TIDB = ("all_mode", "drop_column_with_index", "gbk_type_of_a_key", "mariadb_compat", "sync_collation")
+
+
+@pytest.mark.parametrize("name", [name for name in STORIES if name not in NOT_ON_TIDB])
 def test_target_equals_source(copy: Copy, name: str) -> None:
+    follow(copy, name)
+
+
+@pytest.mark.mariadb_only(
+    "TiDB lacks JSON_VALUE, defaults of TEXT, latin1_swedish_ci and utf8mb3_polish_ci. It drops no column that an index"
+    " has with others, and changes no type of a clustered key"
+)
+@pytest.mark.parametrize("name", NOT_ON_TIDB)
+def test_target_equals_source_with_what_tidb_lacks(copy: Copy, name: str) -> None:
+    follow(copy, name)
+
+
+def follow(copy: Copy, name: str) -> None:
+    """Load, and run a window for each part of the story."""
     story = STORIES[name]
     copy.with_session(**story.session)
     copy.up(*(statement.format(copy.name) if "{}" in statement else statement for statement in story.before))
@@ -372,6 +392,7 @@ def test_names_and_sessions_of_full_mode(copy: Copy) -> None:
     copy.assert_equal()
 
 
+@pytest.mark.mariadb_only("TiDB does not distinguish names of tables by case")
 def test_case_sensitive(copy: Copy) -> None:
     """DM's case_sensitive: tables that only differ in case, a route, and a filter that ignores TRUNCATE."""
     name = copy.name
@@ -420,16 +441,25 @@ def test_case_sensitive(copy: Copy) -> None:
 
 
 INCOMPATIBLE = (
-    "MODIFY n SMALLINT",
-    "MODIFY d DECIMAL(7, 1)",
-    "MODIFY n VARCHAR(10)",
-    "DROP COLUMN j",
-    "DROP PRIMARY KEY",
-    "ADD UNIQUE KEY u (n2)",
-    "DROP KEY u",
-    "ALTER n2 SET DEFAULT 1",
-    "MODIFY d DECIMAL(7, 1) AFTER id",
-    "ENGINE = Aria",
+    "t MODIFY n SMALLINT",
+    "t MODIFY d DECIMAL(7, 1)",
+    "t MODIFY n VARCHAR(10)",
+    "t DROP COLUMN j",
+    "t MODIFY id INT",
+    "t DROP PRIMARY KEY",
+    "t ADD UNIQUE KEY u (n2)",
+    "t RENAME KEY u TO w",
+    "t DROP KEY w",
+    "t ALTER n2 SET DEFAULT 1",
+    "t MODIFY d DECIMAL(7, 1) AFTER id",
+    "t MODIFY c CHAR(4) CHARACTER SET latin1",
+    "t MODIFY c CHAR(4) CHARACTER SET latin1 COLLATE latin1_bin",
+    "t ENGINE = Aria",
+    "p REORGANIZE PARTITION p0 INTO (PARTITION a VALUES LESS THAN (5), PARTITION b VALUES LESS THAN (100))",
+    "p REBUILD PARTITION a, b",
+    "p TRUNCATE PARTITION a",
+    "p DROP PARTITION b",
+    "h COALESCE PARTITION 2",
 )
 
 
@@ -437,14 +467,19 @@ def test_incompatible_ddl_changes(copy: Copy) -> None:
     """DM's incompatible_ddl_changes: a rule with the action Error stops each such DDL, and the operator skips it."""
     rule = {"schema-pattern": "*", "table-pattern": "*", "events": ["incompatible ddl changes"], "action": "Error"}
     copy.write({"filter-rules": ["f"]}, filters={"f": rule})
-    copy.up("CREATE TABLE t (id INT PRIMARY KEY, n MEDIUMINT, n2 INT, d DECIMAL(7, 2), j JSON)")
-    copy.up("INSERT INTO t VALUES (1, 1, 1, 1.25, '{}')")
+    copy.up(
+        "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n MEDIUMINT, n2 INT, d DECIMAL(7, 2), j JSON, c CHAR(4))",
+        "INSERT INTO t VALUES (1, 1, 1, 1.25, '{}', 'ab')",
+        "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY RANGE (id)"
+        " (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN (1000))",
+        "CREATE TABLE h (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 6",
+    )
     copy.go()
     structure = copy.tables(copy.target)
     for number, change in enumerate(INCOMPATIBLE, 2):
-        copy.up(f"ALTER TABLE t {change}", f"INSERT INTO t (id) VALUES ({number})")
-        (trouble,) = copy.run().errors
-        assert trouble.error.code == "US-4009", (change, str(trouble.error))
+        copy.up(f"ALTER TABLE {change}", f"INSERT INTO t (id) VALUES ({number})")
+        found = copy.run().errors
+        assert [trouble.error.code for trouble in found] == ["US-4009"], (change, [str(each.error) for each in found])
         said = ["ddl", "skip", str(copy.path), "--current", "--yes", "--reason", "the target stays"]
         assert main(said) == 0, change
     copy.go()

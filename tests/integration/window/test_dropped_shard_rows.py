@@ -123,6 +123,22 @@ def test_keep_is_the_default_and_a_filter_and_a_rename_keep_the_rows(merge: Merg
     assert merge.target.run(f"SELECT COUNT(*) FROM {merge.name}_to.t") == everything
 
 
+def test_rows_of_a_shard_whose_shadow_table_is_dropped_after_it(merge: Merge) -> None:
+    """Only the second DROP shows that no cut-over follows. A shard that was renamed away keeps its rows."""
+    merge.make()
+    merge.write(**{"online-ddl": True})
+    merge.go()
+    merge.up("CREATE TABLE _t_1_new LIKE t_1", "DROP TABLE t_1", "INSERT INTO t_2 VALUES (4, 4)")
+    merge.go()
+    assert merge.target.run(f"SELECT COUNT(*) FROM {merge.name}_to.t") == [(13,)]
+    merge.up("DROP TABLE _t_1_new", "INSERT INTO t_2 VALUES (5, 5)")
+    merge.go()
+    merge.assert_same()
+    merge.up("CREATE TABLE _t_2_new LIKE t_2", "RENAME TABLE t_2 TO _t_2_old", "DROP TABLE _t_2_new")
+    merge.go()
+    assert merge.target.run(f"SELECT COUNT(*) FROM {merge.name}_to.t WHERE shard = 2 AND origin = 's1'") == [(5,)]
+
+
 def test_ids_of_a_column_mapping_name_the_rows(merge: Merge) -> None:
     mapping = {"map": {**MAPPING, "arguments": ["", "", "t_"]}}
     merge.write(extracted={}, **{"column-mappings": mapping})
@@ -258,6 +274,7 @@ def test_a_slow_process_deletes_nothing_after_another_one_has_taken_over(
     merge.assert_same()
 
 
+@pytest.mark.mariadb_only("TiDB has no triggers")
 def test_a_target_that_refuses_stops_the_source_until_the_cause_is_gone(merge: Merge) -> None:
     merge.make()
     merge.go()

@@ -55,3 +55,32 @@ def test_the_rest_of_the_statement_is_executed(task: LiveTask) -> None:
     assert task.assert_union("g") == 1
     task.assert_settled()
     assert "ENGINE=InnoDB" in shown(task) and "COMMENT='new'" in shown(task) and "`w`" in shown(task)
+
+
+@pytest.mark.parametrize("option", ["ROW_FORMAT=PAGE", "PAGE_CHECKSUM=1, TRANSACTIONAL=1", "ROW_FORMAT=FIXED"])
+def test_an_option_of_an_earlier_engine_stays_with_the_shard(task: LiveTask, option: str) -> None:
+    """The statement that gave the shard its engine was left out, so the target's engine does not know the option."""
+    write(task, "ALTER TABLE g_1 ENGINE=Aria", "INSERT INTO g_1 VALUES (1, 'a')")
+    task.run()
+    write(task, f"ALTER TABLE g_1 {option}", "INSERT INTO g_1 VALUES (2, 'b')")
+    task.pull("s1")
+    report = task.window("s1")
+    (warning,) = report.engines
+    assert warning.code == "US-2375" and "Aria" in str(warning) and not report.ddls
+    write(task, f"ALTER TABLE g_1 ADD COLUMN w INT, {option}", "INSERT INTO g_1 VALUES (3, 'c', 7)")
+    write(task, "ALTER TABLE g_2 ADD COLUMN w INT", "INSERT INTO g_2 VALUES (4, 'd', 8)")
+    task.run()
+    assert task.assert_union("g") == 4
+    task.assert_settled()
+    assert "ENGINE=InnoDB" in shown(task) and "ROW_FORMAT" not in shown(task) and "TRANSACTIONAL" not in shown(task)
+
+
+@pytest.mark.parametrize(("engine", "option"), [("Aria", "ROW_FORMAT=PAGE"), ("MyISAM", "ROW_FORMAT=FIXED")])
+def test_options_of_the_engine_that_a_new_shard_has(task: LiveTask, engine: str, option: str) -> None:
+    write(task, "CREATE TABLE g_3 LIKE g_1", f"ALTER TABLE g_3 ENGINE={engine}")
+    task.shards["g"].append(("s1", f"{task.name}.g_3"))
+    task.run()
+    write(task, f"ALTER TABLE g_3 {option}", "INSERT INTO g_3 VALUES (1, 'a')")
+    task.run()
+    assert task.assert_union("g") == 1
+    task.assert_settled()

@@ -84,7 +84,6 @@ def test_a_foreign_key_that_only_the_shard_has_is_dropped_there_alone(world: Wor
     world.assert_same()
 
 
-@pytest.mark.mariadb_only("open on TiDB: a child row is refused with US-6070; the cause is not known yet")
 def test_names_that_the_server_has_made_agree_in_all_shards(world: World) -> None:
     """The shards c_1 and c_2 have the foreign keys c_1_ibfk_1 and c_2_ibfk_1, the target c has c_ibfk_1."""
     world.tables = ("p", "c")
@@ -114,6 +113,22 @@ def test_names_that_the_server_has_made_agree_in_all_shards(world: World) -> Non
     assert world.rows("c") == [(2, None), (3, 9)]
 
 
+def test_a_shard_that_a_window_creates_has_the_indexes_of_its_group(world: World) -> None:
+    world.tables = ("p", "c")
+    shards = [f"c_{number} (id INT PRIMARY KEY, p_id INT, FOREIGN KEY (p_id) REFERENCES p (id))" for number in (1, 2)]
+    begun(world, f"CREATE TABLE {PLAIN}", f"CREATE TABLE {shards[0]}")
+    world.change(f"CREATE TABLE {shards[1]}", "INSERT INTO p VALUES (1, 1, 'x')", "INSERT INTO c_2 VALUES (2, 1)")
+    world.go()
+    assert world.rows("c") == [(2, 1)]
+    world.change(
+        *(f"ALTER TABLE c_{n} DROP FOREIGN KEY c_{n}_ibfk_1, DROP INDEX p_id, ADD w INT" for n in (1, 2)),
+        "INSERT INTO c_1 VALUES (1, 9, 9)",
+    )
+    world.go()
+    assert world.rows("c") == [(1, 9, 9), (2, 1, None)]
+    assert indexes_of(world, "c") == {"PRIMARY"} and keys_of(world) == set()
+
+
 def test_a_parent_in_another_schema(world: World) -> None:
     world.tables = ("p", "c")
     other = f"{world.name}_b"
@@ -131,6 +146,7 @@ def test_a_parent_in_another_schema(world: World) -> None:
             "route-rules": ["c", "p"],
             "block-allow-list": "ours",
             "syncer-config-name": "global",
+            "loader-config-name": "global",
         }
         keys = {"routes": routes, "block-allow-list": lists, "mysql-instances": [instance]}
         world.write(**keys)
@@ -187,7 +203,6 @@ def test_a_table_that_a_window_creates_gets_each_foreign_key_once(world: World) 
     ],
     ids=["with its index", "with an index of its own"],
 )
-@pytest.mark.mariadb_only("TiDB adds an index for the foreign key beside one of the shard's own")
 def test_without_the_setting_the_target_gets_only_the_index(world: World, added: str) -> None:
     world.tables = ("p", "c")
     begun(world, f"CREATE TABLE {PLAIN}", f"CREATE TABLE {CHILD}", checks=0)
@@ -198,6 +213,27 @@ def test_without_the_setting_the_target_gets_only_the_index(world: World, added:
     world.assert_same()
     assert keys_of(world) == set()
     assert indexes_of(world, "c") == {"PRIMARY", "made"}
+
+
+@pytest.mark.parametrize(
+    ("added", "made"),
+    [
+        ("ADD CONSTRAINT made FOREIGN KEY (p_id) REFERENCES p (id)", {"made"}),
+        ("ADD INDEX made (p_id), ADD FOREIGN KEY (p_id) REFERENCES p (id)", {"made"}),
+        ("ADD q INT, ADD FOREIGN KEY (q) REFERENCES p (id), ADD FOREIGN KEY i (p_id) REFERENCES p (id)", {"q", "i"}),
+    ],
+    ids=["named", "with an index of its own", "unnamed"],
+)
+def test_the_target_has_the_indexes_of_the_shard(world: World, added: str, made: set[str]) -> None:
+    world.tables = ("p", "c")
+    begun(world, f"CREATE TABLE {PLAIN}", f"CREATE TABLE {CHILD}")
+    world.change("INSERT INTO p VALUES (1, 1, 'x')", f"ALTER TABLE c {added}, ADD w INT")
+    world.go()
+    assert indexes_of(world, "c") == {"PRIMARY", *made}
+    assert len(keys_of(world)) == added.count("FOREIGN")
+    world.change("INSERT INTO c (id, p_id, w) VALUES (1, 1, 1)")
+    world.go()
+    world.assert_same()
 
 
 def test_without_the_setting_the_target_keeps_a_foreign_key_of_its_own(world: World) -> None:

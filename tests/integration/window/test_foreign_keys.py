@@ -5,6 +5,7 @@ The first scenarios have the statements of DM's tests safe_mode_foreign_key and 
 
 import contextlib
 import dataclasses
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,15 @@ class World(TaskFile):
     def path(self) -> Path:  # type: ignore[override]
         return self.folder / "task.yaml"
 
-    def write(self, *, safe: bool = False, checks: int = 1, suffix: str = "", **keys: Any) -> None:
+    def write(
+        self, *, safe: bool = False, checks: int = 1, suffix: str = "", on_duplicate: str = "error", **keys: Any
+    ) -> None:
         routes = {table: route(self.name, f"{table}*", f"{self.name}_to", table + suffix) for table in self.tables}
-        body = task_body(self.name, self.sources, self.target, routes, {"syncer-config-name": "global"})
+        units = {"syncer-config-name": "global", "loader-config-name": "global"}
+        body = task_body(self.name, self.sources, self.target, routes, units)
         body["target-database"] = {**endpoint(self.target), "session": {"foreign_key_checks": checks}}
-        body |= {"syncers": {"global": {"safe-mode": safe}}, "unshard": {"storage-path": str(self.folder / "storage")}}
+        body |= {"syncers": {"global": {"safe-mode": safe}}, "loaders": {"global": {"on-duplicate": on_duplicate}}}
+        body |= {"unshard": {"storage-path": str(self.folder / "storage")}}
         self.write_body(body | keys)
         write_sources(self.folder, self.sources)
 
@@ -62,7 +67,7 @@ class World(TaskFile):
         self.sources[source].run(f"USE {self.name}", *statements)
 
     def rows(self, table: str, suffix: str = "") -> list[tuple[object, ...]]:
-        return sorted(self.target.run(f"SELECT * FROM {self.name}_to.{table}{suffix}"))
+        return sorted(self.target.run(f"SELECT * FROM {self.name}_to.{table}{suffix}"), key=repr)
 
     def assert_same(self, suffix: str = "") -> None:
         """Compare every target table with the union of its tables at the sources."""
@@ -70,7 +75,7 @@ class World(TaskFile):
             found = [
                 row for server in self.sources.values() for row in server.run(f"SELECT * FROM {self.name}.{table}")
             ]
-            assert self.rows(table, suffix) == sorted(found), table
+            assert self.rows(table, suffix) == sorted(found, key=repr), table
 
 
 @contextlib.contextmanager
@@ -225,6 +230,51 @@ def test_a_table_that_references_itself_and_a_cycle(world: World, safe: bool) ->
     )
     world.go()
     world.assert_same()
+
+
+@pytest.mark.parametrize("action", ["", "ON DELETE CASCADE", "ON DELETE SET NULL"])
+def test_a_parent_without_a_key_changes_while_rows_reference_it(world: World, action: str) -> None:
+    """Its children stay: the row is neither deleted nor in the way."""
+    world.tables = ("p", "c")
+    child = f"c (id INT PRIMARY KEY, u INT, FOREIGN KEY (u) REFERENCES p (u) {action} ON UPDATE CASCADE)"
+    world.change("CREATE TABLE p (u INT, v VARCHAR(20), UNIQUE KEY (u))", f"CREATE TABLE {child}")
+    world.change("INSERT INTO p VALUES (1, 'a'), (2, 'b'), (NULL, 'c'), (NULL, 'c')", "INSERT INTO c VALUES (1, 1)")
+    world.write()
+    world.go()
+    world.change(
+        "UPDATE p SET v = 'new' WHERE u = 1",
+        "INSERT INTO c VALUES (2, 1), (3, 2)",
+        "UPDATE p SET v = 'new' WHERE u IS NULL LIMIT 1",
+        "UPDATE p SET u = 11 WHERE u = 1",
+        "UPDATE p SET u = 1 WHERE v = 'b'",
+        "DELETE FROM c WHERE id = 3",
+        "DELETE FROM p WHERE u = 1",
+    )
+    world.go()
+    world.assert_same()
+    world.target.run(f"UPDATE {world.name}_to.p SET v = 'by hand' WHERE u = 11")
+    world.change("UPDATE p SET v = 'newer' WHERE u = 11")
+    assert {error.error.code for error in world.run().errors} == {"US-6008", "US-6072"}
+
+
+@pytest.mark.parametrize("policy", ["replace", "ignore"])
+def test_a_value_that_another_shard_has_in_a_parent_without_a_key(two: World, policy: str) -> None:
+    """The changed row becomes a new one, to which the policy applies; no child goes."""
+    two.tables = ("p", "c")
+    for source in two.sources:
+        two.change("DROP TABLE c, p", source=source)
+        two.change("CREATE TABLE p (u INT, v VARCHAR(20), UNIQUE KEY (u))", source=source)
+        child = "c (id INT PRIMARY KEY, u INT, FOREIGN KEY (u) REFERENCES p (u) ON DELETE CASCADE)"
+        two.change(f"CREATE TABLE {child}", source=source)
+    two.target.run("SET foreign_key_checks = 0", *(f"DROP DATABASE {two.name}_{end}" for end in ("to", "meta")))
+    shutil.rmtree(two.folder / "storage")
+    two.write(on_duplicate=policy)
+    two.go()
+    two.change("INSERT INTO p VALUES (1, 's1')", "INSERT INTO c VALUES (1, 1)", source="s1")
+    two.go()
+    two.change("INSERT INTO p VALUES (2, 's2')", "UPDATE p SET u = 1", source="s2")
+    two.go()
+    assert two.rows("p") == [(1, "s2" if policy == "replace" else "s1")] and two.rows("c") == [(1, 1)]
 
 
 def test_without_the_setting_the_target_is_written_without_checks(world: World) -> None:

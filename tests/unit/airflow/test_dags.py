@@ -80,6 +80,8 @@ def task_files(folder: Path) -> Path:
         of_mode = example.replace("orders_merge", f"only_{mode}").replace("task-mode: all", f"task-mode: {mode}")
         (tasks / f"{mode}.yaml").write_text(of_mode)
     (tasks / "twin.yaml").write_text(example)
+    joined = example.replace("orders_merge", "rollout").replace("shard-mode: pessimistic", "shard-mode: optimistic")
+    (tasks / "rollout.yaml").write_text(joined)
     (tasks / "broken one.yaml").write_text("name: broken\nno-such-key: 1\n")
     return tasks
 
@@ -102,8 +104,9 @@ def test_three_dags_per_task(bag: dict[str, Any]) -> None:
     expected = {
         f"unshard_{kind}__{task}"
         for kind in ("full", "sync", "ddl")
-        for task in ("orders_merge", "other", "only_incremental")
+        for task in ("orders_merge", "other", "only_incremental", "rollout")
     }
+    expected.add("unshard_join__rollout")
     expected |= {"unshard_full__only_dump", "unshard_full__only_load"}
     assert {name for name in bag["dags"] if "invalid" not in name} == expected
 
@@ -128,6 +131,14 @@ def test_parsing_loads_nothing_heavy(bag: dict[str, Any]) -> None:
     ours = {name for name in bag["loaded"] if name.startswith("unshard.")}
     assert ours, "the probe no longer sees what the DAG file loads"
     assert not {name for name in ours if name.startswith(("unshard.units", "unshard.adapters", "unshard.binlog"))}
+
+
+def test_a_task_in_optimistic_mode_has_a_run_for_each_difference(bag: dict[str, Any]) -> None:
+    sync, join = bag["dags"]["unshard_sync__rollout"], bag["dags"]["unshard_join__rollout"]
+    assert sync["edges"]["report"] == ["again", "differences", "start_lock"]
+    assert sync["edges"]["differences"] == ["start_difference"]
+    assert sync["labels"]["start_difference"] == "{{ task.difference }}"
+    assert (join["edges"], join["runs"]) == ({"follow_difference": []}, 100)
 
 
 def test_full_goes_from_precheck_to_handover(bag: dict[str, Any]) -> None:
@@ -174,7 +185,7 @@ def test_everything_is_active_and_retries(bag: dict[str, Any]) -> None:
     for name, dag in bag["dags"].items():
         assert dag["paused"] is False
         if "invalid" not in name:
-            expected = {"failed": 0, "wait_for_shards": 10, "replace": 10}
+            expected = {"failed": 0, "wait_for_shards": 10, "replace": 10, "follow_difference": 10}
             assert all(retries == expected.get(task, 2) for task, retries in dag["retries"].items())
 
 

@@ -25,6 +25,7 @@ from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
 from unshard.core.ddl.members import MemberState
 from unshard.core.ddl.online import BY_TRIGGER, OnlineTable, Role
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
+from unshard.core.join.states import State
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.collision import Clash, CollisionState, Found, RecordedCollision
@@ -36,6 +37,7 @@ from unshard.core.window.suspension import Refusal, SuspendedTarget, refusal_of
 from unshard.errors.locks import UnknownLock
 from unshard.errors.rows import RowRefused
 from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.status import Remarks, SourceStatus
 from unshard_airflow import forms
 from unshard_airflow.masking import refusal, statement
@@ -836,3 +838,27 @@ def test_run_that_goes_on_or_is_to_come_is_left_alone() -> None:
         Woken.ABSENT,
     ]
     assert all(one.startswith("GET") for one in asked)
+
+
+def difference(subject: str, state: State, have: tuple[Shard, ...], lack: tuple[Shard, ...], **more: Any):
+    values = {"reloads": (), "statements": (), "when": "now", "forms": {}, **more}
+    return DifferenceView(f"d-{subject}", TableId("shop", "orders"), subject, state, NOW, have, lack, **values)
+
+
+def test_a_rollout_is_a_matrix_of_shards_and_changes(stage: Stage) -> None:
+    stage.books.reading_ = {
+        "differences": (
+            difference("column c", State.OPEN, (A1,), (B1,)),
+            difference(f"column {EVIL}", State.RELOAD, (A1, B1), (), reloads=(B1,)),
+            difference(f"DDL of {B1}", State.CONFLICT, (), (B1,), ddl=f"ALTER {EVIL}", reason=EVIL, held_rows=1234),
+        )
+    }
+    text = stage.get(AT).text
+    assert "Differences between shards" in text and EVIL not in text
+    assert "1 of 2" in text and "1,234 rows held" in text
+    cells = re.findall(r'<td class="cell (\w+)">', text)
+    assert cells == ["has", "has", "apart", "lacks", "reloads", "waits"]
+
+
+def test_a_task_without_differences_shows_none(stage: Stage) -> None:
+    assert "Differences between shards" not in stage.get(AT).text

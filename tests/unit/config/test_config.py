@@ -641,12 +641,21 @@ def test_refused_with_code_place_and_words(case: str, write: Write) -> None:
 
 
 LATER = {
-    "optimistic mode": MINIMAL + "shard-mode: optimistic\n",
-    "strict optimistic": MINIMAL + "strict-optimistic-shard-mode: true\n",
     "physical import": instance("loader: {import-mode: physical}"),
     "import into": instance("loader: {import-mode: import-into}"),
     "dumpling's options": instance("mydumper: {extra-args: --compress gzip}"),
 }
+
+
+def test_optimistic_mode(write: Write) -> None:
+    task = load_task(write(MINIMAL + "shard-mode: optimistic\nunshard: {contract-delay: 2h}\n"))
+    assert (task.shard_mode, task.options.contract_delay) == (ShardMode.OPTIMISTIC, timedelta(hours=2))
+    assert not task.options.is_strict and not task.warnings
+    text = MINIMAL + "shard-mode: optimistic\nstrict-optimistic-shard-mode: true\n"
+    assert load_task(write(text)).options.is_strict
+    idle = load_task(write(MINIMAL + "strict-optimistic-shard-mode: true\n"))
+    assert not idle.options.is_strict and "shard-mode is not optimistic" in idle.warnings[0]
+    assert not load_task(write(MINIMAL + "strict-optimistic-shard-mode: false\n")).warnings
 
 
 def test_online_ddl(write: Write) -> None:

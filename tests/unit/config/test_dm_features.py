@@ -99,6 +99,8 @@ NO_TLS = {"ssl-ca": "", "ssl-key": "", "cert-allowed-cn": [], "ssl-ca-bytes": []
 
 ACCEPTED: dict[str, tuple[dict[str, Any], str]] = {
     "neither lists nor blocks": (plain(), ""),
+    "optimistic mode": (plain(shard_mode="optimistic"), ""),
+    "strict optimistic mode": (plain(shard_mode="optimistic", strict_optimistic_shard_mode=True), ""),
     "host of IPv6": (plain(target_database=target(host="::1")), ""),
     "no password": (plain(target_database=target()), ""),
     "plain password": (plain(target_database=target(password=123456)), "use conn-id or password-env"),
@@ -300,7 +302,6 @@ def test_a_feature_of_a_task_file_is_read(load: Load, feature: str) -> None:
 
 
 REJECTED = {
-    "optimistic mode": (plain(shard_mode="optimistic"), "US-1009"),
     "physical import": (plain(**settings("loader", import_mode="physical")), "US-1009"),
     "import into": (plain(**settings("loader", import_mode="import-into")), "US-1009"),
     "physical import of Lightning": (plain(tidb={"backend": "local"}), "US-1009"),

@@ -2,9 +2,9 @@
 
 import pytest
 
-from unshard.core.ddl.foreignkeys import adds_keys, clauses_of, for_present, for_target
+from unshard.core.ddl.foreignkeys import adds_keys, clauses_of, for_present, for_target, made_indexes, with_index_names
 from unshard.core.ddl.statement import read, retarget
-from unshard.core.model import Index, TableId
+from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.structures.foreignkeys import ForeignKey
 
 SHARD, TARGET = TableId("a", "c_1"), TableId("b", "c")
@@ -133,8 +133,59 @@ HAS = (
             "DROP FOREIGN KEY fk, ADD CONSTRAINT y FOREIGN KEY (p_id) REFERENCES b.p_r (id) ON DELETE CASCADE",
             "DROP FOREIGN KEY fk, ADD CONSTRAINT y FOREIGN KEY (p_id) REFERENCES b.p_r (id) ON DELETE CASCADE",
         ),
+        (
+            "ADD FOREIGN KEY (w) REFERENCES b.p_r (id), ADD CONSTRAINT FOREIGN KEY (p_id) REFERENCES b.p_r (id)",
+            "ADD CONSTRAINT `c_ibfk_1` FOREIGN KEY (w) REFERENCES b.p_r (id),"
+            " ADD CONSTRAINT `c_ibfk_2` FOREIGN KEY (p_id) REFERENCES b.p_r (id)",
+        ),
+        ("ADD FOREIGN KEY i (w) REFERENCES b.p_r (id)", "ADD FOREIGN KEY i (w) REFERENCES b.p_r (id)"),
     ],
 )
 def test_a_statement_for_what_the_target_has(specs: str, want: str) -> None:
     ddl = read(f"ALTER TABLE `b`.`c` {specs}", 0, "b")
     assert retarget(for_present(ddl, 0, TARGET, HAS), {}) == f"ALTER TABLE `b`.`c` {want}"
+
+
+def test_a_name_follows_those_that_the_target_has() -> None:
+    ddl = read("ALTER TABLE c DROP FOREIGN KEY c_ibfk_4, ADD FOREIGN KEY (w) REFERENCES p_r (id)", 0, "b")
+    has = [ForeignKey(TARGET, ("q",), P_R, ("id",), name) for name in ("C_IBFK_4", "d_ibfk_9", "fk_7")]
+    assert "ADD CONSTRAINT `c_ibfk_5` FOREIGN KEY (w)" in retarget(for_present(ddl, 0, TARGET, has), {})
+
+
+@pytest.mark.parametrize(
+    ("specs", "want"),
+    [
+        ("ADD FOREIGN KEY (a) REFERENCES p (id)", [("a", ("a",))]),
+        ("ADD CONSTRAINT FOREIGN KEY i (a) REFERENCES p (id)", [("i", ("a",))]),
+        ("ADD CONSTRAINT n FOREIGN KEY i (a) REFERENCES p (id)", [("n", ("a",))]),
+        (
+            "ADD CONSTRAINT n FOREIGN KEY (a) REFERENCES p (id), ADD CONSTRAINT m FOREIGN KEY (a) REFERENCES p (id)",
+            [("m", ("a",))],
+        ),
+        ("ADD FOREIGN KEY (a) REFERENCES p (id), ADD FOREIGN KEY (a, b) REFERENCES q (a, b)", [("a", ("a", "b"))]),
+        ("ADD FOREIGN KEY (a, b) REFERENCES q (a, b), ADD FOREIGN KEY (a) REFERENCES p (id)", [("a", ("a", "b"))]),
+        ("ADD FOREIGN KEY (d) REFERENCES p (id)", [("d_2", ("d",))]),
+        ("ADD FOREIGN KEY (C) REFERENCES p (id)", []),
+        ("DROP FOREIGN KEY x, ADD w INT REFERENCES p (id)", []),
+    ],
+)
+def test_the_indexes_that_the_source_makes(specs: str, want: list[tuple[str, tuple[str, ...]]]) -> None:
+    """As MariaDB 10.11 has made them; TiDB would call each one `fk_1`."""
+    without = TableSchema((), (Index("D", ("c", "e"), False),), "")
+    ddl = read(f"ALTER TABLE a.c_1 {specs}", 0, "a")
+    assert [(index.name, index.columns) for index in made_indexes(ddl, 0, without)] == want
+
+
+def test_foreign_keys_of_a_new_table_get_the_names_of_their_indexes() -> None:
+    keys = (
+        "FOREIGN KEY (a) REFERENCES p (id), CONSTRAINT FOREIGN KEY (a) REFERENCES q (id), FOREIGN KEY i (b) REFERENCES"
+    )
+    text = f"CREATE TABLE t (a INT DEFAULT (1), b INT REFERENCES p (id), {keys} p (id), CONSTRAINT n FOREIGN KEY (b)"
+    text += " REFERENCES p (id))"
+    named = retarget(with_index_names(read(text, 0, "a"), 0), {})
+    want = text.replace("CONSTRAINT FOREIGN KEY (a)", "CONSTRAINT `a_2` foreign key (a)")
+    want = want.replace(" FOREIGN KEY (a)", " CONSTRAINT `a` FOREIGN KEY (a)").replace("foreign key", "FOREIGN KEY")
+    want = want.replace("FOREIGN KEY i", "CONSTRAINT `i` FOREIGN KEY i").replace("TABLE t", "TABLE `a`.`t`")
+    assert named == want
+    other = read("CREATE TABLE t (a INT)", 0, "a")
+    assert with_index_names(other, 0) is other

@@ -13,10 +13,12 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.structures import keeps_utf8, with_utf8
 from unshard.adapters.target.destination import Mode
 from unshard.adapters.target.load import load_lines
 from unshard.adapters.target.session import Writer, open_session
 from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.sql import charsets
 from unshard.errors.rules import RowFilterFailed
 from unshard.errors.source import StatementRefused
 
@@ -40,17 +42,22 @@ class ExpressionEvaluator:
         """Return a mask of the rows for which the expression is true; `columns` hold the shard's values."""
         if self._connection is None:
             self._connection = open_session(self._writer)
-        with self._table_of(self._connection, structure, columns) as number:
+        with self._table_of(self._connection, rule, expression, structure, columns) as number:
             found = self._rows(self._connection, rule, expression, number)
         mask = np.zeros(len(columns[0]), bool)
         mask[found] = True
         return mask
 
     @contextlib.contextmanager
-    def _table_of(self, connection: Connection, structure: TableSchema, columns: Sequence[pa.Array]) -> Iterator[str]:
+    def _table_of(
+        self, connection: Connection, rule: str, expression: str, structure: TableSchema, columns: Sequence[pa.Array]
+    ) -> Iterator[str]:
         """Create the table for the block and drop it afterwards; after an error the session remains usable."""
         try:
-            number = self._make(connection, structure, columns)
+            try:
+                number = self._make(connection, structure, columns)
+            except UnicodeError as error:
+                raise RowFilterFailed(rule, expression, f"the text of a row is not valid: {error}") from error
             mysql.query(connection, "SET SESSION time_zone = %s", (self._time_zone,))
             yield number
         finally:
@@ -66,6 +73,10 @@ class ExpressionEvaluator:
         definitions = ", ".join(map(_definition, numbered))
         mysql.query(connection, f"CREATE TEMPORARY TABLE {mysql.table_name(self._table)} ({definitions})")
         numbers = pa.array([str(row).encode() for row in range(len(columns[0]))], pa.binary())
+        if keeps_utf8(connection):
+            sent = with_utf8(replace(structure, columns=tuple(numbered))).columns
+            columns = [*map(_in_utf8, sent[1:], columns)]
+            numbered = [*sent]
         rows = pa.RecordBatch.from_arrays([numbers, *columns], [column.name for column in numbered])
         load_lines(connection, self._table, numbered, rows, Mode.PLAIN)
         return number
@@ -86,6 +97,15 @@ def check_expression(connection: Connection, rule: str, expression: str, structu
         mysql.query(connection, sql)
     except StatementRefused as error:
         raise RowFilterFailed(rule, expression, error.server_message) from error
+
+
+def _in_utf8(column: Column, values: pa.Array) -> pa.Array:
+    """Return text in the character set that the server expects; TiDB would keep the bytes of latin1 as they are."""
+    if not (column.sent_as and column.charset):
+        return values
+    charset = column.charset
+    texts = (None if value is None else charsets.decode(value, charset) for value in values.to_pylist())
+    return pa.array([None if text is None else text.encode() for text in texts], pa.binary())
 
 
 def _definition(column: Column) -> str:

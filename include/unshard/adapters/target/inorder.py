@@ -1,9 +1,10 @@
 """Apply the changes of tables that foreign keys connect: in the order of the binlog (executors).
 
-The server checks foreign keys and carries out their actions as it did on the source (rowsteps). All tables of a group
-and their fences are one transaction, so a process that dies leaves all or nothing of a window. A large window is cut
-into several transactions in the order of the binlog. Each records in the fence steps of all tables how many row images
-are written. The last one raises the fences and deletes the steps.
+The server checks foreign keys and carries out their actions as it did on the source (stepsession). All tables of a
+group and their fences are one transaction, so a process that dies leaves all or nothing of a window. A large window is
+cut into several transactions in the order of the binlog, at places where no row lacks the row that it references. Each
+transaction records in the fence steps of all tables how many row images are written. The last one raises the fences and
+deletes the steps.
 
 | process dies                        | result                                                                     |
 |-------------------------------------|----------------------------------------------------------------------------|
@@ -29,9 +30,10 @@ from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.changes import Applied
 from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
 from unshard.adapters.target.retrying import in_sessions
-from unshard.adapters.target.rowsteps import Group, RowStep, StepRefused, StepSession
+from unshard.adapters.target.rowsteps import Group, RowStep, StepRefused
 from unshard.adapters.target.session import Writer
 from unshard.adapters.target.steps import Bounds, Progress, bounds_of
+from unshard.adapters.target.stepsession import StepSession
 from unshard.core.model import TableId
 from unshard.errors.window import FenceMissing
 
@@ -167,11 +169,13 @@ def _written(
     for step in changes.after(start):
         images, size = images + step.images, size + step.bytes
         is_first = images == step.images
-        if progress is not None and not is_first and (images > limits.rows or size > limits.bytes):
+        is_full = progress is not None and not is_first and (images > limits.rows or size > limits.bytes)
+        if is_full and session.is_complete():
             return written, start + images - step.images
         if fence := fences.get(step.table):
             ours = replace(step, is_safe=True, is_unsure=True) if step.table in again else step
             written[step.table] += session.write(ours, fence)
+    session.refuse_incomplete()
     return written, ALL
 
 

@@ -1,61 +1,24 @@
-"""Write changes of connected tables one by one, in the caller's transaction (executors).
+"""Steps of tables that foreign keys connect, and the search for the rows that they reference (executors)."""
 
-| step                              | statements                                                                |
-|-----------------------------------|---------------------------------------------------------------------------|
-| INSERT, UPDATE, DELETE            | the same statement                                                        |
-| INSERT or UPDATE in safe mode     | unchecked: DELETE of the key and REPLACE. Rows that reference the row are |
-|                                   | neither deleted nor in the way. Then its own parents are looked for       |
-| UPDATE of a key in safe mode      | unchecked: DELETE of the new key. Then UPDATE of the old key with all     |
-|                                   | actions; without such a row as above                                      |
-| UPDATE of which the binlog has    | UPDATE of these columns. A missing row is an error; in safe mode it is    |
-| only some columns                 | deferred to a later change, and a row that has its new key already stays  |
-| windows that begin before P1      | as in safe mode; a violation is no error, because the dump read the       |
-|                                   | tables at different moments. A deleted row that does not exist takes the  |
-|                                   | rows that reference it along, as it did on the source                     |
-
-The session's foreign_key_checks is 1 except for statements marked *unchecked*.
-"""
-
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target import deferredrows
-from unshard.adapters.target.answers import refused
-from unshard.adapters.target.apply import naming_table
-from unshard.adapters.target.changes import Applied, Changes, DeferredRow, Lines, Origins, Removal, Writes
-from unshard.adapters.target.collisions import Ledger, write_rows
-from unshard.adapters.target.deletes import any_of, delete_keys, remove_rows
-from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of, shown
-from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
+from unshard.adapters.target.deletes import any_of
+from unshard.adapters.target.destination import Destination, key_of, shown
 from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.load import load_text
-from unshard.adapters.target.ownvalues import with_own_values
 from unshard.adapters.target.rendering.lines import ABSENT, unescaped
-from unshard.adapters.target.session import LENIENT, STRICT
-from unshard.adapters.target.statements import run_statement
 from unshard.core.model import Column, Shard, TableId, TableSchema
-from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.inorder import RowStepKind
-from unshard.core.sql.literals import literal
-from unshard.core.structures.filledkeys import own_columns
 from unshard.core.structures.foreignkeys import ForeignKey
-from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
-from unshard.errors.rows import ChangedRowMissing, Collision, MovedRowUnknown, RowRefused, StatementWarned
-from unshard.errors.source import ServerBusy, StatementRefused
 
-PARENT_MISSING, REFERENCED = frozenset({1216, 1452}), frozenset({1217, 1451})
-DUPLICATE = 1062
 NOTHING = (ABSENT, b"\\N")
-SAVEPOINT = "before_step"
 Key = tuple[bytes, ...]
 T = TypeVar("T")
 
@@ -131,274 +94,30 @@ class StepRefused(Exception):
         self.table, self.error = table, error
 
 
-class StepSession:
-    """A session that writes steps in one transaction."""
+class References:
+    """Searches for rows that steps reference, and for rows that reference those of steps."""
 
-    def __init__(self, connection: Connection, group: Group) -> None:
-        self._connection, self._group = connection, group
-        self._checks = False
-        self._touched: set[tuple[TableId, Key]] = set()
-        self._deferred: dict[tuple[TableId, Key], DeferredRow] = {}
-        self._diverted: dict[tuple[TableId, Key], Diverted] = {}
+    def __init__(self, connection: Connection, keys: Sequence[ForeignKey]) -> None:
+        self._connection, self._keys = connection, keys
 
-    def write(self, step: RowStep, fence: Fence) -> Applied:
-        """Write a step; raises StepRefused, and errors that pass by another attempt."""
-        for key in (*step.keys, *([step.new_key] if step.new_key else [])):
-            self._deferred.pop((step.table, key), None)
-            self._diverted.pop((step.table, key), None)
-            if step.table in self._group.deferred or self._group.diverts:
-                self._touched.add((step.table, key))
-        try:
-            with naming_table(step.table):
-                return self._write_or_divert(step, fence)
-        except UnshardError as error:
-            if error.transient:
-                raise
-            parents = [key.parent for key in self._from(step)] if isinstance(error, ReferencedRowMissing) else []
-            for (table, _), row in self._diverted.items():
-                if table in parents:  # the missing row may be this one
-                    raise StepRefused(table, row.error) from error
-            raise StepRefused(step.table, error) from error
-
-    def _write_or_divert(self, step: RowStep, fence: Fence) -> Applied:
-        """Write a step, without rows that the table cannot store if they may be diverted.
-
-        A row is not diverted if rows of the target reference an older version of it, which would stay or take them
-        along. A later row that references it is a violation, which suspends the target after all.
-        """
-        if not (self._group.diverts and step.key):
-            return self._write(step, fence)
-        mysql.query(self._connection, f"SAVEPOINT {SAVEPOINT}")
-        try:
-            return self._write(step, fence)
-        except RowRefused as error:
-            if error.line not in step.lines or len(self._diverted) >= MAX_DIVERTED:
-                raise
-            mysql.query(self._connection, f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-            row = step.lines.index(error.line)
-            key = step.new_key or step.keys[row]
-            if step.is_safe or step.kind is RowStepKind.UPDATE:
-                older = {step.keys[row], *([key] if step.is_safe else [])}
-                if self._referencing(replace(step, keys=sorted(older))):
-                    raise
-                delete_keys(self._connection, step.table, step.key, sorted(older))
-            self._diverted[step.table, key] = Diverted(step.destination, step.shard, error, is_known=False)
-        rest = step.without(row)
-        return self._write_or_divert(rest, fence) if rest.lines else Applied()
-
-    def _write(self, step: RowStep, fence: Fence) -> Applied:
-        match step.kind:
-            case RowStepKind.INSERT:
-                return self._insert(step, fence)
-            case RowStepKind.UPDATE:
-                return self._update(step, fence)
-            case RowStepKind.DELETE:
-                return self._delete(step)
-
-    def close(self, fence: Fence) -> None:
-        """Record which rows of a table the steps defer to later changes or divert, and which they have brought."""
-        table, schema = fence.target, self._group.schemas[fence.target]
-        key = tuple(schema.column(name) for name in schema.key)
-        touched = sorted(key for its, key in self._touched if its == table)
-        deferred = tuple(row for (its, _), row in self._deferred.items() if its == table)
-        diverted = [row for (its, _), row in self._diverted.items() if its == table]
-        nothing = Writes(table, (), (), self._group.collisions, diverts=self._group.diverts)
-        has_deferred = table in self._group.deferred
-        changes = Changes(table, key, touched, (), schema, nothing, newly_deferred=deferred, has_deferred=has_deferred)
-        record(self._connection, fence, changes, diverted)
-        deferredrows.update(self._connection, fence, changes)
-
-    def _insert(self, step: RowStep, fence: Fence) -> Applied:
-        if step.is_safe and step.key:
-            return self._upsert(step)
-        loaded, collided = self._insert_new(step, fence)
-        return Applied(0, loaded.sent - loaded.skipped, loaded.skipped, collided)
-
-    def _insert_new(self, step: RowStep, fence: Fence) -> tuple[Loaded, bool]:
-        """Insert rows whose keys must be new; the task's policy applies to those that another shard has."""
-        ledger, policy = Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window), self._group.collisions
-        self._check(not step.is_unsure)
-        try:
-            with self._violations(step):
-                return write_rows(self._connection, self._writes(step, Collisions.ERROR), ledger)
-        except Collision:
-            if policy is Collisions.ERROR:
-                raise
-        self._check(False)  # REPLACE would take along the rows that reference the other shard's row
-        return write_rows(self._connection, self._writes(step, policy), ledger)
-
-    def _upsert(self, step: RowStep) -> Applied:
-        """Write rows that may exist; rows that reference them stay."""
-        self._check(False)
-        keys = step.keys if step.new_key is None else [*step.keys, step.new_key]
-        whole, _ = self._with_own_values(step)
-        deleted = delete_keys(self._connection, step.table, step.key, keys)
-        for each in whole:
-            load_text(self._connection, each.destination, each.lines, each.blank, each.mode)
-        if not step.is_unsure and (missing := self._missing_parent(step)):
-            raise missing
-        return Applied(deleted, len(step.lines))
-
-    def _update(self, step: RowStep, fence: Fence) -> Applied:
-        if not step.key:
-            return self._exchange(step, fence)
-        if ABSENT in _fields(step.lines[0]):
-            return self._patch(step)
-        if step.is_safe and step.new_key is None:
-            return self._upsert(step)
-        kept: RowStep | None = None
-        if step.is_safe and step.new_key is not None:
-            kept = self._kept(step)
-            self._check(False)
-            delete_keys(self._connection, step.table, step.key, [step.new_key])
-        try:
-            matched = self._with_actions(step, lambda: self._change(step))
-        except StatementRefused as error:
-            if error.errno != DUPLICATE:
-                raise
-            # Another row has the value of a unique key: the row is written as a new one, so that the policy applies.
-            kept = kept or self._kept(step)
-            self._check(False)
-            delete_keys(self._connection, step.table, step.key, step.keys)
-            return self._insert(kept, fence)
-        return Applied(0, 1) if matched else self._upsert(kept or step)
-
-    def _exchange(self, step: RowStep, fence: Fence) -> Applied:
-        """Change a row of a table without a key: DELETE and INSERT."""
-        schema = self._group.schemas[step.table]
-        if not own_columns(schema) or step.before[0] is None:
-            return self._delete(step) + self._insert(step, fence)
-        (whole,), removed = self._with_actions(step, lambda: self._with_own_values(step))
-        return Applied(removed) + self._insert(_as_step(step, whole), fence)
-
-    def _kept(self, step: RowStep) -> RowStep:
-        """Return an UPDATE with the values that own columns of its row have."""
-        (whole,), _ = self._with_own_values(step)
-        return _as_step(step, whole)
-
-    def _with_own_values(self, step: RowStep) -> tuple[Sequence[Lines], int]:
-        """Return the lines with the values of own columns; of a table without a key the changed row is removed."""
-        schema, lines = self._group.schemas[step.table], self._lines(step, Mode.REPLACE)
-        if not {column.name for column in own_columns(schema)} & {column.name for column in step.destination.columns}:
-            keys = (step.keys,) if step.new_key is None else ([step.new_key], step.keys)
-            removals = [Removal(step.destination, line, 1) for line in step.before if line is not None]
-            lines = replace(lines, origins=Origins(keys) if step.key else Origins(removals=removals))
-        writes = Writes(step.table, [lines], (), self._group.collisions)
-        changes, removed = with_own_values(self._connection, Changes(step.table, step.key, (), (), schema, writes))
-        return changes.writes.lines, removed
-
-    def _patch(self, step: RowStep) -> Applied:
-        """Update a row of which the line has only some values: the others are in the table only.
-
-        In safe mode the row may have its new key already, or it may be missing: then a later change must provide it.
-        """
-        if step.is_safe and step.new_key is not None:
-            has_old, has_new = (self._has(step, key) for key in (step.keys[0], step.new_key))
-            if has_old and has_new:
-                raise MovedRowUnknown(str(step.table), str(step.shard), _shown(step.key, [step.new_key]))
-            step = replace(step, keys=[step.new_key], new_key=None) if not has_old else step
-        if self._with_actions(step, lambda: self._change(step)):
-            return Applied(0, 1)
-        shown_key = _shown(step.key, step.keys)
-        if not step.is_safe:
-            raise ChangedRowMissing(str(step.table), str(step.shard), shown_key)
-        self._deferred[step.table, step.keys[0]] = DeferredRow(step.shard, step.keys[0], shown_key)
-        return Applied()
-
-    def _has(self, step: RowStep, key: Key) -> bool:
-        sql = f"SELECT 1 FROM {mysql.table_name(step.table)} WHERE {any_of(step.key, [key])}"  # noqa: S608
-        return bool(mysql.query(self._connection, sql))
-
-    def _change(self, step: RowStep) -> bool:
-        """Run the UPDATE; return whether there was such a row."""
-        pairs = zip(step.destination.columns, _fields(step.lines[0]), strict=True)
-        values = [f"{mysql.identifier(c.name)} = {literal(c, _value(text))}" for c, text in pairs if text != ABSENT]
-        where, is_blank = any_of(step.key, step.keys), step.blank[0]
-        statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
-        with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), _naming_row(step):
-            answer = run_statement(self._connection, statement)
-            if answer.warning_count and not is_blank:
-                found = "; ".join(str(row[2]) for row in mysql.query(self._connection, "SHOW WARNINGS")[:3])
-                raise StatementWarned(str(step.table), found)
-        return b"matched: 0" not in answer.message
-
-    def _delete(self, step: RowStep) -> Applied:
-        deleted = self._with_actions(step, lambda: self._remove(step))
-        if step.is_unsure and step.key and deleted < len(step.keys):
-            self._take_along(step)
-        return Applied(deleted)
-
-    def _remove(self, step: RowStep) -> int:
-        if step.key:
-            return delete_keys(self._connection, step.table, step.key, step.keys)
-        schema = self._group.schemas[step.table]
-        lines = [line for line in step.before if line is not None]
-        return sum(remove_rows(self._connection, step.destination, schema, line, 1) for line in lines)
-
-    def _with_actions(self, step: RowStep, run: Callable[[], T]) -> T:
-        """Run a statement with foreign keys; if the dump's moments are mixed, a violation is no error."""
-        self._check(True)
-        try:
-            with self._violations(step):
-                return run()
-        except (ReferencedRowMissing, RowReferenced):
-            if not step.is_unsure:
-                raise
-        self._check(False)
-        return run()
-
-    def _take_along(self, step: RowStep) -> None:
-        """Carry out ON DELETE for rows that do not exist: the dump has read the tables before and after it."""
-        names = [column.name.lower() for column in step.key]
-        for key in self._to(step):
-            parents = [name.lower() for name in key.parent_columns]
-            if not set(parents) <= set(names):
-                continue
-            places = [names.index(name) for name in parents]
-            columns = [replace(step.key[n], name=name) for n, name in zip(places, key.columns, strict=True)]
-            where = any_of(columns, [tuple(values[n] for n in places) for values in step.keys])
-            child = mysql.table_name(key.child)
-            if key.on_delete == "CASCADE":
-                statement = f"DELETE FROM {child} WHERE {where}"  # noqa: S608
-            elif key.on_delete == "SET NULL":
-                nulls = ", ".join(f"{mysql.identifier(name)} = NULL" for name in key.columns)
-                statement = f"UPDATE {child} SET {nulls} WHERE {where}"  # noqa: S608
-            else:
-                continue
-            run_statement(self._connection, statement)
-
-    # --- violations ---
-
-    @contextlib.contextmanager
-    def _violations(self, step: RowStep) -> Iterator[None]:
-        """Convert the server's errors about foreign keys, and look for the row that they are about."""
-        try:
-            yield
-        except (StatementRefused, RowRefused) as error:
-            cause = error if isinstance(error, StatementRefused) else error.__cause__
-            if not isinstance(cause, StatementRefused) or cause.errno not in (*PARENT_MISSING, *REFERENCED):
-                raise
-            is_child = cause.errno in PARENT_MISSING
-            found = self._missing_parent(step) if is_child else self._referencing(step)
-            if found is None and (self._from(step) if is_child else self._to(step)):
-                # Another source's window has committed the parent, or the children's DELETE, in the meantime.
-                raise ServerBusy(cause.where, cause.server, cause.server_message) from error
-            raise found or _unnamed(step, error.server_message, is_child) from error
-
-    def _from(self, step: RowStep) -> list[ForeignKey]:
+    def of(self, step: RowStep) -> list[ForeignKey]:
         """Return the foreign keys of the step's table whose columns its rows have."""
         names = {column.name.lower() for column in step.destination.columns}
-        own = (key for key in self._group.keys if key.child == step.table)
+        own = (key for key in self._keys if key.child == step.table)
         return [key for key in own if {name.lower() for name in key.columns} <= names]
 
-    def _to(self, step: RowStep) -> list[ForeignKey]:
+    def to(self, step: RowStep) -> list[ForeignKey]:
         """Return the foreign keys that reference the step's table, if its rows have a key."""
-        return [key for key in self._group.keys if key.parent == step.table and step.key]
+        return [key for key in self._keys if key.parent == step.table and step.key]
 
-    def _missing_parent(self, step: RowStep) -> ReferencedRowMissing | None:
-        """Return the error for the first row that references a row that does not exist."""
+    def missing_parent(self, step: RowStep, *, is_end: bool = False) -> ReferencedRowMissing | None:
+        """Return the error for the first row that references a row that does not exist.
+
+        With `is_end`, later steps may have changed or deleted the rows of this one. Then the rows that they reference
+        are locked: they were written without the server's check, which would have locked them.
+        """
         names = [column.name.lower() for column in step.destination.columns]
-        for key in self._from(step):
+        for key in self.of(step):
             places = [names.index(name.lower()) for name in key.columns]
             columns = [
                 replace(step.destination.columns[n], name=name)
@@ -406,35 +125,38 @@ class StepSession:
             ]
             wanted: dict[Key, bytes] = {}
             for line in step.lines:
-                values = tuple(value for n in places if (value := _value(_fields(line)[n])) is not None)
+                values = tuple(value for n in places if (value := value_of(fields_of(line)[n])) is not None)
                 if len(values) == len(places):
                     wanted.setdefault(values, line)
-            if absent := self._absent(key.parent, columns, list(wanted)):
+            if is_end:
+                children = [step.destination.columns[n] for n in places]
+                wanted = {values: line for values, line in wanted.items() if self.has(step.table, children, values)}
+            if absent := self._absent(key.parent, columns, list(wanted), is_end):
                 line = wanted[absent]
-                own = _shown(step.key, step.keys) if ABSENT in _fields(line) else key_of(step.destination, line)
-                parent, condition = _shown(columns, [absent]), any_of(columns, [absent])
+                own = shown_key(step.key, step.keys) if ABSENT in fields_of(line) else key_of(step.destination, line)
+                parent, condition = shown_key(columns, [absent]), any_of(columns, [absent])
                 rows = mysql.table_name(key.parent)
                 return ReferencedRowMissing(str(step.table), own, str(key.parent), parent, condition, rows)
         return None
 
-    def _absent(self, table: TableId, columns: Sequence[Column], wanted: Sequence[Key]) -> Key | None:
+    def _absent(self, table: TableId, columns: Sequence[Column], wanted: Sequence[Key], locks: bool) -> Key | None:
         """Return the first of these values that no row of a table has."""
         if not wanted:
             return None
         names, parent = ", ".join(mysql.identifier(column.name) for column in columns), mysql.table_name(table)
-        sql = f"SELECT COUNT(DISTINCT {names}) FROM {parent} WHERE {any_of(columns, wanted)}"  # noqa: S608
+        locking = " FOR UPDATE" if locks else ""
+        sql = f"SELECT COUNT(DISTINCT {names}) FROM {parent} WHERE {any_of(columns, wanted)}{locking}"  # noqa: S608
         ((count,),) = mysql.query(self._connection, sql)
         if count == len(wanted):
             return None
         for values in wanted:  # two values may be equal by collation
-            sql = f"SELECT 1 FROM {parent} WHERE {any_of(columns, [values])} LIMIT 1"  # noqa: S608
-            if not mysql.query(self._connection, sql):
+            if not self.has(table, columns, values):
                 return values
         return None
 
-    def _referencing(self, step: RowStep) -> RowReferenced | None:
+    def referencing(self, step: RowStep) -> RowReferenced | None:
         """Return the error for the first row that rows of another table reference."""
-        for key in self._to(step):
+        for key in self.to(step):
             columns, parents = (", ".join(map(mysql.identifier, names)) for names in (key.columns, key.parent_columns))
             for values in step.keys:
                 # The inner SELECT lets MySQL read a table that references itself.
@@ -444,64 +166,32 @@ class StepSession:
                 )
                 child = mysql.table_name(key.child)
                 if mysql.query(self._connection, f"SELECT 1 FROM {child} WHERE {condition} LIMIT 1"):  # noqa: S608
-                    shown_key = _shown(step.key, [values])
-                    return RowReferenced(str(step.table), shown_key, str(key.child), condition, child)
+                    row = shown_key(step.key, [values])
+                    return RowReferenced(str(step.table), row, str(key.child), condition, child)
         return None
 
-    # --- statements ---
-
-    def _check(self, on: bool) -> None:
-        if on is not self._checks:
-            mysql.query(self._connection, f"SET SESSION foreign_key_checks = {int(on)}")
-            self._checks = on
-
-    def _lines(self, step: RowStep, mode: Mode) -> Lines:
-        lines, shards = pa.array(step.lines, pa.binary()), [step.shard] * len(step.lines)
-        return Lines(step.destination, mode, lines, pa.array(step.blank, pa.bool_()), shards)
-
-    def _writes(self, step: RowStep, policy: Collisions) -> Writes:
-        return Writes(step.table, [self._lines(step, Mode.PLAIN)], unique_keys(self._group.schemas[step.table]), policy)
+    def has(self, table: TableId, columns: Sequence[Column], values: Key) -> bool:
+        """Whether a row of a table has these values."""
+        sql = f"SELECT 1 FROM {mysql.table_name(table)} WHERE {any_of(columns, [values])} LIMIT 1"  # noqa: S608
+        return bool(mysql.query(self._connection, sql))
 
 
-@contextlib.contextmanager
-def _naming_row(step: RowStep) -> Iterator[None]:
-    """Convert an error about a value of an UPDATE to one that names the row, if its line is whole."""
-    try:
-        yield
-    except (StatementRefused, StatementWarned) as error:
-        message = error.server_message
-        line = step.lines[0]
-        named = None if ABSENT in _fields(line) else refused(step.destination, pa.array([line], pa.binary()), message)
-        if named is None:
-            raise
-        raise named from error
+def values_of(step: RowStep) -> Iterator[tuple[Column, bytes]]:
+    """Yield the columns of the first row with their fields."""
+    yield from zip(step.destination.columns, fields_of(step.lines[0]), strict=True)
 
 
-@contextlib.contextmanager
-def _lenient_mode(connection: Connection) -> Iterator[None]:
-    """Let the block write ENUM values with index 0."""
-    mysql.query(connection, f"SET SESSION sql_mode = '{LENIENT}'")
-    try:
-        yield
-    finally:
-        if connection.open:
-            mysql.query(connection, f"SET SESSION sql_mode = '{STRICT}'")
-
-
-def _as_step(step: RowStep, lines: Lines) -> RowStep:
-    """Return the step with these lines."""
-    return replace(step, destination=lines.destination, lines=lines.lines.to_pylist(), blank=lines.blank.to_pylist())
-
-
-def _fields(line: bytes) -> list[bytes]:
+def fields_of(line: bytes) -> list[bytes]:
+    """Return the fields of a line, as they are written."""
     return line[:-1].split(b"\t")
 
 
-def _value(text: bytes) -> bytes | None:
+def value_of(text: bytes) -> bytes | None:
+    """Return the value of a field; None for NULL and for a column that does not change."""
     return None if text in NOTHING else unescaped(text)
 
 
-def _shown(key: Sequence[Column], keys: Sequence[Key]) -> str:
+def shown_key(key: Sequence[Column], keys: Sequence[Key]) -> str:
     """Return a key as messages show it, and the number of the others."""
     if not keys or not key:
         return "without a key"
@@ -509,8 +199,9 @@ def _shown(key: Sequence[Column], keys: Sequence[Key]) -> str:
     return ", ".join(shown(*pair) for pair in zip(key, keys[0], strict=True)) + more
 
 
-def _unnamed(step: RowStep, message: str, is_child: bool) -> ReferencedRowMissing | RowReferenced:
-    key = _shown(step.key, step.keys)
+def unnamed(step: RowStep, message: str, is_child: bool) -> ReferencedRowMissing | RowReferenced:
+    """Return the error about a foreign key that is not one of the group."""
+    key = shown_key(step.key, step.keys)
     if is_child:
         return ReferencedRowMissing(str(step.table), key, "another table", f"a row ({message})")
     return RowReferenced(str(step.table), key, f"another table ({message})")

@@ -7,20 +7,20 @@
 | DROP FOREIGN KEY                | the same, if the target has the key                 | nothing             |
 
 The server names a foreign key without a name after its table. So `c_1_ibfk_2` of the shard `c_1` is `c_ibfk_2` in the
-target `c`, whichever server the target is.
+target `c`, whichever server the target is: the target gets the name explicitly, because TiDB would choose another one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from unshard.core.ddl.grammar import TokenCursor, alter_specs
-from unshard.core.ddl.parsed import Ddl, Role
+from unshard.core.ddl.parsed import Ddl, DdlKind, Role
 from unshard.core.ddl.statement import NOTHING
-from unshard.core.model import Index, TableId
+from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import MARIADB, Token, tokenize
 from unshard.core.structures.createtext import items
-from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, name_in_target
+from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, automatic_name, is_indexed, name_in_target
 
 Edit = tuple[int, int, str]
 Parents = Mapping[TableId, TableId] | None
@@ -42,7 +42,11 @@ class Clause:
     """Of a dropped one only the name is known."""
     drops: bool = False
     name: tuple[int, int] | None = None
-    """Span of the constraint's name."""
+    """Span of the constraint's name; if it has none, the place for one."""
+    index: str = ""
+    """Name of the index after FOREIGN KEY."""
+    naming: str = ""
+    """Text before a name that is inserted."""
 
 
 def clauses_of(ddl: Ddl, sql_mode: int) -> tuple[Clause, ...]:
@@ -89,6 +93,7 @@ def for_present(ddl: Ddl, sql_mode: int, target: TableId, present: Iterable[Fore
     """Return a statement about the target that adds only foreign keys that it lacks, and drops only those it has."""
     has = {key.name.lower(): key for key in present if key.child == target}
     clauses, edits = clauses_of(ddl, sql_mode), list[Edit]()
+    number = _last_number(target, has)
     for clause in clauses:
         if clause.drops:
             name = _present_name(clause.key.name, has)
@@ -100,7 +105,60 @@ def for_present(ddl: Ddl, sql_mode: int, target: TableId, present: Iterable[Fore
     for clause in clauses:
         if not clause.drops and any(key.is_like(clause.key) for key in has.values()):
             edits.append((clause.start, clause.end, clause.instead))
+        elif not (clause.drops or clause.key.name or clause.index) and clause.name is not None:
+            number += 1
+            edits.append((*clause.name, f"{clause.naming}{identifier(automatic_name(target, number))} "))
     return replace(ddl, dropped_keys=(), edits=(*ddl.edits, *edits))
+
+
+def made_indexes(ddl: Ddl, sql_mode: int, without: TableSchema) -> tuple[Index, ...]:
+    """Return the indexes that MySQL and MariaDB create for the foreign keys of an ALTER TABLE; TiDB creates others.
+
+    `without` is the structure after the statement without foreign keys.
+    """
+    made = list[Index]()
+    for clause in clauses_of(ddl, sql_mode):
+        key = clause.key
+        if clause.drops or not key.columns or is_indexed(key, without):
+            continue
+        made = [index for index in made if index.columns != key.columns[: len(index.columns)]]
+        if not any(key.columns == index.columns[: len(key.columns)] for index in made):
+            taken = {index.name.lower() for index in (*without.indexes, *made)}
+            name = key.name or clause.index or _free_name(key.columns[0], taken)
+            made.append(Index(name, key.columns, unique=False))
+    return tuple(made)
+
+
+def with_index_names(ddl: Ddl, sql_mode: int) -> Ddl:
+    """Return a CREATE TABLE in which each foreign key has a name: that of the index that MySQL and MariaDB make for it.
+
+    TiDB gives an index the name of its foreign key.
+    """
+    if ddl.kind is not DdlKind.CREATE_TABLE or not ddl.of(Role.REFERENCED):
+        return ddl
+    text, tokens = tokenize(ddl.text, sql_mode, MARIADB)
+    child, names, edits = ddl.subjects[0], set[str](), list[Edit]()
+    start = next((number for number, token in enumerate(tokens) if token.word == "("), len(tokens))
+    for _, item in items(tuple(tokens[start:])):
+        found = _definition(TokenCursor(text, tuple(item), child.schema), child)
+        if found and not found[0].name:
+            key, _, span, index, naming = found
+            names.add(name := index or _free_name(key.columns[0], names))
+            edits.append((*span, f"{naming}{identifier(name)} "))
+    return replace(ddl, edits=(*ddl.edits, *edits))
+
+
+def _free_name(column: str, taken: Collection[str]) -> str:
+    names = (column, *(f"{column}_{number}" for number in range(2, len(taken) + 3)))
+    return next(name for name in names if name.lower() not in taken)
+
+
+def _last_number(target: TableId, names: Iterable[str]) -> int:
+    """Return the highest number of a foreign key that is named after the target."""
+    found = (NUMBERED.search(name) for name in names)
+    numbers = (int(match[1]) for match in found if match)
+    made = {name.lower() for name in names}
+    return max((number for number in numbers if automatic_name(target, number).lower() in made), default=0)
 
 
 def _present_name(name: str, has: Collection[str]) -> str:
@@ -171,24 +229,27 @@ def _cursor(spec: TokenCursor, tokens: Iterable[Token], child: TableId) -> Token
     return TokenCursor(spec.text, tuple(tokens), child.schema)
 
 
-Definition = tuple[ForeignKey, bool, tuple[int, int] | None]
+Definition = tuple[ForeignKey, bool, tuple[int, int], str, str]
 """The last fields of a clause."""
 
 
 def _definition(cursor: TokenCursor, child: TableId) -> Definition | None:
     """Read [CONSTRAINT [name]] FOREIGN KEY …; return None for another definition."""
     name: Token | None = None
-    if cursor.eat("CONSTRAINT") and (cursor.peek(), cursor.peek(1)) != ("FOREIGN", "KEY"):
+    is_constraint = cursor.eat("CONSTRAINT")
+    if is_constraint and (cursor.peek(), cursor.peek(1)) != ("FOREIGN", "KEY"):
         name = cursor.name()
-    if not cursor.eat("FOREIGN", "KEY"):
+    if (cursor.peek(), cursor.peek(1)) != ("FOREIGN", "KEY"):
         return None
+    place = cursor.tokens[cursor.position].start
+    cursor.eat("FOREIGN", "KEY")
     cursor.eat("IF", "NOT", "EXISTS")
-    if cursor.peek() != "(":
-        cursor.name()
+    index = cursor.name().name if cursor.peek() != "(" else ""
     columns = _names(cursor)
     cursor.eat("REFERENCES")
     key = _referenced(cursor, child, columns, name.name if name else "")
-    return key, False, (name.start, name.end) if name else None
+    span = (name.start, name.end) if name else (place, place)
+    return key, False, span, index, "" if is_constraint else "CONSTRAINT "
 
 
 def _of_column(number: int, spec_end: int, cursor: TokenCursor, child: TableId) -> Iterator[Clause]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
-from unshard.core.sql.tokens import Token, TokenKind
+from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.core.sql.words import FOLLOWED, NOT_FOLLOWED, OTHER_OBJECTS, OTHER_VERBS, ROWS_VERBS, TABLE_OPTIONS
 from unshard.core.structures.engines import STORAGE
 from unshard.errors.ddl import DdlUnreadable
@@ -427,6 +427,26 @@ def engine_options(
         else:
             spans += [(spec.tokens[first].start, spec.tokens[last - 1].end) for first, last in found]
     return frozenset(whole), tuple(spans)
+
+
+def without_engine(ddl: Ddl, sql_mode: int) -> tuple[Ddl | None, str]:
+    """Return a statement without options about the engine, None if nothing is left, and the engine that it names."""
+    text, tokens = tokenize(ddl.text, sql_mode, MARIADB)
+    specs = alter_specs(text, tokens)
+    whole, cuts = engine_options(specs, ())
+    if whole and not changes_without(specs, whole):
+        return None, _named_engine(specs)
+    rest = without_specs(ddl, tokens, whole) if whole else ddl
+    return replace(rest, cuts=(*rest.cuts, *cuts)), _named_engine(specs)
+
+
+def _named_engine(specs: Sequence[TokenCursor]) -> str:
+    found = ""
+    for spec in specs:
+        for first, last in _options(spec.tokens) if is_option(spec) else ():
+            if spec.tokens[first].word in ("ENGINE", "TYPE"):
+                found = spec.tokens[last - 1].name
+    return found
 
 
 def changes_without(specs: Sequence[TokenCursor], left_out: Collection[int]) -> bool:

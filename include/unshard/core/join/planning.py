@@ -38,7 +38,7 @@ from unshard.core.join.decision import (
     steps_to_join,
     wanted,
 )
-from unshard.core.join.difference import Step, Target, is_equal, target_of
+from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
 from unshard.core.join.group import Group, Member, followed_by, joined_by, left_by, moved, unread_names, with_member
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
 from unshard.core.join.stages import (
@@ -59,6 +59,7 @@ from unshard.errors.locks import MismatchedNewShard
 
 ACCEPTED = frozenset({Decision.NOTHING, Decision.EXPAND})
 MISMATCHED = f"[{MismatchedNewShard.code}]"
+STRICT_MODE = "its own statement does not lead to the join (strict-optimistic-shard-mode)"
 START = Location("none.0", 0)
 
 
@@ -87,6 +88,8 @@ class JoinScene:
     have values that the narrower type cannot hold."""
     is_delayed: bool = False
     """Whether `contract-delay` is not over."""
+    own: Callable[[QueueEntry], TableSchema | None] | None = None
+    """Returns the target after a shard's own statement, None if the target does not take it; only in strict mode."""
 
     @property
     def group(self) -> Group:
@@ -158,6 +161,12 @@ def older_rows(scene: JoinScene) -> tuple[Shard, ...]:
         is_late = state is not None and any(file.seq < accepted.seq for file in state.held)
         progress[shard] = Progress(START, None, is_late)
     return hindering(progress)
+
+
+def leads_to(own: TableSchema, expected: Target) -> bool:
+    """Whether a shard's own statement leads to the structure that the target should have."""
+    found = target_of(own, expected.names)
+    return is_equal(found, expected) and dict(found.table.keys) == dict(expected.table.keys)
 
 
 def change_of(entry: QueueEntry, schemas: Callable[[str], TableSchema]) -> Change:
@@ -307,6 +316,8 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
         decided = decide(scene.group, scene.target, state.shard, change_of(entry, scene.schemas), scene.mapped)
         if decided.decision not in ACCEPTED:
             waiting[state.shard] = decided
+        elif _is_against_strict_mode(scene, entry, decided):
+            waiting[state.shard] = Decided(Decision.BARRIER, scene.group, reason=f"{STRICT_MODE}: {decided}")
         elif decided.first and (late := older_rows(scene)):
             yield WaitForRows(scene.joined.target, late, decided.first)
         else:
@@ -318,6 +329,14 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
             reason = "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
             yield OpenBarrier(state.queue[0], reason)
             return
+
+
+def _is_against_strict_mode(scene: JoinScene, entry: QueueEntry, decided: Decided) -> bool:
+    """Whether the target would be changed by another statement than the shard's own."""
+    if scene.own is None or not (decided.steps or decided.first):
+        return False
+    found = scene.own(entry)
+    return found is None or not leads_to(found, apply(decided.steps, apply(decided.first, scene.target)))
 
 
 def _together(

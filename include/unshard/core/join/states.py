@@ -31,6 +31,7 @@ from unshard.core.join.difference import (
     RenameKey,
     Step,
     Target,
+    described,
 )
 from unshard.core.join.group import Group, Member
 from unshard.core.join.tables import OPEN, Expression, Key, concrete, is_met
@@ -38,6 +39,9 @@ from unshard.core.model import Shard
 
 History = Mapping[Shard, Sequence[tuple[datetime, Member]]]
 """Each shard after each of its accepted DDLs, with the time of the acceptance; oldest first."""
+
+
+WITHOUT = "without it"
 
 
 class State(StrEnum):
@@ -89,6 +93,24 @@ def open_differences(
         found += _of_key(group, target, steps, key)
     found += _of_checks(group, target, steps)
     return tuple(found)
+
+
+def forms(difference: OpenDifference, group: Group) -> Mapping[str, tuple[Shard, ...]]:
+    """Return the forms that shards have given the subject of a difference, each with its shards, the rarest last."""
+    found: dict[str, list[Shard]] = {}
+    about = difference.about
+    if about is None or isinstance(about, Shard):
+        return {}
+    for shard, member in sorted(group.members.items()):
+        if not isinstance(about, int):
+            text = "with it" if _form(about, member) else WITHOUT
+        elif about in member.names:
+            definition = member.table.columns[about]
+            text = f"{member.names[about]} {definition.text or described(definition)}" if definition else ""
+        else:
+            text = WITHOUT
+        found.setdefault(text, []).append(shard)
+    return {text: tuple(shards) for text, shards in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
 
 
 def since(difference: OpenDifference, history: History) -> datetime | None:

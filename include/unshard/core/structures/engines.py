@@ -5,9 +5,10 @@ has another meaning there, and TiDB refuses options of Aria. InnoDB ignores all 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
-from unshard.core.model import lacks_transactions
+from unshard.core.model import TableSchema, lacks_transactions
 from unshard.core.sql.tokens import MARIADB, Token, tokenize
 
 ENGINE = "InnoDB"
@@ -33,6 +34,17 @@ def with_transactions(create_sql: str) -> str:
     for start, end, text in edits:
         plain = plain[:start] + text + plain[end:]
     return plain
+
+
+def with_engine(schema: TableSchema, engine: str) -> TableSchema:
+    """Return the structure with this engine; as it is if the name is empty."""
+    if not engine:
+        return schema
+    plain, tokens = tokenize(schema.create_sql, 0, MARIADB)
+    for position in _outside(tokens, ("ENGINE", "=")):
+        name = tokens[position + 2]
+        return replace(schema, create_sql=plain[: name.start] + engine + plain[name.end :])
+    return schema
 
 
 def _engines(tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:

@@ -25,8 +25,13 @@ def as_filled(target: TableSchema, filled: Collection[str]) -> TableSchema:
 
 
 def own_columns(target: TableSchema) -> tuple[Column, ...]:
-    """Return the columns that only the target has, without generated ones."""
-    return tuple(column for column in target.written if column.name.lower() in target.own)
+    """Return the columns that only the target has, without generated ones; their values are read and written again.
+
+    TiDB keeps any bytes in a latin1 column, and CONVERT would replace those that are not UTF-8. So their text has the
+    column's own character set. GBK text is always valid there, and TiDB refuses the introducer `_gbk`.
+    """
+    columns = (column for column in target.written if column.name.lower() in target.own)
+    return tuple(replace(column, sent_as=None) if column.charset == "latin1" else column for column in columns)
 
 
 def finding_index(target: TableSchema, key: Collection[str], filled: Collection[str]) -> Index | None:

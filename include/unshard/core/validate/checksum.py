@@ -68,6 +68,7 @@ class Reason(StrEnum):
 
     NOT_IN_TARGET = "not in the target"
     NOT_IN_SHARDS = "not in every shard"
+    DROPPED = "dropped in the target by a DDL that a shard has not reached yet"
     GENERATED = "generated everywhere by the same expression"
     GENERATED_FROM_CHANGED = "generated from a column that a rule of the task changes"
     JSON = "JSON on one side, text on the other"
@@ -111,11 +112,13 @@ class Comparison:
     """Whether all places sort the key in the same order, so that a range of it has the same rows everywhere."""
 
 
-def compare_structures(places: Mapping[str, TableSchema], changed: Collection[str] = ()) -> Comparison:
+def compare_structures(
+    places: Mapping[str, TableSchema], changed: Collection[str] = (), dropped: Collection[str] = ()
+) -> Comparison:
     """Return how to compare the tables; `places` are the shards by name and the target as `target`.
 
     `changed` are the columns, in lower case, whose values are not those of the shards. A column that a shard generates
-    from them has another value in the target.
+    from them has another value in the target. `dropped` are columns that shards still have and that `places` omits.
     """
     names: dict[str, str] = {}
     for schema in (places[PLACE_TARGET], *places.values()):
@@ -129,6 +132,7 @@ def compare_structures(places: Mapping[str, TableSchema], changed: Collection[st
             forms.append(_form(name, [schema.column(name) for schema in places.values()]))
         else:
             left_out.append(LeftOut(name, reason, tuple(p for p, s in places.items() if not _has(s, name))))
+    left_out += [LeftOut(name, Reason.DROPPED) for name in sorted({*dropped} - names.keys())]
     key = _key(places, {form.column.lower() for form in forms})
     return Comparison(tuple(forms), tuple(left_out), key, bool(key) and _is_ranged(key, places))
 

@@ -15,13 +15,15 @@ from unshard.errors.foreignkeys import ForeignKeyLacking, ForeignKeyNotOfShards,
 ITEM = "table_schema"
 
 
-def problems_of_source(source: str, keys: Sequence[ForeignKey], *, are_checked: bool) -> list[UnshardError]:
-    """Return the warnings about the foreign keys of a source's shards."""
+def problems_of_source(
+    source: str, keys: Sequence[ForeignKey], *, are_checked: bool, are_logged: bool
+) -> list[UnshardError]:
+    """Return the warnings about the foreign keys of a source's shards; `are_logged`: the binlog has their changes."""
     found: list[UnshardError] = []
     if keys and not are_checked:
         tables = sorted({key.child for key in keys})
         found.append(ForeignKeysLeft(source, shortened([str(table) for table in tables])))
-    if cascades := [str(key) for key in keys if key.cascades]:
+    if not are_logged and (cascades := [str(key) for key in keys if key.cascades]):
         found.append(ForeignKeysCascade(source, shortened(cascades)))
     return found
 

@@ -75,6 +75,7 @@ VARIABLES = (
     "sql_mode",
     "collation_server",
     "max_allowed_packet",
+    "innodb_native_foreign_keys",
 )
 
 
@@ -136,7 +137,8 @@ def _ask(
         refused += lacking(connection, place, ("LOCK TABLES",), known, schema)
     refused += [] if "mariadb" in values["version"].lower() else lacking(connection, place, ("RELOAD",), known)
     keys = tuple(key for key in read_foreign_keys(connection, found.targets) if key.child in found.targets)
-    about_keys = problems_of_source(source, keys, are_checked=checks_foreign_keys)
+    logs_cascades = values.get("innodb_native_foreign_keys") == "OFF"  # MySQL from 9.6 on
+    about_keys = problems_of_source(source, keys, are_checked=checks_foreign_keys, are_logged=logs_cascades)
     needed = instance.dump.threads + EXTRA_CONNECTIONS
     items = [
         Item("reachable", Severity.OK, place, "answers"),

@@ -1,7 +1,7 @@
 """The open differences between the shards of targets in optimistic mode, as operators and sensors see them."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, cast
@@ -11,7 +11,7 @@ from unshard.core.join.decision import conflicts_of, wanted
 from unshard.core.join.planning import JoinPlan, JoinScene, plan_join
 from unshard.core.join.stages import WaitForRows
 from unshard.core.join.statements import alter_texts
-from unshard.core.join.states import History, OpenDifference, State, open_differences, since
+from unshard.core.join.states import History, OpenDifference, State, forms, open_differences, since
 from unshard.core.model import Shard, TableId
 from unshard.units.ddl.joining import JoinExecutor, JoinRules, scenes
 from unshard.units.ddl.lockstore import JoinReader, Store, StoreReader
@@ -52,6 +52,8 @@ class DifferenceView:
     """What will run on the target."""
     when: str
     """When it will run, or how the difference ends."""
+    forms: Mapping[str, tuple[Shard, ...]]
+    """What shards have: the column, the index or nothing, each with its shards."""
     reason: str = ""
     ddl: str = ""
     """The statement of a shard that waits."""
@@ -119,6 +121,7 @@ def _view(
         found.reloads,
         _statements(scene, found),
         _when(scene, plan, found),
+        forms(found, scene.group),
         found.reason,
         entry.routed if entry is not None else "",
         sum(file.rows for file in state.held) if state is not None else 0,

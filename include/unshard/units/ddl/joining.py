@@ -33,7 +33,7 @@ from unshard.core.ddl.queue import QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.ddl.stages import named
 from unshard.core.join.decision import conflicts_of, steps_to_join, wanted
-from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
+from unshard.core.join.difference import Step, Target, apply, target_of
 from unshard.core.join.group import Group, Member, begin, intended, reloaded, with_member
 from unshard.core.join.joined import (
     Accepted,
@@ -51,6 +51,7 @@ from unshard.core.join.planning import (
     begun_at,
     entries_between,
     is_quiet,
+    leads_to,
     plan_join,
 )
 from unshard.core.join.stages import (
@@ -115,6 +116,8 @@ class JoinRules:
     """Returns the columns of column mappings, in lower case."""
     contract_delay: float = 0.0
     """Seconds after the last DDL before a target contracts."""
+    is_strict: bool = False
+    """Whether a DDL waits for an operator if its own text does not lead to the join."""
     reload: Callable[[Shard, Sequence[str]], bool] = no_reload
     """Reads columns of a shard again; returns False if that must wait."""
 
@@ -233,6 +236,7 @@ class _Follower:
             tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW),
             meta.joins.refused(self.target),
             is_delayed,
+            (lambda entry: self.executor.own(entry, present)) if self.rules.is_strict else None,
         )
 
     def _is_uncommitted(self, shard: Shard, accepted: Accepted) -> bool:
@@ -335,7 +339,7 @@ class _Follower:
         # A column that must be dropped first and one that is added may look alike.
         may_be_own = stage.entry is not None and not stage.first
         own = self.executor.own(stage.entry, scene.present) if may_be_own and stage.entry is not None else None
-        if own is not None and stage.entry is not None and _leads_to(own, expected):
+        if own is not None and stage.entry is not None and leads_to(own, expected):
             self.meta.structures.put(scene.present)
             text, after = stage.entry.routed, self.meta.structures.put(own)
             return (JoinStatement(text, scene.present.digest, after, _named(expected)),), stage.entry
@@ -415,12 +419,6 @@ def is_as(digest: str, present: TableSchema, statement: JoinStatement) -> bool:
     if shape_of(statement.before) != shape_of(statement.after):
         return present.shape == shape_of(digest)
     return present.digest == digest
-
-
-def _leads_to(own: TableSchema, expected: Target) -> bool:
-    """Whether a shard's own statement leads to the structure that the target should have."""
-    found = target_of(own, expected.names)
-    return is_equal(found, expected) and dict(found.table.keys) == dict(expected.table.keys)
 
 
 def _named(target: Target) -> tuple[tuple[str, int], ...]:

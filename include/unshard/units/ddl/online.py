@@ -218,7 +218,8 @@ class OnlineDdl:
         dropped = set(ddl.subjects)
         gone = tuple(g for g in online_tables if g.table in dropped)
         left = tuple(g for g in online_tables if g.table not in dropped)
-        left_shards = tuple(Leaves(g.real) for g in gone if g.is_away)
+        kept = {g.real for g in online_tables if g.role is Role.TRASH}  # the shard was renamed, not dropped
+        left_shards = tuple(Leaves(g.real) if g.real in kept else self._left(g.real) for g in gone if g.is_away)
         away = {g.real: g for table in ddl.subjects if table in present and (g := shadow_of(left, table))}
         for shadow in away.values():
             left = _with(left, replace(shadow, is_away=True))

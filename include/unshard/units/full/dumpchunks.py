@@ -3,11 +3,11 @@
 import contextlib
 import json
 import math
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Self
 
 import pyarrow as pa
@@ -177,10 +177,19 @@ def _within_rate(job: DumpJob, meta: Meta, batches: Iterator[pa.RecordBatch]) ->
         yield batch
 
 
-@cache
+_kept: dict[tuple[Server, str, str], Meta] = {}
+_keeping = threading.Lock()
+
+
 def meta_of(target: Server, schema: str, task: str) -> Meta:
-    """Return the meta tables; properties of their server are read once per executor process."""
-    return Meta(target, schema, task)
+    """Return the meta tables; an executor process keeps those of its last task, and closes those of the task before."""
+    key = (target, schema, task)
+    with _keeping:
+        if key not in _kept:
+            while _kept:
+                _kept.popitem()[1].close()
+            _kept[key] = Meta(target, schema, task)
+        return _kept[key]
 
 
 def origin_of(storage: Storage, path: str) -> tuple[Location | None, str]:

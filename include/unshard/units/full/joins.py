@@ -22,7 +22,8 @@ def join_targets(work: Work) -> bool:
     Columns that must be read again wait for the coordinator.
     """
     executor = OnTarget(work.target, work.task.meta_schema)
-    return joining.follow(work.meta, executor, JoinRules(partial(mapped_columns, work.task, work.meta)))
+    rules = JoinRules(partial(mapped_columns, work.task, work.meta), is_strict=work.task.options.is_strict)
+    return joining.follow(work.meta, executor, rules)
 
 
 def join_before_rows(work: Work, targets: Collection[TableId]) -> None:

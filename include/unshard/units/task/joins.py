@@ -41,7 +41,8 @@ def plan_joins(work: Work) -> Mapping[TableId, JoinPlan]:
 def rules_of(work: Work) -> JoinRules:
     """Return the parts of a task that decide about its joined targets."""
     delay = work.task.options.contract_delay.total_seconds()
-    return JoinRules(partial(mapped_columns, work.task, work.meta), delay, partial(_reload, work))
+    strict = work.task.options.is_strict
+    return JoinRules(partial(mapped_columns, work.task, work.meta), delay, strict, partial(_reload, work))
 
 
 def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> bool:
@@ -58,5 +59,5 @@ def open_differences(task: Task, meta: MetaReader, connections: Connections) -> 
     if task.shard_mode is not ShardMode.OPTIMISTIC or not task.task_mode.syncs:
         return ()
     delay = task.options.contract_delay.total_seconds()
-    rules = JoinRules(partial(mapped_columns, task, meta), delay)
+    rules = JoinRules(partial(mapped_columns, task, meta), delay, task.options.is_strict)
     return differences(meta, OnTarget(resolve(task.target, connections), task.meta_schema), rules)

@@ -20,11 +20,11 @@ from unshard.core.ddl.queue import ShardState
 from unshard.core.full.condition import ALL_ROWS, ValidationFilter
 from unshard.core.join.joined import JoinedTarget
 from unshard.core.model import Shard, TableId, TableSchema
-from unshard.core.rows.columnnames import NO_NAMES, Names, carried, own_names
 from unshard.core.sql.keyrange import KeyRange
 from unshard.core.validate.checksum import PLACE_TARGET, LeftOut, Reason, compare_structures
 from unshard.core.validate.explanations import Because, NotYetInTarget
 from unshard.core.validate.rowdifferences import Difference
+from unshard.core.validate.targetcolumns import ALL_AS_THEY_ARE, TargetColumns, target_columns, without_columns
 from unshard.errors import UnshardError
 from unshard.errors.rows import NoTargetTable
 from unshard.errors.validate import NothingInCommon, NothingToValidate
@@ -234,8 +234,8 @@ class _Inventory:
     present: dict[TableId, TableSchema] = field(default_factory=dict)
     """The target tables that exist."""
     conditions: dict[str, str] = field(default_factory=dict)
-    names: dict[Shard, Names] = field(default_factory=dict)
-    """Columns of shards that have another name in the target."""
+    columns: dict[Shard, TargetColumns] = field(default_factory=dict)
+    """Where the target has the columns of the shards; shards without an applied structure are missing."""
     joined: dict[TableId, JoinedTarget] = field(default_factory=dict)
     """The targets that follow the join of their shards."""
 
@@ -263,10 +263,12 @@ def _add_source(work: Work, source: str, tables: Sequence[TableId], inventory: _
         schemas, refused = structures.read_each(connection, sorted(wanted))
     known = {state.shard.table: state.structure for state in states if state.structure}
     tracked = work.meta.structures.get(set(known.values()))
+    missing = work.meta.locks.behind({Shard(source, table) for table in known})
     for table, schema in schemas.items():
-        inventory.shards[found.targets[table]].append((Shard(source, table), schema))
-        if table in known and (names := carried(schema, own_names(tracked[known[table]]))):
-            inventory.names[Shard(source, table)] = names
+        shard = Shard(source, table)
+        inventory.shards[found.targets[table]].append((shard, schema))
+        if table in known:
+            inventory.columns[shard] = target_columns(schema, tracked[known[table]], missing.get((shard, None), ()))
     for table, error in refused.items():
         inventory.errors.setdefault(found.targets[table], error)
 
@@ -294,9 +296,12 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
     if target not in found.present:
         raise NoTargetTable(str(target))
     place = ComparedTable(PLACE_TARGET, work.target, target, found.present[target])
+    known = () if target in found.joined else shards
+    columns = [found.columns.get(shard, ALL_AS_THEY_ARE) for shard, _ in known]
     places = tuple(_place(work, shard, schema, place, found) for shard, schema in shards)
     structures_by_place = {each.name: each.schema for each in (place, *places)}
-    comparison = compare_structures(structures_by_place, changed_columns(places))
+    dropped = {name for own in columns for name in own.dropped}
+    comparison = compare_structures(structures_by_place, changed_columns(places), dropped)
     if not comparison.forms:
         reasons = "; ".join(f"{each.column} is {each.reason}" for each in comparison.left_out)
         raise NothingInCommon(str(target), reasons)
@@ -306,12 +311,14 @@ def _check(work: Work, target: TableId, found: _Inventory, shards: Sequence[_Fou
 def _place(
     work: Work, shard: Shard, structure: TableSchema, target: ComparedTable, inventory: _Inventory
 ) -> ComparedTable:
-    place = ComparedTable(str(shard), work.sources[shard.source], shard.table, structure)
-    joined = inventory.joined.get(target.table)
+    server, joined = work.sources[shard.source], inventory.joined.get(target.table)
     if joined is not None and shard in joined.group.members:
-        place = joined_place(place, target, joined, joined.group.members[shard])
+        whole = ComparedTable(str(shard), server, shard.table, structure)
+        place = joined_place(whole, target, joined, joined.group.members[shard])
     else:
-        place = named_place(place, inventory.names.get(shard, NO_NAMES))
+        columns = inventory.columns.get(shard, ALL_AS_THEY_ARE)
+        kept = without_columns(structure, columns.dropped)
+        place = named_place(ComparedTable(str(shard), server, shard.table, kept), columns.names)
     return reshaped_place(place, target, work.task.instance(shard.source).routing.reshaping(shard.table))
 
 

@@ -1,0 +1,110 @@
+"""One DAG run per open difference between the shards of a target in optimistic mode: `follow_difference`.
+
+| event | effect |
+|---|---|
+| the difference is settled | the run succeeds |
+| a rollout is slow | the run waits; it never fails for that |
+| the difference is a conflict for longer than `lock-timeout` | the run fails, and names both sides |
+| it becomes something else (`open`, then `contracting`) | the same run follows it |
+| the run was cleared or died | it looks again; a conflict has the whole time again |
+"""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, BaseSensorOperator
+from airflow.sdk.exceptions import AirflowFailException, DagRunTriggerException
+
+from unshard_airflow.links import DifferenceRunLink
+from unshard_airflow.masking import statement
+from unshard_airflow.operators import opened
+from unshard_airflow.outcome import as_json
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from unshard.units.ddl.differences import DifferenceView
+
+STAY_SECONDS = 20.0
+LOOK_SECONDS = 1.0
+FOREVER = timedelta(days=3650).total_seconds()
+DIFFERENCES = "differences"
+"""XCom key of `report`."""
+
+
+class ListDifferences(BaseOperator):
+    """Returns the ids of the open differences that `report` has found: tasks are mapped over return values only."""
+
+    def execute(self, context: "Context") -> Any:
+        return context["ti"].xcom_pull(task_ids="report", key=DIFFERENCES)
+
+
+class StartDifference(BaseOperator):
+    """Starts the DAG run of one difference. There is only one such run, however often it is requested."""
+
+    template_fields: Sequence[str] = ("difference",)
+    operator_extra_links = (DifferenceRunLink(),)
+
+    def __init__(self, *, dag_of_differences: str, difference: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dag_of_differences = dag_of_differences
+        self.difference = difference
+
+    def execute(self, context: "Context") -> Any:
+        raise DagRunTriggerException(
+            trigger_dag_id=self.dag_of_differences,
+            dag_run_id=self.difference,
+            conf={"difference": self.difference},
+            logical_date=None,
+            reset_dag_run=False,
+            skip_when_already_exists=True,
+            wait_for_completion=False,
+            allowed_states=[],
+            failed_states=[],
+            poke_interval=60,
+            deferrable=False,
+        )
+
+
+class FollowDifference(BaseSensorOperator):
+    """Waits until a difference is settled; fails if it is a conflict for longer than `lock-timeout`."""
+
+    def __init__(self, *, task_file: str, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", timeout=FOREVER, **kwargs)
+        self.task_file = task_file
+        self.seen: DifferenceView | None = None
+
+    def poke(self, context: "Context") -> bool:
+        until = time.monotonic() + STAY_SECONDS
+        with opened(self.task_file) as work:
+            while not (is_settled := self._look(work, context)) and time.monotonic() < until:
+                time.sleep(LOOK_SECONDS)
+        return is_settled
+
+    def _look(self, work: Any, context: "Context") -> bool:
+        from unshard.units.task.joins import follow_joins, open_differences
+        from unshard_airflow.connections import airflow_connections
+
+        run = context["dag_run"]
+        wanted = str((run.conf or {}).get("difference") or run.run_id)
+        if work.meta.pauses.get() is None:
+            follow_joins(work)
+        found = open_differences(work.task, work.meta, airflow_connections)
+        view = next((each for each in found if each.id == wanted), None)
+        if view is None:
+            self.log.info("difference is settled difference=%s", wanted)
+            return True
+        before, self.seen = self.seen, view
+        if before is None or (before.state, before.have, before.reason) != (view.state, view.have, view.reason):
+            context["ti"].xcom_push(key="difference", value=as_json(view))
+            self.log.info("%s %s: %s; %s", view.target, view.subject, view.progress, statement(view.when))
+        if view.is_conflict and _waited(view, run) > work.task.options.lock_timeout:
+            raise AirflowFailException(f"{view.subject} is in conflict: {statement(view.reason)}; {view.when}")
+        return False
+
+
+def _waited(view: "DifferenceView", run: Any) -> timedelta:
+    """Return how long a difference has been waiting in this run; a cleared run begins anew."""
+    return datetime.now(UTC) - max(view.since, run.start_date or view.since)
