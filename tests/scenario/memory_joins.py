@@ -157,6 +157,12 @@ class MemoryJoins:
             row = self._rows.targets[target]
             row.change, row.version = None, row.version + 1
 
+    def remove(self, joined: JoinedTarget) -> None:
+        with self._step("remove join"):
+            del self._rows.targets[joined.target]
+            for key in self.members(joined.target):
+                del self._rows.members[key]
+
     def note_settled(self, joined: JoinedTarget) -> None:
         row = self._rows.targets[joined.target]
         if row.version == joined.version:

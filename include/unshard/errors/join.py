@@ -16,3 +16,18 @@ class ShardsWithoutJoin(ShardDdlError, code="US-5100"):
     conflicts: str
     template = "the shards of {target} have no common structure: {conflicts}"
     hint = "change one of the sides, then start the task again"
+
+
+class ShardModeWaits(ShardDdlError, code="US-5101"):
+    """The `shard-mode` of a running task was changed, and shards of a target differ or a DDL of them waits.
+
+    Consequence: The target stays in its former mode. With the mode `optimistic` in the task file it joins as soon as
+    nothing waits any more. Without it the windows of the task stop, because its rows go by the ids of their columns.
+    Remedy: Let the shards agree, or resolve the lock. To leave the mode `optimistic`, set it again until then.
+    """
+
+    target: str
+    mode: str
+    waits: str
+    template = "{target} cannot change to shard-mode '{mode}' yet: {waits}"
+    hint = "`unshard locks` shows the open locks and differences"

@@ -31,6 +31,8 @@ class PendingWork(IntFlag):
     """Deferred rows."""
     UNNAMED = auto()
     """Structures without the target's names of columns."""
+    JOINED = auto()
+    """Targets that follow the join of their shards."""
 
 
 NOTHING = PendingWork(0)

@@ -31,6 +31,7 @@ from typing import Protocol
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import groups
+from unshard.core.ddl.stages import named
 from unshard.core.join.decision import conflicts_of, steps_to_join, wanted
 from unshard.core.join.difference import Step, Target, apply, target_of
 from unshard.core.join.group import Group, Member, begin, intended, reloaded, with_member
@@ -67,7 +68,7 @@ from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan
 from unshard.errors import UnshardError
 from unshard.errors.ddl import TargetChanged
-from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.join import ShardModeWaits, ShardsWithoutJoin
 from unshard.units.ddl.lockstore import Store
 
 log = logging.getLogger(__name__)
@@ -165,6 +166,19 @@ def announce(meta: Store, plan: Plan) -> None:
                 log.info("join announced target=%s shard=%s", change.target, change.shard)
 
 
+def leave(meta: Store) -> None:
+    """End the joins of a task that is not in optimistic mode any more; raises ShardModeWaits while shards differ."""
+    states = groups(meta.structures.shards())
+    for target in sorted(meta.joins.targets()):
+        joined = meta.joins.get(target)
+        if joined is None:
+            continue
+        if not is_quiet(joined, states.get(target, ())):
+            raise ShardModeWaits(str(target), "pessimistic", "its shards differ, or a DDL or rows of them wait")
+        meta.joins.remove(joined)
+        log.info("join ends target=%s", target)
+
+
 @dataclass(frozen=True, slots=True)
 class _Follower:
     """Follows the shards of one target."""
@@ -247,6 +261,7 @@ class _Follower:
         """Store the first group of the target; its present structure stays its floor if it has more than the shards."""
         present = self.executor.present(self.target)
         shards = [state for state in self.meta.structures.shards() if self._is_member(state) and not state.has_left]
+        self._refuse_locked(shards)
         first = {state.shard: state.queue[0].before if state.queue else state.structure for state in shards}
         known = [state for state in shards if first[state.shard]]
         if present is None or not known:
@@ -264,6 +279,15 @@ class _Follower:
         self.meta.joins.begin(JoinedTarget(self.target, group, names, accepted=accepted))
         log.info("join begins target=%s shards=%s floor=%s", self.target, len(known), has_more)
         return True
+
+    def _refuse_locked(self, shards: Sequence[ShardState]) -> None:
+        """Raise if a lock of pessimistic mode is open, or a shard has not run the DDL of one."""
+        lock, skips = self._lock(), self.meta.locks.pending_skips()
+        late = [state.shard for state in shards if state.shard in skips]
+        if lock is not None:
+            raise ShardModeWaits(str(self.target), "optimistic", f"lock {lock.id} is open")
+        if late:
+            raise ShardModeWaits(str(self.target), "optimistic", f"{named(late)} lacks a DDL of its group")
 
     def _run(self, stage: JoinStage, scene: JoinScene) -> bool:
         log.info("join %s: %s", stage.name, stage.describe())

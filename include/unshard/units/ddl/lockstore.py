@@ -223,6 +223,9 @@ class Joins(JoinReader, Protocol):
     def give_up(self, target: TableId) -> None:
         """End a change whose process has died: what is left of it is decided again."""
 
+    def remove(self, joined: JoinedTarget) -> None:
+        """Delete everything about a target, unless it has changed since it was read."""
+
     def note_settled(self, joined: JoinedTarget) -> None:
         """Record that shards and target are equal, unless the target has changed since it was read."""
 

@@ -1,5 +1,6 @@
 """Targets of `shard-mode: optimistic` before rows are written: they join when their first shards are known."""
 
+import contextlib
 from collections.abc import Collection
 from functools import partial
 
@@ -8,6 +9,7 @@ from unshard.config import ShardMode, Task
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableId
+from unshard.errors.join import ShardModeWaits
 from unshard.units.ddl import joining
 from unshard.units.ddl.joining import JoinRules
 from unshard.units.ddl.jointarget import OnTarget
@@ -30,7 +32,14 @@ def join_before_rows(work: Work, targets: Collection[TableId]) -> None:
         return
     found = [work.meta.joins.get(target) for target in targets]
     if any(joined is None or joined.change is not None for joined in found):
-        join_targets(work)
+        with contextlib.suppress(ShardModeWaits):  # until then the rows go by the locks of pessimistic mode
+            join_targets(work)
+
+
+def follow_mode(work: Work, has_joined: bool) -> None:
+    """End the joins of a task that has left optimistic mode; raises ShardModeWaits while its shards differ."""
+    if has_joined and work.task.shard_mode is not ShardMode.OPTIMISTIC:
+        joining.leave(work.meta)
 
 
 def mapped_columns(task: Task, meta: MetaReader, target: TableId) -> frozenset[str]:

@@ -14,7 +14,7 @@ from unshard.units.ddl import joining
 from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.joining import JoinRules
 from unshard.units.ddl.jointarget import OnTarget
-from unshard.units.full.joins import mapped_columns
+from unshard.units.full.joins import follow_mode, mapped_columns
 from unshard.units.window.reload import reload_columns
 from unshard.units.work import Work
 
@@ -23,7 +23,10 @@ log = logging.getLogger(__name__)
 
 def follow_joins(work: Work) -> bool:
     """Do everything that is due for the targets of a task in optimistic mode; return whether anything changed."""
-    if work.task.shard_mode is not ShardMode.OPTIMISTIC or not work.task.task_mode.syncs:
+    if not work.task.task_mode.syncs:
+        return False
+    if work.task.shard_mode is not ShardMode.OPTIMISTIC:
+        follow_mode(work, bool(work.meta.joins.targets()))
         return False
     return joining.follow(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
 

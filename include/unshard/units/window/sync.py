@@ -73,7 +73,7 @@ from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
 from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
-from unshard.units.full.joins import join_before_rows
+from unshard.units.full.joins import follow_mode, join_before_rows
 from unshard.units.full.keyowners import name_owners
 from unshard.units.full.targets import NOT_JOINED, create_joined, follow_schemas, reshaped_by
 from unshard.units.rows.joined import joined_rows
@@ -177,6 +177,7 @@ def run_window(work: Work, source: str, progress: Progress | None = None) -> Win
     sync_state = work.meta.windows.sync_state(source)
     if adopt_rules(work, sync_state):
         sync_state = work.meta.windows.sync_state(source)
+    follow_mode(work, PendingWork.JOINED in sync_state.beside)
     with _or_finished_elsewhere(work, sync_state):
         plan = sync_state.open or _plan(work, sync_state)
         if plan.is_empty:
@@ -401,7 +402,7 @@ def window_job(
         targets=targets,
         schemas=tuple(schemas[target] for target in targets),
         shards=tuple(sorted(shards)),
-        structures=_structures(work, plan),
+        structures=_structures(work, plan, joined),
         behind=work.meta.locks.behind(shards, plan.structures),
         parts=parts_of(
             plan,
@@ -428,10 +429,10 @@ def _is_unsure(work: Work, plan: Plan) -> bool:
     return state is not None and state.dump_end is not None and plan.begins < state.dump_end
 
 
-def _structures(work: Work, plan: Plan) -> dict[str, TableSchema]:
+def _structures(work: Work, plan: Plan, joined: Mapping[TableId, JoinedRows]) -> dict[str, TableSchema]:
     """Return the structures of the rows; a column that is generated in some shards may be plain in their join."""
     found = work.structures(_digests(plan))
-    if work.task.shard_mode is not ShardMode.OPTIMISTIC:
+    if not joined:
         return found
     return {digest: with_stored_values(structure) for digest, structure in found.items()}
 

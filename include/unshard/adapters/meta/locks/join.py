@@ -256,6 +256,13 @@ class Joins(WritingPart, JoinReader):
             self._end_change(connection, target, GIVEN_UP)
             self._raise(connection, target, {})
 
+    def remove(self, joined: JoinedTarget) -> None:
+        """Delete the group of a target, unless the target has changed since it was read; its changes stay."""
+        with self._database.transaction() as connection:
+            if self._is_still(connection, joined):
+                for table in (T, C, M):
+                    connection.execute(delete(table).where(self._is(table, joined.target)))
+
     def note_settled(self, joined: JoinedTarget) -> None:
         """Record that shards and target are equal, unless the target has changed since it was read."""
         settled = update(T).where(self._is(T, joined.target), T.c.version == joined.version)

@@ -70,6 +70,7 @@ FOUND: Mapping[PendingWork, Any] = {
     PendingWork.DROPPED: _any(SHARD, SHARD.c.dropped != 0),
     PendingWork.DEFERRED: _any(tables.deferred_row),
     PendingWork.UNNAMED: _any(SHARD_DDL, SHARD_DDL.c.unnamed != 0),
+    PendingWork.JOINED: exists().where(tables.join_target.c.task == THIS_TASK),
 }
 
 
