@@ -53,7 +53,7 @@ class DifferenceView:
     when: str
     """When it will run, or how the difference ends."""
     forms: Mapping[str, tuple[Shard, ...]]
-    """What shards have: the column, the index or nothing, each with its shards."""
+    """The column or index as shards have it, or nothing, each with its shards."""
     reason: str = ""
     ddl: str = ""
     """The statement of a shard that waits."""
