@@ -260,3 +260,49 @@ def test_a_column_that_is_generated_in_some_shards_and_plain_in_others_has_the_v
         rollout.on(shard, "ALTER TABLE {t} MODIFY c INT", "INSERT INTO {t} (id, a, c) VALUES ({n}, 3, 78)")
     rollout.run()
     rollout.task.assert_equal("t")
+
+
+WIDER = {
+    "a": ("TINYINT", "SMALLINT UNSIGNED", "-5", "40000"),
+    "b": ("DECIMAL(5,2)", "DECIMAL(6,4)", "123.45", "12.3456"),
+    "c": ("CHAR(3)", "VARCHAR(10)", "'x'", "'x y'"),
+    "d": ("BINARY(3)", "BINARY(5)", "x'0100'", "x'00ff000000'"),
+    "e": ("DATETIME", "DATETIME(6)", "'2020-01-02 03:04:05'", "'2020-01-02 03:04:05.000006'"),
+    "f": ("ENUM('p','q')", "ENUM('r','q','p')", "'q'", "'r'"),
+    "g": ("SET('p','q')", "SET('q','p','r')", "'p,q'", "'r,q'"),
+    "h": ("VARCHAR(9) CHARACTER SET latin1", "VARCHAR(9) CHARACTER SET utf8mb4", "'äß'", "'äж€'"),
+    "i": ("TINYTEXT CHARACTER SET latin1", "MEDIUMTEXT CHARACTER SET utf8mb4", "'ä'", "repeat('ж', 300)"),
+    "j": ("VARBINARY(4)", "BLOB", "x'01'", "repeat('y', 300)"),
+    "k": ("TIMESTAMP NULL", "TIMESTAMP(3) NULL", "'2020-01-02 03:04:05'", "'2020-01-02 03:04:05.006'"),
+    "l": ("TIME", "TIME(2)", "'-01:02:03'", "'01:02:03.04'"),
+    "m": ("INT UNSIGNED", "BIGINT", "4000000000", "-5000000000"),
+    "n": ("VARCHAR(5)", "VARCHAR(30) NOT NULL", "'x'", "repeat('n', 30)"),
+}
+"""The type that all shards have, the one of the canary, and a value of each."""
+
+
+@pytest.mark.mariadb_only("TiDB cannot change all these types")
+def test_values_of_both_types_fit_the_join(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path
+):
+    body = ", ".join(["id INT PRIMARY KEY", *(f"{name} {old}" for name, (old, _, _, _) in WIDER.items())])
+    old, new = (", ".join(each[place] for each in WIDER.values()) for place in (2, 3))
+    with joined_task(unique, tmp_path, (source_1, source_2, target), body) as task:
+        game = Rollout(task)
+
+        def write(shard: tuple[str, int], values: str) -> None:
+            game.on(shard, f"INSERT INTO {{t}} VALUES ({{n}}, {values})", f"INSERT INTO {{t}} VALUES ({{n}}, {values})")
+            game.on(shard, "UPDATE {t} SET b = b / 2 WHERE id % 2", "DELETE FROM {t} WHERE id = {n} - 7")
+
+        for shard in ALL:
+            write(shard, old)
+        game.run()
+        for shard in ALL:
+            game.on(shard, "DELETE FROM {t} WHERE a < 0")
+            changes = ", ".join(f"MODIFY {name} {wide}" for name, (_, wide, _, _) in WIDER.items())
+            game.on(shard, "SET STATEMENT sql_mode = '' FOR ALTER TABLE {t} " + changes)
+            write(shard, new)
+            for other in ALL[ALL.index(shard) + 1 :]:
+                write(other, old)
+            game.run()
+        task.assert_equal("t")
