@@ -1,6 +1,6 @@
 """US-51xx: targets that follow the join of their shards (`shard-mode: optimistic`)."""
 
-from unshard.errors.base import ShardDdlError
+from unshard.errors.base import Scope, ShardDdlError
 
 
 class ShardsWithoutJoin(ShardDdlError, code="US-5100"):
@@ -31,3 +31,20 @@ class ShardModeWaits(ShardDdlError, code="US-5101"):
     waits: str
     template = "{target} cannot change to shard-mode '{mode}' yet: {waits}"
     hint = "`unshard locks` shows the open locks and differences"
+
+
+class UnlockOfJoined(ShardDdlError, code="US-5102", scope=Scope.CONFIG):
+    """`unshard unlock` of a target in optimistic mode: other shards would not fit into the structure that it leads to.
+
+    Values of their rows, or of the shard's own, would be lost.
+
+    Consequence: The command is rejected, nothing is changed.
+    Remedy: Let the other shards run the DDL, or let this shard go back. `unshard replace --shard` gives its DDL another
+    meaning. `unshard skip --shard` lets its rows continue without the columns that have no place. `unshard drop-shard`
+    takes it out of the group.
+    """
+
+    lock: str
+    target: str
+    template = "lock {lock} cannot be unlocked: {target} follows the join of its shards"
+    hint = "let the shards agree, or use `unshard replace --shard`, `unshard skip --shard` or `unshard drop-shard`"

@@ -123,6 +123,6 @@ def test_the_next_attempt_waits_for_a_statement_that_still_runs(task: JoinedTask
 
 
 def test_the_table_of_the_docs_has_the_same_lines() -> None:
-    section = DOCS.read_text().partition("## The target follows the join")[2].partition("\n## ")[0]
+    section = DOCS.read_text().partition("## Optimistic mode")[2].partition("\n## ")[0]
     lines = re.findall(r"^\| (.+?) \|", section.partition("| killed |")[2], re.MULTILINE)
     assert [line for line in lines if line not in ELSEWHERE] == list(POINTS)

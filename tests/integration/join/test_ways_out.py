@@ -7,8 +7,9 @@ import pytest
 
 from tests.joinedtask import JoinedTask, joined_task
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import DropShard, LockCommand, Replace, Skip
+from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Skip
 from unshard.core.model import Shard, TableId
+from unshard.errors.join import UnlockOfJoined
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give, preview
 from unshard_demo.servers import MariaDb
@@ -110,3 +111,18 @@ def test_skip_of_the_shard(task: JoinedTask) -> None:
     task.run()
     assert_over(task)
     assert task.target.run(f"SELECT b FROM {task.table('t')} WHERE id = 6") == [(6,)]
+
+
+def test_skip_of_the_shard_that_goes_back_later(task: JoinedTask) -> None:
+    """The column has its place again, and its values are read again."""
+    order(task, Skip(conflict(task).id, shard(task)))
+    run(task, FIRST, "INSERT INTO {} VALUES (6, 6)", "ALTER TABLE {} MODIFY a INT", "ALTER TABLE {} ADD COLUMN b INT")
+    task.run()
+    assert_over(task)
+    task.assert_equal("t")
+
+
+def test_unlock_is_rejected(task: JoinedTask) -> None:
+    with pytest.raises(UnlockOfJoined) as error:
+        preview(task.work().meta, Force(conflict(task).id))
+    assert "follows the join of its shards" in str(error.value)

@@ -230,7 +230,11 @@ def moved(
     state = _Added(others, dict(kept), columns, {*member.reloads}, group.last_id)
     left_out = {*names_after(_names(member.structure) - member.ids.keys(), ran).values()}
     for column in after.columns:
-        if column.name.lower() not in kept and column.name.lower() not in left_out:
+        if column.name.lower() in left_out:
+            found = _found(state, column, after)
+            if found is not None:  # it has a join again; its values since are missing in the target
+                _add(state, column, after, frozenset({found}))
+        elif column.name.lower() not in kept:
             _add(state, column, after, stale)
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
     is_strict = all(each.sql_mode & STRICT for each in ran)
@@ -361,10 +365,7 @@ class _Added:
 
 def _add(state: _Added, column: Column, after: TableSchema, stale: frozenset[int]) -> None:
     name, fill = column.name.lower(), fill_of(column)
-    own = definition_of(after, column, {**state.ids, name: 0})
-    found = next(
-        (id for id in _open_ids(state.others, name, {*state.ids.values()}) if _is_joined(state.others, id, own)), None
-    )
+    found = _found(state, column, after)
     if found is None:
         state.last = found = state.last + 1
         state.columns[found] = ColumnHistory((name,), NULL if fill is None else fill)
@@ -376,6 +377,14 @@ def _add(state: _Added, column: Column, after: TableSchema, stale: frozenset[int
     elif not is_same_fill(fill, state.columns[found].fill):
         state.reloads.add(Reload(found, ReloadReason.FILL))
     state.ids[name] = found
+
+
+def _found(state: _Added, column: Column, after: TableSchema) -> int | None:
+    """Return the open id of a column's name whose type joins; None without one."""
+    name = column.name.lower()
+    own = definition_of(after, column, {**state.ids, name: 0})
+    ids = _open_ids(state.others, name, {*state.ids.values()})
+    return next((id for id in ids if _is_joined(state.others, id, own)), None)
 
 
 def _is_joined(others: Group, id: int, own: Definition | None) -> bool:

@@ -27,6 +27,7 @@ from unshard.core.ddl.lockcommands import (
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
 from unshard.core.ddl.reconcile import adopted, is_refused
 from unshard.core.model import Shard
+from unshard.errors.join import UnlockOfJoined
 from unshard.errors.locks import (
     LockBegun,
     LockResolved,
@@ -135,6 +136,8 @@ def _prepared(case: _Case, command: LockCommand) -> _Prepared:
 
 def _force(case: _Case, owner: str | None) -> _Prepared:
     view = case.view
+    if view.target in case.meta.joins.targets():
+        raise UnlockOfJoined(view.id, str(view.target))
     if view.state is LockState.UNDECIDED:
         raise LockUndecided(view.id, view.reason)
     sources = sorted({shard.source for shard in view.ready})
