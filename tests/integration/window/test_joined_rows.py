@@ -306,3 +306,16 @@ def test_values_of_both_types_fit_the_join(
                 write(other, old)
             game.run()
         task.assert_equal("t")
+
+
+def test_a_column_that_only_the_target_has_keeps_its_values_through_a_rollout(rollout: Rollout):
+    for shard in ALL:
+        rollout.on(shard, "INSERT INTO {t} VALUES ({n}, 1, 'x')", "INSERT INTO {t} VALUES ({n}, 2, 'x')")
+    rollout.run()
+    there = rollout.task.table("t")
+    rollout.task.target.run(f"ALTER TABLE {there} ADD note INT DEFAULT 5", f"UPDATE {there} SET note = id * 10")
+    for shard in ALL:
+        rollout.on(shard, "ALTER TABLE {t} ADD c INT, CHANGE a d BIGINT", "UPDATE {t} SET d = d + 1, c = 4")
+        rollout.run()
+    assert not rollout.task.target.run(f"SELECT id FROM {there} WHERE note <> id * 10 OR note IS NULL")
+    rollout.task.assert_equal("t")
