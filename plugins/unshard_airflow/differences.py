@@ -100,11 +100,11 @@ class FollowDifference(BaseSensorOperator):
         if before is None or (before.state, before.have, before.reason) != (view.state, view.have, view.reason):
             context["ti"].xcom_push(key="difference", value=as_json(view))
             self.log.info("%s %s: %s; %s", view.target, view.subject, view.progress, statement(view.when))
-        if view.is_conflict and _waited(view, run) > work.task.options.lock_timeout:
-            raise AirflowFailException(f"{view.subject} is in conflict: {statement(view.reason)}; {view.when}")
+        fail_if_stuck(view, run.start_date, work.task.options.lock_timeout)
         return False
 
 
-def _waited(view: "DifferenceView", run: Any) -> timedelta:
-    """Return how long a difference has been waiting in this run; a cleared run begins anew."""
-    return datetime.now(UTC) - max(view.since, run.start_date or view.since)
+def fail_if_stuck(view: "DifferenceView", begun: datetime | None, patience: timedelta) -> None:
+    """Raise for a conflict that is older than `lock-timeout`, and for nothing else; a cleared run begins anew."""
+    if view.is_conflict and datetime.now(UTC) - max(view.since, begun or view.since) > patience:
+        raise AirflowFailException(f"{view.subject} is in conflict: {statement(view.reason)}; {view.when}")

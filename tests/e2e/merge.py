@@ -96,14 +96,14 @@ class Merge:
                 )
                 first += ID_SPACE
 
-    def write_task(self, **options: Any) -> None:
+    def write_task(self, shard_mode: str = "pessimistic", **options: Any) -> None:
         """Write task and source files; `options` are keys of the block `unshard`."""
         (self.tasks / "sources").mkdir(parents=True, exist_ok=True)
         given = {key.replace("_", "-"): value for key, value in options.items()}
         body = {
             "name": self.name,
             "task-mode": "all",
-            "shard-mode": "pessimistic",
+            "shard-mode": shard_mode,
             "meta-schema": f"{self.name}_meta",
             "target-database": {"conn-id": "target"},
             "mysql-instances": [

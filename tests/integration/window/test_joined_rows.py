@@ -152,7 +152,7 @@ def test_a_window_waits_while_statements_are_executed(rollout: Rollout):
     joins, target = rollout.task.work().meta.joins, TableId(f"{rollout.task.name}_to", "t")
     joins.intend(joined, joined.group, ChangeKind.EXPAND, "a test", (JoinStatement("ALTER", "", "", ()),))
     with pytest.raises(JoinChanging):
-        joined_rows(rollout.task.work(), {target})
+        joined_rows(rollout.task.work(), {target}, set())
     rollout.on(ONE, "INSERT INTO {t} VALUES ({n}, 1, 'x')")
     with pytest.raises(TargetChanged):  # the statement of this test is neither before nor after the target
         rollout.run()
@@ -259,4 +259,63 @@ def test_a_column_that_is_generated_in_some_shards_and_plain_in_others_has_the_v
     for shard in ALL[1:]:
         rollout.on(shard, "ALTER TABLE {t} MODIFY c INT", "INSERT INTO {t} (id, a, c) VALUES ({n}, 3, 78)")
     rollout.run()
+    rollout.task.assert_equal("t")
+
+
+WIDER = {
+    "a": ("TINYINT", "SMALLINT UNSIGNED", "-5", "40000"),
+    "b": ("DECIMAL(5,2)", "DECIMAL(6,4)", "123.45", "12.3456"),
+    "c": ("CHAR(3)", "VARCHAR(10)", "'x'", "'x y'"),
+    "d": ("BINARY(3)", "BINARY(5)", "x'0100'", "x'00ff000000'"),
+    "e": ("DATETIME", "DATETIME(6)", "'2020-01-02 03:04:05'", "'2020-01-02 03:04:05.000006'"),
+    "f": ("ENUM('p','q')", "ENUM('r','q','p')", "'q'", "'r'"),
+    "g": ("SET('p','q')", "SET('q','p','r')", "'p,q'", "'r,q'"),
+    "h": ("VARCHAR(9) CHARACTER SET latin1", "VARCHAR(9) CHARACTER SET utf8mb4", "'äß'", "'äж€'"),
+    "i": ("TINYTEXT CHARACTER SET latin1", "MEDIUMTEXT CHARACTER SET utf8mb4", "'ä'", "repeat('ж', 300)"),
+    "j": ("VARBINARY(4)", "BLOB", "x'01'", "repeat('y', 300)"),
+    "k": ("TIMESTAMP NULL", "TIMESTAMP(3) NULL", "'2020-01-02 03:04:05'", "'2020-01-02 03:04:05.006'"),
+    "l": ("TIME", "TIME(2)", "'-01:02:03'", "'01:02:03.04'"),
+    "m": ("INT UNSIGNED", "BIGINT", "4000000000", "-5000000000"),
+    "n": ("VARCHAR(5)", "VARCHAR(30) NOT NULL", "'x'", "repeat('n', 30)"),
+}
+"""The type that all shards have, the one of the canary, and a value of each."""
+
+
+@pytest.mark.mariadb_only("TiDB cannot change all these types")
+def test_values_of_both_types_fit_the_join(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path
+):
+    body = ", ".join(["id INT PRIMARY KEY", *(f"{name} {old}" for name, (old, _, _, _) in WIDER.items())])
+    old, new = (", ".join(each[place] for each in WIDER.values()) for place in (2, 3))
+    with joined_task(unique, tmp_path, (source_1, source_2, target), body) as task:
+        game = Rollout(task)
+
+        def write(shard: tuple[str, int], values: str) -> None:
+            game.on(shard, f"INSERT INTO {{t}} VALUES ({{n}}, {values})", f"INSERT INTO {{t}} VALUES ({{n}}, {values})")
+            game.on(shard, "UPDATE {t} SET b = b / 2 WHERE id % 2", "DELETE FROM {t} WHERE id = {n} - 7")
+
+        for shard in ALL:
+            write(shard, old)
+        game.run()
+        for shard in ALL:
+            game.on(shard, "DELETE FROM {t} WHERE a < 0")
+            changes = ", ".join(f"MODIFY {name} {wide}" for name, (_, wide, _, _) in WIDER.items())
+            game.on(shard, "SET STATEMENT sql_mode = '' FOR ALTER TABLE {t} " + changes)
+            write(shard, new)
+            for other in ALL[ALL.index(shard) + 1 :]:
+                write(other, old)
+            game.run()
+        task.assert_equal("t")
+
+
+def test_a_column_that_only_the_target_has_keeps_its_values_through_a_rollout(rollout: Rollout):
+    for shard in ALL:
+        rollout.on(shard, "INSERT INTO {t} VALUES ({n}, 1, 'x')", "INSERT INTO {t} VALUES ({n}, 2, 'x')")
+    rollout.run()
+    there = rollout.task.table("t")
+    rollout.task.target.run(f"ALTER TABLE {there} ADD note INT DEFAULT 5", f"UPDATE {there} SET note = id * 10")
+    for shard in ALL:
+        rollout.on(shard, "ALTER TABLE {t} ADD c INT, CHANGE a d BIGINT", "UPDATE {t} SET d = d + 1, c = 4")
+        rollout.run()
+    assert not rollout.task.target.run(f"SELECT id FROM {there} WHERE note <> id * 10 OR note IS NULL")
     rollout.task.assert_equal("t")

@@ -111,7 +111,7 @@ def _view(
     opened = moment or datetime.fromtimestamp(0, UTC)
     number = f"{found.about}.{entry.seq}" if entry is not None else str(found.about)
     return DifferenceView(
-        _id(scene.joined.target, number, opened),
+        difference_id(scene.joined.target, number, opened),
         scene.joined.target,
         found.subject,
         found.state,
@@ -128,7 +128,7 @@ def _view(
     )
 
 
-def _id(target: TableId, about: str, opened: datetime) -> str:
+def difference_id(target: TableId, about: str, opened: datetime) -> str:
     """Return an id of plain characters, as Airflow needs it for a run."""
     digest = hashlib.sha256(f"{target}\0{about}".encode()).hexdigest()[:12]
     return f"difference-{digest}-{opened:%Y%m%dT%H%M%S}"

@@ -151,9 +151,16 @@ def planned(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules())
 
 
 def scenes(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinScene]:
-    """Return the state of each joined target; changes nothing."""
-    found = {target: _Follower(meta, executor, rules, target).scene() for target in groups(meta.structures.shards())}
-    return {target: scene for target, scene in found.items() if scene is not None}
+    """Return the state of each joined target for which something may be due; changes nothing."""
+    found = dict[TableId, JoinScene]()
+    for target, shards in groups(meta.structures.shards()).items():
+        joined = meta.joins.get(target)
+        if joined is None or is_quiet(joined, shards):
+            continue
+        scene = _Follower(meta, executor, rules, target).scene()
+        if scene is not None:
+            found[target] = scene
+    return found
 
 
 def announce(meta: Store, plan: Plan) -> None:

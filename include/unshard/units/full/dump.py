@@ -211,7 +211,7 @@ def _targets(
     work: Work, source: str, shards: Sequence[ShardState], schemas: Mapping[str, TableSchema]
 ) -> dict[TableId, TableSchema]:
     """Return the targets' structures, in which only keys count that the shards fill."""
-    joined = joined_rows(work, {state.target for state in shards})
+    joined = joined_rows(work, {state.target for state in shards}, {state.shard for state in shards})
     present = work.target_schemas({state.target for state in shards})
     behind = work.meta.locks.behind({state.shard for state in shards})
     reshapings = reshaped_by(work, source, (state.shard for state in shards))

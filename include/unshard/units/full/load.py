@@ -166,7 +166,7 @@ def job_of(work: Work, source: str) -> LoadJob:
     """Return the properties that all chunks of a source share."""
     shards = work.meta.structures.shards(source)
     schemas = work.structures({state.structure for state in shards})
-    joined = joined_rows(work, {state.target for state in shards})
+    joined = joined_rows(work, {state.target for state in shards}, {state.shard for state in shards})
     present = work.target_schemas({state.target for state in shards})
     reshapings = reshaped_by(work, source, (state.shard for state in shards))
     behind = work.meta.locks.behind({state.shard for state in shards})

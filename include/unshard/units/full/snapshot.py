@@ -140,7 +140,7 @@ def _join(work: Work, source: str) -> None:
     """Make the targets the join of all known shards; raises if they have none, or a target cannot take their rows."""
     shards = work.meta.structures.shards(source)
     targets = {state.target for state in shards}
-    joined = repeated(lambda: _joined(work, targets))
+    joined = repeated(lambda: _joined(work, targets, {state.shard for state in shards}))
     present = work.present(targets)
     schemas = work.structures({state.structure for state in shards})
     reshapings = reshaped_by(work, source, (state.shard for state in shards))
@@ -153,10 +153,10 @@ def _join(work: Work, source: str) -> None:
         conversion_by_ids(state.shard, None, schemas[state.structure], into, joined[state.target], reshaping)
 
 
-def _joined(work: Work, targets: set[TableId]) -> dict[TableId, JoinedRows]:
+def _joined(work: Work, targets: set[TableId], shards: set[Shard]) -> dict[TableId, JoinedRows]:
     """Return the joined targets; raises a transient error while the snapshot of another source changes them."""
     join_targets(work)
-    return joined_rows(work, targets)
+    return joined_rows(work, targets, shards)
 
 
 def _start(work: Work, instance: Instance, view: View) -> tuple[Location, str]:

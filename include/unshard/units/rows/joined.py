@@ -11,12 +11,11 @@ The version of a target is read before its structure. Each transaction of rows c
 | is between the statements of a change               | US-5121: the window is tried again after the change           |
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from unshard.config import ShardMode
 from unshard.core.join.group import joined_by
-from unshard.core.join.joined import JoinedTarget
 from unshard.core.join.places import JoinedRows, RowIds
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Plan
@@ -24,28 +23,31 @@ from unshard.errors.joinedrows import JoinChanging
 from unshard.units.work import Work
 
 
-def joined_rows(work: Work, targets: Iterable[TableId], plan: Plan | None = None) -> dict[TableId, JoinedRows]:
-    """Return the ids for rows of those targets that have joined; `plan` may have new shards."""
+def joined_rows(
+    work: Work, targets: Iterable[TableId], shards: Collection[Shard], plan: Plan | None = None
+) -> dict[TableId, JoinedRows]:
+    """Return the ids for rows of these shards, for those targets that have joined; `plan` may have new shards."""
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
         return {}
-    joined = {target: found for target in targets if (found := work.meta.joins.get(target))}
-    return {target: _with_new(work, _rows_of(work, each), each, plan) for target, each in joined.items()}
+    joined: dict[TableId, JoinedRows] = {}
+    for target in targets:
+        found = work.meta.joins.rows(target, shards)
+        if found is None:
+            continue
+        rows, change = found
+        if change is not None and change.done < len(change.statements):
+            raise JoinChanging(str(target), change.statements[change.done].text)
+        joined[target] = _with_new(work, target, rows, plan)
+    return joined
 
 
-def _rows_of(work: Work, joined: JoinedTarget) -> JoinedRows:
-    change = joined.change
-    if change is not None and change.done < len(change.statements):
-        raise JoinChanging(str(joined.target), change.statements[change.done].text)
-    history: dict[Shard, list[RowIds]] = {}
-    for (shard, seq), member in sorted(work.meta.joins.history(joined.target).items(), key=lambda item: item[0]):
-        history.setdefault(shard, []).append(RowIds(seq, member.structure.digest, dict(member.ids)))
-    return JoinedRows(joined.version, dict(joined.names), dict(joined.group.fills), history)
-
-
-def _with_new(work: Work, rows: JoinedRows, joined: JoinedTarget, plan: Plan | None) -> JoinedRows:
+def _with_new(work: Work, target: TableId, rows: JoinedRows, plan: Plan | None) -> JoinedRows:
     """Return the ids with those of shards that the window creates; their columns get the ids of the group's."""
-    changes = [each for each in plan.structures if each.joins and each.target == joined.target] if plan else []
+    changes = [each for each in plan.structures if each.joins and each.target == target] if plan else []
     new = [each for each in changes if each.structure and each.shard not in rows.history]
+    joined = work.meta.joins.get(target) if new else None
+    if joined is None:
+        return rows
     schemas = work.structures({each.structure for each in new if each.structure})
     found: dict[Shard, list[RowIds]] = {}
     for each in new:

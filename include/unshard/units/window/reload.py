@@ -228,7 +228,7 @@ def _matched(
     shard, target = state.shard, state.target
     behind = work.meta.locks.behind({shard})
     reshapings = reshaped_by(work, shard.source, {shard})
-    joined = joined_rows(work, {target})
+    joined = joined_rows(work, {target}, {shard})
     there = work.target_schemas({target})
     schemas = by_filled_keys(there, [state], {state.structure: tracked}, behind, reshapings, joined)
     schema = schemas[target]

@@ -34,7 +34,7 @@ from unshard.config import Instance, ShardMode
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry, ShardState
 from unshard.core.join.places import JoinedRows
-from unshard.core.model import Location, TableId, TableSchema
+from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.structures.generated import with_stored_values
@@ -388,7 +388,7 @@ def window_job(
     """
     plan = begun.plan
     targets = tuple(sorted(plan.targets - stops.keys()))
-    shards = {d.shard for read in plan.reads for d in read.dispositions} | {release.shard for release in plan.releases}
+    shards = _shards(plan)
     if missing := [target for target in targets if target not in schemas]:
         return tuple(TargetRefused(target, NoTargetTable(str(target))) for target in missing)
     job = WindowJob(
@@ -429,6 +429,12 @@ def _is_unsure(work: Work, plan: Plan) -> bool:
     return state is not None and state.dump_end is not None and plan.begins < state.dump_end
 
 
+def _shards(plan: Plan) -> frozenset[Shard]:
+    """Return the shards whose rows a window reads or releases."""
+    read = (d.shard for read in plan.reads for d in read.dispositions)
+    return frozenset((*read, *(release.shard for release in plan.releases)))
+
+
 def _structures(work: Work, plan: Plan, joined: Mapping[TableId, JoinedRows]) -> dict[str, TableSchema]:
     """Return the structures of the rows; a column that is generated in some shards may be plain in their join."""
     found = work.structures(_digests(plan))
@@ -449,7 +455,7 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
     written = {*plan.targets} - stops.keys()
     if work.task.shard_mode is ShardMode.OPTIMISTIC:
         announce(work.meta, plan)
-    joined = joined_rows(work, written, plan)
+    joined = joined_rows(work, written, _shards(plan), plan)
     schemas = work.present(written)
     job = window_job(work, begun, stops, schemas, joined=joined, is_again=is_again)
     if not isinstance(job, WindowJob):

@@ -14,7 +14,7 @@ Each step is one transaction. It changes nothing if the version of the target is
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,9 +23,11 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import (
+    AT_ONCE,
     AnyRow,
     entry_of,
     in_portions,
+    is_one_of,
     location_columns,
     location_of,
     matches,
@@ -48,6 +50,7 @@ from unshard.core.join.joined import (
     OpenChange,
     ShardStep,
 )
+from unshard.core.join.places import JoinedRows, RowIds
 from unshard.core.model import Shard, TableId
 
 T, C, M, X, Q = tables.join_target, tables.join_column, tables.join_member, tables.join_change, tables.shard_ddl
@@ -79,6 +82,24 @@ class JoinReader(ReadingPart):
         """Return each shard as it was after each of its accepted DDLs, by the number of the DDL."""
         with self._database.snapshot() as connection:
             return {(shard_of(row), row.seq): member for row, member in self._members(connection, target)}
+
+    def rows(self, target: TableId, shards: Collection[Shard]) -> tuple[JoinedRows, OpenChange | None] | None:
+        """Return the ids for rows of these shards, and the open change of the target; None if it has not joined."""
+        mine = [self._is(M, target), *([is_one_of(M, shards)] if len(shards) <= AT_ONCE else [])]
+        columns = M.c.source, M.c.shard_schema, M.c.shard_table, M.c.seq, M.c.digest, M.c.ids
+        members: Any = select(*columns).where(*mine).order_by(M.c.seq)
+        with self._database.snapshot() as connection:
+            row = connection.execute(select(T.c.version, T.c.names).where(self._is(T, target))).one_or_none()
+            if row is None:
+                return None
+            fills = connection.execute(select(C.c.id, C.c.fill).where(self._is(C, target))).all()
+            history: dict[Shard, list[RowIds]] = {}
+            for each in connection.execute(members):
+                found = history.setdefault(shard_of(each), [])
+                found.append(RowIds(each.seq, each.digest, json.loads(each.ids)))
+            names = {id: name for name, id in json.loads(row.names).items()}
+            fill_of = {each.id: each.fill for each in fills}
+            return JoinedRows(row.version, names, fill_of, history), self._change(connection, target)
 
     def steps(self, target: TableId) -> dict[Shard, list[tuple[datetime, Member]]]:
         """Return each shard after each of its accepted DDLs, oldest first, with the time of the acceptance."""

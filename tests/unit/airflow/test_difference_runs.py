@@ -1,0 +1,57 @@
+"""The DAG run of an open difference: a slow rollout never fails it, a conflict does after `lock-timeout`."""
+
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from unshard.core.join.states import State
+from unshard.core.model import Shard, TableId
+from unshard.units.ddl.differences import DifferenceView
+
+HOUR = timedelta(hours=1)
+B1 = Shard("s2", TableId("shop_1", "orders_1"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Airflow in this process, with a home that is not the developer's."""
+    if "airflow" not in sys.modules:
+        os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
+def view(state: State, age: timedelta) -> DifferenceView:
+    since = datetime.now(UTC) - age
+    return DifferenceView("d", TableId("a", "t"), "DDL", state, since, (), (B1,), (), (), "then", {}, "c: x and y")
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.CONFLICT])
+def test_a_slow_rollout_never_fails(state: State) -> None:
+    from unshard_airflow.differences import fail_if_stuck
+
+    fail_if_stuck(view(state, 1000 * HOUR), None, HOUR)
+
+
+def test_a_conflict_fails_with_both_sides_when_its_time_is_over() -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from unshard_airflow.differences import fail_if_stuck
+
+    fail_if_stuck(view(State.CONFLICT, HOUR / 2), None, HOUR)
+    with pytest.raises(AirflowFailException, match="c: x and y; then"):
+        fail_if_stuck(view(State.CONFLICT, 2 * HOUR), datetime.now(UTC) - 2 * HOUR, HOUR)
+
+
+def test_a_cleared_run_has_the_whole_time_again() -> None:
+    from unshard_airflow.differences import fail_if_stuck
+
+    fail_if_stuck(view(State.CONFLICT, 9 * HOUR), datetime.now(UTC) - HOUR / 2, HOUR)
+
+
+def test_an_id_is_valid_for_a_run() -> None:
+    from unshard.units.ddl.differences import difference_id
+
+    found = difference_id(TableId("a b", "t/ü"), "5", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert found.startswith("difference-") and found.endswith("-20260102T030405")
+    assert found != difference_id(TableId("a b", "t/ü"), "6", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
