@@ -30,7 +30,7 @@ from typing import Protocol
 
 from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import QueueEntry, ShardState
-from unshard.core.ddl.shardgroup import groups
+from unshard.core.ddl.shardgroup import groups, is_alone
 from unshard.core.ddl.stages import named
 from unshard.core.join.decision import conflicts_of, steps_to_join, wanted
 from unshard.core.join.difference import Step, Target, apply, target_of
@@ -272,11 +272,11 @@ class _Follower:
         """Store the first group of the target; its present structure stays its floor if it has more than the shards."""
         present = self.executor.present(self.target)
         shards = [state for state in self.meta.structures.shards() if self._is_member(state) and not state.has_left]
-        self._refuse_locked(shards)
         first = {state.shard: state.queue[0].before if state.queue else state.structure for state in shards}
-        known = [state for state in shards if first[state.shard]]
+        known = [state for state in shards if first[state.shard] and not is_alone(state)]
         if present is None or not known:
             return False
+        self._refuse_locked(shards)
         schemas = self.meta.structures.get({first[state.shard] for state in known})
         group, accepted = begun_at([(state, schemas[first[state.shard]]) for state in known], begin)
         if conflicts := conflicts_of(group):
@@ -295,7 +295,7 @@ class _Follower:
         """Raise if a lock of pessimistic mode is open, or a shard has not run the DDL of one."""
         lock, skips = self._lock(), self.meta.locks.pending_skips()
         late = [state.shard for state in shards if state.shard in skips]
-        if lock is not None:
+        if lock is not None and not lock.entry.is_alone:
             raise ShardModeWaits(str(self.target), "optimistic", f"lock {lock.id} is open")
         if late:
             raise ShardModeWaits(str(self.target), "optimistic", f"{named(late)} lacks a DDL of its group")
