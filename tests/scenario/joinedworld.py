@@ -184,7 +184,7 @@ class JoinedWorld:
     def _plan(self, source: str) -> Plan:
         checkpoint = self.meta.checkpoints.get(source)
         segments = tuple(self.sources[source].segments(source, checkpoint.location))
-        rules = PlanRules(lambda _: TARGET, self._effects, self.window_bytes)
+        rules = PlanRules(lambda _: TARGET, self._effects, self.window_bytes, is_joined=True)
         segments = within_window(segments, rules)
         shards = self.meta.structures.planned_shards(source, named_by(segments))
         return plan_window(source, checkpoint.window + 1, checkpoint.location, segments, shards, rules)

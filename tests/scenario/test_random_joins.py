@@ -134,9 +134,11 @@ def test_random_rollouts_end_with_the_union(start: int) -> None:
 
 
 def changes_key(number: int) -> bool:
-    """Whether a rollout changes column b, which the barrier takes into the primary key."""
-    texts = (text for some in Rollout(number).texts.values() for text in some)
-    return any(word.strip("(),") in ("b", "u") for text in texts for word in text.split())
+    """Whether a rollout changes column b, which the barrier takes into the primary key, or needs all shards itself."""
+    texts = [text for some in Rollout(number).texts.values() for text in some]
+    # Two DDLs that need all shards, in different order on two shards: an operator decides.
+    is_conflict = any("MODIFY a VARCHAR" in text for text in texts)
+    return is_conflict or any(word.strip("(),") in ("b", "u") for text in texts for word in text.split())
 
 
 @pytest.mark.parametrize("start", range(0, EXAMPLES, PART))

@@ -39,7 +39,9 @@ after it is. No other shard has to agree, and no lock is needed.
 
 If a statement cannot be read, an operator decides about it for each shard that it may concern. If it can concern no
 shard, it is skipped and recorded. Any other error (rows of an unknown table) ends the window before the segment that
-causes it, so that everything before it is still applied. The error is raised only if that segment is the first.
+causes it, so that everything before it is still applied. The error is raised only if that segment is the first. In
+optimistic mode a window also ends before a shard is created under the name of a dropped one, because rows of both may
+have other columns.
 
 A SEQUENCE writes rows like a table, but it is not a shard: its rows are skipped and counted, under every later name.
 The tables of gh-ost and pt-online-schema-change are not shards either. Statements that a tool runs on its online-DDL
@@ -143,9 +145,18 @@ def _walk(source: str, walk: Walk, segments: Iterable[Segment], rules: PlanRules
             break
         if found.deletions and not walk.deletions and walk.passed:
             break  # the rows before it are committed first
+        if rules.is_joined and walk.passed and _creates_again(walk, found):
+            break
         walk = found
         size += weight
     return walk
+
+
+def _creates_again(walk: Walk, found: Walk) -> bool:
+    """Whether a statement gives a new shard the name of one that this window has known."""
+    return any(
+        change.joins and change.shard.table in walk.shards for change in found.structures[len(walk.structures) :]
+    )
 
 
 def _pass(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:

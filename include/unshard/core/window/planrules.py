@@ -49,6 +49,8 @@ class PlanRules:
     """Rows without the structure of their shard, found by an attempt at this window."""
     online: Online | None = None
     """Follows the tables of online DDL tools; None: they are treated like other tables."""
+    is_joined: bool = False
+    """The targets follow the join of their shards: rows of one window under one name are those of one shard."""
     rows_of: RowsOf = lambda state, _: f"nothing tells the rows of {state.shard}"
 
 

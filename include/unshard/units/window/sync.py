@@ -348,6 +348,7 @@ def _plan(
         online_tables=work.meta.online.of(source) if PendingWork.ONLINE_TABLES in beside else (),
         online=online_ddl(work, instance),
         contradictions=contradictions,
+        is_joined=work.task.shard_mode is ShardMode.OPTIMISTIC,
         rows_of=IdentifiedRows(work),
     )
     if PendingWork.UNNAMED in beside:
