@@ -18,6 +18,7 @@ from tests.unit.join.test_rollouts import TABLE, Rollout
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import LockBusy
 from unshard.errors.window import FencedOut, WindowMismatch
+from unshard.units.ddl import coordinate
 
 EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "20" if IS_FAST else "60"))
 PART = 20
@@ -114,6 +115,8 @@ class JoinedGame:
         for _ in range(12):
             self.alive(self.world.run)
             self.alive(self.world.give_up_left_shards)
+        if self.has_barrier and any(view.conflicts for view in coordinate.views(self.world.meta)):
+            return  # one shard waits for all, another one for that shard to go on: an operator decides
         self.world.check_end()
 
 
@@ -134,11 +137,9 @@ def test_random_rollouts_end_with_the_union(start: int) -> None:
 
 
 def changes_key(number: int) -> bool:
-    """Whether a rollout changes column b, which the barrier takes into the primary key, or needs all shards itself."""
-    texts = [text for some in Rollout(number).texts.values() for text in some]
-    # Two DDLs that need all shards, in different order on two shards: an operator decides.
-    is_conflict = any("MODIFY a VARCHAR" in text for text in texts)
-    return is_conflict or any(word.strip("(),") in ("b", "u") for text in texts for word in text.split())
+    """Whether a rollout changes column b, which the barrier takes into the primary key."""
+    texts = (text for some in Rollout(number).texts.values() for text in some)
+    return any(word.strip("(),") in ("b", "u") for text in texts for word in text.split())
 
 
 @pytest.mark.parametrize("start", range(0, EXAMPLES, PART))
