@@ -16,19 +16,24 @@ from tests.unit.join.paper import create
 from tests.unit.join.rollout import Play
 from tests.unit.join.test_rollouts import TABLE, Rollout
 from unshard.core.model import Shard, TableId
+from unshard.errors.locks import LockBusy
 from unshard.errors.window import FencedOut, WindowMismatch
 
 EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "20" if IS_FAST else "60"))
 PART = 20
+BARRIER = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, b)"
 
 
 class JoinedGame:
     """A rollout of `tests.unit.join.test_rollouts`, played by units.ddl.joining; its number determines everything."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, has_barrier: bool = False) -> None:
         made = Rollout(number)
         self.texts = {shard: [*texts] for shard, texts in made.texts.items()}
         self.dice = random.Random(f"game {number}")
+        self.has_barrier = has_barrier
+        for texts in self.texts.values() if has_barrier else ():
+            texts.insert(self.dice.randrange(len(texts) + 1), BARRIER)
         self.deaths = {self.dice.randrange(1, 300) for _ in range(self.dice.randrange(6))}
         self.takeovers = {self.dice.randrange(1, 300) for _ in range(self.dice.randrange(3))}
         self.ticks = 0
@@ -48,7 +53,7 @@ class JoinedGame:
     def alive(self, action) -> None:
         try:
             action()
-        except (Killed, FencedOut, WindowMismatch):
+        except (Killed, FencedOut, WindowMismatch, LockBusy):
             return
 
     def rows(self, shard: Shard) -> None:
@@ -102,9 +107,9 @@ class JoinedGame:
                 self.alive(lambda: self.world.window(self.dice.choice(sorted(self.world.sources))))
             elif chosen < 58:
                 self.alive(self.world.follow)
-            elif chosen == 58:
+            elif chosen == 58 and not self.has_barrier:
                 self.newcomer()
-            else:
+            elif chosen == 59:
                 self.leave()
         for _ in range(12):
             self.alive(self.world.run)
@@ -112,8 +117,8 @@ class JoinedGame:
         self.world.check_end()
 
 
-def play(number: int) -> None:
-    game = JoinedGame(number)
+def play(number: int, has_barrier: bool = False) -> None:
+    game = JoinedGame(number, has_barrier)
     texts = {str(shard): [*some] for shard, some in game.texts.items()}
     try:
         game.play()
@@ -126,3 +131,16 @@ def play(number: int) -> None:
 def test_random_rollouts_end_with_the_union(start: int) -> None:
     for number in range(start, start + PART):
         play(number)
+
+
+def changes_key(number: int) -> bool:
+    """Whether a rollout changes column b, which the barrier takes into the primary key."""
+    texts = (text for some in Rollout(number).texts.values() for text in some)
+    return any(word.strip("(),") in ("b", "u") for text in texts for word in text.split())
+
+
+@pytest.mark.parametrize("start", range(0, EXAMPLES, PART))
+def test_random_rollouts_with_a_barrier(start: int) -> None:
+    for number in range(start, start + PART):
+        if not changes_key(number):
+            play(number, has_barrier=True)

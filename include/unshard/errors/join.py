@@ -48,3 +48,18 @@ class UnlockOfJoined(ShardDdlError, code="US-5102", scope=Scope.CONFIG):
     target: str
     template = "lock {lock} cannot be unlocked: {target} follows the join of its shards"
     hint = "let the shards agree, or use `unshard replace --shard`, `unshard skip --shard` or `unshard drop-shard`"
+
+
+class JoinNotReached(ShardDdlError, code="US-5103", scope=Scope.DOWNSTREAM):
+    """Statements of unshard do not lead to the structure that they should, as a trial on an empty table shows.
+
+    For example, the target leaves out an index that it does not support, as TiDB does with FULLTEXT.
+
+    Consequence: Nothing is executed. The rows of the shard after its DDL are held. Everything else continues.
+    Remedy: `unshard skip --shard` or `unshard replace --shard` for the DDL of the shard that needs the structure.
+    """
+
+    target: str
+    statements: str
+    template = "{target} would not have the structure that its shards need after `{statements}`"
+    hint = "`unshard locks` shows the shard; skip or replace its DDL"

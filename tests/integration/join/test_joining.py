@@ -8,6 +8,7 @@ import pytest
 from tests.livetask import LiveTask, living
 from unshard.config import ShardMode
 from unshard.core.model import TableId
+from unshard.errors.ddl import DdlRefused, EffectRefused
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -85,3 +86,37 @@ def test_a_barrier_waits_for_all(task: LiveTask) -> None:
     task.run()
     assert columns(task) == "id a b c"
     assert task.work().target_schema(TableId(f"{task.name}_to", "t")).key == ("id", "a")
+
+
+def test_a_contraction_that_rows_of_a_dropped_shard_do_not_fit_is_not_repeated(task: LiveTask) -> None:
+    for number in (1, 2, 3):
+        alter(task, number, "MODIFY b VARCHAR(40)")
+    task.sources["s2"].run(f"INSERT INTO {task.name}.t_3 VALUES (3, 3, repeat('x', 40))")
+    task.run()
+    task.sources["s2"].run(f"DROP TABLE {task.name}.t_3")
+    for number in (1, 2):
+        alter(task, number, "MODIFY b VARCHAR(20), ADD KEY k (a)")
+    with pytest.raises(DdlRefused):
+        task.run()
+    task.run()
+    joined = task.work().meta.joins.get(TableId(f"{task.name}_to", "t"))
+    assert joined is not None and joined.change is None
+    assert len(task.work().meta.joins.refused(joined.target)) == 1
+    alter(task, 1, "ADD COLUMN c INT")
+    with pytest.raises(DdlRefused):
+        task.run()  # it is tried once more after the target was expanded
+    task.run()
+    assert columns(task) == "id a b c"
+
+
+def test_a_ddl_that_the_target_rejects_is_shown_by_a_lock(task: LiveTask) -> None:
+    """The target has a column of its own with the name."""
+    task.target.run(f"ALTER TABLE {task.table('t')} ADD COLUMN own INT")
+    alter(task, 1, "ADD COLUMN own VARCHAR(10)")
+    with pytest.raises(EffectRefused):
+        task.run()
+    (lock,) = task.work().meta.locks.open()
+    assert "own" in lock.entry.routed
+    task.target.run(f"ALTER TABLE {task.table('t')} DROP COLUMN own")
+    task.run()
+    assert task.work().meta.locks.open() == () and columns(task) == "id a b own"

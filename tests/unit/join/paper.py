@@ -219,7 +219,7 @@ def _define(table: PaperTable, spec: TokenCursor, at: int) -> None:
     kind = _type("".join(_separated(tokens[:end])).lower())
     rest = spec.text[tokens[end].start : tokens[-1].end] if end < len(tokens) else ""
     charset, collation = _charset(table, kind, rest)
-    default = re.search(r"DEFAULT\s+(now\(\)|'[^']*'|-?[\w.]+)", rest, re.IGNORECASE)
+    default = re.search(r"DEFAULT\s+(now\(\)|current_timestamp\(\)|'[^']*'|-?[\w.]+)", rest, re.IGNORECASE)
     value = default[1] if default and default[1].upper() != "NULL" else None
     value = "current_timestamp()" if value and value.lower() == "now()" else value
     generated = re.search(r"\bAS\s*\((.*)\)", rest, re.IGNORECASE)

@@ -55,6 +55,7 @@ from unshard.core.join.planning import (
     plan_join,
 )
 from unshard.core.join.stages import (
+    ContractTarget,
     FollowShards,
     JoinStage,
     OpenBarrier,
@@ -67,11 +68,14 @@ from unshard.core.model import Shard, TableId, TableSchema, shape_of
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan
 from unshard.errors import UnshardError
-from unshard.errors.ddl import TargetChanged
-from unshard.errors.join import ShardModeWaits, ShardsWithoutJoin
+from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
+from unshard.errors.join import JoinNotReached, ShardModeWaits, ShardsWithoutJoin
 from unshard.units.ddl.lockstore import Store
 
 log = logging.getLogger(__name__)
+
+NO_STATEMENT = JoinStatement("", "", "", ())
+"""In place of the statements of a change that the trial has rejected."""
 
 
 class JoinExecutor(Protocol):
@@ -319,7 +323,22 @@ class _Follower:
     # --- a change of the target
 
     def _change(self, stage: TargetChange, scene: JoinScene) -> bool:
-        """Change the target and complete; return whether anything was stored."""
+        """Change the target and complete; return whether anything was stored.
+
+        If the target rejects it, a lock shows the DDL of the shard to an operator. A contraction is not tried again.
+        """
+        try:
+            return self._changed(stage, scene)
+        except (EffectRefused, DdlRefused, JoinNotReached) as error:
+            if stage.entry is not None and not scene.has_lock:
+                self.meta.locks.create(self.target, stage.entry)
+            if isinstance(stage, ContractTarget) and not isinstance(error, DdlRefused):
+                change = self.meta.joins.intend(scene.joined, scene.group, stage.kind, stage.cause, (NO_STATEMENT,))
+                if change is not None:
+                    self.meta.joins.fail(self.target, change, str(error))
+            raise
+
+    def _changed(self, stage: TargetChange, scene: JoinScene) -> bool:
         joined, names = scene.joined, scene.joined.names
         statements, own = self._statements(stage, scene) if stage.first or stage.steps else ((), None)
         if statements:
@@ -359,6 +378,8 @@ class _Follower:
             digest = self.meta.structures.put(after_part)
             found.append(JoinStatement(part.text, before.digest, digest, _named(target)))
             before = after_part
+        if not leads_to(before, expected):
+            raise JoinNotReached(str(self.target), "; ".join(part.text for part in parts))
         return tuple(found), None
 
     def _parts(self, steps: Sequence[Step], after: Target) -> tuple[AlterPart, ...]:
@@ -397,7 +418,7 @@ class _Follower:
         present = self.executor.at_rest(self.target)
         if not self._is_open(change):
             return
-        if change.done < len(change.statements):
+        if change.done < len(change.statements) and change.statements[change.done] != NO_STATEMENT:
             statement = change.statements[change.done]
             if statement.before != statement.after and is_as(statement.after, present, statement):
                 self.meta.joins.advance(self.target, change)
