@@ -35,6 +35,7 @@ class Report(UnitOperator):
         self.continuous = continuous
 
     def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.errors import UnshardError
         from unshard.units.ddl.coordinate import observe
         from unshard.units.task.joins import follow_joins, open_differences
         from unshard_airflow.connections import airflow_connections
@@ -43,7 +44,15 @@ class Report(UnitOperator):
         indexes = range(len(self.sources))
         pulled = context["ti"].xcom_pull(task_ids="relay", map_indexes=indexes)
         applied = context["ti"].xcom_pull(task_ids="apply", map_indexes=indexes)
-        follow_joins(work)
+        try:
+            follow_joins(work)
+            errors = []
+        except UnshardError as error:
+            if error.transient:
+                raise
+            # The windows of all other targets continue; the difference or its lock shows the cause.
+            self.log.error("a target does not follow its shards: %s", error)
+            errors = [str(error)]
         differences = open_differences(work.task, work.meta, airflow_connections)
         context["ti"].xcom_push(key=DIFFERENCES, value=[view.id for view in differences])
         locks = [view for view in observe(work.meta) if view.is_open]
@@ -53,6 +62,7 @@ class Report(UnitOperator):
                 for source, relay, window in zip(self.sources, pulled, applied, strict=True)
             },
             "locks": [as_json(view) for view in locks],
+            "errors": errors,
             "left": [
                 s
                 for s, window in zip(self.sources, applied, strict=True)

@@ -8,7 +8,7 @@ from unshard.adapters.meta import MetaReader
 from unshard.config import Connections, ShardMode, Task, resolve
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Shard, TableId
-from unshard.errors.reload import ReloadMustWait, ReloadStructureAhead
+from unshard.errors.reload import ReloadColumnUnfit, ReloadImpossible, ReloadMustWait, ReloadStructureAhead
 from unshard.errors.window import NotInSync
 from unshard.units.ddl import joining
 from unshard.units.ddl.differences import DifferenceView, differences
@@ -51,6 +51,9 @@ def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> bool:
         return reload_columns(work, shard, columns).is_done
     except (ReloadMustWait, ReloadStructureAhead, NotInSync) as error:
         log.info("reload waits shard=%s columns=%s error=%s", shard, ",".join(columns), error)
+        return False
+    except (ReloadImpossible, ReloadColumnUnfit) as error:
+        log.warning("reload is not possible shard=%s columns=%s error=%s", shard, ",".join(columns), error)
         return False
 
 
