@@ -27,6 +27,7 @@ class JoinRow:
     floor: Member | None
     version: int = 1
     settled_version: int = 0
+    settled_shards: str = ""
     change: OpenChange | None = None
     cause: str = ""
     refused: frozenset[str] = frozenset()
@@ -55,6 +56,13 @@ class MemoryJoins:
 
     def targets(self) -> frozenset[TableId]:
         return frozenset(self._rows.targets)
+
+    def resting(self) -> Mapping[TableId, str]:
+        return {
+            target: row.settled_shards if row.version == row.settled_version else ""
+            for target, row in self._rows.targets.items()
+            if row.change is None
+        }
 
     def get(self, target: TableId) -> JoinedTarget | None:
         row = self._rows.targets.get(target)
@@ -163,7 +171,7 @@ class MemoryJoins:
             for key in self.members(joined.target):
                 del self._rows.members[key]
 
-    def note_settled(self, joined: JoinedTarget) -> None:
+    def note_settled(self, joined: JoinedTarget, shards: str) -> None:
         row = self._rows.targets[joined.target]
         if row.version == joined.version:
-            row.settled_version = joined.version
+            row.settled_version, row.settled_shards = joined.version, shards

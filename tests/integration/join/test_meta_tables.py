@@ -108,3 +108,14 @@ def test_a_shard_that_leaves_takes_its_history_along(meta: Meta) -> None:
     group = replace(joined.group, members={TWO: joined.group.members[TWO]})
     assert meta.joins.complete(joined, Completion(group, joined.names))
     assert [shard for shard, _ in meta.joins.history(TARGET)] == [TWO]
+
+
+def test_a_settled_target_has_the_hash_of_its_shards_until_it_changes(meta: Meta) -> None:
+    joined = begun(meta)
+    assert meta.joins.resting() == {TARGET: ""}
+    meta.joins.note_settled(joined, "a hash")
+    assert meta.joins.resting() == {TARGET: "a hash"}
+    change = meta.joins.intend(joined, joined.group, ChangeKind.CONTRACT, "a cause", (statement(joined.group),))
+    assert change is not None and meta.joins.resting() == {}
+    meta.joins.fail(TARGET, change, "no space")
+    assert meta.joins.resting() == {TARGET: ""} and meta.joins.refused(TARGET) == {"a cause"}

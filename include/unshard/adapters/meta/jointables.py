@@ -24,6 +24,7 @@ def _group(define: Callable[..., Table]) -> tuple[Table, Table, Table]:
         *c.target_key(),
         c.big("version", "rises with every change of the target or of its columns' ids"),
         c.big("settled_version", "version at which shards and target were found equal"),
+        c.digest("settled_shards", "hash of the states of the shards at that time; or empty"),
         c.big("last_id", "id that was given last to a column"),
         c.long("names", "JSON: the ids of the target's columns, by name"),
         c.digest("floor_digest", "structure of the target when it joined, if it had more than its shards; or empty"),

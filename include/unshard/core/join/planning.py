@@ -19,6 +19,7 @@ The first line that applies is due. When it is done, everything is decided again
 Contracting steps wait for rows from before the DDL of any shard (`hindering`). Nothing else waits for another shard.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -145,6 +146,14 @@ def is_quiet(joined: JoinedTarget, shards: Sequence[ShardState]) -> bool:
         and state.structure == joined.group.members[state.shard].structure.digest
         for state in shards
     )
+
+
+def digest_of(shards: Sequence[ShardState]) -> str:
+    """Return a hash of the states of a target's shards; empty if one has a DDL that is not accepted."""
+    if any(state.queue for state in shards):
+        return ""
+    states = sorted((str(s.shard), s.shard_uid, s.last_seq, s.structure, s.has_left, len(s.held)) for s in shards)
+    return hashlib.sha256(repr(states).encode()).hexdigest()[:32]
 
 
 def entries_between(state: ShardState, after: int) -> range:

@@ -49,6 +49,7 @@ from unshard.core.join.planning import (
     adopted_names,
     announced,
     begun_at,
+    digest_of,
     entries_between,
     is_quiet,
     leads_to,
@@ -132,9 +133,9 @@ def follow(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) 
     An error of one target does not stop the others; the first one is raised in the end.
     """
     moved, errors = False, list[UnshardError]()
+    resting = meta.joins.resting()
     for target, shards in groups(meta.structures.shards()).items():
-        joined = meta.joins.get(target)
-        if joined is not None and is_quiet(joined, shards):
+        if resting.get(target) and resting[target] == digest_of(shards):
             continue
         try:
             moved = _Follower(meta, executor, rules, target).run() or moved
@@ -219,7 +220,7 @@ class _Follower:
         plan = plan_join(scene)
         if not plan.stages:
             if plan.is_settled and joined.settled_version != joined.version:
-                self.meta.joins.note_settled(joined)
+                self.meta.joins.note_settled(joined, digest_of(scene.shards))
             return False
         return any(self._run(stage, scene) for stage in plan.stages if not isinstance(stage, WaitForRows))
 

@@ -5,7 +5,7 @@ milliseconds and can be killed between any two steps.
 """
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -187,6 +187,9 @@ class JoinReader(Protocol):
     def targets(self) -> frozenset[TableId]:
         """Return the joined targets."""
 
+    def resting(self) -> Mapping[TableId, str]:
+        """Return the joined targets without an open change; settled ones with the hash of their shards, else empty."""
+
     def get(self, target: TableId) -> JoinedTarget | None:
         """Return a target with its group; None if it has not joined."""
 
@@ -226,7 +229,7 @@ class Joins(JoinReader, Protocol):
     def remove(self, joined: JoinedTarget) -> None:
         """Delete everything about a target, unless it has changed since it was read."""
 
-    def note_settled(self, joined: JoinedTarget) -> None:
+    def note_settled(self, joined: JoinedTarget, shards: str) -> None:
         """Record that shards and target are equal, unless the target has changed since it was read."""
 
 

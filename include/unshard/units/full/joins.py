@@ -30,8 +30,7 @@ def join_before_rows(work: Work, targets: Collection[TableId]) -> None:
     """Join targets that have not joined yet, and end changes whose process has died."""
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
         return
-    found = [work.meta.joins.rows(target, ()) for target in targets]
-    if any(joined is None or joined[1] is not None for joined in found):
+    if not {*targets} <= work.meta.joins.resting().keys():
         with contextlib.suppress(ShardModeWaits):  # until then the rows go by the locks of pessimistic mode
             join_targets(work)
 

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, text, update
+from sqlalchemy import Connection, delete, exists, func, insert, select, text, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
@@ -54,6 +54,8 @@ from unshard.core.join.places import JoinedRows, RowIds
 from unshard.core.model import Shard, TableId
 
 T, C, M, X, Q = tables.join_target, tables.join_column, tables.join_member, tables.join_change, tables.shard_ddl
+SHARD_KEY = ("task", "source", "shard_schema", "shard_table")
+TARGET_KEY = ("task", "target_schema", "target_table")
 EXECUTED, REFUSED, GIVEN_UP = "executed", "refused", "given up"
 
 
@@ -71,6 +73,17 @@ class JoinReader(ReadingPart):
         query = select(T.c.target_schema, T.c.target_table).where(T.c.task == self._task)
         with self._database.reading() as connection:
             return frozenset(TableId(*row) for row in connection.execute(query))
+
+    def resting(self) -> Mapping[TableId, str]:
+        """Return the joined targets without an open change; settled ones with the hash of their shards, else empty."""
+        is_open = exists().where(*(X.c[name] == T.c[name] for name in TARGET_KEY), X.c.done_at.is_(None))
+        columns = T.c.target_schema, T.c.target_table, T.c.version, T.c.settled_version, T.c.settled_shards
+        query: Any = select(*columns).where(T.c.task == self._task, ~is_open)
+        with self._database.reading() as connection:
+            return {
+                target_of(row): row.settled_shards if row.version == row.settled_version else ""
+                for row in connection.execute(query)
+            }
 
     def get(self, target: TableId) -> JoinedTarget | None:
         """Return a target with its group; None if it has not joined."""
@@ -143,7 +156,7 @@ class JoinReader(ReadingPart):
             each.id: ColumnHistory(tuple(json.loads(each.names)), each.fill, bool(each.was_common)) for each in found
         }
         members, accepted = dict[Shard, Member](), dict[Shard, Accepted]()
-        for each, member in self._members(connection, target):
+        for each, member in self._members(connection, target, is_newest=True):
             members[shard_of(each)] = member
             accepted[shard_of(each)] = Accepted(each.seq, location_of(each, "ddl_"), each.shard_uid)
         names = {id: name for name, id in json.loads(row.names).items()}
@@ -156,8 +169,16 @@ class JoinReader(ReadingPart):
             return None
         return Member(self._structures().get({row.floor_digest})[row.floor_digest], json.loads(row.floor_ids))
 
-    def _members(self, connection: Connection, target: TableId) -> list[tuple[AnyRow, Member]]:
-        rows = connection.execute(select(M).where(self._is(M, target)).order_by(M.c.seq)).all()
+    def _members(
+        self, connection: Connection, target: TableId, *, is_newest: bool = False
+    ) -> list[tuple[AnyRow, Member]]:
+        """Return the states of the shards, oldest first; `is_newest`: only the newest of each shard."""
+        query = select(M).where(self._is(M, target)).order_by(M.c.seq)
+        if is_newest:
+            other = M.alias("other")
+            same = (other.c[name] == M.c[name] for name in SHARD_KEY)
+            query = query.where(M.c.seq == select(func.max(other.c.seq)).where(*same).scalar_subquery())
+        rows = connection.execute(query).all()
         structures = self._structures().get({row.digest for row in rows})
         return [
             (
@@ -195,6 +216,7 @@ class Joins(WritingPart, JoinReader):
         row = {
             "version": 1,
             "settled_version": 0,
+            "settled_shards": "",
             "last_id": joined.group.last_id,
             "names": _dumped_names(joined.names),
             "floor_digest": floor.structure.digest if floor is not None else "",
@@ -284,11 +306,11 @@ class Joins(WritingPart, JoinReader):
                 for table in (T, C, M):
                     connection.execute(delete(table).where(self._is(table, joined.target)))
 
-    def note_settled(self, joined: JoinedTarget) -> None:
+    def note_settled(self, joined: JoinedTarget, shards: str) -> None:
         """Record that shards and target are equal, unless the target has changed since it was read."""
         settled = update(T).where(self._is(T, joined.target), T.c.version == joined.version)
         with self._database.single() as connection:
-            connection.execute(settled.values(settled_version=joined.version))
+            connection.execute(settled.values(settled_version=joined.version, settled_shards=shards))
 
     def last_error(self, target: TableId) -> str:
         """Return the message of the newest change if the target has rejected it; else empty."""
