@@ -162,12 +162,14 @@ def entries_between(state: ShardState, after: int) -> range:
     return range(after + 1, end)
 
 
-def older_rows(scene: JoinScene) -> tuple[Shard, ...]:
-    """Return the shards with rows from before their last accepted DDL."""
+def older_rows(scene: JoinScene, upcoming: Iterable[tuple[Shard, int]] = ()) -> tuple[Shard, ...]:
+    """Return the shards with rows from before their last accepted DDL, or from before the `upcoming` ones."""
+    last = dict(upcoming)
     progress = dict[Shard, Progress]()
     for shard, accepted in scene.joined.accepted.items():
         state = scene.member_state(shard)
-        is_late = state is not None and any(file.seq < accepted.seq for file in state.held)
+        end = max(accepted.seq, last.get(shard, 0))
+        is_late = state is not None and any(file.seq < end for file in state.held)
         progress[shard] = Progress(START, None, is_late)
     return hindering(progress)
 
@@ -327,7 +329,7 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
             waiting[state.shard] = decided
         elif _is_against_strict_mode(scene, entry, decided):
             waiting[state.shard] = Decided(Decision.BARRIER, scene.group, reason=f"{STRICT_MODE}: {decided}")
-        elif decided.first and (late := older_rows(scene)):
+        elif decided.first and (late := older_rows(scene, [(state.shard, entry.seq)])):
             yield WaitForRows(scene.joined.target, late, decided.first)
         else:
             step = _accepted(decided.group, entry, state)
@@ -366,7 +368,7 @@ def _together(
         for entry, member in zip(queues[shard], members, strict=False):
             steps.append(_accepted_as(member, entry, states[shard]))
             resolved.append((shard, entry.seq))
-    if decided.first and (late := older_rows(scene)):
+    if decided.first and (late := older_rows(scene, [(shard, queues[shard][0].seq) for shard in decided.accepted])):
         yield WaitForRows(scene.joined.target, late, decided.first)
         return
     yield _expanding(scene, decided, tuple(steps), tuple(resolved), "DDLs of several shards that have a join together")
