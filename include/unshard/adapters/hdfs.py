@@ -76,6 +76,18 @@ def _with_time(info: dict[str, Any]) -> dict[str, Any]:
     return {**info, "mtime": info["modificationTime"] / 1000}
 
 
+class _Handler(fs.FSSpecHandler):  # type: ignore[misc]
+    """Lists a folder also if another process creates it meanwhile: the base class then takes it for a file."""
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        """Return what is below a folder."""
+        try:
+            found = super().get_file_info_selector(selector)
+        except NotADirectoryError:
+            found = super().get_file_info_selector(selector)
+        return list(found)
+
+
 @lru_cache(16)
 def hdfs(address: str) -> fs.PyFileSystem:
     """Return the client of this process for `user@host:port`, or `host:port` for the user that the server takes."""
@@ -83,7 +95,7 @@ def hdfs(address: str) -> fs.PyFileSystem:
     host, _, port = place.partition(":")
     client = _Hdfs(host, int(port), user=user or None)
     client.session = _Session()
-    return fs.PyFileSystem(fs.FSSpecHandler(client))
+    return fs.PyFileSystem(_Handler(client))
 
 
 def _refuse(answer: Response) -> None:

@@ -162,6 +162,22 @@ def test_two_pulls_at_once(upstream_server, hdfs: Hdfs) -> None:
     pull_at_once(upstream_server, store_of(hdfs), rounds=2)
 
 
+def test_a_folder_that_another_process_creates_while_it_is_listed(
+    upstream_server, hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, status, asked = f"/task/relay/{SOURCE}", hdfs.status, list[str]()
+
+    def absent_at_first(path: str) -> object:
+        asked.append(path)
+        return None if asked.count(folder) == 1 and path == folder else status(path)
+
+    fill(upstream_server, 10, 60)
+    pull(SOURCE, upstream_server.server, store_of(hdfs), FIRST)
+    monkeypatch.setattr(hdfs, "status", absent_at_first)
+    assert store_of(hdfs).folder.below(SOURCE).names()
+    assert asked.count(folder) > 1
+
+
 def test_what_a_dead_writer_left_goes_after_a_day(upstream_server, hdfs: Hdfs) -> None:
     folder = f"/task/relay/{SOURCE}"
     for name, age in (("old", timedelta(hours=25)), ("young", timedelta(hours=23))):
