@@ -299,6 +299,7 @@ IS_THERE = {
     PendingWork.HELD: "held_rows SET {mine}, seq = 1, structure = 'x'",
     PendingWork.DROPPED: "shard SET {mine}, shard_table = 'd', dropped = 1, digest = 'x'",
     PendingWork.DEFERRED: "deferred_row SET {mine}, target_table = 't', digest = 'x'",
+    PendingWork.JOINED: "join_target SET task = 'orders', target_schema = 'shop', target_table = 't'",
     PendingWork.UNNAMED: "shard_ddl SET {mine}, seq = 4, state = 'resolved', after_digest = 'x', unnamed = 1",
 }
 IS_NOT = (
