@@ -164,7 +164,10 @@ def test_after_an_upgrade_who_only_reads_says_what_to_do_and_leaves_the_tables(w
 
 
 def test_no_locks_and_no_orders(world: World, command, capsys) -> None:
-    assert command("locks") == (0, {"task": world.schema, "locks": [], "commands": [], "warnings": []})
+    assert command("locks") == (
+        0,
+        {"task": world.schema, "locks": [], "differences": [], "commands": [], "warnings": []},
+    )
     assert command("ddl list") == (0, {"task": world.schema, "commands": [], "warnings": []})
     assert not world.target.run(f"SHOW DATABASES LIKE '{world.schema}_meta'"), "who only looks makes nothing"
     assert main(["unlock", str(world.path), "no-such-lock"]) == 1

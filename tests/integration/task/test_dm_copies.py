@@ -12,6 +12,7 @@ import pytest
 from tests.binlogs import purge
 from tests.copytask import Copy, copying
 from tests.taskfile import route, task_body
+from tests.tidbsettings import is_tidb
 from unshard.cli import main
 from unshard_demo.servers import MariaDb
 
@@ -476,7 +477,9 @@ def test_incompatible_ddl_changes(copy: Copy) -> None:
     )
     copy.go()
     structure = copy.tables(copy.target)
-    for number, change in enumerate(INCOMPATIBLE, 2):
+    # TiDB does not convert text to latin1, so the structure after such a DDL would be unknown there.
+    changes = [each for each in INCOMPATIBLE if "latin1" not in each or not is_tidb(copy.target)]
+    for number, change in enumerate(changes, 2):
         copy.up(f"ALTER TABLE {change}", f"INSERT INTO t (id) VALUES ({number})")
         found = copy.run().errors
         assert [trouble.error.code for trouble in found] == ["US-4009"], (change, [str(each.error) for each in found])
