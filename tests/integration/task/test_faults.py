@@ -136,6 +136,7 @@ def test_a_check_reports_a_broken_connection_to_a_source(task: LifeTask, ends: s
     assert not errors and failed > 5
 
 
+@pytest.mark.mariadb_only("the sessions of transactions are read from innodb_trx")
 def test_the_files_of_a_load_that_another_run_has_finished(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection that holds the chunk breaks, the other run loads it, and this run still reads its file."""
     with task.work() as work, task.work() as other:
