@@ -78,3 +78,9 @@ def joined_task(
         yield task
     finally:
         task.drop()
+
+
+def run(task: JoinedTask, shard: tuple[str, int], *texts: str) -> None:
+    """Run statements on a shard, given by its source and the number of its table, for which `{}` stands."""
+    source, number = shard
+    task.sources[source].run("DO 1", *(text.format(f"{task.name}.t_{number}") for text in texts))

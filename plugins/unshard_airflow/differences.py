@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseSensorOperator
-from airflow.sdk.exceptions import AirflowFailException, DagRunTriggerException
+from airflow.sdk.exceptions import AirflowFailException
 
 from unshard_airflow.links import DifferenceRunLink
 from unshard_airflow.masking import statement
-from unshard_airflow.operators import opened
+from unshard_airflow.operators import only_run, opened
 from unshard_airflow.outcome import as_json
 
 if TYPE_CHECKING:
@@ -53,19 +53,7 @@ class StartDifference(BaseOperator):
         self.difference = difference
 
     def execute(self, context: "Context") -> Any:
-        raise DagRunTriggerException(
-            trigger_dag_id=self.dag_of_differences,
-            dag_run_id=self.difference,
-            conf={"difference": self.difference},
-            logical_date=None,
-            reset_dag_run=False,
-            skip_when_already_exists=True,
-            wait_for_completion=False,
-            allowed_states=[],
-            failed_states=[],
-            poke_interval=60,
-            deferrable=False,
-        )
+        raise only_run(self.dag_of_differences, self.difference, {"difference": self.difference})
 
 
 class FollowDifference(BaseSensorOperator):

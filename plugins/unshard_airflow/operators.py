@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
 
 from unshard.config import load_task
 from unshard_airflow.connections import airflow_connections
@@ -40,6 +40,23 @@ def opened(task_file: str) -> "Iterator[Work]":
 
     with failures_told(), open_work(load_task(Path(task_file)), airflow_connections) as work:
         yield work
+
+
+def only_run(dag: str, run: str, conf: dict[str, str]) -> DagRunTriggerException:
+    """Return what an operator raises to start a DAG run that exists only once, however often it is requested."""
+    return DagRunTriggerException(
+        trigger_dag_id=dag,
+        dag_run_id=run,
+        conf=conf,
+        logical_date=None,
+        reset_dag_run=False,
+        skip_when_already_exists=True,
+        wait_for_completion=False,
+        allowed_states=[],
+        failed_states=[],
+        poke_interval=60,
+        deferrable=False,
+    )
 
 
 class UnitOperator(BaseOperator):

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DagRunTriggerException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard_airflow.differences import DIFFERENCES
 from unshard_airflow.links import LockRunLink
-from unshard_airflow.operators import UnitOperator, opened
+from unshard_airflow.operators import UnitOperator, only_run, opened
 from unshard_airflow.outcome import as_json
 
 if TYPE_CHECKING:
@@ -101,19 +101,8 @@ class StartLock(BaseOperator):
 
     def execute(self, context: "Context") -> Any:
         is_late = self._has_failed(context) and self._is_executable()
-        raise DagRunTriggerException(
-            trigger_dag_id=self.dag_of_locks,
-            dag_run_id=self.lock + LATE if is_late else self.lock,
-            conf={"lock": self.lock},
-            logical_date=None,
-            reset_dag_run=False,
-            skip_when_already_exists=True,
-            wait_for_completion=False,
-            allowed_states=[],
-            failed_states=[],
-            poke_interval=60,
-            deferrable=False,
-        )
+        run = self.lock + LATE if is_late else self.lock
+        raise only_run(self.dag_of_locks, run, {"lock": self.lock})
 
     def _has_failed(self, context: "Context") -> bool:
         failed = context["ti"].get_dr_count(self.dag_of_locks, run_ids=[self.lock], states=["failed"])

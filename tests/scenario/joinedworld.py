@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.scenario.memory import MemoryMeta
-from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed
+from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed, segments_of
 from tests.unit.join.paper import PaperTable, alter
 from tests.unit.join.rollout import STRICT, Row, _convert_row, _value, _zero, fits
 from unshard.core.ddl.effects import Coordinated, Effect, Joins, Leaves
@@ -26,7 +26,7 @@ from unshard.core.join.group import joined_by
 from unshard.core.join.joined import JoinStatement
 from unshard.core.join.places import places_of
 from unshard.core.model import Location, Shard, TableId, TableSchema
-from unshard.core.relay.segment import ByteRange, Segment, Statement
+from unshard.core.relay.segment import Segment, Statement
 from unshard.core.window.plan import Plan
 from unshard.core.window.planning import plan_window
 from unshard.core.window.planrules import PlanRules, within_window
@@ -83,14 +83,7 @@ class PaperSource:
     log: list[PaperEvent | Statement] = field(default_factory=list)
 
     def segments(self, source: str, checkpoint: Location) -> Iterator[Segment]:
-        for number, event in enumerate(self.log):
-            start, end = 4 + number * EVENT_BYTES, 4 + (number + 1) * EVENT_BYTES
-            if start >= checkpoint.position:
-                if isinstance(event, PaperEvent):
-                    ranges: tuple[ByteRange, ...] = (ByteRange(start, end, ((event.table, 1),)),)
-                    yield Segment(source, FILE, start, end, str(number), "", 1, 1, ranges)
-                else:
-                    yield Segment(source, FILE, start, end, str(number), "", 1, 1, (), event)
+        return segments_of(self.log, source, checkpoint)
 
 
 class JoinedWorld:

@@ -170,14 +170,19 @@ class Upstream:
 
     def segments(self, source: str, checkpoint: Location) -> Iterator[Segment]:
         """Yield one segment per event, from the checkpoint on."""
-        for number, event in enumerate(self.log):
-            start, end = 4 + number * EVENT_BYTES, 4 + (number + 1) * EVENT_BYTES
-            if start >= checkpoint.position:
-                if isinstance(event, RowChange):
-                    ranges: tuple[ByteRange, ...] = (ByteRange(start, end, ((event.table, 1),)),)
-                    yield Segment(source, FILE, start, end, str(number), "", 1, 1, ranges)
-                else:
-                    yield Segment(source, FILE, start, end, str(number), "", 1, 1, (), event)
+        return segments_of(self.log, source, checkpoint)
+
+
+def segments_of(log: Sequence[Any], source: str, checkpoint: Location) -> Iterator[Segment]:
+    """Yield one segment per event, from the checkpoint on: statements, and changes of rows of a table."""
+    for number, event in enumerate(log):
+        start, end = 4 + number * EVENT_BYTES, 4 + (number + 1) * EVENT_BYTES
+        if start >= checkpoint.position:
+            if isinstance(event, Statement):
+                yield Segment(source, FILE, start, end, str(number), "", 1, 1, (), event)
+            else:
+                ranges: tuple[ByteRange, ...] = (ByteRange(start, end, ((event.table, 1),)),)
+                yield Segment(source, FILE, start, end, str(number), "", 1, 1, ranges)
 
 
 class World:

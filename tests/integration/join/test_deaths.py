@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.dying import DIED, Point, run_until_death
-from tests.joinedtask import JoinedTask, joined_task
+from tests.joinedtask import JoinedTask, joined_task, run
 from unshard.adapters import mysql, namedlocks
 from unshard.core.model import TableId
 from unshard.units.ddl.execute import _guard_of
@@ -39,11 +39,6 @@ FIRST, SECOND = ("s1", 11), ("s2", 21)
 def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> Iterator[JoinedTask]:
     with joined_task(unique, tmp_path, (source_1, source_2, target), COLUMNS, shards=1) as task:
         yield task
-
-
-def run(task: JoinedTask, shard: tuple[str, int], *clauses: str) -> None:
-    source, number = shard
-    task.sources[source].run("DO 1", *(text.format(f"{task.name}.t_{number}") for text in clauses))
 
 
 def pull(task: JoinedTask) -> None:

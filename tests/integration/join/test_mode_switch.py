@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.joinedtask import JoinedTask, joined_task
+from tests.joinedtask import JoinedTask, joined_task, run
 from unshard.config import ShardMode
 from unshard.errors.join import ShardModeWaits
 from unshard_demo.servers import MariaDb
@@ -20,11 +20,6 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
     columns = "id INT PRIMARY KEY, a INT"
     with joined_task(unique, tmp_path, (source_1, source_2, target), columns, shards=1) as task:
         yield task
-
-
-def run(task: JoinedTask, shard: tuple[str, int], *texts: str) -> None:
-    source, number = shard
-    task.sources[source].run("DO 1", *(text.format(f"{task.name}.t_{number}") for text in texts))
 
 
 def switch(task: JoinedTask, mode: ShardMode) -> None:

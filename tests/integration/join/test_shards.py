@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.joinedtask import JoinedTask, joined_task
+from tests.joinedtask import JoinedTask, joined_task, run
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -21,11 +21,6 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
         run(task, SECOND, "INSERT INTO {} VALUES (2, 2)")
         task.run()
         yield task
-
-
-def run(task: JoinedTask, shard: tuple[str, int], *texts: str) -> None:
-    source, number = shard
-    task.sources[source].run("DO 1", *(text.format(f"{task.name}.t_{number}") for text in texts))
 
 
 def ids(task: JoinedTask) -> list[int]:

@@ -128,11 +128,11 @@ class References:
                 values = tuple(value for n in places if (value := value_of(fields_of(line)[n])) is not None)
                 if len(values) == len(places):
                     wanted.setdefault(values, line)
-            if is_end:
-                children = [step.destination.columns[n] for n in places]
-                wanted = {values: line for values, line in wanted.items() if self.has(step.table, children, values)}
-            if absent := self._absent(key.parent, columns, list(wanted), is_end):
-                line = wanted[absent]
+            children = [step.destination.columns[n] for n in places]
+            while absent := self._absent(key.parent, columns, list(wanted), is_end):
+                line = wanted.pop(absent)
+                if is_end and not self.has(step.table, children, absent):
+                    continue
                 own = shown_key(step.key, step.keys) if ABSENT in fields_of(line) else key_of(step.destination, line)
                 parent, condition = shown_key(columns, [absent]), any_of(columns, [absent])
                 rows = mysql.table_name(key.parent)

@@ -21,6 +21,7 @@ The session's foreign_key_checks is 1 except for statements marked *unchecked*.
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -95,7 +96,7 @@ class StepSession:
         self._touched: set[tuple[TableId, Key]] = set()
         self._deferred: dict[tuple[TableId, Key], DeferredRow] = {}
         self._diverted: dict[tuple[TableId, Key], Diverted] = {}
-        self._early: list[RowStep] = []
+        self._early: deque[RowStep] = deque()
         """Steps that have written rows before the rows that they reference."""
 
     def write(self, step: RowStep, fence: Fence) -> Applied:
@@ -118,22 +119,28 @@ class StepSession:
 
         A session without checks may write children first. From 9.6 on, MySQL logs a cascade before the parent's change.
         """
-        return not self._incomplete()
+        return self._incomplete() is None
 
     def refuse_incomplete(self) -> None:
         """Raise StepRefused if a row references a row that does not exist."""
-        for step, error in self._incomplete():
-            parents = [key.parent for key in self._references.of(step)]
-            for (table, _), row in self._diverted.items():
-                if table in parents:  # the missing row may be this one
-                    raise StepRefused(table, row.error) from error
-            raise StepRefused(step.table, error)
+        found = self._incomplete()
+        if found is None:
+            return
+        step, error = found
+        parents = [key.parent for key in self._references.of(step)]
+        for (table, _), row in self._diverted.items():
+            if table in parents:  # the missing row may be this one
+                raise StepRefused(table, row.error) from error
+        raise StepRefused(step.table, error)
 
-    def _incomplete(self) -> list[tuple[RowStep, ReferencedRowMissing]]:
-        found = [(step, self._references.missing_parent(step, is_end=True)) for step in self._early]
-        missing = [(step, error) for step, error in found if error is not None]
-        self._early = [step for step, _ in missing]
-        return missing
+    def _incomplete(self) -> tuple[RowStep, ReferencedRowMissing] | None:
+        """Return the first step with a row that lacks the row that it references; forgets the steps before it."""
+        while self._early:
+            error = self._references.missing_parent(self._early[0], is_end=True)
+            if error is not None:
+                return self._early[0], error
+            self._early.popleft()
+        return None
 
     def _write_or_divert(self, step: RowStep, fence: Fence) -> Applied:
         """Write a step, without rows that the table cannot store if they may be diverted.
