@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.scenario.joinedworld import TARGET, JoinedWorld
-from tests.scenario.world import EVENT_BYTES, Killed
+from tests.scenario.world import EVENT_BYTES, FILE, Killed
 from tests.unit.join.paper import create
-from unshard.core.model import Shard, TableId
+from unshard.core.model import Location, Shard, TableId
 from unshard.errors.window import FencedOut, WindowMismatch
+from unshard.units.ddl import joining
 
 ONE, TWO = (Shard(f"s{number}", TableId("d", f"t{number}")) for number in (1, 2))
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(9))"
@@ -88,3 +89,25 @@ def test_the_union_after_each_death(is_taken_over: bool) -> None:
             raise AssertionError(f"death {at}, {name}: {play.world.executed}") from error
         assert {*play.world.target.names} == {"id", "b", "x"}, at
         assert not play.world.meta.joins.get(TARGET).change
+
+
+def test_a_process_that_another_one_overtakes_goes_on_to_the_end() -> None:
+    """The snapshots of two sources end at the same time: each one lets the shards of both join."""
+    late = [Shard("s2", TableId("d", f"t{number}")) for number in (2, 3)]
+    seen = list[str]()
+
+    def tick(name: str) -> None:
+        seen.append(name)
+        if seen.count("before complete join") == 1 and name == "before complete join":
+            with pytest.raises(Killed):
+                joining.follow(world.meta, world)
+        elif seen.count("after complete join") == 1 and name == "after complete join":
+            raise Killed(name)
+
+    world = JoinedWorld({ONE: create(TABLE)}, tick)
+    world.follow()
+    digest = world.meta.structures.put(create(TABLE).structure)
+    for shard in late:
+        world.meta.structures.record(shard, TARGET, Location(FILE, 4), digest)
+    joining.follow(world.meta, world)
+    assert {*world.meta.joins.get(TARGET).group.members} == {ONE, *late}

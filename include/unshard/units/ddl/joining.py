@@ -207,7 +207,7 @@ class _Follower:
         return moved
 
     def _step(self) -> bool:
-        """Do the next thing; return whether something was done."""
+        """Do the next thing; return whether this or another process did something, so that more may be due."""
         joined = self.meta.joins.get(self.target)
         if joined is None:
             return self._begin()
@@ -308,9 +308,9 @@ class _Follower:
                 names = scene.joined.names
                 if stage.adopts and not conflicts_of(stage.group):
                     names = adopted_names(names, stage.group, scene.present)
-                return self.meta.joins.complete(
-                    scene.joined, Completion(stage.group, names, stage.shard_steps, stage.resolved)
-                )
+                done = Completion(stage.group, names, stage.shard_steps, stage.resolved)
+                self.meta.joins.complete(scene.joined, done)
+                return True
             case OpenBarrier(entry):
                 self.meta.locks.create(self.target, entry)
                 return False
@@ -319,17 +319,18 @@ class _Follower:
             case WaitForRows():
                 return False
             case _:
-                return self._change(stage, scene)
+                self._change(stage, scene)
+                return True
 
     # --- a change of the target
 
-    def _change(self, stage: TargetChange, scene: JoinScene) -> bool:
-        """Change the target and complete; return whether anything was stored.
+    def _change(self, stage: TargetChange, scene: JoinScene) -> None:
+        """Change the target and complete, unless another process does it.
 
         If the target rejects it, a lock shows the DDL of the shard to an operator. A contraction is not tried again.
         """
         try:
-            return self._changed(stage, scene)
+            self._changed(stage, scene)
         except (EffectRefused, DdlRefused, JoinNotReached) as error:
             if stage.entry is not None and not scene.has_lock:
                 self.meta.locks.create(self.target, stage.entry)
@@ -339,7 +340,7 @@ class _Follower:
                     self.meta.joins.fail(self.target, change, str(error))
             raise
 
-    def _changed(self, stage: TargetChange, scene: JoinScene) -> bool:
+    def _changed(self, stage: TargetChange, scene: JoinScene) -> None:
         joined, names = scene.joined, scene.joined.names
         statements, own = self._statements(stage, scene) if stage.first or stage.steps else ((), None)
         if statements:
@@ -347,17 +348,14 @@ class _Follower:
                 log.info("join intent target=%s statement=%s", self.target, text.text)
             known = intended(joined.group, stage.intended)
             change = self.meta.joins.intend(joined, known, stage.kind, stage.cause, statements)
-            if change is None:
-                return False
-            if not self._execute(change, own):
-                return True
+            if change is None or not self._execute(change, own):
+                return
             names = {id: name for name, id in statements[-1].names}
             found = self.meta.joins.get(self.target)
             if found is None or found.change is None or found.change.id != change.id:
-                return True
+                return
             joined = found
-        completion = Completion(stage.group, names, stage.shard_steps, stage.resolved)
-        return self.meta.joins.complete(joined, completion) or bool(statements)
+        self.meta.joins.complete(joined, Completion(stage.group, names, stage.shard_steps, stage.resolved))
 
     def _statements(self, stage: TargetChange, scene: JoinScene) -> tuple[tuple[JoinStatement, ...], QueueEntry | None]:
         """Return the statements with their structures, and the DDL if the only one is its own text."""
@@ -404,15 +402,8 @@ class _Follower:
 
     def _is_open(self, change: OpenChange) -> bool:
         found = self.meta.joins.get(self.target)
-        return (
-            found is not None
-            and found.change is not None
-            and (found.change.id, found.change.done)
-            == (
-                change.id,
-                change.done,
-            )
-        )
+        present = found.change if found is not None else None
+        return present is not None and (present.id, present.done) == (change.id, change.done)
 
     def _resume(self, change: OpenChange) -> None:
         """End a change whose process has died; what is left of it is decided again."""
@@ -440,7 +431,8 @@ class _Follower:
         ids = {joined.group.members[shard].ids[name] for name in columns}
         group: Group = reloaded(joined.group, shard, ids)
         step = ShardStep(shard, joined.accepted[shard], group.members[shard])
-        return self.meta.joins.complete(joined, Completion(group, joined.names, (step,)))
+        self.meta.joins.complete(joined, Completion(group, joined.names, (step,)))
+        return True
 
 
 def is_as(digest: str, present: TableSchema, statement: JoinStatement) -> bool:
