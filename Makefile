@@ -20,12 +20,13 @@ $(READY): requirements.txt pyproject.toml .ci/setup
 	@sh .ci/setup $(VENV)
 
 TARGET := mariadb
+MODE := pessimistic
 
-demo: setup demo-target ## merge eight live shards through Airflow and Spark, check the result, clean up; TARGET=tidb
-	@$(PYTHON) -m unshard_demo run --target $(TARGET)
+demo: setup demo-target ## merge eight live shards through Airflow and Spark, check the result, clean up; TARGET=tidb, MODE=optimistic
+	@$(PYTHON) -m unshard_demo run --target $(TARGET) --mode $(MODE)
 
 demo-up: setup demo-target ## the same, but leave everything running and print where to look
-	@$(PYTHON) -m unshard_demo up --target $(TARGET)
+	@$(PYTHON) -m unshard_demo up --target $(TARGET) --mode $(MODE)
 
 demo-target:
 	@if [ $(TARGET) = tidb ]; then sh .ci/tidb/build; fi

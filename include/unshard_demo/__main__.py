@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from unshard_demo import processes, shop, stage, story, tidb
+from unshard_demo.output import DemoFailed, say
 
 FOLDER = Path(".demo")
 
@@ -18,27 +19,27 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"stopped {stage.down(folder)} programs; files are left in {folder}")
         return 0
     if options.target == "tidb" and not tidb.is_built():
-        story.say(tidb.NOT_BUILT)
+        say(tidb.NOT_BUILT)
         return 1
     try:
         if options.command == "up":
             return up(folder, options)
-        with stage.running(folder, options.rows, options.target) as demo:
-            story.say(how_to_watch(demo))
+        with stage.running(folder, _stage_options(options)) as demo:
+            say(how_to_watch(demo))
             print(story.summary(story.perform(demo, options.changes, options.rows)))
-        story.say(f"  all programs are stopped; logs are in {folder}\n  `make demo-up` leaves everything running")
+        say(f"  all programs are stopped; logs are in {folder}\n  `make demo-up` leaves everything running")
         return 0
-    except story.DemoFailed as error:
-        story.say(f"the demo failed: {error}\n  logs are in {folder}")
+    except DemoFailed as error:
+        say(f"the demo failed: {error}\n  logs are in {folder}")
         return 1
     except KeyboardInterrupt:
-        story.say("interrupted; all programs are stopped")
+        say("interrupted; all programs are stopped")
         return 130
 
 
 def up(folder: Path, options: argparse.Namespace) -> int:
     """Run the demo and leave everything running."""
-    demo = stage.set_up(folder, options.rows, options.target)
+    demo = stage.set_up(folder, _stage_options(options))
     try:
         print(story.summary(story.perform(demo, options.changes, options.rows)))
     except BaseException:
@@ -47,8 +48,8 @@ def up(folder: Path, options: argparse.Namespace) -> int:
     processes.leave_running()
     servers = {**demo.sources, "target": demo.target}
     for name, server in servers.items():
-        story.say(f"  {name}: mariadb --host=127.0.0.1 --port={server.port} --user=admin --password={server.password}")
-    story.say(how_to_watch(demo) + "\n  make demo-down             stops everything")
+        say(f"  {name}: mariadb --host=127.0.0.1 --port={server.port} --user=admin --password={server.password}")
+    say(how_to_watch(demo) + "\n  make demo-down             stops everything")
     return 0
 
 
@@ -59,8 +60,12 @@ def how_to_watch(demo: stage.Stage) -> str:
     return (
         f"running: two sources, a target ({version}), Spark and Airflow on 127.0.0.1\n"
         f"  {airflow.url}     user admin, password {airflow.password}\n"
-        f"  DAGs {story.FULL}, {story.SYNC}, {story.DDL}"
+        f"  DAGs {', '.join(story.dags(demo.task))}"
     )
+
+
+def _stage_options(options: argparse.Namespace) -> stage.Options:
+    return stage.Options(options.rows, options.target, options.mode)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=("run", "up", "down"))
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of all files (default: .demo)")
     parser.add_argument("--target", choices=stage.TARGETS, default="mariadb", help="product of the target server")
+    parser.add_argument("--mode", choices=stage.MODES, default=stage.MODES[0], help="shard-mode (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=shop.ROWS_PER_SHARD, help="rows per shard (default: %(default)s)")
     parser.add_argument("--changes", type=float, default=150.0, help="changes a second (default: %(default)s)")
     return parser

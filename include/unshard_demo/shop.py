@@ -34,6 +34,15 @@ SELECT {first} + seq, CONCAT('customer ', seq MOD 997), (seq MOD 10007) / 7, 1 +
        IF(seq MOD 5, NULL, REPEAT('x', seq MOD 60)), '2026-01-01' + INTERVAL seq SECOND
 FROM {schema}.seq_1_to_{rows}"""
 SHARD_DDL = "ALTER TABLE {table} ADD COLUMN channel VARCHAR(20) NOT NULL DEFAULT 'web' AFTER status"
+CANARY_DDL = SHARD_DDL + ", MODIFY customer VARCHAR(120) NOT NULL"
+BACK_DDL = "ALTER TABLE {table} DROP COLUMN channel, MODIFY customer VARCHAR(60) NOT NULL"
+ROLLOUT_DDL = CANARY_DDL.replace("'web'", "'shop'")
+OLD_LENGTH = 60
+"""Of the column `customer`."""
+IN_APP = "channel = 'app'"
+"""A value of the new column: an assignment, or a condition."""
+LONG_NAME = "customer = RPAD(customer, 100, '+')"
+SHORT_NAME = f"customer = LEFT(customer, {OLD_LENGTH})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,10 @@ class Writer:
     seed: int = 1
     counts: Counter[str] = field(default_factory=Counter)
     error: Exception | None = None
+    _changed: set[int] = field(default_factory=set)
+    """Numbers of the shards that have the new column."""
+    _transaction: threading.Lock = field(default_factory=threading.Lock)
+    """Held during each transaction."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -92,6 +105,20 @@ class Writer:
         if self.error:
             raise self.error
 
+    def change(self, shard: DemoShard, ddl: str) -> None:
+        """Run a DDL that adds the new column to a shard; use the column and its wider names at once."""
+        migrate_shard(self.server, shard, ddl, f"{IN_APP}, {LONG_NAME}")
+        self._changed.add(shard.number)
+
+    def change_back(self, shard: DemoShard) -> None:
+        """Take the change of a shard back, after the last use of its column."""
+        with self._transaction:
+            self._changed.discard(shard.number)
+        self.server.run(
+            f"UPDATE {shard.table} SET {SHORT_NAME} WHERE CHAR_LENGTH(customer) > {OLD_LENGTH}",
+            BACK_DDL.format(table=shard.table),
+        )
+
     def _run(self) -> None:
         try:
             self.write_until(self._stop)
@@ -106,11 +133,12 @@ class Writer:
         with contextlib.closing(self.server.connect()) as connection, connection.cursor() as cursor:
             while not stop.is_set():
                 shard = dice.choice(self.shards)
-                cursor.execute("BEGIN")
-                for _ in range(dice.randint(1, 8)):
-                    self._change(cursor, shard, dice, fresh)
-                    done += 1
-                cursor.execute("COMMIT")
+                with self._transaction:
+                    cursor.execute("BEGIN")
+                    for _ in range(dice.randint(1, 8)):
+                        self._change(cursor, shard, dice, fresh)
+                        done += 1
+                    cursor.execute("COMMIT")
                 ahead = done / self.changes_per_second - (time.monotonic() - began)
                 if ahead > 0:
                     stop.wait(ahead)
@@ -129,8 +157,9 @@ class Writer:
                     (fresh[shard.number], f"customer {dice.randint(0, 996)}", dice.randint(1, 99_999) / 100),
                 )
             case "update":
+                new = f", {IN_APP}" if shard.number in self._changed else ""
                 cursor.execute(
-                    f"UPDATE {shard.table} SET amount = amount + %s, status = 'paid' WHERE id = %s",
+                    f"UPDATE {shard.table} SET amount = amount + %s, status = 'paid'{new} WHERE id = %s",
                     (dice.randint(1, 500) / 100, old),
                 )
             case "key update":
@@ -153,9 +182,9 @@ def writers(servers: Mapping[str, MariaDb], changes_per_second: float) -> list[W
     ]
 
 
-def migrate_shard(servers: Mapping[str, MariaDb], shard: DemoShard) -> None:
-    """Run the demo's DDL on one shard, and use its new column at once."""
-    servers[shard.source].run(
-        SHARD_DDL.format(table=shard.table),
-        f"UPDATE {shard.table} SET channel = 'app' WHERE id < {shard.first_id + 50}",
+def migrate_shard(server: MariaDb, shard: DemoShard, ddl: str = SHARD_DDL, new_values: str = IN_APP) -> None:
+    """Run a DDL on one shard, and write new values at once."""
+    server.run(
+        ddl.format(table=shard.table),
+        f"UPDATE {shard.table} SET {new_values} WHERE id < {shard.first_id + 50}",
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from unshard.config import Task, load_task
+from unshard.config import ShardMode, Task, load_task
 from unshard_demo import airflow, processes, servers, shop, spark, tidb
 from unshard_demo.airflow import Airflow
 from unshard_demo.processes import Program
@@ -25,11 +25,12 @@ TASK = "orders"
 TARGET_TABLE = "shop.orders"
 TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start, "tidb": tidb.start}
 """How to start the target server, by product."""
+MODES = tuple(mode.value for mode in ShardMode if mode)
+"""The values of `shard-mode`."""
 PROGRAMS = "programs.jsonl"
 TASK_FILE = {
     "name": TASK,
     "task-mode": "all",
-    "shard-mode": "pessimistic",
     "target-database": {"conn-id": "warehouse"},
     "mysql-instances": [
         {"source-id": source, "route-rules": ["orders"], "block-allow-list": "shops"} for source in shop.SOURCES
@@ -44,6 +45,15 @@ TASK_FILE = {
     },
     "block-allow-list": {"shops": {"do-dbs": ["shop_*"]}},
 }
+
+
+@dataclass(frozen=True)
+class Options:
+    """The size, the target and the mode of a demo."""
+
+    rows_per_shard: int = shop.ROWS_PER_SHARD
+    target: str = "mariadb"
+    mode: str = ShardMode.PESSIMISTIC.value
 
 
 @dataclass(frozen=True)
@@ -65,13 +75,13 @@ class Stage:
         return self.connections[conn_id]
 
 
-def set_up(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Stage:
+def set_up(folder: Path, options: Options) -> Stage:
     """Recreate the folder and start all servers of the demo; after an error, end those that have started."""
     down(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True)
     try:
-        return _start(folder, rows_per_shard, target)
+        return _start(folder, options)
     except BaseException:
         down(folder)
         raise
@@ -91,10 +101,10 @@ def down(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def running(folder: Path, rows_per_shard: int, target: str = "mariadb") -> Iterator[Stage]:
+def running(folder: Path, options: Options) -> Iterator[Stage]:
     """Set up the stage for the block and take it down afterwards."""
     try:
-        yield set_up(folder, rows_per_shard, target)
+        yield set_up(folder, options)
     finally:
         down(folder)
 
@@ -105,34 +115,36 @@ def note(folder: Path, program: Program) -> None:
         record.write(json.dumps(asdict(program)) + "\n")
 
 
-def _start(folder: Path, rows_per_shard: int, make: str) -> Stage:
+def _start(folder: Path, options: Options) -> Stage:
     password = secrets.token_urlsafe(12)
     sources: dict[str, MariaDb] = {}
     for number, name in enumerate(shop.SOURCES, 1):
         sources[name] = servers.start(folder / "servers" / name, server_id=number, password=password)
         note(folder, sources[name].program)
-    target = TARGETS[make](folder / "servers" / "target", password=password)
+    target = TARGETS[options.target](folder / "servers" / "target", password=password)
     note(folder, target.program)
     with ThreadPoolExecutor(2) as pool:
-        filled = pool.submit(shop.create_shards, sources, rows_per_shard)
+        filled = pool.submit(shop.create_shards, sources, options.rows_per_shard)
         connect = spark.start(folder / "spark")
         note(folder, connect.program)
         filled.result()
-    connections = {name.replace("-", "_"): _connection(server) for name, server in sources.items()}
-    connections |= {"warehouse": _connection(target), "spark_windows": connect.connection}
-    _write_tasks(folder)
+    connections = {name.replace("-", "_"): connection_of(server) for name, server in sources.items()}
+    connections |= {"warehouse": connection_of(target), "spark_windows": connect.connection}
+    write_tasks(folder, options.mode)
     running = airflow.start(folder / "airflow", folder / "tasks", connections)
     for program in running.programs:
         note(folder, program)
     return Stage(folder, sources, target, running, connections)
 
 
-def _connection(server: MariaDb) -> dict[str, Any]:
+def connection_of(server: MariaDb) -> dict[str, Any]:
+    """Return the Airflow connection to a server."""
     login = {"login": server.server.user, "password": server.password}
     return {"conn_type": "mysql", "host": "127.0.0.1", "port": server.port, **login}
 
 
-def _write_tasks(folder: Path) -> None:
+def write_tasks(folder: Path, mode: str) -> None:
+    """Write the files of the task and its sources."""
     tasks = folder / "tasks"
     (tasks / "sources").mkdir(parents=True)
     options = {
@@ -141,7 +153,9 @@ def _write_tasks(folder: Path) -> None:
         "storage-path": str(folder.resolve() / "storage"),
         "spark-connection": "spark_windows",
     }
-    (tasks / f"{TASK}.yaml").write_text(yaml.safe_dump(TASK_FILE | {"unshard": options}, sort_keys=False))
+    (tasks / f"{TASK}.yaml").write_text(
+        yaml.safe_dump(TASK_FILE | {"shard-mode": mode, "unshard": options}, sort_keys=False)
+    )
     for source in shop.SOURCES:
         body = {"source-id": source, "from": {"conn-id": source.replace("-", "_")}}
         (tasks / "sources" / f"{source}.yaml").write_text(yaml.safe_dump(body, sort_keys=False))

@@ -1,35 +1,36 @@
-"""The demo's steps: full load, windows, a shard DDL under write load, and the final comparison.
+"""The demo's steps: full load, windows, a DDL on all shards under write load, and the final comparison.
+
+In pessimistic mode the DDL has a lock. In optimistic mode it begins with a canary (unshard_demo.rollout).
 
 Each step waits for a state that it reads, never for a fixed time. Any failure ends the demo with an exit code other
 than 0.
 """
 
 import contextlib
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from unshard.adapters.meta import Meta
-from unshard.config import resolve
+from unshard.cli.locks import difference_lines
+from unshard.config import ShardMode, Task, resolve
 from unshard.core.task.state import Phase
 from unshard.units.ddl import coordinate
+from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.status import SourceStatus, status
 from unshard.units.validate.validate import validate
 from unshard.units.work import open_work
 from unshard_demo import shop
+from unshard_demo.output import DemoFailed, figure, progress, say
+from unshard_demo.rollout import Rollout
 from unshard_demo.stage import TARGET_TABLE, TASK, Stage
 
-FULL, SYNC, DDL = (f"unshard_{kind}__{TASK}" for kind in ("full", "sync", "ddl"))
+FULL, SYNC, DDL, JOIN = (f"unshard_{kind}__{TASK}" for kind in ("full", "sync", "ddl", "join"))
 LOAD_SECONDS, WINDOW_SECONDS, LOCK_SECONDS, CATCH_UP_SECONDS = 600.0, 600.0, 600.0, 600.0
 WINDOWS_BEFORE_DDL = 3
 DDL_GAP_SECONDS = 2.0
 POLL_SECONDS = 0.5
 FIRST_SHARD, OTHER_SHARDS = shop.SHARDS[0], shop.SHARDS[1:]
-
-
-class DemoFailed(Exception):
-    """A step failed; the message gives the reason."""
 
 
 @dataclass
@@ -38,8 +39,8 @@ class Figures:
 
     loaded_rows: int = 0
     load_seconds: float = 0.0
-    lock_seconds: float = 0.0
-    applied_meanwhile: int = 0
+    of_change: list[str] = field(default_factory=list)
+    """Lines about the DDL of the shards."""
     max_held: int = 0
     windows: int = 0
     applied: int = 0
@@ -64,7 +65,7 @@ class Story:
         try:
             self.full_load()
             self.windows()
-            self.shard_ddl()
+            self.figures.of_change = self.rollout().run() if self.is_optimistic else self.shard_ddl()
         finally:
             for writer in self.writers:
                 writer.stop()
@@ -75,7 +76,7 @@ class Story:
     def full_load(self) -> None:
         say("full load: dump and load while the writers continue")
         airflow = self.stage.airflow
-        airflow.await_dags(FULL, SYNC, DDL)
+        airflow.await_dags(*dags(self.stage.task))
         began = time.monotonic()
         run = airflow.trigger(FULL)
         self.wait(self.is_loaded, LOAD_SECONDS, "the full load", lambda: self.fail_if_red(FULL, run))
@@ -87,21 +88,62 @@ class Story:
         say("windows: each applies the new part of the binlog, and the next starts at once")
         self.wait(lambda: self.windows_done() >= WINDOWS_BEFORE_DDL * len(shop.SOURCES), WINDOW_SECONDS, "windows")
 
-    def shard_ddl(self) -> None:
+    @property
+    def is_optimistic(self) -> bool:
+        return self.stage.task.shard_mode is ShardMode.OPTIMISTIC
+
+    def rollout(self) -> Rollout:
+        """Return the change of the shards in optimistic mode."""
+        stage = self.stage
+        return Rollout(
+            stage.task,
+            stage.connection,
+            stage.sources,
+            stage.target,
+            self.writers,
+            lambda done, what: self.wait(done, LOCK_SECONDS, what),
+            self.next_shard,
+            self.halfway,
+        )
+
+    def shard_ddl(self) -> list[str]:
+        """Run a DDL on one shard after the other in pessimistic mode; return lines of the summary."""
         ddl = shop.SHARD_DDL.format(table="<shard>")
         say(f"shard DDL, one shard every {DDL_GAP_SECONDS:.0f} s: {ddl}")
-        shop.migrate_shard(self.stage.sources, FIRST_SHARD)
+        shop.migrate_shard(self.stage.sources[FIRST_SHARD.source], FIRST_SHARD)
         self.wait(lambda: bool(self.open_locks()), WINDOW_SECONDS, "a DDL lock")
         began, applied = time.monotonic(), self.applied()
         self.wait(lambda: self.applied() > applied, WINDOW_SECONDS, "rows of shards without the DDL to be applied")
         for shard in OTHER_SHARDS:
-            deadline = time.monotonic() + DDL_GAP_SECONDS
-            self.wait(lambda until=deadline: time.monotonic() >= until, WINDOW_SECONDS, "the next shard")  # type: ignore[misc]
-            shop.migrate_shard(self.stage.sources, shard)
-        self.figures.applied_meanwhile = self.applied() - applied
+            self.next_shard()
+            shop.migrate_shard(self.stage.sources[shard.source], shard)
+        meanwhile = self.applied() - applied
         self.wait(lambda: not self.open_locks(), LOCK_SECONDS, "the lock to resolve")
-        self.figures.lock_seconds = time.monotonic() - began
-        say(f"  lock resolved after {self.figures.lock_seconds:.0f} s")
+        seconds = time.monotonic() - began
+        say(f"  lock resolved after {seconds:.0f} s")
+        return [
+            figure("the DDL lock waited", seconds, "s"),
+            figure("meanwhile applied", meanwhile, "changes of shards without the DDL"),
+        ]
+
+    def next_shard(self) -> None:
+        """Let some time pass between the DDL of two shards."""
+        until = time.monotonic() + DDL_GAP_SECONDS
+        self.wait(lambda: time.monotonic() >= until, WINDOW_SECONDS, "the next shard")
+
+    def halfway(self, views: Sequence[DifferenceView]) -> None:
+        """Print the open differences, and where Airflow shows them."""
+        airflow = self.stage.airflow
+        say("half of the shards have it; `unshard locks` shows:")
+        for view in views:
+            self.wait(lambda id=view.id: id in self.followed(), LOCK_SECONDS, f"a run of {JOIN}")  # type: ignore[misc]
+            say("\n".join(f"    {line}" for line in difference_lines(view)))
+            say(f"    airflow  {airflow.url}/dags/{JOIN}/runs/{view.id}")
+        say(f"  all changes by shard: {airflow.url}/unshard/task/{TASK}")
+
+    def followed(self) -> dict[str, str]:
+        """Return the state of each run of Airflow that follows a difference."""
+        return {run["dag_run_id"]: run["state"] for run in self.stage.airflow.runs(JOIN)}
 
     def catch_up(self) -> None:
         say("the writers have stopped; windows catch up")
@@ -119,7 +161,18 @@ class Story:
         expected = sum(self.count(shard) for shard in shop.SHARDS)
         if not results or self.figures.compared_rows != expected:
             raise DemoFailed(f"{self.figures.compared_rows} rows were compared, but the shards have {expected}")
+        if self.is_optimistic:
+            self.prove_structures()
         self.figures.windows, self.figures.applied = self.windows_done(), self.applied()
+
+    def prove_structures(self) -> None:
+        """Compare the structures, and wait until Airflow's runs have followed all differences to their end."""
+        if found := self.rollout().structural_differences():
+            raise DemoFailed(f"structures differ: {'; '.join(found)}")
+        say("  the structures are equal; Airflow's runs of the differences end")
+        self.wait(lambda: not {"queued", "running"} & {*self.followed().values()}, LOCK_SECONDS, f"the runs of {JOIN}")
+        if failed := [run for run, state in self.followed().items() if state != "success"]:
+            raise DemoFailed(f"runs of {JOIN} failed: {', '.join(failed)}")
 
     def count(self, shard: shop.DemoShard) -> int:
         ((rows,),) = self.stage.sources[shard.source].run(f"SELECT COUNT(*) FROM {shard.table}")
@@ -182,6 +235,11 @@ class Story:
         return coordinate.views(self.meta)
 
 
+def dags(task: Task) -> tuple[str, ...]:
+    """Return the DAGs of the demo's task."""
+    return (FULL, SYNC, DDL, JOIN) if task.shard_mode is ShardMode.OPTIMISTIC else (FULL, SYNC, DDL)
+
+
 def perform(stage: Stage, changes_per_second: float, rows: int) -> Figures:
     """Run the demo on that stage."""
     writers = shop.writers(stage.sources, changes_per_second)
@@ -196,42 +254,13 @@ def perform(stage: Stage, changes_per_second: float, rows: int) -> Figures:
 
 def summary(figures: Figures) -> str:
     """Return the last lines of the demo."""
+    of_change = "\n".join(figures.of_change)
     return f"""
 equal: {TARGET_TABLE} holds exactly the union of its 8 shards
   rows compared            {figures.compared_rows:>10,}
   loaded                   {figures.loaded_rows:>10,} rows in {figures.load_seconds:.0f} s
   changes written upstream {figures.changes:>10,} while all of this ran
   windows                  {figures.windows:>10,} with {figures.applied:,} net changes
-  the DDL lock waited      {figures.lock_seconds:>10.0f} s
-  meanwhile applied        {figures.applied_meanwhile:>10,} changes of shards without the DDL
+{of_change}
   rows held at most        {figures.max_held:>10,}
   everything took          {time.monotonic() - figures.began:>10.0f} s"""
-
-
-def say(text: str) -> None:
-    """Print a separate line."""
-    progress.end()
-    print(text, flush=True)
-
-
-class _Progress:
-    """A line that is rewritten on a terminal; elsewhere a new line for a change, but not too often."""
-
-    def __init__(self) -> None:
-        self.last, self.at = "", 0.0
-
-    def __call__(self, text: str) -> None:
-        if sys.stdout.isatty():
-            print(f"\r\x1b[2K  {text}", end="", flush=True)
-        elif text != self.last and time.monotonic() - self.at > 5:
-            print(f"  {text}", flush=True)
-            self.at = time.monotonic()
-        self.last = text
-
-    def end(self) -> None:
-        if sys.stdout.isatty() and self.last:
-            print(flush=True)
-        self.last, self.at = "", 0.0
-
-
-progress = _Progress()

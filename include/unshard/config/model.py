@@ -67,7 +67,7 @@ class ShardMode(StrEnum):
     """The file names none. DDLs of several shards are coordinated nevertheless (core.ddl.onetoone)."""
     PESSIMISTIC = "pessimistic"
     OPTIMISTIC = "optimistic"
-    """The target follows the join of its shards. No task file can choose it yet."""
+    """The target follows the join of its shards."""
 
 
 class OnDuplicate(StrEnum):
