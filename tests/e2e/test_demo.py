@@ -43,13 +43,21 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("target", ["mariadb", pytest.param("tidb", marks=pytest.mark.tidb)])
-def test_demo_proves_the_union_and_leaves_nothing_running(tmp_path: Path, target: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "mode"),
+    [
+        ("mariadb", "pessimistic"),
+        ("mariadb", "optimistic"),
+        pytest.param("tidb", "pessimistic", marks=pytest.mark.tidb),
+    ],
+)
+def test_demo_proves_the_union_and_leaves_nothing_running(tmp_path: Path, target: str, mode: str) -> None:
     if target == "tidb" and not tidb.is_built():
         pytest.skip(tidb.NOT_BUILT)
     folder = tmp_path / "demo"
-    result = demo("run", "--folder", str(folder), "--rows", "1000", "--target", target)
+    result = demo("run", "--folder", str(folder), "--rows", "1000", "--target", target, "--mode", mode)
     assert result.returncode == 0, result.stdout + result.stderr
+    assert ("column channel: open (4 of 8 shards)" in result.stdout) == (mode == "optimistic")
     assert ("TiDB" in result.stdout) == (target == "tidb")
     assert "equal: shop.orders holds exactly the union of its 8 shards" in result.stdout
     compared = re.search(r"rows compared +([\d,]+)", result.stdout)
