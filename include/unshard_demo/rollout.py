@@ -57,7 +57,7 @@ class Rollout:
     def forth(self, began: Windows) -> None:
         """Change the canary only; its new rows reach the target."""
         say(f"canary: {shop.CANARY_DDL.format(table=CANARY.table)}")
-        self._writer(CANARY).change(CANARY, shop.CANARY_DDL)
+        self._change(CANARY, shop.CANARY_DDL)
         taken = self._await_rows(began, 1)
         ((rows, length),) = self.target.run(
             f"SELECT COUNT(*), MAX(LENGTH(customer)) FROM shop.orders WHERE {shop.IN_APP}"
@@ -73,7 +73,7 @@ class Rollout:
         """Take the canary's change back; the target loses what no shard needs any more."""
         say(f"the canary goes back: {shop.BACK_DDL.format(table=CANARY.table)}")
         began = self._records().last()
-        self._writer(CANARY).change_back(CANARY)
+        shop.writer_of(self.writers, CANARY).change_back(CANARY)
         self._await_rows(began, 1)
         self.wait(lambda: not self.open(), "the target to go back")
         if found := self.structural_differences():
@@ -93,7 +93,7 @@ class Rollout:
         say(f"rollout, one shard after the other: {shop.ROLLOUT_DDL.format(table='<shard>')}")
         began = self._records().last()
         for number, shard in enumerate(shop.SHARDS, 1):
-            self._writer(shard).change(shard, shop.ROLLOUT_DDL)
+            self._change(shard, shop.ROLLOUT_DDL)
             if number == HALF:
                 self.wait(self._is_halfway, f"{HALF} of {len(shop.SHARDS)} shards to be followed")
                 self.halfway(self.open())
@@ -141,5 +141,5 @@ class Rollout:
     def _records(self) -> WindowRecords:
         return WindowRecords(self.target, self.task.meta_schema, self.task.name)
 
-    def _writer(self, shard: shop.DemoShard) -> shop.Writer:
-        return next(writer for writer in self.writers if shard in writer.shards)
+    def _change(self, shard: shop.DemoShard, ddl: str) -> None:
+        shop.writer_of(self.writers, shard).change(shard, ddl, f"{shop.IN_APP}, {shop.LONG_NAME}")

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pymysql
@@ -37,6 +37,7 @@ SHARD_DDL = "ALTER TABLE {table} ADD COLUMN channel VARCHAR(20) NOT NULL DEFAULT
 CANARY_DDL = SHARD_DDL + ", MODIFY customer VARCHAR(120) NOT NULL"
 BACK_DDL = "ALTER TABLE {table} DROP COLUMN channel, MODIFY customer VARCHAR(60) NOT NULL"
 ROLLOUT_DDL = CANARY_DDL.replace("'web'", "'shop'")
+FIRST_ROWS = "id < {first} + 50"
 OLD_LENGTH = 60
 """Of the column `customer`."""
 IN_APP = "channel = 'app'"
@@ -105,19 +106,24 @@ class Writer:
         if self.error:
             raise self.error
 
-    def change(self, shard: DemoShard, ddl: str) -> None:
-        """Run a DDL that adds the new column to a shard; use the column and its wider names at once."""
-        migrate_shard(self.server, shard, ddl, f"{IN_APP}, {LONG_NAME}")
+    def change(self, shard: DemoShard, ddl: str = SHARD_DDL, new_values: str = IN_APP) -> None:
+        """Run a DDL that adds the new column to a shard, and use the column at once."""
+        self.server.run(ddl.format(table=shard.table))
+        self._update(shard, new_values, FIRST_ROWS)
         self._changed.add(shard.number)
 
     def change_back(self, shard: DemoShard) -> None:
-        """Take the change of a shard back, after the last use of its column."""
+        """Take the change of a shard back, after the last use of its column; then change rows again."""
         with self._transaction:
             self._changed.discard(shard.number)
-        self.server.run(
-            f"UPDATE {shard.table} SET {SHORT_NAME} WHERE CHAR_LENGTH(customer) > {OLD_LENGTH}",
-            BACK_DDL.format(table=shard.table),
-        )
+        self._update(shard, SHORT_NAME, f"CHAR_LENGTH(customer) > {OLD_LENGTH}")
+        self.server.run(BACK_DDL.format(table=shard.table))
+        self._update(shard, "status = 'sent'", FIRST_ROWS)
+
+    def _update(self, shard: DemoShard, values: str, condition: str) -> None:
+        """Update rows between two transactions of the load, which could be its deadlock victims otherwise."""
+        with self._transaction:
+            self.server.run(f"UPDATE {shard.table} SET {values} WHERE {condition.format(first=shard.first_id)}")
 
     def _run(self) -> None:
         try:
@@ -182,9 +188,6 @@ def writers(servers: Mapping[str, MariaDb], changes_per_second: float) -> list[W
     ]
 
 
-def migrate_shard(server: MariaDb, shard: DemoShard, ddl: str = SHARD_DDL, new_values: str = IN_APP) -> None:
-    """Run a DDL on one shard, and write new values at once."""
-    server.run(
-        ddl.format(table=shard.table),
-        f"UPDATE {shard.table} SET {new_values} WHERE id < {shard.first_id + 50}",
-    )
+def writer_of(writers: Sequence[Writer], shard: DemoShard) -> Writer:
+    """Return the writer of a shard."""
+    return next(writer for writer in writers if shard in writer.shards)

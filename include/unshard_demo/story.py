@@ -110,13 +110,13 @@ class Story:
         """Run a DDL on one shard after the other in pessimistic mode; return lines of the summary."""
         ddl = shop.SHARD_DDL.format(table="<shard>")
         say(f"shard DDL, one shard every {DDL_GAP_SECONDS:.0f} s: {ddl}")
-        shop.migrate_shard(self.stage.sources[FIRST_SHARD.source], FIRST_SHARD)
+        shop.writer_of(self.writers, FIRST_SHARD).change(FIRST_SHARD)
         self.wait(lambda: bool(self.open_locks()), WINDOW_SECONDS, "a DDL lock")
         began, applied = time.monotonic(), self.applied()
         self.wait(lambda: self.applied() > applied, WINDOW_SECONDS, "rows of shards without the DDL to be applied")
         for shard in OTHER_SHARDS:
             self.next_shard()
-            shop.migrate_shard(self.stage.sources[shard.source], shard)
+            shop.writer_of(self.writers, shard).change(shard)
         meanwhile = self.applied() - applied
         self.wait(lambda: not self.open_locks(), LOCK_SECONDS, "the lock to resolve")
         seconds = time.monotonic() - began
