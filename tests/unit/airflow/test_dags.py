@@ -199,9 +199,15 @@ def test_second_file_of_a_name_is_refused(bag: dict[str, Any]) -> None:
     assert "another task file" in bag["dags"]["unshard_invalid__twin"]["doc"]
 
 
-def test_process_of_a_task_builds_only_its_own_dag(tmp_path: Path) -> None:
-    bag = parsed(tmp_path, task_files(tmp_path), _AIRFLOW_PARSING_CONTEXT_DAG_ID="unshard_sync__other")
-    assert set(bag["dags"]) == {"unshard_sync__other"}
+@pytest.mark.parametrize("kind", ["full", "sync", "ddl", "join"])
+def test_process_of_a_task_builds_only_its_own_dag(kind: str, tmp_path: Path) -> None:
+    wanted = f"unshard_{kind}__rollout"
+    bag = parsed(tmp_path, task_files(tmp_path), _AIRFLOW_PARSING_CONTEXT_DAG_ID=wanted)
+    assert set(bag["dags"]) == {wanted}
+
+
+def test_process_of_a_task_finds_the_file_of_two_with_one_name(tmp_path: Path) -> None:
+    task_files(tmp_path)
     bag = parsed(tmp_path, tmp_path / "tasks", _AIRFLOW_PARSING_CONTEXT_DAG_ID="unshard_sync__orders_merge")
     assert "orders_merge.yaml" in bag["dags"]["unshard_sync__orders_merge"]["doc"], "and not of its twin"
 
