@@ -13,7 +13,9 @@ from unshard.core.ddl.queue import ShardState
 from unshard.core.join.decision import steps_to_join
 from unshard.core.join.difference import Target, target_of
 from unshard.core.join.joined import JoinedTarget
+from unshard.core.join.tables import features
 from unshard.core.model import TableId
+from unshard.units.ddl.jointarget import OnTarget
 from unshard_demo.servers import MariaDb
 
 
@@ -31,7 +33,10 @@ class JoinedTask(LiveTask):
         target = TableId(f"{self.name}_to", group)
         found = self.work().meta.joins.get(target)
         with contextlib.closing(mysql.connect(self.work().target)) as connection:
-            return found, target_of(read_schema(connection, target), found.names)
+            present = read_schema(connection, target)
+        asked = {each for member in found.group.members.values() for each in features(member.structure.create_sql)}
+        lacks = OnTarget(self.work().target, self.meta_schema).lacks(frozenset(asked))
+        return found, target_of(present, found.names, lacks)
 
     # --- assertions
 

@@ -253,7 +253,7 @@ class JoinedWorld:
     def at_rest(self, target: TableId) -> TableSchema:
         return self.target.structure
 
-    def own(self, entry: QueueEntry, before: TableSchema) -> TableSchema | None:
+    def own(self, entry: QueueEntry, before: TableSchema, *, in_steps: bool = False) -> TableSchema | None:
         try:
             after = alter(self.target, entry.routed)
         except (KeyError, StopIteration, ValueError):
@@ -265,6 +265,9 @@ class JoinedWorld:
         after = alter(table, text)
         self.tables[after.structure.digest] = after
         return after.structure
+
+    def lacks(self, asked: frozenset[str]) -> frozenset[str]:
+        return frozenset()
 
     def execute(
         self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]

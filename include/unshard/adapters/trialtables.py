@@ -45,6 +45,7 @@ Key = tuple[str, str, str]
 NO_TABLE = "_no_table"
 CLUSTERED = "tidb_enable_clustered_index"
 PRIMARY_KEY = "SELECT TIDB_PK_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+WITH_FEATURES = "CREATE TABLE {table} (a INT CHECK (a > 0), b TEXT, FULLTEXT KEY f (b), KEY k (a DESC)) ENGINE=InnoDB"
 BINARY_LITERAL = re.compile(r"\b[xb]'|\b0x", re.IGNORECASE)
 LOSSY = "the default of {column} is stored as other bytes, because it is not valid UTF-8"
 OLD = """SELECT TABLE_NAME FROM information_schema.TABLES
@@ -129,6 +130,12 @@ class DdlTrialTables:
             with self._connection() as connection, _trial_table(connection, self._schema) as trial:
                 self._types = _target_types(connection, trial)
         return self._types
+
+    def with_features(self) -> TableSchema:
+        """Return a table as the server shows it, with features that some servers leave out."""
+        with self._connection() as connection, _trial_table(connection, self._schema) as trial:
+            query(connection, WITH_FEATURES.format(table=table_name(trial)))
+            return read_schema(connection, trial)
 
     def _key(self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str) -> Key:
         routed = retarget(ddl, {table: TableId("", PLACEHOLDER)})

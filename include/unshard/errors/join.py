@@ -53,7 +53,7 @@ class UnlockOfJoined(ShardDdlError, code="US-5102", scope=Scope.CONFIG):
 class JoinNotReached(ShardDdlError, code="US-5103", scope=Scope.DOWNSTREAM):
     """Statements of unshard do not lead to the structure that they should, as a trial on an empty table shows.
 
-    For example, the target leaves out an index that it does not support, as TiDB does with FULLTEXT.
+    For example, the target shows a part of the structure differently from its shards.
 
     Consequence: Nothing is executed. The rows of the shard after its DDL are held. Everything else continues.
     Remedy: `unshard skip --shard` or `unshard replace --shard` for the DDL of the shard that needs the structure.
@@ -62,4 +62,24 @@ class JoinNotReached(ShardDdlError, code="US-5103", scope=Scope.DOWNSTREAM):
     target: str
     statements: str
     template = "{target} would not have the structure that its shards need after `{statements}`"
+    hint = "`unshard locks` shows the shard; skip or replace its DDL"
+
+
+class JoinRefused(ShardDdlError, code="US-5160", scope=Scope.DOWNSTREAM):
+    """The target refuses a statement that shards need, on an empty table of its structure.
+
+    For example, TiDB adds no STORED column to a table, and converts no text to another character set.
+
+    Consequence: Nothing is executed. The rows of the shard after its DDL are held. Everything else continues. Each run
+    tries the statement again.
+    Remedy: `unshard skip --shard` or `unshard replace --shard` for the DDL of the shard, or let the shard go back. If
+    the shards differ from the start, create the target table before the start with a structure that holds the rows of
+    all shards.
+    """
+
+    target: str
+    errno: int
+    server_message: str
+    statement: str
+    template = "{target} refuses with error {errno}, {server_message}, what its shards need: {statement}"
     hint = "`unshard locks` shows the shard; skip or replace its DDL"

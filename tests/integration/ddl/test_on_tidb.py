@@ -220,6 +220,19 @@ def test_rows_of_all_types_across_a_ddl_and_in_new_shards(task: LiveTask) -> Non
     assert task.target.run(f"SELECT COUNT(*) FROM {task.table('orders')}") == [(10,)]
 
 
+def test_names_are_swapped(task: LiveTask) -> None:
+    """TiDB takes it in three steps."""
+    for source, name in task.shards["orders"]:
+        number = int(name[-1])
+        task.sources[source].run(
+            f"INSERT INTO {name} (id, v, u) VALUES ({number}0, 'v', 'u')",
+            f"ALTER TABLE {name} CHANGE v u VARCHAR(20), CHANGE u v CHAR(3) CHARSET utf8",
+            f"INSERT INTO {name} (id, v, u) VALUES ({number}1, 'v2', 'u2')",
+        )
+        task.run()
+    task.assert_settled()
+
+
 def test_what_the_target_cannot_do_waits_with_its_words(task: LiveTask) -> None:
     """TiDB cannot add a STORED column; MariaDB as target can."""
     for source, name in task.shards["orders"]:

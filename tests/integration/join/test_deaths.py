@@ -84,6 +84,7 @@ def test_each_line_is_reached(task: JoinedTask) -> None:
         task.assert_equal("t")
 
 
+@pytest.mark.on_tidb
 def test_a_reload_that_dies_continues(task: JoinedTask) -> None:
     for shard in (FIRST, SECOND):
         run(task, shard, f"INSERT INTO {{}} VALUES ({shard[1]}, 1, 'x')")

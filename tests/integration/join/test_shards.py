@@ -27,6 +27,7 @@ def ids(task: JoinedTask) -> list[int]:
     return [row[0] for row in task.target.run(f"SELECT id FROM {task.table('t')} ORDER BY id")]
 
 
+@pytest.mark.on_tidb
 def test_a_shard_is_created_with_rows_while_shards_differ(task: JoinedTask) -> None:
     run(task, FIRST, "ALTER TABLE {} ADD COLUMN c INT DEFAULT 7", "INSERT INTO {} VALUES (3, 3, 3)")
     new = f"{task.name}.t_31"

@@ -61,6 +61,7 @@ def assert_over(task: JoinedTask) -> None:
     assert not [state for state in task.states() if state.queue or state.held]
 
 
+@pytest.mark.on_tidb
 def test_the_shard_goes_back(task: JoinedTask) -> None:
     conflict(task)
     run(task, FIRST, "ALTER TABLE {} MODIFY a INT")

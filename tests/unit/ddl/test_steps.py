@@ -28,6 +28,26 @@ SPLIT = [
         "ADD COLUMN IF NOT EXISTS a INT, ADD KEY IF NOT EXISTS k (a)",
         ["ADD COLUMN IF NOT EXISTS a INT", "ADD KEY IF NOT EXISTS k (a)"],
     ),
+    (
+        "RENAME COLUMN a TO `b`, RENAME COLUMN B TO a",
+        ["RENAME COLUMN a TO _unshard_0", "RENAME COLUMN B TO a", "RENAME COLUMN _unshard_0 TO `b`"],
+    ),
+    (
+        "CHANGE a b BIGINT, CHANGE COLUMN b c INT NOT NULL AFTER x",
+        ["CHANGE COLUMN b c INT NOT NULL AFTER x", "CHANGE a b BIGINT"],
+    ),
+    (
+        "CHANGE x y INT, CHANGE a b BIGINT, RENAME COLUMN b TO c, CHANGE c a INT",
+        [
+            "CHANGE x y INT",
+            "RENAME COLUMN a TO _unshard_1",
+            "CHANGE c a INT",
+            "RENAME COLUMN b TO c",
+            "CHANGE _unshard_1 b BIGINT",
+        ],
+    ),
+    ("CHANGE a a BIGINT, CHANGE b b INT", ["CHANGE a a BIGINT", "CHANGE b b INT"]),
+    ("CHANGE a b INT, CHANGE b a INT, ADD KEY (a)", ["CHANGE a b INT", "CHANGE b a INT", "ADD KEY (a)"]),
     ("ADD COLUMN a INT UNIQUE", ["ADD COLUMN a INT", "ADD UNIQUE KEY (a)"]),
     (
         "ADD `a b` INT DEFAULT (abs(1)) UNIQUE KEY COMMENT 'x' FIRST",

@@ -9,19 +9,24 @@ depends on another one, and a column that is added with its own unique key. Each
 | `ALTER TABLE t ADD (a INT, KEY k (a))` | `ALTER TABLE t ADD a INT`; `ALTER TABLE t ADD KEY k (a)` |
 | `ALTER TABLE t ADD a INT UNIQUE FIRST` | `ALTER TABLE t ADD a INT FIRST`; `ALTER TABLE t ADD UNIQUE KEY (a)` |
 | `…, ALGORITHM=INPLACE, LOCK=NONE` | these are omitted: they change nothing |
+| `… RENAME COLUMN a TO b, RENAME COLUMN b TO a` | `… a TO _unshard_0`; `… b TO a`; `… _unshard_0 TO b` |
 
 The single statements together have the same effect as the whole, except if a name changes its meaning inside the
-statement (`RENAME COLUMN a TO b, RENAME COLUMN b TO a`). Then one of the single statements would create a column name
-twice, and the target refuses it. With IF EXISTS the target would not refuse it. So a statement that adds a name and
-drops the same name with IF EXISTS is not split.
+statement. If the statement only renames columns (CHANGE included), they are renamed in an order in which each new name
+is free. Else one of the single statements would create a column name twice, and the target refuses it. With IF EXISTS
+the target would not refuse it. So a statement that adds a name and drops the same name with IF EXISTS is not split.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs
 from unshard.core.sql.tokens import MARIADB, Token, tokenize
 from unshard.core.sql.words import ADDS_NO_COLUMN
 from unshard.core.structures.createtext import items
+
+BETWEEN = "_unshard_"
+"""The beginning of a name that one of two columns has for a moment while they swap their names."""
 
 
 def steps(text: str, sql_mode: int) -> tuple[str, ...]:
@@ -32,7 +37,57 @@ def steps(text: str, sql_mode: int) -> tuple[str, ...]:
     if len(pieces) < 2 or _drops_what_it_adds(specs):
         return (text,)
     head = plain[: alter_specs(plain, tokens)[0].tokens[0].start]
+    renames = [_rename(spec) for spec in specs]
+    if all(renames):
+        pieces = [*_in_turn([each for each in renames if each])]
     return tuple(head + piece for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rename:
+    """A specification that gives a column another name: its text around the old name."""
+
+    before: str
+    old: Token
+    after: str
+    new: Token
+
+    @property
+    def text(self) -> str:
+        return f"{self.before}{self.old.raw}{self.after}"
+
+
+def _rename(spec: TokenCursor) -> _Rename | None:
+    cursor = TokenCursor(spec.text, spec.tokens, spec.schema)
+    if cursor.eat("RENAME", "COLUMN"):
+        cursor.eat("IF", "EXISTS")
+        old, _, new = cursor.name(), cursor.eat("TO"), cursor.name()
+    elif cursor.eat("CHANGE"):
+        cursor.eat("COLUMN")
+        cursor.eat("IF", "EXISTS")
+        old, new = cursor.name(), cursor.name()
+    else:
+        return None
+    first, last = spec.tokens[0], spec.tokens[-1]
+    return _Rename(spec.text[first.start : old.start], old, spec.text[old.end : last.end], new)
+
+
+def _in_turn(renames: list[_Rename]) -> Iterator[str]:
+    """Yield the renames in an order in which each new name is free; the first of a cycle gets a name in between."""
+    left = list(renames)
+    while left:
+        free = next((each for each in left if not any(_takes(each, other) for other in left if other != each)), None)
+        if free is None:
+            first, between = left[0], f"{BETWEEN}{len(renames) - len(left)}"
+            yield f"RENAME COLUMN {first.old.raw} TO {between}"
+            left[0] = replace(first, old=replace(first.old, name=between, raw=between))
+        else:
+            yield free.text
+            left.remove(free)
+
+
+def _takes(one: _Rename, other: _Rename) -> bool:
+    return one.new.name.lower() == other.old.name.lower()
 
 
 def _pieces(spec: TokenCursor) -> Iterator[str]:

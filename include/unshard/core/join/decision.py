@@ -14,6 +14,7 @@ A decision is a function of the accepted structures and the target. After each a
 decided again.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -49,6 +50,9 @@ from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.sql.charsets import common_charset
 from unshard.core.structures.createparts import PartKind, create_parts
 from unshard.errors.ddl import DdlUnreadable
+
+SHOWN_BY_SOME = re.compile(r"ENGINE *= *\w+|[\s()]")
+"""Engines, blanks and parentheses: TiDB and MariaDB show the same partitions with others of them."""
 
 
 class Decision(StrEnum):
@@ -284,9 +288,13 @@ def _row_key(member: Member) -> frozenset[int]:
 
 @lru_cache(512)
 def _options(create_sql: str) -> tuple[str, ...]:
+    """Return the engine and the partitions, the latter without what only some servers show."""
     parts = create_parts(create_sql).options
     kept = (part for part in parts if part.kind is PartKind.PARTITION or part.text.upper().startswith("ENGINE"))
-    return tuple(part.text.upper() for part in kept)
+    return tuple(
+        SHOWN_BY_SOME.sub("", part.text.upper()) if part.kind is PartKind.PARTITION else part.text.upper()
+        for part in kept
+    )
 
 
 def _differs(old: Table, new: Table, id: int) -> bool:

@@ -30,6 +30,7 @@ from unshard.core.join.tables import (
     concrete,
     is_met,
     join_definitions,
+    limited,
     table_of,
 )
 from unshard.core.model import TableSchema
@@ -41,13 +42,15 @@ class Target:
 
     table: Table
     names: Mapping[int, str]
+    lacks: frozenset[str] = frozenset()
+    """The features that its server leaves out (`tables.FEATURES`), so that nobody asks for them."""
 
 
-def target_of(structure: TableSchema, names: Mapping[int, str]) -> Target:
+def target_of(structure: TableSchema, names: Mapping[int, str], lacks: frozenset[str] = frozenset()) -> Target:
     """Return a target as its server shows it; `names` are in lower case, columns without an id belong to the target."""
     ids = {name: id for id, name in names.items()}
     table = table_of(structure, ids)
-    return Target(table, {id: name for id, name in names.items() if id in table.columns})
+    return Target(table, {id: name for id, name in names.items() if id in table.columns}, lacks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,7 @@ class Difference:
 
 def difference(target: Target, wanted: Target, fills: Mapping[int, str]) -> Difference:
     """Return the steps that lead from the target to the join; None is not allowed for a column of `wanted`."""
+    wanted = replace(wanted, table=limited(wanted.table, target.lacks))
     blocking = tuple(_blocking(target, wanted))
     present = apply(blocking, target)
     expanded = _expanded(present, wanted, fills)
@@ -212,7 +216,7 @@ def apply(steps: Iterable[Step], target: Target) -> Target:
                 names[id] = name
             case _:
                 table = _with_key_or_option(table, step)
-    return Target(table, names)
+    return Target(table, names, target.lacks)
 
 
 def _with_key_or_option(table: Table, step: Step) -> Table:
@@ -233,15 +237,15 @@ def _with_key_or_option(table: Table, step: Step) -> Table:
 
 def is_equal(target: Target, wanted: Target) -> bool:
     """Whether the target is what the join asks for."""
-    columns = target.table.columns
+    columns, asked = target.table.columns, limited(wanted.table, target.lacks)
     return (
-        columns.keys() == wanted.table.columns.keys()
-        and all(is_met(columns[id], column) for id, column in wanted.table.columns.items())  # type: ignore[arg-type]
+        columns.keys() == asked.columns.keys()
+        and all(is_met(columns[id], column) for id, column in asked.columns.items())  # type: ignore[arg-type]
         and dict(target.names) == dict(wanted.names)
-        and target.table.primary == wanted.table.primary
-        and target.table.keys.keys() == wanted.table.keys.keys()
-        and target.table.checks.keys() == wanted.table.checks.keys()
-        and wanted.table.collation in (OPEN, target.table.collation)
+        and target.table.primary == asked.primary
+        and target.table.keys.keys() == asked.keys.keys()
+        and target.table.checks.keys() == asked.checks.keys()
+        and asked.collation in (OPEN, target.table.collation)
     )
 
 

@@ -16,6 +16,8 @@ The first line that applies is due. When it is done, everything is decided again
 | over, and no older row waits                                  |                                                   |
 | values of a shard must be read again                          | the columns are reloaded                          |
 
+An expansion that the target has rejected in this run is left out, so that everything else continues.
+
 Contracting steps wait for rows from before the DDL of any shard (`hindering`). Nothing else waits for another shard.
 """
 
@@ -51,6 +53,7 @@ from unshard.core.join.stages import (
     ReloadColumns,
     WaitForRows,
 )
+from unshard.core.join.tables import Table, limited
 from unshard.core.join.waiting import decide_waiting
 from unshard.core.model import Location, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl
@@ -89,6 +92,10 @@ class JoinScene:
     have values that the narrower type cannot hold."""
     is_delayed: bool = False
     """Whether `contract-delay` is not over."""
+    lacks: frozenset[str] = frozenset()
+    """The features of tables that the target's server leaves out (core.join.tables.FEATURES)."""
+    rejected: Mapping[Shard | None, str] = field(default_factory=dict)
+    """Shards for which the target has rejected an expansion in this run, with its message; None: one for no shard."""
     own: Callable[[QueueEntry], TableSchema | None] | None = None
     """Returns the target after a shard's own statement, None if the target does not take it; only in strict mode."""
 
@@ -98,7 +105,7 @@ class JoinScene:
 
     @property
     def target(self) -> Target:
-        return target_of(self.present, self.joined.names)
+        return target_of(self.present, self.joined.names, self.lacks)
 
     def member_state(self, shard: Shard) -> ShardState | None:
         """Return the shard if it is the one that has joined, and not a later one of the same name."""
@@ -206,7 +213,8 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
     if followed is not None:
         yield followed
     for state in scene.shards:
-        if state.shard not in scene.group.members:  # also one that has left, whose rows still wait
+        # Also one that has left, whose rows still wait.
+        if state.shard not in scene.group.members and state.shard not in scene.rejected:
             yield from _joining(scene, state)
 
 
@@ -321,7 +329,7 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
     heads = sorted(queued, key=lambda state: (state.queue[0].statement.timestamp, state.shard))
     for state in heads:
         entry = state.queue[0]
-        if reason := _unjoinable(entry):
+        if reason := _unjoinable(entry) or scene.rejected.get(state.shard, ""):
             waiting[state.shard] = Decided(Decision.BARRIER, scene.group, reason=reason)
             continue
         decided = decide(scene.group, scene.target, state.shard, change_of(entry, scene.schemas), scene.mapped)
@@ -418,7 +426,7 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
     """Return what is due when no DDL can be accepted: leftovers of a death, a contraction, reloads."""
     group, target, late = scene.group, scene.target, older_rows(scene)
     left = steps_to_join(group, target)
-    if (left.expanding or left.first) and not (left.first and late):
+    if (left.expanding or left.first) and not (left.first and late) and None not in scene.rejected:
         decided = Decided(Decision.EXPAND, group, left.expanding, left.first)
         return JoinPlan((_expanding(scene, decided, (), (), "the target lacks what its shards have"),), {})
     steps = contracting(group, target)
@@ -428,7 +436,7 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
     elif steps and not scene.is_delayed and not scene.absent:
         stages += _contraction(scene, steps)
     stages += [*_reloads(scene)]
-    is_equal_now = len(_tables(group)) == 1 and is_equal(target, wanted(group))
+    is_equal_now = len(_tables(group, scene.lacks)) == 1 and is_equal(target, wanted(group))
     owes = any(member.reloads for member in group.members.values())
     is_settled = not (stages or steps or owes) and is_equal_now
     return JoinPlan(tuple(sorted(stages, key=_waits)), {}, is_settled)
@@ -447,11 +455,13 @@ def _waits(stage: JoinStage) -> bool:
     return isinstance(stage, WaitForRows)
 
 
-def _tables(group: Group) -> list[object]:
-    found = list[object]()
+def _tables(group: Group, lacks: Collection[str]) -> list[Table]:
+    """Return the distinct structures of the shards."""
+    found = list[Table]()
     for member in group.members.values():
-        if member.table not in found:
-            found.append(member.table)
+        table = limited(member.table, lacks)
+        if table not in found:
+            found.append(table)
     return found
 
 

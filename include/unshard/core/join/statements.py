@@ -7,8 +7,9 @@ whether other clauses of the same statement must use the old or the new name.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from unshard.core.ddl.steps import BETWEEN
 from unshard.core.join.difference import (
     AddCheck,
     AddColumn,
@@ -41,6 +42,11 @@ ONE_WORD = words_of("ALWAYS AUTO_INCREMENT GENERATED INVISIBLE NULL PERSISTENT S
 """Clauses of one word that a definition has."""
 WORDS = {"CHARACTER": {"SET": 3}, "NOT": {"NULL": 2}}
 """Clauses of several words, with their length."""
+ORDER = (
+    *(DropCheck, DropKey, DropColumn, RenameColumn, ChangeColumn, AddColumn),
+    *(RenameKey, AddKey, AddCheck, SetCollation),
+)
+"""The order of single statements."""
 ON_UPDATE = re.compile(r"on update current_timestamp(?:\(\d*\))?")
 
 
@@ -50,6 +56,8 @@ class AlterPart:
 
     text: str
     steps: tuple[Step, ...]
+    names: Mapping[int, str]
+    """The names of the columns after all steps."""
 
 
 def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[AlterPart, ...]:
@@ -60,10 +68,58 @@ def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str])
     groups = (early, late) if is_split else (steps,)
     head = f"ALTER TABLE {qualified(table.schema, table.name)} "
     return tuple(
-        AlterPart(head + ", ".join(clause for step in group for clause in _clauses(step, names)), tuple(group))
+        AlterPart(head + ", ".join(clause for step in group for clause in _clauses(step, names)), tuple(group), names)
         for group in groups
         if group
     )
+
+
+def single_parts(table: TableId, part: AlterPart) -> tuple[AlterPart, ...]:
+    """Return the statements of one change each that have the effect of a statement, in an order in which each can run.
+
+    They are for a server that checks every change against the table as it was before the statement (core.ddl.steps). A
+    column that becomes generated is dropped and added. Columns or indexes that swap their names get one of unshard in
+    between. Generated columns come after all others, whose names they may contain.
+    """
+    renames = [step for step in part.steps if isinstance(step, RenameColumn | RenameKey)]
+    others = [piece for step in part.steps if step not in renames for piece in _in_two(step)]
+    steps = sorted([*others, *_in_turn(renames)], key=_turn)
+    head = f"ALTER TABLE {qualified(table.schema, table.name)} "
+    return tuple(AlterPart(head + "".join(_clauses(step, part.names)), (step,), part.names) for step in steps)
+
+
+def _in_two(step: Step) -> tuple[Step, ...]:
+    if isinstance(step, ChangeColumn) and step.after.is_generated and not step.before.is_generated:
+        return DropColumn(step.id, step.name), AddColumn(step.id, step.name, step.after)
+    return (step,)
+
+
+def _in_turn(renames: Sequence[RenameColumn | RenameKey]) -> list[RenameColumn | RenameKey]:
+    """Return the renames in an order in which each new name is free; the first of a cycle is renamed twice."""
+    left, found = list(renames), list[RenameColumn | RenameKey]()
+    while left:
+        free = next((step for step in left if not any(_takes(step, other) for other in left if other != step)), None)
+        if free is None:
+            first = left[0]
+            between = f"{BETWEEN}{first.id if isinstance(first, RenameColumn) else len(found)}"
+            found.append(replace(first, new_name=between))
+            left[0] = replace(first, name=between)
+        else:
+            found.append(free)
+            left.remove(free)
+    return found
+
+
+def _takes(step: RenameColumn | RenameKey, other: RenameColumn | RenameKey) -> bool:
+    return isinstance(other, type(step)) and step.new_name.lower() == other.name.lower()
+
+
+def _turn(step: Step) -> tuple[int, bool]:
+    """Return the place of a step among single statements."""
+    match step:
+        case AddColumn(definition=definition) | ChangeColumn(after=definition):
+            return ORDER.index(AddColumn if definition.is_generated else type(step)), definition.is_generated
+    return ORDER.index(type(step)), False
 
 
 def alter_texts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[str, ...]:

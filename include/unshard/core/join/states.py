@@ -13,7 +13,7 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
@@ -34,7 +34,7 @@ from unshard.core.join.difference import (
     described,
 )
 from unshard.core.join.group import Group, Member
-from unshard.core.join.tables import OPEN, Expression, Key, concrete, is_met
+from unshard.core.join.tables import OPEN, Expression, Key, Table, concrete, is_met, limited
 from unshard.core.model import Shard
 
 History = Mapping[Shard, Sequence[tuple[datetime, Member]]]
@@ -86,12 +86,14 @@ def open_differences(
     found = [_waiting(shard, decided) for shard, decided in sorted((waiting or {}).items())]
     steps = steps_to_join(group, target)
     asked = wanted(group)
+    asked = replace(asked, table=limited(asked.table, target.lacks))
+    tables = {shard: limited(member.table, target.lacks) for shard, member in sorted(group.members.items())}
     for id in sorted({*asked.table.columns, *target.table.columns}):
         found += _of_column(group, target, asked, steps, id)
-    keys = {**target.table.keys, **{key: OPEN for member in group.members.values() for key in member.table.keys}}
+    keys = {**target.table.keys, **{key: OPEN for table in tables.values() for key in table.keys}}
     for key in keys:
-        found += _of_key(group, target, steps, key)
-    found += _of_checks(group, target, steps)
+        found += _of_key(tables, target, steps, key)
+    found += _of_checks(tables, target, steps)
     return tuple(found)
 
 
@@ -151,7 +153,7 @@ def _of_column(group: Group, target: Target, asked: Target, steps: Difference, i
     definition = asked.table.columns.get(id)
     now = tuple(step for step in (*steps.first, *steps.expanding) if _column_of(step) == id)
     later = tuple(step for step in steps.contracting if _column_of(step) == id)
-    have = tuple(s for s in group.holders(id) if _is_alike(group, s, id, asked))
+    have = tuple(s for s in group.holders(id) if _is_alike(group, s, id, asked, target.lacks))
     lack = tuple(shard for shard in sorted(group.members) if shard not in have)
     reloads = tuple(
         shard for shard, m in sorted(group.members.items()) if any(reload.column == id for reload in m.reloads)
@@ -173,20 +175,20 @@ def _of_column(group: Group, target: Target, asked: Target, steps: Difference, i
         yield OpenDifference(f"column {name}", state, have, lack, (*now, *later), reloads, about=id)
 
 
-def _is_alike(group: Group, shard: Shard, id: int, asked: Target) -> bool:
+def _is_alike(group: Group, shard: Shard, id: int, asked: Target, lacks: frozenset[str]) -> bool:
     """Whether a shard has the column with the name and the definition of the join."""
     member, definition = group.members[shard], asked.table.columns[id]
-    own = member.table.columns[id]
+    own = limited(member.table, lacks).columns[id]
     if own is None or definition is None or member.names[id] != group.last_name(id):
         return False
     return is_met(own, concrete(definition, own)) and is_met(own, definition)
 
 
-def _of_key(group: Group, target: Target, steps: Difference, key: Key) -> Iterator[OpenDifference]:
+def _of_key(tables: Mapping[Shard, Table], target: Target, steps: Difference, key: Key) -> Iterator[OpenDifference]:
     now = tuple(step for step in (*steps.first, *steps.expanding) if _key_of(step) == key)
     later = tuple(step for step in steps.contracting if _key_of(step) == key)
-    have = tuple(shard for shard, member in sorted(group.members.items()) if key in member.table.keys)
-    lack = tuple(shard for shard in sorted(group.members) if shard not in have)
+    have = tuple(shard for shard, table in tables.items() if key in table.keys)
+    lack = tuple(shard for shard in tables if shard not in have)
     state = None
     if not have:
         state = State.CONTRACTING
@@ -197,17 +199,17 @@ def _of_key(group: Group, target: Target, steps: Difference, key: Key) -> Iterat
     elif later or now:
         state = State.CONTRACTING
     if state is not None:
-        names = {member.table.keys[key] for member in group.members.values() if key in member.table.keys}
+        names = {table.keys[key] for table in tables.values() if key in table.keys}
         name = target.table.keys.get(key) or min(map(str, names))
         yield OpenDifference(f"index {name}", state, have, lack, (*now, *later), about=key)
 
 
-def _of_checks(group: Group, target: Target, steps: Difference) -> Iterator[OpenDifference]:
-    shown = {words: str(name) for m in group.members.values() for words, name in m.table.checks.items()}
+def _of_checks(tables: Mapping[Shard, Table], target: Target, steps: Difference) -> Iterator[OpenDifference]:
+    shown = {words: str(name) for table in tables.values() for words, name in table.checks.items()}
     for words, name in {**shown, **target.table.checks}.items():
         later = tuple(s for s in steps.contracting if isinstance(s, AddCheck) and s.expression == words)
-        have = tuple(shard for shard, m in sorted(group.members.items()) if words in m.table.checks)
-        lack = tuple(shard for shard in sorted(group.members) if shard not in have)
+        have = tuple(shard for shard, table in tables.items() if words in table.checks)
+        lack = tuple(shard for shard in tables if shard not in have)
         if lack or later:
             state = State.OPEN if lack else State.CONTRACTING
             yield OpenDifference(f"check {name}", state, have, lack, later, about=words)

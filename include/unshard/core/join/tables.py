@@ -46,9 +46,16 @@ NO_SPACE_BEFORE = frozenset({"(", ")", ",", "."})
 NULL = "NULL"
 NEEDS_VALUES = frozenset({"SPATIAL", "VECTOR"})
 """The kinds of indexes whose columns must be NOT NULL."""
+FULLTEXT, CHECK, DESCENDING = "FULLTEXT", "CHECK", "DESC"
+FEATURES = frozenset({FULLTEXT, CHECK, DESCENDING})
+"""Parts of a structure that some servers accept and leave out, as TiDB does; no value of a row depends on them."""
 
 
 MOMENT = re.compile(r"current_timestamp\(\d*\)", re.IGNORECASE)
+INTRODUCER = "_utf8mb4"
+"""Before each literal in an expression, as TiDB and MySQL show it; MariaDB leaves it out."""
+OPERATORS = {"!=": "<>", "mod": "%"}
+"""Operators that servers show differently."""
 ZEROS = re.compile(r"(:\d\d)\.?0*'$|(:\d\d\.\d*[1-9])0*'$")
 """The end of a time, with the zeros that a column with more digits shows."""
 
@@ -215,6 +222,33 @@ def buildable(table: Table, shards: Collection[Table]) -> Table:
     return replace(table, keys=keys)
 
 
+@lru_cache(512)
+def features(create_sql: str) -> frozenset[str]:
+    """Return the features that a table has."""
+    parts = _parsed(create_sql)
+    words = {token.word for item in parts.keys for token in item}
+    has_check = parts.checks or any(_in_parentheses(tokens_of(text), CHECK) for text in parts.columns.values())
+    return frozenset(words & {FULLTEXT, DESCENDING}) | ({CHECK} if has_check else set())
+
+
+def limited(table: Table, lacks: Collection[str]) -> Table:
+    """Return a structure as a server shows it that leaves these features out."""
+    if not lacks:
+        return table
+    columns, checks, keys = dict(table.columns), table.checks, dict[Key, Agreed]()
+    if CHECK in lacks:
+        checks = {}
+        columns = {id: replace(each, check=()) if each is not None else None for id, each in columns.items()}
+    for key, name in table.keys.items():
+        if key.kind not in lacks:
+            keys.setdefault(_ascending(key) if DESCENDING in lacks else key, name)
+    return replace(table, columns=columns, keys=keys, checks=checks)
+
+
+def _ascending(key: Key) -> Key:
+    return replace(key, parts=tuple(replace(part, options=part.options.replace(DESCENDING, "")) for part in key.parts))
+
+
 def join_definitions(one: Definition, other: Definition) -> Definition | None:
     """Return the join of two definitions of one column; None if there is no such definition."""
     if one == other and len(one.generated) < 2:
@@ -360,10 +394,13 @@ def _with_ids(tokens: Sequence[Token], ids: Mapping[str, int], known: Collection
     """Return the words of an expression; None if it names a column that has no id."""
     words: list[int | str] = []
     for token in tokens:
+        if token.raw == INTRODUCER:
+            continue
         name = token.name.lower() if token.kind is TokenKind.QUOTED else ""
         if name in known and name not in ids:
             return None
-        words.append(ids.get(name, token.raw))
+        shown = token.word.lower() or token.raw
+        words.append(ids.get(name, OPERATORS.get(shown, shown)))
     return tuple(words)
 
 
@@ -383,7 +420,10 @@ def _key(
         if expression is None:
             return None, name
         rule = rules.get(part[0].name.lower(), "") if kind in ("UNIQUE", "PRIMARY") else ""
-        parts.append(KeyPart(expression, "".join(token.raw for token in part[end:]).upper(), rule))
+        shown = "".join(token.raw for token in part[end:]).upper()
+        # The order of a primary key has no effect on rows, and some servers leave it out.
+        shown = shown.replace(DESCENDING, "") if kind == "PRIMARY" else shown
+        parts.append(KeyPart(expression, shown, rule))
     options = " ".join(token.raw for token in item[closing + 1 :])
     return Key(kind, tuple(parts), options), name
 

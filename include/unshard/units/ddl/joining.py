@@ -24,8 +24,8 @@ target by then, so the result is the same.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from unshard.core.ddl.lock import DdlLock
@@ -56,7 +56,7 @@ from unshard.core.join.planning import (
     plan_join,
 )
 from unshard.core.join.stages import (
-    ContractTarget,
+    ExpandTarget,
     FollowShards,
     JoinStage,
     OpenBarrier,
@@ -64,13 +64,14 @@ from unshard.core.join.stages import (
     TargetChange,
     WaitForRows,
 )
-from unshard.core.join.statements import AlterPart, alter_parts
+from unshard.core.join.statements import AlterPart, alter_parts, single_parts
+from unshard.core.join.tables import features
 from unshard.core.model import Shard, TableId, TableSchema, shape_of
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
-from unshard.errors.join import JoinNotReached, ShardModeWaits, ShardsWithoutJoin
+from unshard.errors.join import JoinNotReached, JoinRefused, ShardModeWaits, ShardsWithoutJoin
 from unshard.units.ddl.lockstore import Store
 
 log = logging.getLogger(__name__)
@@ -88,11 +89,17 @@ class JoinExecutor(Protocol):
     def at_rest(self, target: TableId) -> TableSchema:
         """Return the structure after the DDL of another session has ended."""
 
-    def own(self, entry: QueueEntry, before: TableSchema) -> TableSchema | None:
-        """Return the structure after a shard's own statement; None if the target takes it only otherwise."""
+    def own(self, entry: QueueEntry, before: TableSchema, *, in_steps: bool = False) -> TableSchema | None:
+        """Return the structure after a shard's own statement; None if the target rejects it.
 
-    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema:
-        """Return the structure after a statement; raises EffectRefused."""
+        `in_steps`: also if the target takes it only one change after another.
+        """
+
+    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema | None:
+        """Return the structure after a statement; None if the target takes it only in steps; raises EffectRefused."""
+
+    def lacks(self, asked: frozenset[str]) -> frozenset[str]:
+        """Return those of these features that the server leaves out (core.join.tables.FEATURES)."""
 
     def execute(
         self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]
@@ -199,11 +206,16 @@ class _Follower:
     executor: JoinExecutor
     rules: JoinRules
     target: TableId
+    rejected: dict[Shard | None, str] = field(default_factory=dict)
+    errors: list[UnshardError] = field(default_factory=list)
+    """Of statements that the target has rejected; nothing else waits for them."""
 
     def run(self) -> bool:
         moved = False
         while self._step():
             moved = True
+        if self.errors:
+            raise self.errors[0]
         return moved
 
     def _step(self) -> bool:
@@ -235,6 +247,7 @@ class _Follower:
             for state in shards
             if state.shard in joined.accepted and entries_between(state, joined.accepted[state.shard].seq)
         }
+        members = [member.structure for member in joined.group.members.values()]
         is_delayed = self.rules.contract_delay > 0 and meta.joins.idle_seconds(self.target) < self.rules.contract_delay
         return JoinScene(
             joined,
@@ -248,8 +261,19 @@ class _Follower:
             tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW),
             meta.joins.refused(self.target),
             is_delayed,
-            (lambda entry: self.executor.own(entry, present)) if self.rules.is_strict else None,
+            self._lacks([*self._structures(shards), *members], present),
+            self.rejected,
+            (lambda entry: self.executor.own(entry, present, in_steps=True)) if self.rules.is_strict else None,
         )
+
+    def _structures(self, shards: Sequence[ShardState]) -> Iterable[TableSchema]:
+        return self.meta.structures.get({state.structure for state in shards if state.structure}).values()
+
+    def _lacks(self, structures: Iterable[TableSchema], present: TableSchema) -> frozenset[str]:
+        """Return the features that shards have and that the target's server leaves out."""
+        asked = frozenset[str]().union(*(features(each.create_sql) for each in structures))
+        asked -= features(present.create_sql)
+        return self.executor.lacks(asked) if asked else frozenset()
 
     def _is_uncommitted(self, shard: Shard, accepted: Accepted) -> bool:
         """Whether the window that creates the shard is not committed yet."""
@@ -284,7 +308,8 @@ class _Follower:
             raise ShardsWithoutJoin(str(self.target), "; ".join(map(str, conflicts)))
         columns = {name.lower() for name in present.names}
         names = {id: name for id, name in wanted(group).names.items() if name in columns}
-        has_more = bool(steps_to_join(group, target_of(present, names)).contracting)
+        there = target_of(present, names, self._lacks(schemas.values(), present))
+        has_more = bool(steps_to_join(group, there).contracting)
         if has_more:
             self.meta.structures.put(present)
             group = replace(group, floor=Member(present, {name: id for id, name in names.items()}))
@@ -327,18 +352,21 @@ class _Follower:
     def _change(self, stage: TargetChange, scene: JoinScene) -> None:
         """Change the target and complete, unless another process does it.
 
-        If the target rejects it, a lock shows the DDL of the shard to an operator. A contraction is not tried again.
+        If the target rejects it, everything else continues. The next run tries an expansion again, and a lock shows the
+        DDL of the shard to an operator. A contraction is tried again after the next expansion.
         """
         try:
             self._changed(stage, scene)
-        except (EffectRefused, DdlRefused, JoinNotReached) as error:
-            if stage.entry is not None and not scene.has_lock:
-                self.meta.locks.create(self.target, stage.entry)
-            if isinstance(stage, ContractTarget) and not isinstance(error, DdlRefused):
+        except (JoinRefused, DdlRefused, JoinNotReached) as error:
+            log.warning("join rejected target=%s error=%s", self.target, error)
+            self.errors.append(error)
+            if isinstance(stage, ExpandTarget):
+                shards: list[Shard | None] = [step.shard for step in stage.shard_steps]
+                self.rejected.update(dict.fromkeys(shards or [None], str(error)))
+            elif not isinstance(error, DdlRefused):
                 change = self.meta.joins.intend(scene.joined, scene.group, stage.kind, stage.cause, (NO_STATEMENT,))
                 if change is not None:
                     self.meta.joins.fail(self.target, change, str(error))
-            raise
 
     def _changed(self, stage: TargetChange, scene: JoinScene) -> None:
         joined, names = scene.joined, scene.joined.names
@@ -371,8 +399,7 @@ class _Follower:
         parts = (*self._parts(stage.first, middle), *self._parts(stage.steps, expected))
         found, before, target = list[JoinStatement](), scene.present, scene.target
         self.meta.structures.put(before)
-        for part in parts:
-            after_part = self.executor.tried(self.target, part.text, before)
+        for part, after_part in self._tried(parts, before):
             target = apply(part.steps, target)
             digest = self.meta.structures.put(after_part)
             found.append(JoinStatement(part.text, before.digest, digest, _named(target)))
@@ -380,6 +407,22 @@ class _Follower:
         if not leads_to(before, expected):
             raise JoinNotReached(str(self.target), "; ".join(part.text for part in parts))
         return tuple(found), None
+
+    def _tried(self, parts: Sequence[AlterPart], before: TableSchema) -> Iterator[tuple[AlterPart, TableSchema]]:
+        """Yield the statements with the structures after them; one that the target rejects in its single changes."""
+        for part in parts:
+            pieces = single_parts(self.target, part)
+            try:
+                after = self.executor.tried(self.target, part.text, before)
+            except EffectRefused as error:
+                if len(pieces) == 1:
+                    raise JoinRefused(str(self.target), error.errno, error.server_message, part.text) from error
+                after = None
+            if after is None and len(pieces) == 1:
+                raise JoinNotReached(str(self.target), part.text)
+            found = [(part, after)] if after is not None else [*self._tried(pieces, before)]
+            yield from found
+            before = found[-1][1]
 
     def _parts(self, steps: Sequence[Step], after: Target) -> tuple[AlterPart, ...]:
         return alter_parts(self.target, steps, after.names) if steps else ()

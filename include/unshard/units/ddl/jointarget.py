@@ -14,6 +14,7 @@ from unshard.adapters.trialtables import DdlTrialTables
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.join.group import STRICT
 from unshard.core.join.joined import JoinStatement
+from unshard.core.join.tables import features
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.errors.ddl import EffectRefused, TargetChanged
@@ -27,6 +28,7 @@ class OnTarget:
     def __init__(self, server: Server, meta_schema: str) -> None:
         self._server = server
         self._trials = DdlTrialTables(server, meta_schema)
+        self._features: frozenset[str] | None = None
 
     def present(self, target: TableId) -> TableSchema | None:
         """Return the structure of a target; None if the table does not exist."""
@@ -38,18 +40,29 @@ class OnTarget:
         with contextlib.closing(connect(self._server, "target")) as connection, target_guard(connection, target):
             return read_schema(connection, target)
 
-    def own(self, entry: QueueEntry, before: TableSchema) -> TableSchema | None:
-        """Return the structure after a shard's own statement; None if the target takes it only otherwise."""
+    def own(self, entry: QueueEntry, before: TableSchema, *, in_steps: bool = False) -> TableSchema | None:
+        """Return the structure after a shard's own statement; None if the target rejects it.
+
+        `in_steps`: also if the target takes it only one change after another.
+        """
         statement = replace(entry.statement, text=entry.routed)
         try:
             tried = self._trials.tried(before, statement, entry.target, entry.target)
         except EffectRefused:
             return None
-        return None if tried.is_split or entry.replacement else tried.after
+        is_usable = not entry.replacement and (in_steps or not tried.is_split)
+        return tried.after if is_usable else None
 
-    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema:
-        """Return the structure after a statement; raises EffectRefused."""
-        return self._trials.effect(before, _own_statement(text), target, target)
+    def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema | None:
+        """Return the structure after a statement; None if the target takes it only in steps; raises EffectRefused."""
+        tried = self._trials.tried(before, _own_statement(text), target, target)
+        return None if tried.is_split else tried.after
+
+    def lacks(self, asked: frozenset[str]) -> frozenset[str]:
+        """Return those of these features that the server leaves out (core.join.tables.FEATURES)."""
+        if self._features is None:
+            self._features = features(self._trials.with_features().create_sql)
+        return asked - self._features
 
     def execute(
         self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]

@@ -444,11 +444,22 @@ def _shards(plan: Plan) -> frozenset[Shard]:
 
 
 def _structures(work: Work, plan: Plan, joined: Mapping[TableId, JoinedRows]) -> dict[str, TableSchema]:
-    """Return the structures of the rows; a column that is generated in some shards may be plain in their join."""
+    """Return the structures of the rows; a column that is generated in some shards may be plain in their join.
+
+    Rows that a window only holds have the same columns as when another window releases them.
+    """
     found = work.structures(_digests(plan))
-    if not joined:
+    if not joined and not _holds_joined(work, plan):
         return found
     return {digest: with_stored_values(structure) for digest, structure in found.items()}
+
+
+def _holds_joined(work: Work, plan: Plan) -> bool:
+    """Whether the window holds rows for a target that has joined."""
+    held = {d.target for read in plan.reads for d in read.dispositions if d.hold is not None}
+    return (
+        bool(held) and work.task.shard_mode is ShardMode.OPTIMISTIC and not held.isdisjoint(work.meta.joins.targets())
+    )
 
 
 def _digests(plan: Plan) -> set[str]:
