@@ -209,7 +209,6 @@ def _of_joined(task: str, at: str, view: LockView) -> list[str]:
     return [
         *(again if view.error else ()),
         "only the rows of the ready shards wait. It ends when the shards agree, or when this shard goes back; else:",
-        f"  another meaning for its DDL: unshard replace {at} --shard {shard} --sql …",
         f"  its rows without the columns that have no place: unshard skip {at} --shard {shard}",
         f"  take it out of its group for good: unshard drop-shard {at} --shard {shard}",
     ]
