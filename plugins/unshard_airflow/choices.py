@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unlock: the effect of the statement is unknown, so there is nothing to execute"
 
+JOINED = "unlock: the target follows the join of its shards, so other shards would not fit into it"
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
@@ -32,6 +34,8 @@ def choices(view: "LockView") -> Choices:
     from unshard.core.ddl.lockcommands import Force, Replace, Skip
     from unshard.units.ddl.offers import barred, offers
 
+    if view.is_joined:
+        return Choices(False, view.ready, False, barred=(JOINED,))
     if view.state == "undecided":
         return Choices(False, forms.shards_of(view), True, barred=(UNKNOWN,))
     if view.state != "conflict":

@@ -6,11 +6,14 @@
 | a rollout is slow | the run waits; it never fails for that |
 | the difference is a conflict for longer than `lock-timeout` | the run fails, and names both sides |
 | it becomes something else (`open`, then `contracting`) | the same run follows it |
+| its target cannot follow its shards, and no lock shows why | the run fails with the error |
+| another target cannot follow its shards | the run waits |
 | the run was cleared or died | it looks again; a conflict has the whole time again |
 """
 
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +21,18 @@ from airflow.sdk import BaseOperator, BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from unshard_airflow.links import DifferenceRunLink
-from unshard_airflow.masking import statement
+from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import only_run, opened
 from unshard_airflow.outcome import as_json
+from unshard_airflow.remedies import listed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from unshard.core.model import TableId
+    from unshard.errors import UnshardError
     from unshard.units.ddl.differences import DifferenceView
+    from unshard.units.work import Work
 
 STAY_SECONDS = 20.0
 LOOK_SECONDS = 1.0
@@ -62,7 +69,7 @@ class FollowDifference(BaseSensorOperator):
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
         super().__init__(mode="reschedule", timeout=FOREVER, **kwargs)
         self.task_file = task_file
-        self.seen: DifferenceView | None = None
+        self.last: DifferenceView | None = None
 
     def poke(self, context: "Context") -> bool:
         until = time.monotonic() + STAY_SECONDS
@@ -72,24 +79,56 @@ class FollowDifference(BaseSensorOperator):
         return is_settled
 
     def _look(self, work: Any, context: "Context") -> bool:
-        from unshard.units.task.joins import follow_joins, open_differences
+        from unshard.units.task.joins import follow_each, open_differences
         from unshard_airflow.connections import airflow_connections
 
         run = context["dag_run"]
         wanted = str((run.conf or {}).get("difference") or run.run_id)
-        if work.meta.pauses.get() is None:
-            follow_joins(work)
+        errors = follow_each(work).errors if work.meta.pauses.get() is None else {}
+        raise_transient(errors)
         found = open_differences(work.task, work.meta, airflow_connections)
         view = next((each for each in found if each.id == wanted), None)
         if view is None:
+            if any(each.is_change for each in found):
+                return False  # of such a target not all differences are shown
             self.log.info("difference is settled difference=%s", wanted)
             return True
-        before, self.seen = self.seen, view
+        before, self.last = self.last, view
         if before is None or (before.state, before.have, before.reason) != (view.state, view.have, view.reason):
             context["ti"].xcom_push(key="difference", value=as_json(view))
             self.log.info("%s %s: %s; %s", view.target, view.subject, view.progress, statement(view.when))
+        if view.target in errors and view.target not in targets_with_lock(work):
+            raise errors[view.target]
         fail_if_stuck(view, run.start_date, work.task.options.lock_timeout)
         return False
+
+    def remedies(self) -> Sequence[str]:
+        """Return the state of the difference and what ends it."""
+        return remedies(self.last, self.task_file) if self.last else ()
+
+
+def targets_with_lock(work: "Work") -> Set["TableId"]:
+    """Return the targets with an open lock, which shows and ends what they wait for."""
+    return {lock.target for lock in work.meta.locks.open()}
+
+
+def raise_transient(errors: Mapping["TableId", "UnshardError"]) -> None:
+    """Raise an error that another try may not have."""
+    for error in errors.values():
+        if error.transient:
+            raise error
+
+
+def remedies(view: "DifferenceView", task_file: str) -> tuple[str, ...]:
+    """Return the state of a difference and how it ends, with the commands that help."""
+    lines = [f"{view.target} {view.subject} is {view.progress}"]
+    lines += [f"the shard ran: {statement(view.ddl)}"] if view.ddl else []
+    lines += [f"reason: {refusal(view.reason)}"] if view.reason else []
+    lines += [f"{text}: {listed(shards)}" for text, shards in view.forms.items()]
+    lines.append(f"it ends {statement(view.when)}")
+    lines.append(f"its lock and the commands that end it: unshard locks {shlex.quote(task_file)}")
+    lines.append("to wait again: clear the task follow_difference of this run")
+    return tuple(lines)
 
 
 def fail_if_stuck(view: "DifferenceView", begun: datetime | None, patience: timedelta) -> None:

@@ -21,7 +21,7 @@ from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
 from unshard_airflow.operators import START_TIME, Apply, Handover, Precheck, Relay, Snapshot
 from unshard_airflow.outcome import tell_failure
 from unshard_airflow.replace import Replace
-from unshard_airflow.windows import Again, Report, SomethingFailed, StartLock
+from unshard_airflow.windows import Again, Report, SomethingFailed, StartLock, TargetsFollow
 
 NO_PARAMS: Mapping[str, Any] = {}
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -129,7 +129,7 @@ def sync_dag(task: Task) -> DAG:
         ).expand(lock=report.output)
         if joins(task):
             found = ListDifferences(task_id="differences")
-            report >> found
+            report >> [found, TargetsFollow(task_id="targets_follow", retries=0)]
             StartDifference.partial(
                 task_id="start_difference",
                 dag_of_differences=JOIN + task.plain_name,

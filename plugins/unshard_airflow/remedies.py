@@ -19,10 +19,21 @@ def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     lines.append("to wait again: clear the task wait_for_shards of this run")
     if view.is_refused:
         lines.append(f"to try the DDL again: unshard retry {shlex.quote(task_file)} --lock {shlex.quote(view.id)}")
+    if view.is_joined:
+        return (*lines, *_of_joined(view, command))
     is_conflict = bool(view.conflicts) and view.state != "undecided"
     lines += ways_out(view, task_file) if is_conflict else _usual(view, command)
     lines.append(f"to execute something else: clear the task replace, or run: unshard replace {command} --sql '...'")
     return (*lines, *_for_one(view, command, is_conflict))
+
+
+def _of_joined(view: "LockView", command: str) -> "Iterable[str]":
+    """Return the ways out if the target follows the join of its shards: only the shards that have reached it wait."""
+    yield "it ends when the shards agree, or when the shard that waits goes back; the other shards go on meanwhile"
+    for shard in view.ready[:1]:
+        name = shlex.quote(f"{shard.source}/{shard.table}")
+        yield f"its rows without the columns that have no place: unshard skip {command} --shard {name}"
+        yield f"to take it out of its group: unshard drop-shard {command} --shard {name}"
 
 
 def _usual(view: "LockView", command: str) -> "Iterable[str]":

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from unshard_airflow.differences import DIFFERENCES
+from unshard_airflow.differences import DIFFERENCES, raise_transient
 from unshard_airflow.links import LockRunLink
+from unshard_airflow.masking import refusal
 from unshard_airflow.operators import UnitOperator, only_run, opened
 from unshard_airflow.outcome import as_json
 
@@ -35,34 +36,32 @@ class Report(UnitOperator):
         self.continuous = continuous
 
     def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.errors import UnshardError
         from unshard.units.ddl.coordinate import observe
-        from unshard.units.task.joins import follow_joins, open_differences
+        from unshard.units.task.joins import follow_each, open_differences
         from unshard_airflow.connections import airflow_connections
 
         work.meta.pauses.refuse()
         indexes = range(len(self.sources))
         pulled = context["ti"].xcom_pull(task_ids="relay", map_indexes=indexes)
         applied = context["ti"].xcom_pull(task_ids="apply", map_indexes=indexes)
-        try:
-            follow_joins(work)
-            errors = []
-        except UnshardError as error:
-            if error.transient:
-                raise
-            # The windows of all other targets continue; the difference or its lock shows the cause.
-            self.log.error("a target does not follow its shards: %s", error)
-            errors = [str(error)]
+        errors = follow_each(work).errors
+        raise_transient(errors)
+        for target, error in errors.items():
+            self.log.error("%s does not follow its shards: %s", target, error)
+        # A change that another process is executing ends soon; one that no process can execute needs a person.
         differences = open_differences(work.task, work.meta, airflow_connections)
-        context["ti"].xcom_push(key=DIFFERENCES, value=[view.id for view in differences])
+        shown = [view for view in differences if not view.is_change or view.target in errors]
+        context["ti"].xcom_push(key=DIFFERENCES, value=[view.id for view in shown])
         locks = [view for view in observe(work.meta) if view.is_open]
+        told = {view.target for view in shown} | {view.target for view in locks}
         summary = {
             "sources": {
                 source: {"relay": relay, "window": window}
                 for source, relay, window in zip(self.sources, pulled, applied, strict=True)
             },
             "locks": [as_json(view) for view in locks],
-            "errors": errors,
+            "errors": [str(error) for error in errors.values()],
+            "untold": [str(error) for target, error in errors.items() if target not in told],
             "left": [
                 s
                 for s, window in zip(self.sources, applied, strict=True)
@@ -82,6 +81,18 @@ class Again(BaseOperator):
         if not left:
             raise AirflowSkipException("every source is caught up")
         return left
+
+
+class TargetsFollow(BaseOperator):
+    """Fails if a target does not follow its shards and no lock and no difference has a run that shows it."""
+
+    ui_color = "#fbeeee"
+
+    def execute(self, context: "Context") -> Any:
+        untold = context["ti"].xcom_pull(task_ids="report", key="summary")["untold"]
+        if untold:
+            raise AirflowFailException("; ".join(map(refusal, untold)))
+        raise AirflowSkipException("every target follows its shards, or a lock or a difference shows why it does not")
 
 
 class StartLock(BaseOperator):

@@ -30,6 +30,8 @@ class JoinRow:
     settled_shards: str = ""
     change: OpenChange | None = None
     cause: str = ""
+    error: str = ""
+    error_cause: str = ""
     refused: frozenset[str] = frozenset()
 
 
@@ -37,6 +39,9 @@ class JoinRow:
 class JoinRows:
     targets: dict[TableId, JoinRow] = field(default_factory=dict)
     members: dict[tuple[Shard, int], tuple[TableId, ShardStep]] = field(default_factory=dict)
+    accepted_at: dict[tuple[str, int], int] = field(default_factory=dict)
+    """When each DDL was accepted, by the shard's uid and the number of the DDL."""
+    moment: int = -1
     last_change: int = 0
 
     def rename(self, names: Mapping[Shard, Shard], gone: set[Shard]) -> None:
@@ -81,10 +86,11 @@ class MemoryJoins:
         return {key: step.member for key, (_, step) in self.members(target).items()}
 
     def steps(self, target: TableId) -> dict[Shard, list[tuple[datetime, Member]]]:
-        """Return the history; a DDL is accepted at the second of its number."""
+        """Return the history; each transaction takes a second."""
         found: dict[Shard, list[tuple[datetime, Member]]] = {}
         for (shard, seq), (_, step) in sorted(self.members(target).items()):
-            found.setdefault(shard, []).append((datetime.fromtimestamp(seq, UTC), step.member))
+            moment = self._rows.accepted_at[step.accepted.shard_uid, seq]
+            found.setdefault(shard, []).append((datetime.fromtimestamp(moment, UTC), step.member))
         return found
 
     def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
@@ -98,11 +104,16 @@ class MemoryJoins:
     def idle_seconds(self, target: TableId) -> float:
         return 0.0
 
+    def last_error(self, target: TableId, cause: str = "") -> str:
+        row = self._rows.targets.get(target)
+        return row.error if row is not None and cause in ("", row.error_cause) else ""
+
     def begin(self, joined: JoinedTarget) -> None:
         with self._step("begin join"):
             if joined.target in self._rows.targets:
                 return
             group = joined.group
+            self._rows.moment += 1
             self._rows.targets[joined.target] = JoinRow(group.columns, group.last_id, joined.names, group.floor)
             for shard, member in group.members.items():
                 self._put(joined.target, ShardStep(shard, joined.accepted[shard], member))
@@ -135,6 +146,8 @@ class MemoryJoins:
             if row.change is not None and row.change.kind is ChangeKind.EXPAND:
                 row.refused = frozenset()
             group = completion.group
+            row.error = "" if row.change is not None else row.error
+            self._rows.moment += 1
             row.columns, row.last_id, row.names = group.columns, group.last_id, completion.names
             row.change, row.version = None, row.version + 1
             for key in [key for key in self.members(joined.target) if key[0] not in group.members]:
@@ -152,12 +165,14 @@ class MemoryJoins:
             if key[0] == step.shard and other.accepted.shard_uid != uid:
                 del self._rows.members[key]
         self._rows.members[step.shard, step.accepted.seq] = target, step
+        self._rows.accepted_at.setdefault((uid, step.accepted.seq), self._rows.moment)
 
     def fail(self, target: TableId, change: OpenChange, error: str) -> None:
         with self._step("fail join"):
             row = self._rows.targets[target]
             if row.change is not None and row.change.id == change.id:
                 row.refused |= {row.cause} if change.kind is ChangeKind.CONTRACT else set()
+                row.error, row.error_cause = error, row.cause
                 row.change, row.version = None, row.version + 1
 
     def give_up(self, target: TableId) -> None:

@@ -71,7 +71,7 @@ def difference_document(view: DifferenceView) -> dict[str, Any]:
 
 def difference_lines(view: DifferenceView) -> list[str]:
     """Return an open difference as text."""
-    lines = [f"{view.target} {view.subject}: {view.progress}, open for {_age(view.since)}"]
+    lines = [f"difference {view.id}: {view.target} {view.subject}: {view.progress}, open for {_age(view.since)}"]
     lines += [f"  ddl      {one_line(view.ddl)}"] if view.ddl else []
     lines += [f"  reason   {one_line(view.reason)}"] if view.reason else []
     lines += [f"  shards   {text}: {listed(shards)}" for text, shards in view.forms.items()]
@@ -80,6 +80,14 @@ def difference_lines(view: DifferenceView) -> list[str]:
     lines += [f"  when     {view.when}"]
     lines += [f"  held     {amount(view.held_rows)} rows"] if view.held_rows else []
     return lines
+
+
+def difference_line(view: DifferenceView) -> str:
+    """`target shop.orders: column c is open (1 of 8 shards): settled when 7 more shards have it`."""
+    runs = "; ".join(map(one_line, view.statements))
+    held = f", {amount(view.held_rows)} rows held" if view.held_rows else ""
+    what = f"{view.subject} is {view.progress}{held}"
+    return f"target {view.target}: {what}: {f'`{runs}` runs ' if runs else ''}{view.when}"
 
 
 def lock_document(view: LockView) -> dict[str, Any]:
@@ -176,6 +184,8 @@ def helping(task: str, view: LockView) -> list[str]:
     """Return the commands for an open lock, one per line."""
     at = f"{shlex.quote(task)} {view.id}"
     force = f"unshard unlock {at}"
+    if view.is_joined:
+        return _of_joined(task, at, view)
     if view.state in (LockState.UNDECIDED, LockState.FAILED):
         return _after_a_refusal(task, at, view)
     if view.conflicts:
@@ -190,6 +200,18 @@ def helping(task: str, view: LockView) -> list[str]:
     if view.stopped:
         return [f"when the cause is corrected: unshard retry {shlex.quote(task)} --table {view.target}"]
     return [f"the next windows continue automatically; to continue without waiting: {force}"]
+
+
+def _of_joined(task: str, at: str, view: LockView) -> list[str]:
+    """Return the ways out for a DDL of a shard whose target follows the join: only this shard waits."""
+    shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
+    again = [f"correct the cause of the error; the next windows, or `unshard run {shlex.quote(task)}`, try it again"]
+    return [
+        *(again if view.error else ()),
+        "only the rows of the ready shards wait. It ends when the shards agree, or when this shard goes back; else:",
+        f"  its rows without the columns that have no place: unshard skip {at} --shard {shard}",
+        f"  take it out of its group for good: unshard drop-shard {at} --shard {shard}",
+    ]
 
 
 def _after_a_refusal(task: str, at: str, view: LockView) -> list[str]:

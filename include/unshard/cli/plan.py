@@ -1,18 +1,22 @@
 """`unshard plan`: what the task would do next and why, without doing it."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.life import pause_document
-from unshard.cli.locks import lock_document
+from unshard.cli.locks import difference_document, lock_document
 from unshard.cli.stops import suspended_document
 from unshard.config import load_task
 from unshard.core.join.planning import JoinPlan
+from unshard.core.join.states import State
 from unshard.core.stages import Detail, Stage
 from unshard.core.window.stages import CreateTargets
 from unshard.units.ddl.coordinate import LockPlan
+from unshard.units.ddl.differences import DifferenceView
+from unshard.units.ddl.lockcommands import one_line
 from unshard.units.task.plan import PlannedStage, SourcePlan, TaskPlan
 from unshard.units.task.plan import plan as plan_task
 
@@ -30,7 +34,8 @@ def plan(options: Namespace, console: Console) -> Answer:
     lines += [line for each in found.sources for line in source_lines(each)]
     lines += [f"all sources: {found.handover.name}", f"  {found.handover.describe()}"] if found.handover else []
     lines += [line for each in found.locks for line in _lock_lines(each)]
-    lines += [line for target, each in found.joins.items() for line in _join_lines(str(target), each)]
+    for target, each in found.joins.items():
+        lines += _join_lines(str(target), each, [view for view in found.differences if view.target == target])
     lines += [ASKED] if found.asked_target else []
     return Answer(_document(task.name, [*task.warnings], found), lines, 1 if any(s.error for s in found.sources) else 0)
 
@@ -73,12 +78,18 @@ def _lock_lines(each: LockPlan) -> list[str]:
     return [heading, *(f"  {stage.name:<17} {stage.describe()}" for stage in each.stages)]
 
 
-def _join_lines(target: str, each: JoinPlan) -> list[str]:
+def _join_lines(target: str, each: JoinPlan, differences: Sequence[DifferenceView]) -> list[str]:
     """Tell what is due for a target that follows the join of its shards; nothing if it is settled."""
-    if each.is_settled or not (each.stages or each.waiting):
-        return []
-    waiting = [f"  waiting           {shard}: {decided}" for shard, decided in sorted(each.waiting.items())]
-    return [f"differences of {target}", *(f"  {stage.name:<17} {stage.describe()}" for stage in each.stages), *waiting]
+    lines = [f"  {stage.name:<17} {stage.describe()}" for stage in each.stages]
+    lines += [f"  waiting           {shard}: {decided}" for shard, decided in sorted(each.waiting.items())]
+    for view in differences:
+        lines += [] if view.ddl else [f"  {view.state:<17} {view.subject}: {_progress(view)}{view.when}"]
+        lines += [f"    {one_line(text)}" for text in view.statements]
+    return [f"differences of {target}", *lines] if lines else []
+
+
+def _progress(view: DifferenceView) -> str:
+    return f"{len(view.have)} of {view.shards} shards, " if view.state is State.OPEN else ""
 
 
 def _document(task: str, warnings: list[str], found: TaskPlan) -> dict[str, Any]:
@@ -101,6 +112,7 @@ def _document(task: str, warnings: list[str], found: TaskPlan) -> dict[str, Any]
                 "target": str(target),
                 "stages": [_stage_document(stage) for stage in each.stages],
                 "waiting": {str(shard): str(decided) for shard, decided in sorted(each.waiting.items())},
+                "open": [difference_document(view) for view in found.differences if view.target == target],
             }
             for target, each in found.joins.items()
         ],

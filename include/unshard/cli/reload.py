@@ -28,7 +28,7 @@ def reload(options: Namespace, console: Console) -> Answer:
         plan = plan_reload(work, shard, columns)
         found = work.meta.reloads.get(shard, columns)
         target, names = plan.state.target, ", ".join(columns)
-        effects = [f"read {names} of all rows of {shard} again and update {target}; no window waits for the whole"]
+        effects = [f"read {names} of all rows of {shard} again and update {target}; windows go on meanwhile"]
         if found is not None and continues(found, plan.basis):
             effects.append(f"continue: {reload_line(found)}")
         document = {"task": task.name, "dry_run": options.dry_run, "effects": effects}

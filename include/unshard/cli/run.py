@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.life import remove_first
-from unshard.cli.locks import lock_document, lock_lines
+from unshard.cli.locks import difference_document, difference_line, lock_document, lock_lines
 from unshard.cli.progress import Display
 from unshard.config import Task, load_task
 from unshard.config.starting import starting_at
@@ -126,6 +126,7 @@ def _document(task: Task, outcome: Outcome) -> dict[str, Any]:
             for each in outcome.sources
         ],
         "locks": [lock_document(lock) for lock in outcome.locks],
+        "differences": [difference_document(each) for each in outcome.differences],
         "errors": [{"place": each.place, **error_document(each.error)} for each in outcome.errors],
     }
 
@@ -137,6 +138,7 @@ def _lines(task: Task, until: str, outcome: Outcome, errors: Errors) -> list[str
         for each in outcome.sources
     ]
     lines += [line for lock in outcome.locks for line in lock_lines(task, lock, explains=False)]
+    lines += map(difference_line, outcome.differences)
     return [*lines, *map(errors.final, outcome.errors), _end(until, outcome)]
 
 
@@ -153,4 +155,5 @@ def _end(until: str, outcome: Outcome) -> str:
     done = f"{'full load done' if until == 'full' else 'caught up'} {took}"
     if outcome.suspended:
         done += f", except for {len(outcome.suspended)} suspended target(s)"
-    return f"{done}, {len(outcome.locks)} DDL lock(s) open" if outcome.locks else done
+    done += f", {len(outcome.locks)} DDL lock(s) open" if outcome.locks else ""
+    return f"{done}, {len(outcome.differences)} difference(s) between shards open" if outcome.differences else done

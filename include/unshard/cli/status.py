@@ -9,15 +9,17 @@ from unshard.adapters.meta.shards.deletedshards import DeletedShard
 from unshard.adapters.meta.shards.ignored import IgnoredStatement
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.life import pause_document
+from unshard.cli.locks import difference_document, difference_line
 from unshard.cli.reload import reload_document, reload_line
 from unshard.cli.stops import suspended_document, suspended_lines
-from unshard.config import load_task
+from unshard.config import environment_connections, load_task
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
 from unshard.core.numbers import amount, size
 from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.lockcommands import one_line
+from unshard.units.task.joins import open_differences
 from unshard.units.task.status import SourceStatus, remarks
 from unshard.units.task.status import status as read_status
 
@@ -31,6 +33,7 @@ def status(options: Namespace, console: Console) -> Answer:
     sources = read_status(task)
     with existing_meta(task) as meta:
         told = remarks(meta, task.sources)
+        differences = open_differences(task, meta, environment_connections) if meta else ()
     document = {
         "task": task.name,
         "warnings": [*task.warnings],
@@ -49,6 +52,7 @@ def status(options: Namespace, console: Console) -> Answer:
         ],
         "deleted_shards": [_deleted_document(each) for each in told.deleted],
         "reloads": [reload_document(each) for each in told.reloads],
+        "differences": [difference_document(each) for each in differences],
         "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned],
     }
     lines = [f"task {task.name} is {told.pause}; `unshard resume {options.task}` continues it"] if told.pause else []
@@ -64,6 +68,7 @@ def status(options: Namespace, console: Console) -> Answer:
         for each in told.passed
     ]
     lines += [f"lock {lock.id}: {lock.warning}" for lock in told.warned]
+    lines += map(difference_line, differences)
     lines += [f"{reload_line(each)}; continue it by the same command" for each in told.reloads if not each.is_done]
     lines += [
         f"target {lock.target}: the source ran `{one_line(lock.ddl)}` at {lock.opened_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -83,3 +83,19 @@ class JoinRefused(ShardDdlError, code="US-5160", scope=Scope.DOWNSTREAM):
     statement: str
     template = "{target} refuses with error {errno}, {server_message}, what its shards need: {statement}"
     hint = "`unshard locks` shows the shard; skip or replace its DDL"
+
+
+class TargetColumnsGone(ShardDdlError, code="US-5180", scope=Scope.DOWNSTREAM):
+    """A target in optimistic mode has lost columns that unshard knows, because someone else has altered it.
+
+    unshard does not add them again by itself: their values would be missing, and nothing would show it.
+
+    Consequence: The target is not changed. Rows after the next DDL of a shard are held. Other targets continue.
+    Remedy: Add the columns to the target again as they were, then read their values again with `unshard reload` for
+    each shard. The next windows continue.
+    """
+
+    target: str
+    columns: str
+    template = "{target} was altered by someone else: it lacks {columns}"
+    hint = "add the columns to the target again, then run `unshard reload TASK --shard S --columns C` for each shard"

@@ -21,6 +21,7 @@ from unshard.core.window.suspension import SuspendedTarget, preview_retry
 from unshard.errors import UnshardError
 from unshard_airflow import forms
 from unshard_airflow.choices import choices
+from unshard_airflow.graph import JOIN
 from unshard_airflow.masking import statement
 from unshard_airflow.page import guard
 from unshard_airflow.page.marks import marked
@@ -134,6 +135,7 @@ class Pages:
                 "sources": self._service.sources(visit.task),
                 "reading": reading,
                 "differing": _differing(reading.differences),
+                "joins": JOIN + visit.task.plain_name,
                 "remarks": reading.remarks,
                 "stops": [*map(_shown_stop, stops[:SHOWN])],
                 "open": [view for view in locks if view.is_open],

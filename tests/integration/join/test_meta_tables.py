@@ -97,6 +97,7 @@ def test_a_refused_change_is_shown(meta: Meta) -> None:
     assert change is not None and meta.joins.last_error(TARGET) == ""
     meta.joins.fail(TARGET, change, "no space")
     assert found(meta).change is None and meta.joins.last_error(TARGET) == "no space"
+    assert meta.joins.last_error(TARGET, "no shard has it") == "no space" and meta.joins.last_error(TARGET, "x") == ""
     again = meta.joins.intend(found(meta), joined.group, ChangeKind.CONTRACT, "", (statement(joined.group),))
     assert again is not None and again.id > change.id
     meta.joins.give_up(TARGET)

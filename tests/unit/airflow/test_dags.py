@@ -135,7 +135,7 @@ def test_parsing_loads_nothing_heavy(bag: dict[str, Any]) -> None:
 
 def test_a_task_in_optimistic_mode_has_a_run_for_each_difference(bag: dict[str, Any]) -> None:
     sync, join = bag["dags"]["unshard_sync__rollout"], bag["dags"]["unshard_join__rollout"]
-    assert sync["edges"]["report"] == ["again", "differences", "start_lock"]
+    assert sync["edges"]["report"] == ["again", "differences", "start_lock", "targets_follow"]
     assert sync["edges"]["differences"] == ["start_difference"]
     assert sync["labels"]["start_difference"] == "{{ task.difference }}"
     assert (join["edges"], join["runs"]) == ({"follow_difference": []}, 100)
@@ -185,7 +185,7 @@ def test_everything_is_active_and_retries(bag: dict[str, Any]) -> None:
     for name, dag in bag["dags"].items():
         assert dag["paused"] is False
         if "invalid" not in name:
-            expected = {"failed": 0, "wait_for_shards": 10, "replace": 10, "follow_difference": 10}
+            expected = {"failed": 0, "targets_follow": 0, "wait_for_shards": 10, "replace": 10, "follow_difference": 10}
             assert all(retries == expected.get(task, 2) for task, retries in dag["retries"].items())
 
 

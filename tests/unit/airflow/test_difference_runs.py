@@ -2,7 +2,9 @@
 
 import os
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,6 +49,18 @@ def test_a_cleared_run_has_the_whole_time_again() -> None:
     from unshard_airflow.differences import fail_if_stuck
 
     fail_if_stuck(view(State.CONFLICT, 9 * HOUR), datetime.now(UTC) - HOUR / 2, HOUR)
+
+
+def test_an_alert_of_a_conflict_has_both_sides_and_the_way_out() -> None:
+    from unshard_airflow.alerts import alert_of
+    from unshard_airflow.differences import FollowDifference
+
+    task = FollowDifference(task_id="follow_difference", task_file="/tasks/my shop.yaml")
+    task.last = replace(view(State.CONFLICT, HOUR), ddl="ALTER TABLE a.t ADD c DATE")
+    instance = SimpleNamespace(dag_id="unshard_join__m", run_id="difference-1", task_id="follow_difference")
+    text = alert_of({"task": task, "ti": instance, "exception": ValueError("in conflict")}).text
+    for told in ("ADD c DATE", "c: x and y", "unshard locks '/tasks/my shop.yaml'", "clear the task follow_difference"):
+        assert told in text
 
 
 def test_an_id_is_valid_for_a_run() -> None:

@@ -136,6 +136,21 @@ def test_only_ways_out_of_a_conflict_that_succeed_are_told() -> None:
     assert SKIP not in options(conflict) and SKIP in options(replace(conflict, ways=(Way.NOTHING,)))
 
 
+def test_a_target_that_follows_its_shards_is_not_to_be_unlocked() -> None:
+    """It would be rejected; the shards that have not reached the DDL need not."""
+    from unshard.cli.locks import helping
+    from unshard_airflow.choices import choices
+    from unshard_airflow.remedies import remedies
+
+    joined = replace(VIEW, is_joined=True, ready=(A1,), missing=(B1,), error="Duplicate column name")
+    for told in ("\n".join(remedies(joined, "m.yaml")), "\n".join(helping("m.yaml", joined))):
+        assert "unshard unlock" not in told and "unshard skip m.yaml m-shop.orders-1 --shard s1/shop_1.orders_1" in told
+        assert "--shard s2" not in told
+    assert "correct the cause of the error" in "\n".join(helping("m.yaml", joined))
+    found = choices(joined)
+    assert (found.unlock, found.skip, found.skip_all) == (False, (A1,), False) and "unlock" in found.barred[0]
+
+
 def context_of(task: Any, **more: Any) -> dict[str, Any]:
     instance = SimpleNamespace(dag_id="unshard_ddl__m", run_id="m-shop.orders-1", task_id="wait_for_shards")
     return {"task": task, "ti": instance, **more}

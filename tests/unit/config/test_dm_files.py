@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from unshard.config import OnDuplicate, Task, load_task
+from unshard.config import OnDuplicate, ShardMode, Task, load_task
 from unshard.config.reference import BLOCKS
 from unshard.config.starting import starting_at
 from unshard.config.taskkeys import OPTIONS
@@ -95,6 +95,15 @@ def test_keys_that_do_nothing_are_warned_of_and_say_why(write: Write, key: str, 
     task: Task = load_task(write(full()))
     found = [warning for warning in task.warnings if re.search(rf"\.{key}: |:\d+ {key}: ", warning)]
     assert found and all(words in warning for warning in found), task.warnings
+
+
+@pytest.mark.parametrize("name", ["basic", "full", "exported", "advanced"])
+def test_the_same_files_are_read_in_optimistic_mode(write: Write, name: str) -> None:
+    body = yaml.safe_load((FILES / f"{name}.yaml").read_text())
+    pessimistic = load_task(write(body | {"shard-mode": "pessimistic", "strict-optimistic-shard-mode": False}))
+    task = load_task(write(body | {"shard-mode": "optimistic", "strict-optimistic-shard-mode": True}))
+    assert task.shard_mode is ShardMode.OPTIMISTIC and task.options.is_strict
+    assert task.warnings == pessimistic.warnings, "no key has another meaning"
 
 
 @pytest.mark.parametrize("name", sorted({name for block in BLOCKS if block is not OPTIONS for name in block.names}))

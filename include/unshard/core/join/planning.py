@@ -122,7 +122,7 @@ class JoinPlan:
     waiting: Mapping[Shard, Decided]
     """The DDLs that are not accepted."""
     is_settled: bool = False
-    """Whether the shards and the target are equal."""
+    """Whether the shards and the target are equal, and no DDL waits."""
 
 
 def plan_join(scene: JoinScene) -> JoinPlan:
@@ -137,7 +137,8 @@ def plan_join(scene: JoinScene) -> JoinPlan:
         hindered.append(stage)
     if conflicts_of(scene.group):
         return JoinPlan(tuple(hindered), waiting)
-    return replace(_at_rest(scene, tuple(hindered)), waiting=waiting)
+    rest = _at_rest(scene, tuple(hindered))
+    return replace(rest, waiting=waiting, is_settled=rest.is_settled and not waiting)
 
 
 def is_quiet(joined: JoinedTarget, shards: Sequence[ShardState]) -> bool:

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from itertools import pairwise
 
 from unshard.core.join.decision import Decided, Decision, steps_to_join, wanted
 from unshard.core.join.difference import (
@@ -115,31 +114,48 @@ def forms(difference: OpenDifference, group: Group) -> Mapping[str, tuple[Shard,
     return {text: tuple(shards) for text, shards in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
 
 
-def since(difference: OpenDifference, history: History) -> datetime | None:
-    """Return when the first of the shards that have a change has got it; None for a DDL that waits."""
+@dataclass(frozen=True, slots=True)
+class Past:
+    """How shards began to differ."""
+
+    begun: datetime | None = None
+    """It stays the same while more shards follow, and when all have followed but the target has not.
+
+    None for a DDL that waits.
+    """
+    changed: frozenset[Shard] = frozenset()
+    """The shards that no longer are as all were before; empty if they never were alike."""
+    is_removal: bool = False
+    """Whether all had it before, and shards lack it now."""
+
+
+def past_of(difference: OpenDifference, history: History) -> Past:
+    """Return how the shards began to differ."""
     about = difference.about
-    if about is None or isinstance(about, Shard):
-        return None
-    found = [
-        moment
-        for shard in difference.have or difference.lack
-        if (moment := _changed_at(about, history.get(shard, ()))) is not None
-    ]
-    begun = [steps[0][0] for steps in history.values() if steps]
-    return min(found or begun, default=None)
+    if isinstance(about, Shard):
+        return Past()
+    moments = sorted((some[n][0], shard, n) for shard, some in history.items() for n in range(len(some)))
+    now, begun, before, differed = dict[Shard, object](), None, None, False
+    for moment, shard, number in moments:
+        old = [*now.values()]
+        is_new = shard in now and now[shard] != _form(about, history[shard][number][1])
+        now[shard] = _form(about, history[shard][number][1])
+        differs = len({*now.values()}) > 1
+        if not differed and (differs or is_new or begun is None):
+            begun, before = moment, old[0] if is_new else None
+        differed = differs
+    changed = frozenset(shard for shard, form in now.items() if before is not None and form != before)
+    return Past(begun, changed, bool(before) and not all(now.values()))
 
 
-def _changed_at(about: int | Key | Expression, steps: Sequence[tuple[datetime, Member]]) -> datetime | None:
-    """Return when a shard has got its present form of something; None if it has joined with it."""
-    for (_, before), (moment, member) in reversed([*pairwise(steps)]):
-        if _form(about, before) != _form(about, member):
-            return moment
-    return None
-
-
-def _form(about: int | Key | Expression, member: Member) -> object:
+def _form(about: int | Key | Expression | None, member: Member) -> object:
+    """Return what a shard has, without the properties on which shards need not agree; false if it lacks it."""
+    if about is None:
+        return member.structure.digest
     if isinstance(about, int):
-        return member.names.get(about), member.table.columns.get(about)
+        definition = member.table.columns.get(about)
+        shown = replace(definition, default="", extra="") if definition else None
+        return (member.names[about], shown) if about in member.names else ()
     return about in member.table.keys if isinstance(about, Key) else about in member.table.checks
 
 

@@ -122,6 +122,8 @@ class LockView:
     """The other usual ways out, each with the reason why it fails."""
     extension: tuple[str, ...] = ()
     """The statements of `Way.EXTENDED`."""
+    is_joined: bool = False
+    """Whether the target follows the join of its shards: only the shards that have reached the DDL wait."""
 
     @property
     def is_open(self) -> bool:
@@ -165,6 +167,8 @@ class Scene:
     """Returns the structures of digests."""
     structure_of: Callable[[DdlLock], str] = lambda _: ""
     """Returns the structure of a lock's target."""
+    error_of: Callable[[DdlLock], str | None] = lambda _: None
+    """Returns the message of a joined target that rejects the DDL of a lock."""
 
     @cached_property
     def groups(self) -> Mapping[TableId, tuple[ShardState, ...]]:
@@ -524,6 +528,7 @@ def read_scene(meta: StoreReader) -> Scene:
                 suspended,
                 meta.structures.get,
                 lambda lock: _structure_of_target(meta, lock),
+                lambda lock: meta.joins.last_error(lock.target, lock.entry.routed) or None,
             )
 
 
@@ -553,7 +558,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         conflicting=tuple(heads[shard].routed for shard in decision.conflicts),
         held_rows=sum(file.rows for file in held),
         held_bytes=sum(file.bytes for file in held),
-        error=lock.error,
+        error=lock.error or scene.error_of(lock),
         reason=_reason(heads, decision),
         outcome=lock.outcome,
         verdict=lock.verdict,
@@ -564,6 +569,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         filled=_filled(lock),
         whole=lock.entry.whole,
         stopped=tuple(each for each in scene.suspended if lock.resolved_at is None and each.target == lock.target),
+        is_joined=lock.target in scene.joined,
         **ways,
     )
 

@@ -2,28 +2,36 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, cast
 
 from unshard.core.ddl.queue import ShardState
 from unshard.core.join.decision import conflicts_of, wanted
+from unshard.core.join.joined import ChangeKind, OpenChange
 from unshard.core.join.planning import JoinPlan, JoinScene, plan_join
-from unshard.core.join.stages import WaitForRows
+from unshard.core.join.stages import ContractTarget, WaitForRows
 from unshard.core.join.statements import alter_texts
-from unshard.core.join.states import History, OpenDifference, State, forms, open_differences, since
+from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
 from unshard.core.model import Shard, TableId
-from unshard.units.ddl.joining import JoinExecutor, JoinRules, scenes
+from unshard.units.ddl.joining import JoinExecutor, JoinRules, gone_columns, scene_of, scenes
 from unshard.units.ddl.lockstore import JoinReader, Store, StoreReader
 
 WAYS_OUT = "when the shards agree, or this shard goes back; its lock has the other ways out"
-NOTHING_LEFT = "nothing is left to do: the target holds the rows of all shards"
 WHEN = {
     State.CONFLICT: WAYS_OUT,
     State.BARRIER: "when all shards have run it: it has a lock, as in pessimistic mode",
     State.EXPANDING: "now",
     State.RELOAD: "now: the columns are read again",
 }
+UNDER_WAY = "now: it runs, or its process has died and the next look ends it"
+REJECTED = "not before the next DDL of a shard: the target has rejected it, and keeps what it has"
+GONE = "the target was altered by someone else: it lacks the column"
+ADDED_AGAIN = "when someone has added it to the target again; then read its values with `unshard reload`"
+ATTEMPTS = 5
+"""How often the state is read until no process has changed it meanwhile."""
+BY_SHARDS = frozenset({State.CONFLICT, State.BARRIER, State.OPEN, State.RELOAD})
+"""States that do not depend on the target, which is between two structures during a change."""
 
 
 class JoinHistory(JoinReader, Protocol):
@@ -44,7 +52,7 @@ class DifferenceView:
     state: State
     since: datetime
     have: tuple[Shard, ...]
-    """The shards that are as the target is or will be."""
+    """The shards that have the change."""
     lack: tuple[Shard, ...]
     reloads: tuple[Shard, ...]
     """The shards from which the column must be read again."""
@@ -58,6 +66,8 @@ class DifferenceView:
     ddl: str = ""
     """The statement of a shard that waits."""
     held_rows: int = 0
+    is_change: bool = False
+    """Whether it is a change of the target that is under way, not a difference between shards."""
 
     @property
     def shards(self) -> int:
@@ -77,15 +87,33 @@ class DifferenceView:
 def differences(meta: StoreReader, executor: JoinExecutor, rules: JoinRules) -> tuple[DifferenceView, ...]:
     """Return the open differences of all joined targets, the oldest first; changes nothing."""
     found = list[DifferenceView]()
-    for target, scene in scenes(cast("Store", meta), executor, rules).items():
-        plan = plan_join(scene)
-        if not plan.is_settled:
-            history = cast("JoinHistory", meta.joins).steps(target)
-            found += _of_target(scene, plan, history)
+    for target in scenes(cast("Store", meta), executor, rules):
+        scene, history = _at_one_moment(meta, executor, rules, target)
+        if scene is not None:
+            found += _of_target(scene, history, meta.joins.last_error(target))
     return tuple(sorted(found, key=lambda view: (view.since, view.id)))
 
 
-def _of_target(scene: JoinScene, plan: JoinPlan, history: History) -> Iterator[DifferenceView]:
+def _at_one_moment(
+    meta: StoreReader, executor: JoinExecutor, rules: JoinRules, target: TableId
+) -> tuple[JoinScene | None, History]:
+    """Read a target again while another process changes it: its table and its group belong together."""
+    scene, history = None, cast("History", {})
+    for _ in range(ATTEMPTS):
+        scene = scene_of(cast("Store", meta), executor, rules, target)
+        history = cast("JoinHistory", meta.joins).steps(target)
+        joined = meta.joins.get(target)
+        if scene is None or joined is None or joined.version == scene.joined.version:
+            break
+    return scene, history
+
+
+def _of_target(scene: JoinScene, history: History, error: str) -> Iterator[DifferenceView]:
+    plan, change = plan_join(scene), scene.joined.change
+    if plan.is_settled and change is None:
+        return
+    if change is not None:
+        yield _under_way(scene, change, history)
     states = {state.shard: state for state in scene.shards}
     if conflicts := conflicts_of(scene.group):
         reason = "; ".join(map(str, conflicts))
@@ -94,18 +122,59 @@ def _of_target(scene: JoinScene, plan: JoinPlan, history: History) -> Iterator[D
     else:
         found = open_differences(scene.group, scene.target, plan.waiting)
     for each in found:
-        yield _view(scene, plan, each, since(each, history), states)
+        if change is None or each.state in BY_SHARDS:
+            view = _view(scene, plan, each, past_of(each, history), states)
+            if _is_rejected(scene, plan, each):
+                view = replace(view, reason=error, when=REJECTED)
+            elif each.state is State.EXPANDING and scene.joined.names.get(_id_of(each)) in gone_columns(scene):
+                view = replace(view, reason=GONE, when=ADDED_AGAIN, statements=())
+            yield view
+
+
+def _id_of(found: OpenDifference) -> int:
+    return found.about if isinstance(found.about, int) else 0
+
+
+def _under_way(scene: JoinScene, change: OpenChange, history: History) -> DifferenceView:
+    """Return a change of the target whose statements have begun and are not recorded as done."""
+    target = scene.joined.target
+    moments = [moment for steps in history.values() for moment, _ in steps]
+    opened = max(moments, default=datetime.fromtimestamp(0, UTC))
+    state = State.EXPANDING if change.kind is ChangeKind.EXPAND else State.CONTRACTING
+    texts = tuple(statement.text for statement in change.statements[change.done :] if statement.text)
+    return DifferenceView(
+        id=difference_id(target, f"change {change.id}", opened),
+        target=target,
+        subject=f"change {change.id}",
+        state=state,
+        since=opened,
+        have=tuple(sorted(scene.group.members)),
+        lack=(),
+        reloads=(),
+        statements=texts,
+        when=UNDER_WAY,
+        forms={},
+        reason=change.error,
+        is_change=True,
+    )
+
+
+def _is_rejected(scene: JoinScene, plan: JoinPlan, found: OpenDifference) -> bool:
+    """Whether the target has rejected the contraction that a difference waits for."""
+    is_due = any(isinstance(stage, ContractTarget | WaitForRows) for stage in plan.stages)
+    return found.state in (State.CONTRACTING, State.REVERSED) and bool(scene.refused) and not is_due
 
 
 def _view(
     scene: JoinScene,
     plan: JoinPlan,
     found: OpenDifference,
-    moment: datetime | None,
+    past: Past,
     states: dict[Shard, ShardState],
 ) -> DifferenceView:
     state = states.get(found.about) if isinstance(found.about, Shard) else None
     entry = state.queue[0] if state is not None and state.queue else None
+    moment = past.begun
     if entry is not None:
         moment = datetime.fromtimestamp(entry.statement.timestamp, UTC)
     opened = moment or datetime.fromtimestamp(0, UTC)
@@ -113,19 +182,29 @@ def _view(
     return DifferenceView(
         difference_id(scene.joined.target, number, opened),
         scene.joined.target,
-        found.subject,
+        f"drop of {found.subject}" if past.is_removal else found.subject,
         found.state,
         opened,
-        found.have,
-        found.lack,
+        *_sides(found, past),
         found.reloads,
         _statements(scene, found),
-        _when(scene, plan, found),
+        _when(scene, plan, found, past),
         forms(found, scene.group),
         found.reason,
         entry.routed if entry is not None else "",
         sum(file.rows for file in state.held) if state is not None else 0,
     )
+
+
+def _sides(found: OpenDifference, past: Past) -> tuple[tuple[Shard, ...], tuple[Shard, ...]]:
+    """Return the shards that have a change and the others, also for a change that the target follows last."""
+    every = tuple(sorted((*found.have, *found.lack)))
+    if found.state is State.CONTRACTING:
+        return every, ()
+    if found.state is not State.OPEN or past.changed.issuperset(every) or past.changed.isdisjoint(every):
+        return found.have, found.lack
+    changed = tuple(shard for shard in every if shard in past.changed)
+    return changed, tuple(shard for shard in every if shard not in past.changed)
 
 
 def difference_id(target: TableId, about: str, opened: datetime) -> str:
@@ -141,12 +220,22 @@ def _statements(scene: JoinScene, found: OpenDifference) -> tuple[str, ...]:
     return alter_texts(scene.joined.target, found.steps, names)
 
 
-def _when(scene: JoinScene, plan: JoinPlan, found: OpenDifference) -> str:
+def _when(scene: JoinScene, plan: JoinPlan, found: OpenDifference, past: Past) -> str:
     if found.state in WHEN:
         return WHEN[found.state]
     if found.state is State.OPEN:
-        return f"when the other {len(found.lack)} shards have it" if found.steps else NOTHING_LEFT
+        return _when_settled(found, past)
     late = [stage.describe() for stage in plan.stages if isinstance(stage, WaitForRows)]
     delayed = ["when contract-delay is over"] if scene.is_delayed else []
     absent = [f"when {', '.join(scene.absent)} is loaded"] if scene.absent else []
     return (*late, *delayed, *absent, "now")[0]
+
+
+def _when_settled(found: OpenDifference, past: Past) -> str:
+    """Return what a rollout waits for; the target holds the rows of all shards meanwhile."""
+    have, lack = _sides(found, past)
+    others = "1 more shard has" if len(lack) == 1 else f"{len(lack)} more shards have"
+    if past.is_removal:
+        return f"the target drops it when {others} dropped it"
+    is_last = bool(found.steps) or not {*have} & {*found.have}
+    return f"the target follows when {others} it" if is_last else f"the target has it already; settled when {others} it"

@@ -71,7 +71,13 @@ from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
-from unshard.errors.join import JoinNotReached, JoinRefused, ShardModeWaits, ShardsWithoutJoin
+from unshard.errors.join import (
+    JoinNotReached,
+    JoinRefused,
+    ShardModeWaits,
+    ShardsWithoutJoin,
+    TargetColumnsGone,
+)
 from unshard.units.ddl.lockstore import Store
 
 log = logging.getLogger(__name__)
@@ -137,9 +143,29 @@ class JoinRules:
 def follow(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> bool:
     """Do everything that is due for all targets; return whether anything changed.
 
-    An error of one target does not stop the others; the first one is raised in the end.
+    The first error of a target is raised when the others are done.
     """
-    moved, errors = False, list[UnshardError]()
+    return follow_each(meta, executor, rules).raised()
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The result for all targets: an error of one does not stop the others."""
+
+    moved: bool = False
+    """Whether anything changed."""
+    errors: Mapping[TableId, UnshardError] = field(default_factory=dict)
+
+    def raised(self) -> bool:
+        """Return whether anything changed; raises the first error."""
+        for error in self.errors.values():
+            raise error
+        return self.moved
+
+
+def follow_each(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Followed:
+    """Do everything that is due for all targets; return the errors instead of raising them."""
+    moved, errors = False, dict[TableId, UnshardError]()
     resting = meta.joins.resting()
     for target, shards in groups(meta.structures.shards()).items():
         if resting.get(target) and resting[target] == digest_of(shards):
@@ -147,10 +173,8 @@ def follow(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) 
         try:
             moved = _Follower(meta, executor, rules, target).run() or moved
         except UnshardError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    return moved
+            errors[target] = error
+    return Followed(moved, errors)
 
 
 def planned(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinPlan]:
@@ -165,10 +189,15 @@ def scenes(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) 
         joined = meta.joins.get(target)
         if joined is None or is_quiet(joined, shards):
             continue
-        scene = _Follower(meta, executor, rules, target).scene()
+        scene = scene_of(meta, executor, rules, target)
         if scene is not None:
             found[target] = scene
     return found
+
+
+def scene_of(meta: Store, executor: JoinExecutor, rules: JoinRules, target: TableId) -> JoinScene | None:
+    """Return the state of a joined target; None if it has not joined or does not exist."""
+    return _Follower(meta, executor, rules, target).scene()
 
 
 def announce(meta: Store, plan: Plan) -> None:
@@ -361,6 +390,7 @@ class _Follower:
             log.warning("join rejected target=%s error=%s", self.target, error)
             self.errors.append(error)
             if isinstance(stage, ExpandTarget):
+                self._note_rejection(stage, scene, error)
                 shards: list[Shard | None] = [step.shard for step in stage.shard_steps]
                 self.rejected.update(dict.fromkeys(shards or [None], str(error)))
             elif not isinstance(error, DdlRefused):
@@ -368,8 +398,20 @@ class _Follower:
                 if change is not None:
                     self.meta.joins.fail(self.target, change, str(error))
 
+    def _note_rejection(self, stage: TargetChange, scene: JoinScene, error: UnshardError) -> None:
+        """Store the message for the lock of a shard's DDL, once."""
+        is_new = stage.entry is not None and self.meta.joins.last_error(self.target, stage.cause) != str(error)
+        if is_new and not isinstance(error, DdlRefused):
+            change = self.meta.joins.intend(scene.joined, scene.group, stage.kind, stage.cause, (NO_STATEMENT,))
+            if change is not None:
+                self.meta.joins.fail(self.target, change, str(error))
+
     def _changed(self, stage: TargetChange, scene: JoinScene) -> None:
         joined, names = scene.joined, scene.joined.names
+        if gone := gone_columns(scene):
+            if self.meta.joins.get(self.target) == joined:
+                raise TargetColumnsGone(str(self.target), ", ".join(gone))
+            return  # another process has renamed or dropped them
         statements, own = self._statements(stage, scene) if stage.first or stage.steps else ((), None)
         if statements:
             for text in statements:
@@ -483,6 +525,12 @@ def is_as(digest: str, present: TableSchema, statement: JoinStatement) -> bool:
     if shape_of(statement.before) != shape_of(statement.after):
         return present.shape == shape_of(digest)
     return present.digest == digest
+
+
+def gone_columns(scene: JoinScene) -> tuple[str, ...]:
+    """Return the columns that the target should still have; someone else has dropped or renamed them."""
+    present = {name.lower() for name in scene.present.names}
+    return tuple(sorted(name for name in scene.joined.names.values() if name not in present))
 
 
 def _named(target: Target) -> tuple[tuple[str, int], ...]:

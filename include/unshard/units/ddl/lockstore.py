@@ -202,6 +202,9 @@ class JoinReader(Protocol):
     def idle_seconds(self, target: TableId) -> float:
         """Return the time since the last DDL of a shard was accepted."""
 
+    def last_error(self, target: TableId, cause: str = "") -> str:
+        """Return the message of the newest change if the target has rejected it and it has that cause; else empty."""
+
 
 class Joins(JoinReader, Protocol):
     """Changes joined targets; a step changes nothing if the target has changed since it was read."""

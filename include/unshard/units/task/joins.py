@@ -12,7 +12,7 @@ from unshard.errors.reload import ReloadColumnUnfit, ReloadImpossible, ReloadMus
 from unshard.errors.window import NotInSync
 from unshard.units.ddl import joining
 from unshard.units.ddl.differences import DifferenceView, differences
-from unshard.units.ddl.joining import JoinRules
+from unshard.units.ddl.joining import Followed, JoinRules
 from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.full.joins import follow_mode, mapped_columns
 from unshard.units.window.reload import reload_columns
@@ -22,13 +22,21 @@ log = logging.getLogger(__name__)
 
 
 def follow_joins(work: Work) -> bool:
-    """Do everything that is due for the targets of a task in optimistic mode; return whether anything changed."""
+    """Do everything that is due for the targets of a task in optimistic mode; return whether anything changed.
+
+    The first error of a target is raised when the others are done.
+    """
+    return follow_each(work).raised()
+
+
+def follow_each(work: Work) -> Followed:
+    """Do everything that is due; return the errors of targets instead of raising them."""
     if not work.task.task_mode.syncs:
-        return False
+        return Followed()
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
         follow_mode(work, bool(work.meta.joins.targets()))
-        return False
-    return joining.follow(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
+        return Followed()
+    return joining.follow_each(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
 
 
 def plan_joins(work: Work) -> Mapping[TableId, JoinPlan]:

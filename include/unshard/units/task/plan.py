@@ -33,7 +33,8 @@ from unshard.errors import UnshardError
 from unshard.units.begun import opened
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockPlan
-from unshard.units.task.joins import plan_joins
+from unshard.units.ddl.differences import DifferenceView
+from unshard.units.task.joins import open_differences, plan_joins
 from unshard.units.task.run import full_mode
 from unshard.units.window.rules import changes_of
 from unshard.units.window.suspension import retry
@@ -94,6 +95,8 @@ class TaskPlan:
     pause: PauseState | None = None
     joins: Mapping[TableId, JoinPlan] = field(default_factory=dict)
     """What is due for targets in optimistic mode."""
+    differences: tuple[DifferenceView, ...] = ()
+    """Open differences between shards, in optimistic mode."""
     asked_target: bool = False
     """Trial tables were used to find the effect of a DDL."""
 
@@ -107,7 +110,7 @@ def plan(task: Task, connections: Connections = environment_connections) -> Task
             locks = coordinate.planned(meta) if task.task_mode.syncs else ()
             sources = tuple(_source(work, source, locks) for source in task.sources)
             planned = _with_handover(task, sources, locks, meta.pauses.get(), work.trial_tables.is_used)
-            return replace(planned, joins=plan_joins(work))
+            return replace(planned, joins=plan_joins(work), differences=open_differences(task, meta, connections))
 
 
 def _with_handover(

@@ -42,12 +42,13 @@ from unshard.units.begun import begun_in
 from unshard.units.checks.precheck import keep, precheck, raise_if_failed
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.differences import DifferenceView
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
 from unshard.units.relay.tasksource import end_of_source, pull_source
 from unshard.units.stages import evaluate
-from unshard.units.task.joins import follow_joins
+from unshard.units.task.joins import follow_each, open_differences
 from unshard.units.window.rules import refusal_of
 from unshard.units.window.suspension import error_of, retry
 from unshard.units.window.sync import WindowReport, run_window
@@ -149,6 +150,8 @@ class Outcome:
     suspended: tuple[Trouble, ...]
     """Errors that suspended one target for one source; everything else went on."""
     seconds: float
+    differences: tuple[DifferenceView, ...] = ()
+    """Open differences between shards, in optimistic mode."""
 
     @property
     def errors(self) -> tuple[Trouble, ...]:
@@ -197,7 +200,7 @@ def run(
     _full(work, list(goals), connections, tally, watch)
     if until is Until.CAUGHT_UP and work.task.task_mode.syncs:
         _follow(work, goals, tally, watch)
-    return _outcome(work, tally, time.monotonic() - began)
+    return _outcome(work, connections, tally, time.monotonic() - began)
 
 
 def _goals(work: Work, tally: _Tally, watch: Watch) -> dict[str, Location]:
@@ -322,13 +325,15 @@ def _coordinate(work: Work, tally: _Tally, watch: Watch) -> bool:
     _pause(LOCKS, tally)
     resolved = False
     with _collected(LOCKS, tally, watch):
-        resolved = follow_joins(work)
+        followed = follow_each(work)
+        resolved = followed.moved
         for view in coordinate.observe(work.meta):
             if view.is_executable or (view.state is LockState.FAILED and view.id not in tally.tried):
                 done = coordinate.execute(work.meta, work.target, view.id)
                 tally.tried.add(view.id)
                 watch(LockTried(done))
                 resolved = resolved or not done.is_open
+        followed.raised()
     return resolved
 
 
@@ -392,13 +397,14 @@ def _phase(work: Work, source: str) -> Phase:
     return state.phase if state else Phase.NEW
 
 
-def _outcome(work: Work, tally: _Tally, seconds: float) -> Outcome:
+def _outcome(work: Work, connections: Connections, tally: _Tally, seconds: float) -> Outcome:
     sources = tuple(_source_outcome(work, source, tally.windows.get(source, [])) for source in work.task.sources)
     locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
     suspended = (
         Trouble(f"{stop.source}, {stop.target}", error_of(stop), False) for stop in work.meta.suspended_targets.all()
     )
-    return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds)
+    differences = open_differences(work.task, work.meta, connections)
+    return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds, differences)
 
 
 def _source_outcome(work: Work, source: str, windows: Sequence[WindowReport]) -> SourceOutcome:

@@ -138,6 +138,14 @@ class JoinReader(ReadingPart):
         with self._database.reading() as connection:
             return frozenset(connection.scalars(select(X.c.cause).where(mine, *is_refused)))
 
+    def last_error(self, target: TableId, cause: str = "") -> str:
+        """Return the message of the newest change if the target has rejected it and it has that cause; else empty."""
+        newest = select(X.c.error, X.c.outcome, X.c.cause).where(self._is(X, target)).order_by(X.c.id.desc()).limit(1)
+        with self._database.reading() as connection:
+            row = connection.execute(newest).one_or_none()
+        is_meant = row is not None and row.outcome == REFUSED and cause in ("", row.cause)
+        return str(row.error or "") if is_meant and row is not None else ""
+
     def idle_seconds(self, target: TableId) -> float:
         """Return the time since the last DDL of a shard was accepted."""
         newest = select(func.timestampdiff(text("SECOND"), func.max(M.c.accepted_at), tables.NOW))
@@ -312,13 +320,6 @@ class Joins(WritingPart, JoinReader):
         with self._database.single() as connection:
             connection.execute(settled.values(settled_version=joined.version, settled_shards=shards))
 
-    def last_error(self, target: TableId) -> str:
-        """Return the message of the newest change if the target has rejected it; else empty."""
-        newest = select(X.c.error, X.c.outcome).where(self._is(X, target)).order_by(X.c.id.desc()).limit(1)
-        with self._database.reading() as connection:
-            row = connection.execute(newest).one_or_none()
-        return str(row.error or "") if row is not None and row.outcome == REFUSED else ""
-
     def _is_still(self, connection: Connection, joined: JoinedTarget) -> bool:
         return self._lock(connection, joined.target) == joined.version
 
@@ -350,13 +351,17 @@ class Joins(WritingPart, JoinReader):
             by_key[step.shard][step.accepted.seq] = step
         for shard, some in by_key.items():
             mine = {"task": self._task, **shard_columns(shard)}
+            same = select(M.c.seq, M.c.shard_uid, M.c.accepted_at).where(matches(M, mine), M.c.seq.in_(some))
+            accepted_at = {(row.seq, row.shard_uid): row.accepted_at for row in connection.execute(same)}
             connection.execute(delete(M).where(matches(M, mine), M.c.seq.in_(some)))
             other = {step.accepted.shard_uid for step in some.values()}
             connection.execute(delete(M).where(matches(M, mine), M.c.shard_uid.not_in(other)))
             for step in some.values():
-                connection.execute(insert(M).values(self._member_row(target, step)))
+                at = accepted_at.get((step.accepted.seq, step.accepted.shard_uid), tables.NOW)
+                connection.execute(insert(M).values(self._member_row(target, step, at)))
 
-    def _member_row(self, target: TableId, step: ShardStep) -> dict[str, Any]:
+    def _member_row(self, target: TableId, step: ShardStep, accepted_at: Any) -> dict[str, Any]:
+        """Return the row of a shard; one that is stored again, as after a reload, keeps the time of its DDL."""
         member, accepted = step.member, step.accepted
         return {
             "task": self._task,
@@ -369,7 +374,7 @@ class Joins(WritingPart, JoinReader):
             "ids": json.dumps(dict(member.ids), ensure_ascii=False),
             "dropped": _dumped(sorted(member.dropped)),
             "reloads": _dumped([(each.column, each.reason.value, each.to) for each in sorted(member.reloads)]),
-            "accepted_at": tables.NOW,
+            "accepted_at": accepted_at,
         }
 
     def _resolve(self, connection: Connection, entries: Iterable[tuple[Shard, int]]) -> None:
