@@ -1,7 +1,8 @@
 """A task in optimistic mode in memory: sources with a binlog, one target, windows, and the real coordinator.
 
 Tables are those of `tests.unit.join.paper`. The sources, the target, the meta store and the files survive a death; the
-processes are created again in each step. `tick` is called between any two changes of the surviving state.
+processes are created again in each step. `tick` is called between any two changes of the surviving state, and
+`meta.reading` before a process reads what another one may change.
 """
 
 import contextlib
@@ -11,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.scenario.memory import MemoryMeta
+from tests.scenario.turns import Turns
 from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed, segments_of
 from tests.unit.join.paper import PaperTable, alter
 from tests.unit.join.rollout import STRICT, Row, _convert_row, _value, _zero, fits
-from unshard.core.ddl.effects import Coordinated, Effect, Joins, Leaves
+from unshard.core.ddl.effects import Coordinated, Effect, Joins, Leaves, Renamed
 from unshard.core.ddl.lockcommands import DropShard
 from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry
@@ -23,14 +25,15 @@ from unshard.core.ddl.statement import fingerprint
 from unshard.core.join.decision import wanted
 from unshard.core.join.difference import is_equal, target_of
 from unshard.core.join.group import joined_by
-from unshard.core.join.joined import JoinStatement
+from unshard.core.join.joined import JoinedTarget, JoinStatement
 from unshard.core.join.places import places_of
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.relay.segment import Segment, Statement
+from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
 from unshard.core.window.planning import plan_window
 from unshard.core.window.planrules import PlanRules, within_window
-from unshard.errors.ddl import DdlRefused, TargetChanged
+from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
 from unshard.errors.window import WindowMismatch
 from unshard.units.ddl import coordinate, joining, lockcommands
 from unshard.units.ddl.joining import JoinRules, is_as
@@ -49,6 +52,8 @@ class PaperEvent:
     table: TableId
     key: object
     row: Row | None
+    owner: int
+    """The number of the shard, whatever its name is."""
 
 
 @dataclass
@@ -75,6 +80,7 @@ class PaperShard:
     table: PaperTable
     rows: dict[object, Row] = field(default_factory=dict)
     serial: int = 0
+    number: int = 0
 
 
 @dataclass
@@ -99,18 +105,26 @@ class JoinedWorld:
         self.meta: Any = MemoryMeta(tick)
         self.sources: dict[str, PaperSource] = defaultdict(PaperSource)
         self.files: dict[str, list[tuple[PaperEvent, str]]] = {}
-        self.owners: dict[object, tuple[str, TableId]] = {}
+        self.owners: dict[object, int] = {}
         self.executed: list[str] = []
-        self.moment, self.left_rows = 0, set[object]()
+        self.moment, self.left_rows, self.count = 0, set[object](), 0
+        self.dropped: dict[tuple[str, TableId], set[int]] = defaultdict(set)
+        self.rules, self.turns = JoinRules(), Turns(lambda _name, me, _left: me)
+        self.is_busy: Callable[[], bool] = lambda: False
+        """Whether a reload must wait."""
         self.tables: dict[str, PaperTable] = {}
         self.target = next(iter(tables.values())).copy()
         self.rows: dict[object, Row] = {}
         origin = Location(FILE, 4)
         for shard, table in tables.items():
-            self.sources[shard.source].tables[shard.table] = PaperShard(table)
+            self._add(shard, table)
             self.meta.sources.add(shard.source, "", "mariadb")
             self.meta.checkpoints.start(shard.source, origin)
             self.meta.structures.record(shard, TARGET, origin, self._put(table))
+
+    def _add(self, shard: Shard, table: PaperTable) -> None:
+        self.count += 1
+        self.sources[shard.source].tables[shard.table] = PaperShard(table, number=self.count)
 
     def _put(self, table: PaperTable) -> str:
         digest: str = self.meta.structures.put(table.structure)
@@ -137,25 +151,35 @@ class JoinedWorld:
         source, own = self.sources[shard.source], self.sources[shard.source].tables[shard.table]
         row = {c.name.lower(): values.get(c.name.lower()) for c in own.table.columns if not c.generated}
         own.rows[key] = row
-        source.log.append(PaperEvent(shard.table, key, dict(row)))
+        source.log.append(PaperEvent(shard.table, key, dict(row), own.number))
 
     def delete(self, shard: Shard, key: object) -> None:
-        del self.sources[shard.source].tables[shard.table].rows[key]
-        self.sources[shard.source].log.append(PaperEvent(shard.table, key, None))
+        own = self.sources[shard.source].tables[shard.table]
+        del own.rows[key]
+        self.sources[shard.source].log.append(PaperEvent(shard.table, key, None, own.number))
 
     def create(self, shard: Shard, table: PaperTable) -> None:
-        self.sources[shard.source].tables[shard.table] = PaperShard(table)
+        self._add(shard, table)
         self._log(shard.source, f"CREATE TABLE {shard.table} {self._put(table)}")
 
     def drop(self, shard: Shard) -> None:
-        self.left_rows |= self.sources[shard.source].tables.pop(shard.table).rows.keys()
+        own = self.sources[shard.source].tables.pop(shard.table)
+        self.left_rows |= own.rows.keys()
+        self.dropped[shard.source, shard.table].add(own.number)
         self._log(shard.source, f"DROP TABLE {shard.table} x")
+
+    def rename(self, shard: Shard, to: TableId) -> None:
+        tables = self.sources[shard.source].tables
+        assert to not in tables
+        tables[to] = tables.pop(shard.table)
+        self._log(shard.source, f"RENAME TABLE {shard.table} TO {to}")
 
     # --- windows
 
     def window(self, source: str) -> bool:
         """Run one window; return False if there is nothing to do."""
-        plan = self.meta.windows.open(source) or self._plan(source)
+        with self.turns.alone():
+            plan = self.meta.windows.open(source) or self._plan(source)
         if plan.is_empty:
             return False
         begun = self.meta.windows.begin(source, plan)
@@ -163,12 +187,8 @@ class JoinedWorld:
         if begun.plan.targets:
             self.tick("before rows")
             joining.announce(self.meta, begun.plan)
-            joined = self.meta.joins.get(TARGET)
-            if joined is None or joined.change is not None:
-                raise NotJoined
-            if self.meta.claim(TARGET, begun):
-                for event, shard, seq, structure in applied:
-                    self._write(event, shard, seq, structure)
+            with self.turns.alone():
+                self._write_all(begun, applied)
             self.tick("after rows")
         files = [self._store(begun.plan, part, *item) for part, item in enumerate(sorted(held.items()))]
         self.meta.windows.commit(begun, files, len(applied))
@@ -189,6 +209,8 @@ class JoinedWorld:
             return (Joins(table, rest),)
         if verb == "DROP":
             return (Leaves(table),)
+        if verb == "RENAME":
+            return (Renamed(table, TableId(*rest.removeprefix("TO ").split("."))),)
         after = self._put(alter(self.tables[present[table]], statement.text))
         routed = f"ALTER TABLE {TARGET} {rest}"
         return (Coordinated(table, routed, fingerprint(routed), after),)
@@ -216,11 +238,18 @@ class JoinedWorld:
         self.files[path] = rows
         return HeldFile(shard, seq, plan.number, part, path, len(rows), len(rows) * EVENT_BYTES, rows[0][1])
 
-    def _write(self, event: PaperEvent, shard: Shard, seq: int | None, structure: str) -> None:
+    def _write_all(self, begun: BegunWindow, applied: Sequence[tuple[PaperEvent, Shard, int | None, str]]) -> None:
+        joined = self.meta.joins.get(TARGET)
+        if joined is None or joined.change is not None:
+            raise NotJoined
+        if self.meta.claim(TARGET, begun):
+            for event, shard, seq, structure in applied:
+                self._write(event, shard, seq, structure, joined)
+
+    def _write(self, event: PaperEvent, shard: Shard, seq: int | None, structure: str, joined: JoinedTarget) -> None:
         if event.row is None:
             self.rows.pop(event.key, None)
             return
-        joined = self.meta.joins.get(TARGET)
         group = joined.group
         if shard not in group.members:  # this window creates it, so its structure is that of another shard
             group = joined_by(group, shard, self.tables[structure].structure)
@@ -243,26 +272,31 @@ class JoinedWorld:
                     row[place.target_column] = None
             assert fits(row[place.target_column], definition), (event, place, definition)
         self.rows[event.key] = row
-        self.owners[event.key] = (shard.source, shard.table)
+        self.owners[event.key] = event.owner
 
     # --- implements units.ddl.joining.JoinExecutor
 
     def present(self, target: TableId) -> TableSchema:
+        self.meta.reading("target")
+        self.tables[self.target.structure.digest] = self.target
         return self.target.structure
 
-    def at_rest(self, target: TableId) -> TableSchema:
-        return self.target.structure
+    @contextlib.contextmanager
+    def at_rest(self, target: TableId) -> Iterator[TableSchema]:
+        with self.turns.guard():
+            yield self.target.structure
 
     def own(self, entry: QueueEntry, before: TableSchema, *, in_steps: bool = False) -> TableSchema | None:
         try:
-            after = alter(self.target, entry.routed)
+            after = alter(self.tables[before.digest], entry.routed)
         except (KeyError, StopIteration, ValueError):
             return None
         return after.structure if len({*after.names}) == len(after.names) else None
 
     def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema:
-        table = self.tables.get(before.digest, self.target)
-        after = alter(table, text)
+        after = alter(self.tables[before.digest], text)
+        if len({*after.names}) < len(after.names):
+            raise EffectRefused(str(target), 1060, "duplicate column", text)
         self.tables[after.structure.digest] = after
         return after.structure
 
@@ -273,11 +307,20 @@ class JoinedWorld:
         self, target: TableId, statement: JoinStatement, entry: QueueEntry | None, is_open: Callable[[], bool]
     ) -> bool:
         self.tick("before ddl")
-        if not is_open():
-            return False
+        with self.turns.guard():
+            if not is_open():
+                return False
+            self.meta.reading("target")
+            is_new = self._alter(target, statement)
+        if is_new:
+            self.tick("after ddl")
+        return True
+
+    def _alter(self, target: TableId, statement: JoinStatement) -> bool:
+        """Execute a statement; return False if the target has it already."""
         found = self.target.structure
         if statement.before != statement.after and is_as(statement.after, found, statement):
-            return True
+            return False
         if not is_as(statement.before, found, statement):
             raise TargetChanged(str(target), found.create_sql, statement.text)
         after = alter(self.target, statement.text)
@@ -289,14 +332,13 @@ class JoinedWorld:
             raise DdlRefused(str(target), 1265, str(error), statement.text) from error
         self.target, self.rows = after, rows
         self.executed.append(statement.text)
-        self.tick("after ddl")
         return True
 
     # --- running
 
     def follow(self) -> bool:
         try:
-            moved = joining.follow(self.meta, self, JoinRules(reload=self._reload))
+            moved = joining.follow(self.meta, self, replace(self.rules, reload=self._reload))
         except DdlRefused:  # rows of a shard that was dropped do not fit the narrower type
             assert self.left_rows
             moved = True
@@ -315,21 +357,29 @@ class JoinedWorld:
                     command = DropShard(view.id, state.shard)
                     lockcommands.give(self.meta, command, "operator", "test", "its table is gone")
                     owner = state.shard.source, name_upstream(state.shard.table)
-                    self.left_rows |= {key for key, each in self.owners.items() if each == owner}
+                    self.left_rows |= {key for key, each in self.owners.items() if each in self.dropped[owner]}
                     return
 
     def _reload(self, shard: Shard, columns: Sequence[str]) -> bool:
+        self.tick("before reload")
+        with self.turns.alone():
+            is_done = not self.is_busy() and self._reload_now(shard, columns)
+        if is_done:
+            self.tick("after reload")
+        return is_done
+
+    def _reload_now(self, shard: Shard, columns: Sequence[str]) -> bool:
         own = self.sources[shard.source].tables.get(shard.table)
         joined = self.meta.joins.get(TARGET)
-        member = joined.group.members[shard]
-        if own is None or own.table.structure.digest != member.structure.digest:
+        member = joined.group.members.get(shard)
+        if own is None or member is None or own.table.structure.digest != member.structure.digest:
             return False
-        self.tick("before reload")
+        if any(state.shard == shard and (state.queue or state.held) for state in self.meta.structures.shards()):
+            return False
         for key, row in own.rows.items():
-            if key in self.rows and self.owners[key] == (shard.source, shard.table):
+            if key in self.rows and self.owners[key] == own.number:
                 for name in columns:
                     self.rows[key][joined.names[member.ids[name]]] = row[name]
-        self.tick("after reload")
         return True
 
     def run(self) -> None:
@@ -357,6 +407,20 @@ class JoinedWorld:
                     if name in row:
                         assert self.rows[key][joined.names[id]] == row[name], (shard, key, name, row, self.rows[key])
         assert seen - self.left_rows == self.rows.keys() - self.left_rows, (seen, [*self.rows])
+        self._check_equal_shards(joined)
+
+    def _check_equal_shards(self, joined: JoinedTarget) -> None:
+        """If all shards are equal, compare the target with them by the names of columns, without ids."""
+        tables = [self.sources[shard.source].tables[shard.table] for shard in joined.group.members]
+        shapes = {frozenset(own.table.columns) for own in tables}
+        if len(shapes) > 1:
+            return
+        assert {*self.target.names} >= {*tables[0].table.names}
+        if not self.meta.joins.refused(TARGET) and joined.group.floor is None:
+            assert frozenset(self.target.columns) == frozenset(tables[0].table.columns), self.target.columns
+        for own in tables:
+            for key, row in own.rows.items():
+                assert row.items() <= self.rows[key].items(), (key, row, self.rows[key])
 
     def check_end(self) -> None:
         """Check that nothing waits, that shards and target are equal, and that the target has the union."""

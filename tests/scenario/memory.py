@@ -77,6 +77,8 @@ class MemoryMeta:
     def __init__(self, tick: Callable[[str], None], task: str = "sim") -> None:
         self.rows, self.task = Rows(), task
         self._tick = tick
+        self.reading: Callable[[str], None] = lambda _: None
+        """Called before a process reads what another one may change."""
         self.sources = _Sources(self.rows)
         self.checkpoints = _Checkpoints(self.rows)
         self.structures = _Structures(self)
@@ -133,7 +135,7 @@ class _Checkpoints:
 
 class _Structures:
     def __init__(self, meta: "MemoryMeta") -> None:
-        self._rows, self._step = meta.rows, meta.step
+        self._rows, self._step, self._meta = meta.rows, meta.step, meta
 
     def put(self, schema: TableSchema) -> str:
         self._rows.schemas[schema.digest] = schema
@@ -149,6 +151,7 @@ class _Structures:
         self._rows.shards[shard] = ShardRow(target, digest, shard_uid=f"{shard.table} {location}")
 
     def shards(self, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
+        self._meta.reading("shards")
         rows = sorted(
             (shard, row)
             for shard, row in self._rows.shards.items()
@@ -325,6 +328,8 @@ class _Windows:
     def _rename(self, names: Mapping[Shard, Shard]) -> None:
         """Rename all at once; the state under a new name belongs to a shard that has left or is renamed, too."""
         rows, gone = self._rows, set(names.values()) - names.keys()
+        for target in {rows.shards[shard].target for shard in names} & rows.joins.targets.keys():
+            rows.joins.targets[target].version += 1
 
         def called(shard: Shard) -> Shard:
             return names.get(shard, shard)

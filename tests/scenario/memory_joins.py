@@ -57,7 +57,7 @@ class MemoryJoins:
     """Implements `units.ddl.lockstore.Joins`."""
 
     def __init__(self, meta: Any) -> None:
-        self._rows, self._store, self._step = meta.rows.joins, meta.rows, meta.step
+        self._rows, self._store, self._step, self._meta = meta.rows.joins, meta.rows, meta.step, meta
 
     def targets(self) -> frozenset[TableId]:
         return frozenset(self._rows.targets)
@@ -70,6 +70,7 @@ class MemoryJoins:
         }
 
     def get(self, target: TableId) -> JoinedTarget | None:
+        self._meta.reading("join")
         row = self._rows.targets.get(target)
         if row is None:
             return None
@@ -78,6 +79,10 @@ class MemoryJoins:
             members[shard], accepted[shard] = step.member, step.accepted
         group = Group(members, row.columns, row.last_id, row.floor)
         return JoinedTarget(target, group, row.names, row.version, accepted, row.settled_version, row.change)
+
+    def version(self, target: TableId) -> int:
+        row = self._rows.targets.get(target)
+        return row.version if row is not None else 0
 
     def members(self, target: TableId) -> dict[tuple[Shard, int], tuple[TableId, ShardStep]]:
         return {key: value for key, value in self._rows.members.items() if value[0] == target}
@@ -123,7 +128,9 @@ class MemoryJoins:
     ) -> OpenChange | None:
         with self._step("intend join"):
             row = self._rows.targets[joined.target]
-            if row.version != joined.version:
+            of_target = [lock for lock in self._store.locks.values() if lock.target == joined.target]
+            is_executing = any(lock.started_at is not None and lock.resolved_at is None for lock in of_target)
+            if row.version != joined.version or is_executing:
                 return None
             self._rows.last_change += 1
             row.change, row.cause = OpenChange(self._rows.last_change, kind, statements, 0), cause
@@ -175,10 +182,11 @@ class MemoryJoins:
                 row.error, row.error_cause = error, row.cause
                 row.change, row.version = None, row.version + 1
 
-    def give_up(self, target: TableId) -> None:
+    def give_up(self, target: TableId, change: OpenChange) -> None:
         with self._step("give up join"):
             row = self._rows.targets[target]
-            row.change, row.version = None, row.version + 1
+            if row.change is not None and row.change.id == change.id:
+                row.change, row.version = None, row.version + 1
 
     def remove(self, joined: JoinedTarget) -> None:
         with self._step("remove join"):

@@ -11,6 +11,7 @@ from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkip, Skip
 from unshard.core.ddl.newshards import Admission
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry
 from unshard.core.model import Shard, TableId
+from unshard.errors.join import TargetBeingChanged
 from unshard.errors.locks import LockBusy, UnknownLock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -126,8 +127,11 @@ class MemoryLocks:
         finally:
             self._taken.discard(lock)
 
-    def start(self, lock: DdlLock, source: str, entry: QueueEntry) -> bool:
+    def start(self, lock: DdlLock, source: str, entry: QueueEntry, join_version: int = 0) -> bool:
         with self._step("start"):
+            joined = self._rows.joins.targets.get(lock.target)
+            if joined is not None and (joined.version != join_version or joined.change is not None):
+                raise TargetBeingChanged(str(lock.target))
             found = self._rows.locks[lock.id]
             ordered = (found.verdict, found.replacement, found.done) != (lock.verdict, lock.replacement, lock.done)
             if found.state is LockState.RESOLVED or ordered:

@@ -1,15 +1,21 @@
 """Optimistic mode: the process dies at each of its steps, one by one, and the next attempt ends with the union."""
 
-from collections.abc import Callable
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.scenario.joinedworld import TARGET, JoinedWorld
-from tests.scenario.world import EVENT_BYTES, FILE, Killed
+from tests.scenario.joinedworld import TARGET, JoinedWorld, LockExecutor
+from tests.scenario.turns import Turns
+from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed
 from tests.unit.join.paper import create
 from unshard.core.model import Location, Shard, TableId
+from unshard.errors.join import TargetBeingChanged
+from unshard.errors.locks import LockBusy
 from unshard.errors.window import FencedOut, WindowMismatch
-from unshard.units.ddl import joining
+from unshard.units.ddl import coordinate, joining
+from unshard.units.ddl.joining import JoinRules
 
 ONE, TWO = (Shard(f"s{number}", TableId("d", f"t{number}")) for number in (1, 2))
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(9))"
@@ -111,3 +117,83 @@ def test_a_process_that_another_one_overtakes_goes_on_to_the_end() -> None:
         world.meta.structures.record(shard, TARGET, Location(FILE, 4), digest)
     joining.follow(world.meta, world)
     assert {*world.meta.joins.get(TARGET).group.members} == {ONE, *late}
+
+
+class Overtaken:
+    """Two processes: each one stops at the steps of these names and numbers, and the other one goes on."""
+
+    def __init__(self, world: JoinedWorld, *stops: Sequence[tuple[str, int]]) -> None:
+        self.world, self.stops = world, stops
+        self.counts: list[Counter[str]] = [Counter(), Counter()]
+        world.turns = Turns(self.choose)
+        world.tick = world.meta.reading = world.turns.step
+        world.meta._tick = world.turns.step
+
+    def choose(self, name: str, me: int, left: Sequence[int]) -> int:
+        self.counts[me][name] += 1
+        return 1 - me if (name, self.counts[me][name]) in self.stops[me] else me
+
+    def run(self, *actions: Callable[[], object]) -> None:
+        self.world.turns.run(actions)
+        for counts, stops in zip(self.counts, self.stops, strict=True):
+            assert all(counts[name] >= number for name, number in stops[:1])
+
+
+def test_a_change_is_not_given_up_while_its_process_executes_it() -> None:
+    """The second process has read the target before the statement, and ends the change after it."""
+    world = JoinedWorld({ONE: create(TABLE), TWO: create(TABLE)})
+    world.run()
+    world.ddl(ONE, "ADD COLUMN c INT DEFAULT 7")
+    world.window("s1")
+    Overtaken(world, [("before ddl", 1), ("after ddl", 1)], [("join", 2)]).run(world.follow, world.follow)
+    assert "c" in world.target.names
+    world.ddl(TWO, "ADD COLUMN c INT DEFAULT 7")
+    world.check_end()
+
+
+@pytest.mark.parametrize("stop", ["before start", "after start", "before ddl"])
+def test_a_lock_and_a_change_of_the_target_are_not_executed_together(stop: str) -> None:
+    """The one that comes second looks at the target again."""
+    world = JoinedWorld({ONE: create(TABLE), TWO: create(TABLE)})
+    for shard in (ONE, TWO):
+        world.ddl(shard, "ADD COLUMN c INT, ADD COLUMN d INT")
+    world.run()
+    world.rules = JoinRules(contract_delay=60)
+    for shard in (ONE, TWO):
+        world.ddl(shard, "DROP COLUMN c")
+        world.ddl(shard, "DROP PRIMARY KEY, ADD PRIMARY KEY (id, d)")
+        world.window(shard.source)
+    joining.follow(world.meta, world, world.rules)
+    for shard in (ONE, TWO):
+        while world.window(shard.source):
+            pass
+    joining.follow(world.meta, world, world.rules)
+    world.rules = JoinRules()
+    (lock,) = world.meta.locks.open()
+    executor = LockExecutor(world)
+
+    def execute() -> None:
+        with contextlib.suppress(TargetBeingChanged):
+            coordinate.execute(world.meta, NOWHERE, lock.id, executor=executor)
+
+    def follow() -> None:
+        with contextlib.suppress(LockBusy):
+            world.follow()
+
+    Overtaken(world, [(stop, 1)], [("after intend join", 1)] if stop == "before start" else []).run(execute, follow)
+    world.check_end()
+    assert {*world.target.names} == {"id", "a", "b", "d"}
+
+
+@pytest.mark.parametrize("stop", ["before intend join", "before ddl", "before complete join"])
+def test_a_shard_is_renamed_while_its_ddl_is_accepted(stop: str) -> None:
+    """A window ends between the read of the shards and the completion, which must not use the old name."""
+    world = JoinedWorld({ONE: create(TABLE), TWO: create(TABLE)})
+    world.run()
+    world.ddl(ONE, "ADD COLUMN c INT DEFAULT 7")
+    world.window("s1")
+    world.rename(ONE, TableId("d", "t3"))
+    Overtaken(world, [(stop, 1)], []).run(world.follow, lambda: world.window("s1"))
+    world.ddl(TWO, "ADD COLUMN c INT DEFAULT 7")
+    world.check_end()
+    assert {*world.meta.joins.get(TARGET).group.members} == {Shard("s1", TableId("d", "t3")), TWO}

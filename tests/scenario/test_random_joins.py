@@ -1,6 +1,7 @@
-"""Random rollouts in optimistic mode with the real coordinator: windows, deaths, zombies, shards that come and go.
+"""Random rollouts in optimistic mode with the real coordinator.
 
-`UNSHARD_EXAMPLES=10000` plays 10,000.
+Windows, deaths, zombies, processes that follow at the same time, shards that are created, dropped and renamed, a start
+with different shards, `contract-delay`, `strict-optimistic-shard-mode`. `UNSHARD_EXAMPLES=10000` plays 10,000.
 """
 
 import contextlib
@@ -11,14 +12,19 @@ import pytest
 
 from tests.scenario import IS_FAST
 from tests.scenario.joinedworld import JoinedWorld
+from tests.scenario.turns import Turns
 from tests.scenario.world import EVENT_BYTES, Killed
-from tests.unit.join.paper import create
-from tests.unit.join.rollout import Play
+from tests.unit.join.paper import PaperTable, alter, create
+from tests.unit.join.rollout import Play, convertible
 from tests.unit.join.test_rollouts import TABLE, Rollout
+from unshard.core.join.decision import conflicts_of
+from unshard.core.join.group import begin
 from unshard.core.model import Shard, TableId
+from unshard.errors.join import TargetBeingChanged
 from unshard.errors.locks import LockBusy
 from unshard.errors.window import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
+from unshard.units.ddl.joining import JoinRules
 
 EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "20" if IS_FAST else "60"))
 PART = 20
@@ -29,9 +35,9 @@ class JoinedGame:
     """A rollout of `tests.unit.join.test_rollouts`, played by units.ddl.joining; its number determines everything."""
 
     def __init__(self, number: int, has_barrier: bool = False) -> None:
-        made = Rollout(number)
-        self.texts = {shard: [*texts] for shard, texts in made.texts.items()}
         self.dice = random.Random(f"game {number}")
+        made = Rollout(number, self.dice.choice((1, 2, 2, 3)))
+        self.texts = {shard: [*texts] for shard, texts in made.texts.items()}
         self.has_barrier = has_barrier
         for texts in self.texts.values() if has_barrier else ():
             texts.insert(self.dice.randrange(len(texts) + 1), BARRIER)
@@ -39,22 +45,59 @@ class JoinedGame:
         self.takeovers = {self.dice.randrange(1, 300) for _ in range(self.dice.randrange(3))}
         self.ticks = 0
         size = self.dice.choice((1, 3, 50)) * EVENT_BYTES
-        self.world = JoinedWorld(dict.fromkeys(self.texts, create(TABLE)), self.tick, size)
-        self.key = 0
+        self.world = JoinedWorld(self.begun(), self.tick, size)
+        self.world.turns = Turns(lambda _, me, left: self.dice.choice([me, me, *left]))
+        self.world.meta.reading = self.world.turns.step
+        delay, is_strict = self.dice.choice((0, 0, 0, 60)), self.dice.random() < 0.1
+        self.world.rules = JoinRules(contract_delay=delay, is_strict=is_strict)
+        self.world.is_busy = lambda: self.dice.random() < 0.2
+        self.key, self.names, self.free = 0, 0, list[TableId]()
 
     value = Play.value
+
+    def begun(self) -> dict[Shard, PaperTable]:
+        """Return the shards at the start: in some games they differ already, but by no rename, which cannot be seen."""
+        tables = dict.fromkeys(self.texts, create(TABLE))
+        has_renames = any("RENAME" in text for texts in self.texts.values() for text in texts)
+        if not has_renames and self.dice.random() < 0.5:
+            counts = {shard: self.dice.randrange(len(texts) + 1) for shard, texts in self.texts.items()}
+            others = {shard: self.after(self.texts[shard][:count]) for shard, count in counts.items()}
+            if not conflicts_of(begin({shard: table.structure for shard, table in others.items()})):
+                self.texts = {shard: texts[counts[shard] :] for shard, texts in self.texts.items()}
+                return others
+        return tables
+
+    def after(self, texts: list[str]) -> PaperTable:
+        table = create(TABLE)
+        for text in texts:
+            with contextlib.suppress(KeyError):
+                table = alter(table, text)
+        return table
 
     def tick(self, name: str) -> None:
         self.ticks += 1
         if self.ticks in self.deaths:
             raise Killed(name)
         if self.ticks in self.takeovers:
-            self.alive(self.world.run)
+            self.alive(self.chosen())
+        self.world.turns.step(name)
+
+    def chosen(self):
+        """Return what a process does."""
+        source = self.dice.choice(sorted(self.world.sources))
+        return self.dice.choice(
+            (self.world.run, self.world.follow, self.world.follow, lambda: self.world.window(source))
+        )
+
+    def race(self) -> None:
+        """Let processes run at the same time."""
+        actions = [self.chosen() for _ in range(self.dice.choice((2, 2, 3)))]
+        self.world.turns.run([lambda action=action: self.alive(action) for action in actions])
 
     def alive(self, action) -> None:
         try:
             action()
-        except (Killed, FencedOut, WindowMismatch, LockBusy):
+        except (Killed, FencedOut, WindowMismatch, LockBusy, TargetBeingChanged):
             return
 
     def rows(self, shard: Shard) -> None:
@@ -75,17 +118,16 @@ class JoinedGame:
         text = self.texts[shard].pop(0)
         rows = self.world.sources[shard.source].tables[shard.table].rows
         for key, row in [*rows.items()]:
-            if "NOT NULL" in text and "MODIFY b" in text and row["b"] is None:
-                self.world.write(shard, key, {**row, "b": key})
-            if "MODIFY e ENUM" in text and row["e"] is not None and f"'{row['e']}'" not in text:
-                self.world.write(shard, key, {**row, "e": "x"})
+            if (changed := convertible(row, text)) != row:
+                self.world.write(shard, key, changed)
         with contextlib.suppress(KeyError):  # the source refuses it: an index went with its column
             self.world.ddl(shard, text.removeprefix("ALTER TABLE t "))
 
     def newcomer(self) -> None:
-        """Create a shard with the structure and the remaining DDL of another one."""
+        """Create a shard like another one, with its remaining DDL; its name may have been another shard's."""
         peer = self.dice.choice(sorted(self.texts))
-        shard = Shard(peer.source, TableId("d", f"new{len(self.texts)}"))
+        name = self.free.pop() if self.free and self.dice.random() < 0.5 else self.name()
+        shard = Shard(peer.source, name)
         if shard not in self.texts:
             self.world.create(shard, self.world.sources[peer.source].tables[peer.table].table)
             self.texts[shard] = [*self.texts[peer]]
@@ -95,23 +137,37 @@ class JoinedGame:
             shard = self.dice.choice(sorted(self.texts))
             self.world.drop(shard)
             del self.texts[shard]
+            self.free.append(shard.table)
+
+    def name(self) -> TableId:
+        self.names += 1
+        return TableId("d", f"new{self.names}")
+
+    def rename(self) -> None:
+        shard = self.dice.choice(sorted(self.texts))
+        to = Shard(shard.source, self.name())
+        self.world.rename(shard, to.table)
+        self.texts[to] = self.texts.pop(shard)
+        self.free.append(shard.table)
+
+    def step(self) -> None:
+        shard, source = self.dice.choice(sorted(self.texts)), self.dice.choice(sorted(self.world.sources))
+        actions = (
+            (12, lambda: self.ddl(shard)),
+            (16, lambda: self.rows(shard)),
+            (14, lambda: self.alive(lambda: self.world.window(source))),
+            (14, lambda: self.alive(self.world.follow)),
+            (5, self.race),
+            (0 if self.has_barrier else 1, self.newcomer),
+            (1, self.leave),
+            (1, self.rename),
+        )
+        self.dice.choices([action for _, action in actions], [weight for weight, _ in actions])[0]()
 
     def play(self) -> None:
         while any(self.texts.values()):
-            shard = self.dice.choice(sorted(self.texts))
-            chosen = self.dice.randrange(60)
-            if chosen < 12:
-                self.ddl(shard)
-            elif chosen < 28:
-                self.rows(shard)
-            elif chosen < 44:
-                self.alive(lambda: self.world.window(self.dice.choice(sorted(self.world.sources))))
-            elif chosen < 58:
-                self.alive(self.world.follow)
-            elif chosen == 58 and not self.has_barrier:
-                self.newcomer()
-            elif chosen == 59:
-                self.leave()
+            self.step()
+        self.world.rules, self.world.is_busy = JoinRules(), lambda: False
         for _ in range(12):
             self.alive(self.world.run)
             self.alive(self.world.give_up_left_shards)

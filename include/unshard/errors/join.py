@@ -33,6 +33,18 @@ class ShardModeWaits(ShardDdlError, code="US-5101"):
     hint = "`unshard locks` shows the open locks and differences"
 
 
+class TargetBeingChanged(ShardDdlError, code="US-5150", scope=Scope.INTERNAL, transient=True):
+    """Another process expands or contracts the target at the moment, so the DDL of a lock has to wait for it.
+
+    Consequence: The lock waits. Nothing is lost.
+    Remedy: Nothing has to be done. If that process has died, the next coordination of locks ends its change.
+    """
+
+    target: str
+    template = "{target} is being expanded or contracted by another process"
+    hint = "nothing to do: the next attempt executes the lock"
+
+
 class UnlockOfJoined(ShardDdlError, code="US-5102", scope=Scope.CONFIG):
     """`unshard unlock` of a target in optimistic mode: other shards would not fit into the structure that it leads to.
 

@@ -100,7 +100,9 @@ def test_a_refused_change_is_shown(meta: Meta) -> None:
     assert meta.joins.last_error(TARGET, "no shard has it") == "no space" and meta.joins.last_error(TARGET, "x") == ""
     again = meta.joins.intend(found(meta), joined.group, ChangeKind.CONTRACT, "", (statement(joined.group),))
     assert again is not None and again.id > change.id
-    meta.joins.give_up(TARGET)
+    meta.joins.give_up(TARGET, change)
+    assert found(meta).change == again, "a change that has ended is not the present one"
+    meta.joins.give_up(TARGET, again)
     assert found(meta).change is None and meta.joins.last_error(TARGET) == ""
 
 

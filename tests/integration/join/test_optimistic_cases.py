@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.ddl.test_cases import create_shards, drop_schemas, plain, write_task
 from tests.localspark import LocalSpark
-from tests.unit.join.test_cases import CONFLICTS
+from tests.unit.join.test_cases import CONFLICTS, WAYS_OUT
 from unshard.config import ShardMode, load_task
 from unshard.core.join.decision import wanted
 from unshard.core.join.difference import is_equal, target_of
@@ -43,10 +43,12 @@ class Case:
     servers: Mapping[str, MariaDb]
     target: MariaDb
     path: Path
+    is_strict: bool = False
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Work]:
         task = dataclasses.replace(load_task(self.path), shard_mode=ShardMode.OPTIMISTIC)
+        task = dataclasses.replace(task, options=dataclasses.replace(task.options, is_strict=self.is_strict))
         with open_work(task) as work:
             yield dataclasses.replace(work, spark=LocalSpark, bulk_spark=LocalSpark)
 
@@ -76,6 +78,8 @@ class Case:
                     found = Counter(self.target.run(f"SELECT {there} FROM {joined.target}"))
                     assert not Counter(mine) - found, (shard, mine, found)
                     total += len(mine)
+                if not any(text in str(self.case["steps"]) for text in ("DROP TABLE", "TRUNCATE")):
+                    assert self.target.run(f"SELECT count(*) FROM {joined.target}") == [(total,)]
 
     def check_equal(self) -> None:
         """If all shards are equal, so is the target."""
@@ -87,40 +91,76 @@ class Case:
             assert not [state for state in work.meta.structures.shards() if state.queue or state.held]
 
 
+Maker = Callable[[str], Case]
+
+
+@pytest.fixture
+def make(source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Path) -> Maker:
+    def made(name: str) -> Case:
+        case = CASES[name]
+        servers = dict(zip(sorted(case["sources"]), (source_1, source_2), strict=False))
+        for server in (source_1, source_2, target):
+            drop_schemas(server)
+        create_shards(case, servers)
+        return Case(case, servers, target, write_task(case, servers, target, tmp_path))
+
+    return made
+
+
 @pytest.mark.parametrize("each", [False, True], ids=["at once", "step by step"])
 @pytest.mark.parametrize("name", [name for name in CASES if name not in TELLING])
-def test_case(name: str, each: bool, source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Path) -> None:
-    play(name, each, (source_1, source_2, target), tmp_path)
+def test_case(name: str, each: bool, make: Maker) -> None:
+    play(make(name), each)
 
 
 @pytest.mark.on_tidb
 @pytest.mark.parametrize("each", [False, True], ids=["at once", "step by step"])
 @pytest.mark.parametrize("name", TELLING)
-def test_telling_case(
-    name: str, each: bool, source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Path
-) -> None:
-    play(name, each, (source_1, source_2, target), tmp_path)
+def test_telling_case(name: str, each: bool, make: Maker) -> None:
+    play(make(name), each)
 
 
-def play(name: str, each: bool, found: tuple[MariaDb, MariaDb, MariaDb], tmp_path: Path) -> None:
-    case, (source_1, source_2, target) = CASES[name], found
-    servers = dict(zip(sorted(case["sources"]), (source_1, source_2), strict=False))
-    for server in (source_1, source_2, target):
-        drop_schemas(server)
-    create_shards(case, servers)
-    played = Case(case, servers, target, write_task(case, servers, target, tmp_path))
+def play(played: Case, each: bool) -> None:
     outcome = played.play(each)
-    if name in CONFLICTS:
+    if played.case["id"] in CONFLICTS:
         (lock,) = outcome.locks
         assert lock.ready or lock.conflicts
         return
     assert not outcome.locks, [f"{lock.ddl}: {lock.state} {lock.reason}" for lock in outcome.locks]
     played.check_rows()
     played.check_equal()
-    expected = case["expect"]
+    expected = played.case["expect"]
     if expected["kind"] == "rows":
         columns = ", ".join(f"`{column}`" for column in expected["columns"])
-        rows = target.run(f"SELECT {columns} FROM {expected['downstream']}")
+        rows = played.target.run(f"SELECT {columns} FROM {expected['downstream']}")
         assert Counter(tuple(map(plain, row)) for row in rows) == Counter(
             tuple(map(plain, row)) for row in expected["rows"]
         )
+
+
+@pytest.mark.parametrize(("name", "way"), [(name, way) for name, ways in WAYS_OUT.items() for way in ways])
+def test_a_conflict_ends(name: str, way: str, make: Maker) -> None:
+    """The way out is followed to its end: the target equals the union of its shards."""
+    played = make(name)
+    assert len(played.play(each=False).locks) == 1
+    for source, sql in WAYS_OUT[name][way]:
+        played.servers[source].run(sql)
+    outcome = played.run()
+    assert not outcome.locks, [f"{lock.ddl}: {lock.state} {lock.reason}" for lock in outcome.locks]
+    played.check_rows()
+    played.check_equal()
+    with played.work() as work:
+        (joined,) = work.meta.joins.all()
+        columns = ", ".join(f"`{name}`" for name in work.target_schema(joined.target).names)
+    union = Counter[tuple[object, ...]]()
+    for shard in joined.group.members:
+        union += Counter(played.servers[shard.source].run(f"SELECT {columns} FROM {shard.table}"))
+    assert Counter(played.target.run(f"SELECT {columns} FROM {joined.target}")) == union
+
+
+def test_the_case_of_dm_s_strict_mode(make: Maker) -> None:
+    """DM has a conflict here. The shard's own statements lead to the join, so nothing waits in strict mode either."""
+    played = make("sddl4_1-strict_optimistic_double_source-o")
+    played.is_strict = True
+    assert not played.play(each=True).locks
+    played.check_rows()

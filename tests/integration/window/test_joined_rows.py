@@ -150,13 +150,14 @@ def test_a_window_waits_while_statements_are_executed(rollout: Rollout):
     rollout.run()
     joined, _ = rollout.task.joined("t")
     joins, target = rollout.task.work().meta.joins, TableId(f"{rollout.task.name}_to", "t")
-    joins.intend(joined, joined.group, ChangeKind.EXPAND, "a test", (JoinStatement("ALTER", "", "", ()),))
+    change = joins.intend(joined, joined.group, ChangeKind.EXPAND, "a test", (JoinStatement("ALTER", "", "", ()),))
     with pytest.raises(JoinChanging):
         joined_rows(rollout.task.work(), {target}, set())
     rollout.on(ONE, "INSERT INTO {t} VALUES ({n}, 1, 'x')")
     with pytest.raises(TargetChanged):  # the statement of this test is neither before nor after the target
         rollout.run()
-    joins.give_up(target)
+    assert change is not None
+    joins.give_up(target, change)
     rollout.run()
 
 

@@ -53,11 +53,13 @@ class PaperTable:
     columns: list[PaperColumn] = field(default_factory=list)
     indexes: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     """Kind and parts by name."""
+    checks: dict[str, str] = field(default_factory=dict)
+    """Expressions by the name of the constraint; no row is compared with them."""
     charset: str = "utf8mb4"
     collation: str = "utf8mb4_general_ci"
 
     def copy(self) -> "PaperTable":
-        return PaperTable([*self.columns], dict(self.indexes), self.charset, self.collation)
+        return replace(self, columns=[*self.columns], indexes=dict(self.indexes), checks=dict(self.checks))
 
     @property
     def names(self) -> list[str]:
@@ -69,6 +71,7 @@ class PaperTable:
         for name, (kind, parts) in sorted(self.indexes.items(), key=lambda item: (item[0] != "PRIMARY", item[0])):
             head = "PRIMARY KEY" if name == "PRIMARY" else f"{kind} KEY `{name}`".strip()
             lines.append(f"{head} ({','.join(parts)})")
+        lines += [f"CONSTRAINT `{name}` CHECK ({expression})" for name, expression in sorted(self.checks.items())]
         body = ",\n  ".join(lines)
         text = f"CREATE TABLE `t` (\n  {body}\n) ENGINE=InnoDB DEFAULT CHARSET={self.charset} COLLATE={self.collation}"
         indexes = tuple(
@@ -136,6 +139,10 @@ def _add(table: PaperTable, spec: TokenCursor) -> None:
     if spec.peek() in ("INDEX", "KEY", "UNIQUE", "PRIMARY"):
         _index(table, spec)
         return
+    if spec.eat("CONSTRAINT"):
+        name, text = spec.name().name, spec.text[spec.tokens[spec.position].start : spec.tokens[-1].end]
+        table.checks[name] = _quoted(table, text[text.index("(") + 1 : text.rindex(")")])
+        return
     spec.eat("COLUMN")
     if not spec.eat("("):
         _define(table, spec, len(table.columns))
@@ -152,6 +159,9 @@ def _drop(table: PaperTable, spec: TokenCursor) -> None:
         return
     if spec.eat_any("INDEX", "KEY"):
         del table.indexes[spec.name().name]
+        return
+    if spec.eat("CONSTRAINT"):
+        del table.checks[spec.name().name]
         return
     spec.eat("COLUMN")
     name = spec.name().name
@@ -225,15 +235,19 @@ def _define(table: PaperTable, spec: TokenCursor, at: int) -> None:
     generated = re.search(r"\bAS\s*\((.*)\)", rest, re.IGNORECASE)
     is_key = "PRIMARY KEY" in rest.upper() or f"`{name}`" in table.indexes.get("PRIMARY", ("", ()))[1]
     nullable = not is_key and "NOT NULL" not in rest.upper()
-    expression = generated[1].strip() if generated else ""
-    for each in table.names:
-        expression = re.sub(rf"(?<![`\w]){each}(?![`\w])", f"`{each}`", expression)
+    expression = _quoted(table, generated[1].strip()) if generated else ""
     column = PaperColumn(name, kind, nullable or bool(generated), value, charset, collation, expression)
     if place := re.search(r"\bAFTER\s+(\w+)|\b(FIRST)\b", rest, re.IGNORECASE):
         at = 0 if place[2] else _place(table, place[1]) + 1
     table.columns.insert(at, column)
     if "PRIMARY KEY" in rest.upper():
         table.indexes["PRIMARY"] = "PRIMARY", (f"`{name}`",)
+
+
+def _quoted(table: PaperTable, expression: str) -> str:
+    for each in table.names:
+        expression = re.sub(rf"(?<![`\w]){each}(?![`\w])", f"`{each}`", expression)
+    return expression
 
 
 def _separated(tokens: Sequence) -> list[str]:

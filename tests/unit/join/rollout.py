@@ -375,12 +375,9 @@ class Play:
 
     def prepare(self, shard: Shard, text: str) -> None:
         """Change the values that a strict server would refuse to convert."""
-        rows = self.world.upstream[shard].rows
-        for key, row in [*rows.items()]:
-            if "NOT NULL" in text and "MODIFY b" in text and row["b"] is None:
-                self.world.write(shard, key, {**row, "b": key})
-            if "MODIFY e ENUM" in text and row["e"] is not None and f"'{row['e']}'" not in text:
-                self.world.write(shard, key, {**row, "e": "x"})
+        for key, row in [*self.world.upstream[shard].rows.items()]:
+            if (changed := convertible(row, text)) != row:
+                self.world.write(shard, key, changed)
 
     def play(self) -> None:
         left = {shard: [*texts] for shard, texts in self.texts.items()}
@@ -401,6 +398,17 @@ class Play:
                 case 7:
                     self.world.reload(shard)
         self.world.check_end()
+
+
+def convertible(row: Row, text: str) -> Row:
+    """Return the row with values that a strict server converts to the types of a MODIFY."""
+    changed = dict(row)
+    for name in row.keys() & {"b", "g"}:
+        if row[name] is None and re.search(rf"MODIFY {name} INT NOT NULL", text):
+            changed[name] = row["id"]
+    if "MODIFY e ENUM" in text and row["e"] is not None and f"'{row['e']}'" not in text:
+        changed["e"] = "x"
+    return changed
 
 
 def fits(value: object, definition: Definition) -> bool:

@@ -21,6 +21,24 @@ CONFLICTS = {
     "sddl2-043-o": "expression of column nc1",
 }
 """The cases without a join, with the dimension that the conflict names."""
+WAYS_OUT = {
+    "sddl1-restartmaster-o": {
+        "the shard goes back": [("mysql2", "ALTER TABLE shard_1.tb1 DROP COLUMN c, ADD COLUMN c DOUBLE")],
+        "the shard drops the column, adds it again": [
+            ("mysql2", "ALTER TABLE shard_1.tb1 DROP COLUMN c"),
+            ("mysql2", "ALTER TABLE shard_1.tb1 ADD COLUMN c DOUBLE"),
+        ],
+        "the other one agrees": [("mysql1", "ALTER TABLE shard_1.tb1 MODIFY c TEXT")],
+    },
+    "sddl2-043-o": {
+        "the shards go back": [
+            ("mysql2", "ALTER TABLE shard_1.tb1 DROP COLUMN nc1, ADD COLUMN nc1 INT AS (id+1)"),
+            ("mysql2", "ALTER TABLE shard_1.tb2 DROP COLUMN nc1, ADD COLUMN nc1 INT AS (id+1)"),
+        ],
+        "the other one agrees": [("mysql1", "ALTER TABLE shard_1.tb1 DROP COLUMN nc1, ADD COLUMN nc1 INT AS (id+2)")],
+    },
+}
+"""What shards run so that a conflict ends."""
 INSERT = re.compile(r"INSERT INTO ([\w.]+)\s*(?:\(([\w, ]+)\))?\s*VALUES\s*(.*)", re.IGNORECASE | re.DOTALL)
 VALUE = re.compile(r"'((?:[^'])*)'|(NULL)|(-?\d+\.\d+)|(-?\d+)", re.IGNORECASE)
 
@@ -105,3 +123,21 @@ def test_case(case: dict, pace: str) -> None:
         structures = {up.table.structure.shape for up in world.upstream.values()}
         if len(structures) == 1:
             world.check_end()
+
+
+@pytest.mark.parametrize(("name", "way"), [(name, way) for name, ways in WAYS_OUT.items() for way in ways])
+def test_a_conflict_ends(name: str, way: str) -> None:
+    case = next(case for case in CASES if case["id"] == name)
+    world = begun(case)
+    for each in case["steps"]:
+        step(world, each["source"], each["sql"])
+    world.run()
+    assert world.waiting
+    for source, sql in WAYS_OUT[name][way]:
+        step(world, source, sql)
+    world.check_end()
+    assert len({up.table.structure.shape for up in world.upstream.values()}) == 1
+
+
+def test_each_conflict_has_ways_out() -> None:
+    assert WAYS_OUT.keys() == CONFLICTS.keys()

@@ -71,6 +71,13 @@ MIGRATIONS = (
     Migration(fixed("ADD COLUMN m INT AS (id + 1) STORED"), fixed("DROP COLUMN m")),
     Migration(fixed("DROP COLUMN c", "ADD COLUMN c INT"), fixed("DROP COLUMN c", "ADD COLUMN c VARCHAR(9)")),
     Migration(fixed("ADD COLUMN p INT", "DROP COLUMN p", "ADD COLUMN p DECIMAL(6,2)"), fixed("DROP COLUMN p")),
+    Migration(fixed("MODIFY g INT NOT NULL"), fixed("MODIFY g INT")),
+    Migration(fixed("ADD UNIQUE KEY v (g, id)"), fixed("DROP INDEX v")),
+    Migration(fixed("ADD CONSTRAINT positive CHECK (id > 0)"), fixed("DROP CONSTRAINT positive")),
+    Migration(
+        fixed("RENAME COLUMN d TO d2", "MODIFY d2 DECIMAL(10,3)"),
+        fixed("MODIFY d2 DECIMAL(8,2)", "RENAME COLUMN d2 TO d"),
+    ),
 )
 
 
@@ -94,9 +101,9 @@ def statements(clauses: list[str], dice: random.Random) -> Iterator[str]:
 class Rollout(Play):
     """A random rollout; its number determines everything."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, sources: int = 2) -> None:
         self.dice = random.Random(number)
-        self.shards = shards(self.dice.randrange(1, 5))
+        self.shards = shards(self.dice.randrange(1, 5), sources)
         first = self.dice.randrange(len(MIGRATIONS))
         numbers = [first]
         other = self.dice.randrange(len(MIGRATIONS))

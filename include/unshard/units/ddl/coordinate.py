@@ -415,6 +415,7 @@ def _unless_refused(
 def _write_intent(meta: Store, stage: WriteIntent, found: _Execution, executor: Executor) -> _Execution:
     """Write the intent; the execution ends if the lock was resolved or got another command meanwhile."""
     lock, members = found.lock, found.scene.members(found.lock.target)
+    version = meta.joins.version(lock.target)  # the structure that `intended` reads must stay until the intent
     entry, statements = script(members, lock, found.scene.decide(lock).owner)
     whole = entry.whole if statements == (entry.routed,) else WholeChange.NONE
     entry = executor.intended(lock.id, replace(entry, routed=statements[lock.done], replacement=(), whole=whole))
@@ -424,7 +425,7 @@ def _write_intent(meta: Store, stage: WriteIntent, found: _Execution, executor: 
         return _again(meta, lock) if is_split else replace(found, is_over=True)
     meta.structures.get({entry.before, entry.after})
     log.info("execute step 1/3 intent lock=%s source=%s", lock.id, entry.shard.source)
-    if not meta.locks.start(lock, entry.shard.source, entry):
+    if not meta.locks.start(lock, entry.shard.source, entry, version):
         log.info("execute ordered otherwise or resolved meanwhile lock=%s", lock.id)
         return replace(found, is_over=True)
     return replace(found, passed=1, entry=entry)

@@ -25,6 +25,7 @@ target by then, so the result is the same.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -92,8 +93,8 @@ class JoinExecutor(Protocol):
     def present(self, target: TableId) -> TableSchema | None:
         """Return the structure of a target; None if the table does not exist."""
 
-    def at_rest(self, target: TableId) -> TableSchema:
-        """Return the structure after the DDL of another session has ended."""
+    def at_rest(self, target: TableId) -> AbstractContextManager[TableSchema]:
+        """Return the structure after the DDL of another session has ended; none begins inside the block."""
 
     def own(self, entry: QueueEntry, before: TableSchema, *, in_steps: bool = False) -> TableSchema | None:
         """Return the structure after a shard's own statement; None if the target rejects it.
@@ -382,18 +383,23 @@ class _Follower:
         """Change the target and complete, unless another process does it.
 
         If the target rejects it, everything else continues. The next run tries an expansion again, and a lock shows the
-        DDL of the shard to an operator. A contraction is tried again after the next expansion.
+        DDL of the shard to an operator. A contraction is tried again after the next expansion. A trial counts only if
+        no other process has changed the target while its state was read.
         """
         try:
             self._changed(stage, scene)
         except (JoinRefused, DdlRefused, JoinNotReached) as error:
+            present = self.meta.joins.get(self.target)
+            is_tried = not isinstance(error, DdlRefused)
+            if is_tried and (present is None or present.version != scene.joined.version):
+                return
             log.warning("join rejected target=%s error=%s", self.target, error)
             self.errors.append(error)
             if isinstance(stage, ExpandTarget):
                 self._note_rejection(stage, scene, error)
                 shards: list[Shard | None] = [step.shard for step in stage.shard_steps]
                 self.rejected.update(dict.fromkeys(shards or [None], str(error)))
-            elif not isinstance(error, DdlRefused):
+            elif is_tried:
                 change = self.meta.joins.intend(scene.joined, scene.group, stage.kind, stage.cause, (NO_STATEMENT,))
                 if change is not None:
                     self.meta.joins.fail(self.target, change, str(error))
@@ -423,6 +429,8 @@ class _Follower:
             names = {id: name for name, id in statements[-1].names}
             found = self.meta.joins.get(self.target)
             if found is None or found.change is None or found.change.id != change.id:
+                return
+            if found.accepted != joined.accepted:  # a window has renamed a shard: what is left is decided again
                 return
             joined = found
         self.meta.joins.complete(joined, Completion(stage.group, names, stage.shard_steps, stage.resolved))
@@ -492,17 +500,17 @@ class _Follower:
 
     def _resume(self, change: OpenChange) -> None:
         """End a change whose process has died; what is left of it is decided again."""
-        present = self.executor.at_rest(self.target)
-        if not self._is_open(change):
-            return
-        if change.done < len(change.statements) and change.statements[change.done] != NO_STATEMENT:
-            statement = change.statements[change.done]
-            if statement.before != statement.after and is_as(statement.after, present, statement):
-                self.meta.joins.advance(self.target, change)
-            elif not is_as(statement.before, present, statement):
-                raise TargetChanged(str(self.target), f"it is now {present.create_sql}", statement.text)
-        log.info("join given up target=%s done=%s", self.target, change.done)
-        self.meta.joins.give_up(self.target)
+        with self.executor.at_rest(self.target) as present:
+            if not self._is_open(change):
+                return
+            if change.done < len(change.statements) and change.statements[change.done] != NO_STATEMENT:
+                statement = change.statements[change.done]
+                if statement.before != statement.after and is_as(statement.after, present, statement):
+                    self.meta.joins.advance(self.target, change)
+                elif not is_as(statement.before, present, statement):
+                    raise TargetChanged(str(self.target), f"it is now {present.create_sql}", statement.text)
+            log.info("join given up target=%s done=%s", self.target, change.done)
+            self.meta.joins.give_up(self.target, change)
 
     # --- reloads
 

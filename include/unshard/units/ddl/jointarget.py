@@ -5,7 +5,7 @@ process that is given up for dead either has ended before the next process looks
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from unshard.adapters.mysql import connect
@@ -35,10 +35,11 @@ class OnTarget:
         with contextlib.closing(connect(self._server, "target")) as connection:
             return read_schemas(connection, [target]).get(target)
 
-    def at_rest(self, target: TableId) -> TableSchema:
-        """Return the structure after the DDL of another session has ended."""
+    @contextlib.contextmanager
+    def at_rest(self, target: TableId) -> Iterator[TableSchema]:
+        """Return the structure after the DDL of another session has ended; none begins inside the block."""
         with contextlib.closing(connect(self._server, "target")) as connection, target_guard(connection, target):
-            return read_schema(connection, target)
+            yield read_schema(connection, target)
 
     def own(self, entry: QueueEntry, before: TableSchema, *, in_steps: bool = False) -> TableSchema | None:
         """Return the structure after a shard's own statement; None if the target rejects it.

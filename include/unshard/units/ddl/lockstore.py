@@ -120,8 +120,12 @@ class Locks(LockReader, Protocol):
     def exclusive(self, lock: str) -> contextlib.AbstractContextManager[None]:
         """Be the only executor of a lock inside the block; raises LockBusy if another one exists."""
 
-    def start(self, lock: DdlLock, source: str, entry: QueueEntry) -> bool:
-        """Write the intent of executing the next statement; False if the lock was resolved or changed meanwhile."""
+    def start(self, lock: DdlLock, source: str, entry: QueueEntry, join_version: int = 0) -> bool:
+        """Write the intent of executing the next statement; False if the lock was resolved or changed meanwhile.
+
+        `join_version` is that of a target in optimistic mode. Raises TargetBeingChanged if it has another one by now,
+        or if it is being changed.
+        """
 
     def split(self, lock: DdlLock, statements: tuple[str, ...]) -> bool:
         """Record the statements that are executed in its place; False if the lock was resolved or changed meanwhile."""
@@ -193,6 +197,9 @@ class JoinReader(Protocol):
     def get(self, target: TableId) -> JoinedTarget | None:
         """Return a target with its group; None if it has not joined."""
 
+    def version(self, target: TableId) -> int:
+        """Return the version of a target; 0 if it has not joined."""
+
     def resolved(self, shard: Shard, after: int) -> tuple[QueueEntry, ...]:
         """Return the DDLs of a shard after a number that are resolved, oldest first."""
 
@@ -215,7 +222,10 @@ class Joins(JoinReader, Protocol):
     def intend(
         self, joined: JoinedTarget, group: Group, kind: ChangeKind, cause: str, statements: tuple[JoinStatement, ...]
     ) -> OpenChange | None:
-        """Store statements before the first is executed; None if the target has changed since it was read."""
+        """Store statements before the first is executed.
+
+        None if the target has changed since it was read, or if a lock is being executed on it.
+        """
 
     def advance(self, target: TableId, change: OpenChange) -> None:
         """Record that the target has the next statement of a change; idempotent."""
@@ -226,8 +236,8 @@ class Joins(JoinReader, Protocol):
     def fail(self, target: TableId, change: OpenChange, error: str) -> None:
         """Record that the target has rejected the next statement; the rest of the change is decided again."""
 
-    def give_up(self, target: TableId) -> None:
-        """End a change whose process has died: what is left of it is decided again."""
+    def give_up(self, target: TableId, change: OpenChange) -> None:
+        """End a change whose process has died, unless it has ended: what is left of it is decided again."""
 
     def remove(self, joined: JoinedTarget) -> None:
         """Delete everything about a target, unless it has changed since it was read."""

@@ -54,6 +54,7 @@ from unshard.core.join.places import JoinedRows, RowIds
 from unshard.core.model import Shard, TableId
 
 T, C, M, X, Q = tables.join_target, tables.join_column, tables.join_member, tables.join_change, tables.shard_ddl
+K = tables.ddl_lock
 SHARD_KEY = ("task", "source", "shard_schema", "shard_table")
 TARGET_KEY = ("task", "target_schema", "target_table")
 EXECUTED, REFUSED, GIVEN_UP = "executed", "refused", "given up"
@@ -247,12 +248,13 @@ class Joins(WritingPart, JoinReader):
     def intend(
         self, joined: JoinedTarget, group: Group, kind: ChangeKind, cause: str, statements: tuple[JoinStatement, ...]
     ) -> OpenChange | None:
-        """Store statements before the first is executed; None if the target has changed since it was read.
+        """Store statements before the first is executed.
 
-        `group` has the ids of their columns (core.join.group.intended).
+        None if the target has changed since it was read, or if a lock is being executed on it. `group` has the ids of
+        their columns (core.join.group.intended).
         """
         with self._database.transaction() as connection:
-            if not self._is_still(connection, joined):
+            if not self._is_still(connection, joined) or self._is_executing(connection, joined.target):
                 return None
             row = {"task": self._task, **target_columns(joined.target), "kind": kind.value, "cause": cause}
             row |= {"statements": codec.dumps(statements), "done": 0, "started_at": tables.NOW}
@@ -300,12 +302,12 @@ class Joins(WritingPart, JoinReader):
             )
             self._raise(connection, target, {})
 
-    def give_up(self, target: TableId) -> None:
-        """End a change whose process has died: what is left of it is decided again."""
+    def give_up(self, target: TableId, change: OpenChange) -> None:
+        """End a change whose process has died, unless it has ended: what is left of it is decided again."""
         with self._database.transaction() as connection:
             self._lock(connection, target)
-            self._end_change(connection, target, GIVEN_UP)
-            self._raise(connection, target, {})
+            if self._end_change(connection, target, GIVEN_UP, X.c.id == change.id):
+                self._raise(connection, target, {})
 
     def remove(self, joined: JoinedTarget) -> None:
         """Delete the group of a target, unless the target has changed since it was read; its changes stay."""
@@ -323,6 +325,11 @@ class Joins(WritingPart, JoinReader):
     def _is_still(self, connection: Connection, joined: JoinedTarget) -> bool:
         return self._lock(connection, joined.target) == joined.version
 
+    def _is_executing(self, connection: Connection, target: TableId) -> bool:
+        """Whether a lock has begun to change the target; `start` of a lock takes the row of the target first, too."""
+        begun = self._is(K, target), K.c.started_at.is_not(None), K.c.resolved_at.is_(None)
+        return connection.execute(select(K.c.lock_id).where(*begun).with_for_update()).first() is not None
+
     def _lock(self, connection: Connection, target: TableId) -> int:
         """Lock the target; this waits for the transactions of rows that have compared its version."""
         return connection.scalar(select(T.c.version).where(self._is(T, target)).with_for_update()) or 0
@@ -331,9 +338,9 @@ class Joins(WritingPart, JoinReader):
         changed = {**values, "version": T.c.version + 1, "changed_at": tables.NOW}
         connection.execute(update(T).where(self._is(T, target)).values(changed))
 
-    def _end_change(self, connection: Connection, target: TableId, outcome: str) -> None:
-        is_open = self._is(X, target), X.c.done_at.is_(None)
-        connection.execute(update(X).where(*is_open).values(done_at=tables.NOW, outcome=outcome))
+    def _end_change(self, connection: Connection, target: TableId, outcome: str, *which: Any) -> bool:
+        is_open = self._is(X, target), X.c.done_at.is_(None), *which
+        return bool(connection.execute(update(X).where(*is_open).values(done_at=tables.NOW, outcome=outcome)).rowcount)
 
     def _put_columns(self, connection: Connection, target: TableId, group: Group) -> None:
         connection.execute(delete(C).where(self._is(C, target)))

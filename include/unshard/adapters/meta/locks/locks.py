@@ -49,15 +49,18 @@ from unshard.core.ddl.queue import EntryState, OperatorDecision, QueueEntry, Who
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.window.plan import StructureChange
+from unshard.errors.join import TargetBeingChanged
 from unshard.errors.locks import LockBusy, UnknownLock
 
-K, G, M, H, Q, S = (
+K, G, M, H, Q, S, J, X = (
     tables.ddl_lock,
     tables.ddl_lock_guard,
     tables.ddl_lock_member,
     tables.ddl_history,
     tables.shard_ddl,
     tables.shard,
+    tables.join_target,
+    tables.join_change,
 )
 LOCKED = (1205, 3572)
 """Lock wait timeout (MariaDB's NOWAIT) and ER_LOCK_NOWAIT (MySQL, TiDB)."""
@@ -254,11 +257,12 @@ class Locks(WritingPart, LockReader):
                 raise
             yield
 
-    def start(self, lock: DdlLock, source: str, entry: QueueEntry) -> bool:
+    def start(self, lock: DdlLock, source: str, entry: QueueEntry, join_version: int = 0) -> bool:
         """Record the intent to execute the lock's next statement, or continue one that a crash left open.
 
         Returns False if the lock was resolved or changed by a command in the meantime, or if a window of another source
-        may write the target that the statement is about to truncate, drop or rename.
+        may write the target that the statement is about to truncate, drop or rename. Raises TargetBeingChanged if a
+        target in optimistic mode has another version than `join_version`, or if it is being changed.
         """
         row = {
             "task": self._task,
@@ -271,6 +275,7 @@ class Locks(WritingPart, LockReader):
             "started_at": tables.NOW,
         }
         with self._database.transaction() as connection:
+            self._refuse_changing(connection, lock.target, join_version)
             found = _lock(connection.execute(select(K).where(*self._is(lock.id)).with_for_update()).one())
             if found.state is LockState.RESOLVED or _script(found) != _script(lock):
                 return False
@@ -284,6 +289,15 @@ class Locks(WritingPart, LockReader):
             if connection.execute(intent).first() is None:
                 connection.execute(insert(H).values(row))
         return True
+
+    def _refuse_changing(self, connection: Connection, target: TableId, join_version: int) -> None:
+        """Raise if a target in optimistic mode is not as it was read; lock it against changes by the coordinator."""
+        key = {"task": self._task, **target_columns(target)}
+        version = connection.scalar(select(J.c.version).where(matches(J, key)).with_for_update()) or 0
+        is_open = matches(X, key), X.c.done_at.is_(None)
+        change = select(X.c.id).where(*is_open).with_for_update()
+        if version != join_version or (version and connection.execute(change).first()):
+            raise TargetBeingChanged(str(target))
 
     def split(self, lock: DdlLock, statements: tuple[str, ...]) -> bool:
         """Record the steps that replace the lock's DDL, because the target accepts it only in steps.

@@ -16,7 +16,7 @@ from unshard.core.ddl.queue import QueueEntry
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Rename
 
-SHARD, TABLE_SCHEMA, DDL_LOCK = tables.shard, tables.table_schema, tables.ddl_lock
+SHARD, TABLE_SCHEMA, DDL_LOCK, JOINED = tables.shard, tables.table_schema, tables.ddl_lock, tables.join_target
 MOVED = (
     tables.shard,
     tables.shard_ddl,
@@ -44,6 +44,21 @@ def move_shards(connection: Connection, task: str, renames: Sequence[Rename], wi
             connection.execute(delete(table).where(matches(table, {"task": task, **shard_columns(shard)})))
             _move(connection, task, table, place, shard)
         _append_history(connection, task, place, rename, window)
+
+
+def note_renames(connection: Connection, task: str, renames: Sequence[Rename]) -> None:
+    """Change the versions of joined targets: a process that has read the old names accepts no DDL with them.
+
+    This comes first in the transaction: a process that accepts DDL locks the target before its shards, too.
+    """
+    found = set[TableId]()
+    for rename in renames:
+        key = {"task": task, **shard_columns(rename.shard)}
+        row = connection.execute(select(SHARD).where(matches(SHARD, key))).one_or_none()
+        found |= {target_of(row)} if row is not None else set()
+    for target in sorted(found):
+        of_target = matches(JOINED, {"task": task, **target_columns(target)})
+        connection.execute(update(JOINED).where(of_target).values(version=JOINED.c.version + 1))
 
 
 def _move(connection: Connection, task: str, table: Table, old: Shard, new: Shard) -> None:

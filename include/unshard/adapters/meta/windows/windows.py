@@ -39,7 +39,7 @@ from unshard.adapters.meta.rows import target_columns as target_key
 from unshard.adapters.meta.shards.deletedshards import forget_rows
 from unshard.adapters.meta.shards.ignored import forget_ignored
 from unshard.adapters.meta.shards.online import move_online
-from unshard.adapters.meta.shards.renames import move_shards
+from unshard.adapters.meta.shards.renames import move_shards, note_renames
 from unshard.adapters.meta.shards.structures import record_change
 from unshard.adapters.meta.tasks.pauses import refuse_paused
 from unshard.adapters.meta.windows.suspended import keep
@@ -179,6 +179,7 @@ class Windows(WritingPart, WindowReader):
                 raise NotBegun(plan.source, plan.number)
             if found.state == COMMITTED:
                 return
+            note_renames(connection, self._task, plan.renames)
             if stopped or PendingWork.SUSPENDED in begun.beside:
                 keep(connection, self._task, plan, {stop.target: stop for stop in stopped})
             self._move_held(connection, plan, held, {stop.target for stop in stopped})
