@@ -13,7 +13,6 @@ Commands of operators are in units.ddl.lockcommands.
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,6 +26,7 @@ from unshard.core.ddl.lock import (
     Outcome,
     PendingSkips,
     decide,
+    filled_columns,
     opening,
     script,
     skip_resolutions,
@@ -64,9 +64,6 @@ if TYPE_CHECKING:
     from unshard.units.ddl.execute import Intents
 
 log = logging.getLogger(__name__)
-
-
-MAY_FILL = re.compile(r"\bADD\b.*\b(DEFAULT|AUTO_INCREMENT|SERIAL|TIMESTAMP)\b", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,7 +564,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
         done=lock.done,
         exempted=tuple(sorted(lock.exempted)),
         differences=tuple(_difference(heads[shard], lock, scene.pending_skips) for shard in decision.conflicts),
-        filled=_filled(lock),
+        filled=filled_columns(lock),
         whole=lock.entry.whole,
         stopped=tuple(each for each in scene.suspended if lock.resolved_at is None and each.target == lock.target),
         is_joined=lock.target in scene.joined,
@@ -577,20 +574,6 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
 
 def _reason(heads: Mapping[Shard, QueueEntry], decision: LockDecision) -> str:
     return next((heads[shard].reason for shard in (*decision.ready, *decision.conflicts) if heads[shard].reason), "")
-
-
-def _filled(lock: DdlLock) -> tuple[str, ...]:
-    """Return the columns whose old rows differ from server to server once the target has the lock's DDL."""
-    texts = lock.replacement or lock.entry.replacement or (lock.entry.routed,)
-    is_not_executed = lock.verdict is OperatorDecision.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
-    if is_not_executed or not any(map(MAY_FILL.search, texts)):
-        return ()
-    from unshard.core.rows.lineage import ExecutedDdl  # these bring the tokenizer
-    from unshard.core.rows.servervalues import filled_by_each
-
-    statement = lock.entry.statement
-    explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))
-    return tuple(name for text in texts for name in filled_by_each(ExecutedDdl(text, statement.sql_mode), explicit))
 
 
 def _difference(entry: QueueEntry, lock: DdlLock, pending_skips: PendingSkips) -> tuple[str, ...]:
