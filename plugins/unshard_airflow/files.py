@@ -16,11 +16,10 @@ from airflow.sdk import DAG, BaseOperator, get_parsing_context
 from unshard.config import load_task
 from unshard.config.model import DIGEST
 from unshard.errors import UnshardError
-from unshard_airflow.graph import DDL, FULL, SYNC, dags_of
+from unshard_airflow.graph import PREFIXES, dags_of
 from unshard_airflow.outcome import failures_told
 
 INVALID = "unshard_invalid__"
-PREFIXES = (FULL, SYNC, DDL)
 WITH_DIGEST = re.compile(rf"\.[0-9a-f]{{{DIGEST}}}$")
 """The end of the plain name of a task with special characters, which its file does not contain."""
 VARIABLE = "UNSHARD_TASKS"

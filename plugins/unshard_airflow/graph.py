@@ -45,6 +45,7 @@ FULL = "unshard_full__"
 SYNC = "unshard_sync__"
 DDL = "unshard_ddl__"
 JOIN = "unshard_join__"
+PREFIXES = (FULL, SYNC, DDL, JOIN)
 
 FULL_DOC = """Dumps and loads the rows of the shards, then hands the sources over to the windows.
 
