@@ -92,7 +92,6 @@ tell whether the DDL was executed.
 """
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -105,7 +104,6 @@ from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone
 from unshard.core.model import Shard, TableId
 
 LONGEST_NAME = 170
-MAY_FILL = re.compile(r"\bADD\b.*\b(DEFAULT|AUTO_INCREMENT|SERIAL|TIMESTAMP)\b", re.IGNORECASE | re.DOTALL)
 
 
 class Outcome(StrEnum):
@@ -459,17 +457,3 @@ def _plain(name: str, also: str) -> str:
 
 def _hexadecimal(character: str) -> str:
     return "".join(f"~{byte:02X}" for byte in character.encode())
-
-
-def filled_columns(lock: DdlLock) -> tuple[str, ...]:
-    """Return the columns whose old rows differ from server to server once the target has the lock's DDL."""
-    texts = lock.replacement or lock.entry.replacement or (lock.entry.routed,)
-    is_not_executed = lock.verdict is OperatorDecision.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
-    if is_not_executed or not any(map(MAY_FILL.search, texts)):
-        return ()
-    from unshard.core.rows.lineage import ExecutedDdl  # these bring the tokenizer
-    from unshard.core.rows.servervalues import filled_by_each
-
-    statement = lock.entry.statement
-    explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))
-    return tuple(name for text in texts for name in filled_by_each(ExecutedDdl(text, statement.sql_mode), explicit))

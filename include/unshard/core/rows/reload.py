@@ -6,12 +6,14 @@ structure, the number of its DDLs, and the structure of the target. Otherwise it
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from unshard.core.ddl.queue import ShardState
+from unshard.core.ddl.lock import DdlLock, Outcome
+from unshard.core.ddl.queue import OperatorDecision, ShardState
 from unshard.core.model import Shard, TableId, TableSchema
 
 FILLED = (
@@ -19,6 +21,7 @@ FILLED = (
     " {columns} is reloaded from {shards} after this DDL: `unshard reload TASK --shard SHARD --columns {names}`;"
     " if it is in the table's key, or the table has no key, load the target anew"
 )
+MAY_FILL = re.compile(r"\bADD\b.*\b(DEFAULT|AUTO_INCREMENT|SERIAL|TIMESTAMP)\b", re.IGNORECASE | re.DOTALL)
 CHUNK_BYTES = 4 << 20
 """Bytes of values that a chunk should have at most: windows of the source wait while it is read and written."""
 
@@ -125,3 +128,17 @@ def own_values(columns: Sequence[str], to_reload: Sequence[Shard]) -> str:
         return ""
     shards = first_names(to_reload) if to_reload else "every shard"
     return FILLED.format(columns=", ".join(columns), names=",".join(columns), shards=shards)
+
+
+def filled_columns(lock: DdlLock) -> tuple[str, ...]:
+    """Return the columns whose old rows differ from server to server once the target has the lock's DDL."""
+    texts = lock.replacement or lock.entry.replacement or (lock.entry.routed,)
+    is_not_executed = lock.verdict is OperatorDecision.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
+    if is_not_executed or not any(map(MAY_FILL.search, texts)):
+        return ()
+    from unshard.core.rows.lineage import ExecutedDdl  # these bring the tokenizer
+    from unshard.core.rows.servervalues import filled_by_each
+
+    statement = lock.entry.statement
+    explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))
+    return tuple(name for text in texts for name in filled_by_each(ExecutedDdl(text, statement.sql_mode), explicit))

@@ -26,7 +26,6 @@ from unshard.core.ddl.lock import (
     Outcome,
     PendingSkips,
     decide,
-    filled_columns,
     opening,
     script,
     skip_resolutions,
@@ -51,7 +50,7 @@ from unshard.core.ddl.stages import (
 from unshard.core.ddl.textdifference import differing_words
 from unshard.core.ddl.ways import USUAL, Way
 from unshard.core.model import Server, Shard, TableId, TableSchema
-from unshard.core.rows.reload import own_values
+from unshard.core.rows.reload import filled_columns, own_values
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
