@@ -67,7 +67,9 @@ class LockExecutor:
             if execution.done_at is None:
                 return replace(entry, before=execution.before, after=execution.wanted)
         put = self.world.meta.structures.put
-        after = alter(self.world.target, entry.routed).structure
+        after = self.world.own(entry, self.world.present(entry.target))
+        if after is None:
+            raise EffectRefused(str(entry.target), 1060, "the target refuses it", entry.routed)
         return replace(entry, before=put(self.world.target.structure), after=put(after))
 
     def execute(self, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
@@ -417,7 +419,8 @@ class JoinedWorld:
             return
         assert {*self.target.names} >= {*tables[0].table.names}
         if not self.meta.joins.refused(TARGET) and joined.group.floor is None:
-            assert frozenset(self.target.columns) == frozenset(tables[0].table.columns), self.target.columns
+            differing = {*self.target.columns} ^ {*tables[0].table.columns}
+            assert not differing, differing
         for own in tables:
             for key, row in own.rows.items():
                 assert row.items() <= self.rows[key].items(), (key, row, self.rows[key])

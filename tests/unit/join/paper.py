@@ -11,7 +11,20 @@ from unshard.core.structures.createtext import items
 
 WIDTHS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
 TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set")
-STARTS = ("NOT", "NULL", "DEFAULT", "PRIMARY", "UNIQUE", "FIRST", "AFTER", "AS", "CHARACTER", "COLLATE", "STORED")
+STARTS = (
+    "NOT",
+    "NULL",
+    "DEFAULT",
+    "PRIMARY",
+    "UNIQUE",
+    "FIRST",
+    "AFTER",
+    "AS",
+    "CHARACTER",
+    "COLLATE",
+    "STORED",
+    "GENERATED",
+)
 DEFAULT_COLLATIONS = {"utf8mb4": "utf8mb4_general_ci", "utf8mb3": "utf8mb3_general_ci", "latin1": "latin1_swedish_ci"}
 
 

@@ -52,6 +52,11 @@ SCRIPTS: Mapping[str, Sequence[Sequence[str]]] = {
         ["DROP a", "RENAME COLUMN b TO a"],
         ["DROP a, RENAME COLUMN b TO a"],
     ),
+    "RENAME here, ADD and DROP there": (
+        ["RENAME COLUMN a TO c"],
+        ["ADD c INT", "DROP a"],
+        ["DROP a", "ADD c INT"],
+    ),
     "a canary that changes its mind": (
         ["ADD c INT", "MODIFY c VARCHAR(9)"],
         ["ADD c VARCHAR(9)"],
@@ -203,6 +208,20 @@ def test_shards_come_and_go_while_a_change_is_open() -> None:
     made.drop(TWO)
     made.check_end()
     assert "new" in made.rows
+
+
+def test_a_task_begins_while_a_rename_is_on_some_shards_only() -> None:
+    """Nobody knows that it is one column until the last shard has the name; then its values are read again."""
+    renamed, old = (create(f"CREATE TABLE t (id INT PRIMARY KEY, {name} INT)") for name in ("c", "a"))
+    made = World({ONE: renamed, TWO: old, THREE: old})
+    for number, shard in enumerate((ONE, TWO, THREE)):
+        row(made, shard, number)
+    for number, (shard, old, new) in enumerate(((ONE, "c", "a"), (ONE, "a", "c"), (TWO, "a", "c"), (THREE, "a", "c"))):
+        made.run()
+        made.ddl(shard, f"ALTER TABLE t RENAME COLUMN {old} TO {new}")
+        row(made, shard, f"{number}")
+    made.check_end()
+    assert {*made.target.names.values()} == {"id", "c"}
 
 
 def test_a_task_begins_while_shards_differ() -> None:

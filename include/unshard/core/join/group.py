@@ -16,6 +16,10 @@ id, and each shard maps the names of its columns to ids. One DDL changes the map
 The names of an id are a history in which shards move. The target has the last name that a shard has. If two ids want
 one name (`DROP a, RENAME b TO a` on one shard), the target keeps an earlier name of one of them until the name is free.
 
+Equal names of equal shards are one column in the end: if a shard gives a column a name under which others have another
+one (`RENAME a TO b` here, `ADD b, DROP a` there), it gets the id of the others, unless a shard has both columns
+(`DROP b, RENAME a TO b`).
+
 A column that is added has a **fill**: what the rows have that existed before. Rows of shards that lack the column get
 the fill, too. The values of a shard's rows differ in the target, and the column must be read again (**reload**), if:
 
@@ -24,6 +28,7 @@ the fill, too. The values of a shard's rows differ in the target, and the column
 | has added the column with another fill, or with own values         | FILL           |
 | has dropped the column and added it again while others have it     | ADDED_AGAIN    |
 | has changed the type so that stored values may have changed        | CONVERTED      |
+| has given a column the name that others gave to another one        | SAME_NAME      |
 """
 
 import re
@@ -61,6 +66,7 @@ class ReloadReason(StrEnum):
     FILL = "its old rows have other values than the target gave them"
     ADDED_AGAIN = "the shard has dropped the column and added it again"
     CONVERTED = "the shard has converted its values"
+    SAME_NAME = "other shards have added a column with the name that this shard has given it"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -236,6 +242,7 @@ def moved(
                 _add(state, column, after, frozenset({found}))
         elif column.name.lower() not in kept:
             _add(state, column, after, stale)
+    stale |= _same_names(state, after)
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
     is_strict = all(each.sql_mode & STRICT for each in ran)
     changed = replace(changed, reloads=frozenset((*_lasting(changed), *conversions(member, changed, is_strict))))
@@ -377,6 +384,25 @@ def _add(state: _Added, column: Column, after: TableSchema, stale: frozenset[int
     elif not is_same_fill(fill, state.columns[found].fill):
         state.reloads.add(Reload(found, ReloadReason.FILL))
     state.ids[name] = found
+
+
+def _same_names(state: _Added, after: TableSchema) -> frozenset[int]:
+    """Give columns the ids under which other shards have their names; return the ids that the shard has no more."""
+    gone, others = set[int](), state.others.members.values()
+    for column in after.columns:
+        name = column.name.lower()
+        own = state.ids.get(name)
+        if own is None or any(other.ids.get(name) == own for other in others):
+            continue
+        found = _found(state, column, after)
+        if found is None or not any(other.ids.get(name) == found for other in others):
+            continue
+        if any({own, found} <= {*other.ids.values()} for other in others):
+            continue
+        state.ids[name] = found
+        state.reloads |= set() if column.is_generated else {Reload(found, ReloadReason.SAME_NAME)}
+        gone.add(own)
+    return frozenset(gone)
 
 
 def _found(state: _Added, column: Column, after: TableSchema) -> int | None:

@@ -412,6 +412,8 @@ def _write_intent(meta: Store, stage: WriteIntent, found: _Execution, executor: 
     """Write the intent; the execution ends if the lock was resolved or got another command meanwhile."""
     lock, members = found.lock, found.scene.members(found.lock.target)
     version = meta.joins.version(lock.target)  # the structure that `intended` reads must stay until the intent
+    if version and not lock.done and not read_scene(meta).decide(lock).is_executable:
+        return replace(found, is_over=True)  # the coordinator of optimistic mode has accepted the DDL meanwhile
     entry, statements = script(members, lock, found.scene.decide(lock).owner)
     whole = entry.whole if statements == (entry.routed,) else WholeChange.NONE
     entry = executor.intended(lock.id, replace(entry, routed=statements[lock.done], replacement=(), whole=whole))
