@@ -80,7 +80,7 @@ class JoinNotReached(ShardDdlError, code="US-5103", scope=Scope.DOWNSTREAM):
 class JoinRefused(ShardDdlError, code="US-5160", scope=Scope.DOWNSTREAM):
     """The target refuses a statement that shards need, on an empty table of its structure.
 
-    For example, TiDB adds no STORED column to a table, and converts no text to another character set.
+    For example, TiDB adds no STORED column to a table, and converts no text to latin1.
 
     Consequence: Nothing is executed. The rows of the shard after its DDL are held. Everything else continues. Each run
     tries the statement again.
