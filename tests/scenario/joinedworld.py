@@ -33,7 +33,7 @@ from unshard.core.window.planrules import PlanRules, within_window
 from unshard.errors.ddl import DdlRefused, TargetChanged
 from unshard.errors.window import WindowMismatch
 from unshard.units.ddl import coordinate, joining, lockcommands
-from unshard.units.ddl.joining import JoinRules, is_as
+from unshard.units.ddl.joining import JoinRules, ReloadOutcome, is_as
 
 TARGET = TableId("shop", "t")
 
@@ -315,19 +315,19 @@ class JoinedWorld:
                     self.left_rows |= {key for key, each in self.owners.items() if each == owner}
                     return
 
-    def _reload(self, shard: Shard, columns: Sequence[str]) -> bool:
+    def _reload(self, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:
         own = self.sources[shard.source].tables.get(shard.table)
         joined = self.meta.joins.get(TARGET)
         member = joined.group.members[shard]
         if own is None or own.table.structure.digest != member.structure.digest:
-            return False
+            return ReloadOutcome.WAITS
         self.tick("before reload")
         for key, row in own.rows.items():
             if key in self.rows and self.owners[key] == (shard.source, shard.table):
                 for name in columns:
                     self.rows[key][joined.names[member.ids[name]]] = row[name]
         self.tick("after reload")
-        return True
+        return ReloadOutcome.DONE
 
     def run(self) -> None:
         """Run everything until nothing changes any more."""

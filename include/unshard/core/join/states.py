@@ -18,7 +18,7 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
 
-from unshard.core.join.decision import Decided, Decision, steps_to_join, wanted
+from unshard.core.join.decision import Decided, Decision, awaits_reload, steps_to_join, wanted
 from unshard.core.join.difference import (
     AddCheck,
     AddColumn,
@@ -188,8 +188,15 @@ def _of_key(group: Group, target: Target, steps: Difference, key: Key) -> Iterat
     have = tuple(shard for shard, member in sorted(group.members.items()) if key in member.table.keys)
     lack = tuple(shard for shard in sorted(group.members) if shard not in have)
     state = None
+    reloads = tuple(
+        shard
+        for shard, member in sorted(group.members.items())
+        if awaits_reload(group, key) and any(reload.column in key.columns for reload in member.reloads)
+    )
     if not have:
         state = State.CONTRACTING
+    elif reloads and not lack:
+        state = State.RELOAD
     elif any(isinstance(step, AddKey) for step in now):
         state = State.EXPANDING
     elif lack:
@@ -199,7 +206,7 @@ def _of_key(group: Group, target: Target, steps: Difference, key: Key) -> Iterat
     if state is not None:
         names = {member.table.keys[key] for member in group.members.values() if key in member.table.keys}
         name = target.table.keys.get(key) or min(map(str, names))
-        yield OpenDifference(f"index {name}", state, have, lack, (*now, *later), about=key)
+        yield OpenDifference(f"index {name}", state, have, lack, (*now, *later), reloads, about=key)
 
 
 def _of_checks(group: Group, target: Target, steps: Difference) -> Iterator[OpenDifference]:

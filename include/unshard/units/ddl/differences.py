@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, cast
 
@@ -24,6 +24,7 @@ WHEN = {
     State.EXPANDING: "now",
     State.RELOAD: "now: the columns are read again",
 }
+UNREADABLE = "when the cause is removed, or by `unshard reload TASK --shard SHARD --columns COLUMNS --accept`"
 
 
 class JoinHistory(JoinReader, Protocol):
@@ -69,9 +70,9 @@ class DifferenceView:
         return f"{self.state} ({len(self.have)} of {self.shards} shards)" if self.state is State.OPEN else self.state
 
     @property
-    def is_conflict(self) -> bool:
-        """Whether rows of a shard wait for a decision."""
-        return self.state is State.CONFLICT
+    def needs_operator(self) -> bool:
+        """Whether it does not end by itself: rows of a shard wait for a decision, or a column cannot be read again."""
+        return self.state is State.CONFLICT or (self.state is State.RELOAD and bool(self.reason))
 
 
 def differences(meta: StoreReader, executor: JoinExecutor, rules: JoinRules) -> tuple[DifferenceView, ...]:
@@ -81,11 +82,13 @@ def differences(meta: StoreReader, executor: JoinExecutor, rules: JoinRules) -> 
         plan = plan_join(scene)
         if not plan.is_settled:
             history = cast("JoinHistory", meta.joins).steps(target)
-            found += _of_target(scene, plan, history)
+            found += _of_target(scene, plan, history, meta.joins.reload_errors(target))
     return tuple(sorted(found, key=lambda view: (view.since, view.id)))
 
 
-def _of_target(scene: JoinScene, plan: JoinPlan, history: History) -> Iterator[DifferenceView]:
+def _of_target(
+    scene: JoinScene, plan: JoinPlan, history: History, errors: Mapping[Shard, str]
+) -> Iterator[DifferenceView]:
     states = {state.shard: state for state in scene.shards}
     if conflicts := conflicts_of(scene.group):
         reason = "; ".join(map(str, conflicts))
@@ -94,7 +97,8 @@ def _of_target(scene: JoinScene, plan: JoinPlan, history: History) -> Iterator[D
     else:
         found = open_differences(scene.group, scene.target, plan.waiting)
     for each in found:
-        yield _view(scene, plan, each, since(each, history), states)
+        reason = each.reason or "; ".join(dict.fromkeys(errors[shard] for shard in each.reloads if shard in errors))
+        yield _view(scene, plan, replace(each, reason=reason), since(each, history), states)
 
 
 def _view(
@@ -142,6 +146,8 @@ def _statements(scene: JoinScene, found: OpenDifference) -> tuple[str, ...]:
 
 
 def _when(scene: JoinScene, plan: JoinPlan, found: OpenDifference) -> str:
+    if found.state is State.RELOAD and found.reason:
+        return UNREADABLE
     if found.state in WHEN:
         return WHEN[found.state]
     if found.state is State.OPEN:
