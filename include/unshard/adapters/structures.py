@@ -243,9 +243,15 @@ def server_dialect(connection: Connection) -> Dialect:
 @contextlib.contextmanager
 def _reading(connection: Connection) -> Iterator[Reader]:
     """Set up the session for reading, and restore it afterwards."""
-    ((ignores_case,),) = query(connection, "SELECT @@lower_case_table_names")
+    no_case = ignores_case(connection)
     with _as_bytes(connection):
-        yield Reader(connection, server_dialect(connection), bool(int(ignores_case)))
+        yield Reader(connection, server_dialect(connection), no_case)
+
+
+def ignores_case(connection: Connection) -> bool:
+    """Return whether names of tables that differ only in case are one table on the server."""
+    ((rule,),) = query(connection, "SELECT @@lower_case_table_names")
+    return bool(int(rule))
 
 
 @contextlib.contextmanager

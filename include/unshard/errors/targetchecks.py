@@ -250,6 +250,17 @@ class TargetReadOnly(CheckFailed, code="US-2361", scope=Scope.CONFIG):
     )
 
 
+class TargetNamesAlike(CheckFailed, code="US-2391", scope=Scope.CONFIG):
+    """Two target tables have names that differ only in case, and the target ignores case (`lower_case_table_names`).
+
+    They would be one table with the rows of both.
+    """
+
+    names: str
+    template = "the target ignores the case of names, so {names} are one table there"
+    hint = "give one of them another name by a route, or use a target with lower_case_table_names = 0"
+
+
 class LocalInfileOff(TargetError, code="US-6801"):
     """The target refuses LOAD DATA LOCAL.
 

@@ -8,6 +8,10 @@ import pytest
 
 from tests.lifetask import LifeTask, living
 from tests.taskfile import endpoint
+from unshard.core.checks.items import Severity
+from unshard.errors.targetchecks import TargetNamesAlike
+from unshard.units.checks.precheck import check
+from unshard.units.full.snapshot import retake_snapshot
 from unshard_demo import servers
 from unshard_demo.servers import MariaDb
 
@@ -108,3 +112,31 @@ def test_sql_mode_of_the_task_changes_nothing(task: LifeTask, capsys: pytest.Cap
     assert "'sql_mode' has no effect here" in capsys.readouterr().err
     task.go()
     assert task.assert_union() == 20
+
+
+def test_targets_whose_names_differ_only_in_case_are_refused_where_they_would_be_one_table(
+    odd: tuple[MariaDb, MariaDb, MariaDb], server_folder: Path, unique: str, tmp_path: Path
+) -> None:
+    columns = "(id INT PRIMARY KEY)"
+    with (
+        servers.running(server_folder / "no-case", "--lower-case-table-names=1") as target,
+        living(unique, tmp_path, {"s1": odd[0], "s2": odd[1]}, target) as task,
+    ):
+        del task.body["routes"]
+        for instance in task.body["mysql-instances"]:
+            instance.pop("route-rules")
+        task.write()
+        odd[0].run(f"CREATE TABLE {unique}.Orders {columns}", f"INSERT INTO {unique}.Orders VALUES (1)")
+        task.go()
+        odd[1].run(f"CREATE TABLE {unique}.orders {columns}", f"INSERT INTO {unique}.orders VALUES (2)")
+        assert [trouble.error.code for trouble in task.run().errors] == ["US-2391"]
+        odd[0].run(f"INSERT INTO {unique}.Orders VALUES (3)")
+        task.run()
+        assert target.run(f"SELECT id FROM {unique}.orders ORDER BY id") == [(1,), (3,)]
+        assert task.command("stop", "--remove-meta", "--yes") == 0
+        target.run(f"DROP TABLE {unique}.orders")
+        assert [item.code for item in check(task.load()) if item.severity is Severity.ERROR] == ["US-2391"]
+        with task.work() as work:
+            retake_snapshot(work, "s1")
+            with pytest.raises(TargetNamesAlike):
+                retake_snapshot(work, "s2")

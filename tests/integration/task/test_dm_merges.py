@@ -141,7 +141,6 @@ def test_ddl_without_a_shard_mode(empty: LifeTask) -> None:
     assert empty.assert_union() == 2
 
 
-@pytest.mark.mariadb_only("open on TiDB: it refuses ADD COLUMN … UNIQUE, and after the skip another lock opens")
 def test_a_target_that_was_altered_by_hand(empty: LifeTask) -> None:
     """DM_4215 (handle_error_2): the operator has run the DDL on the target, and skips it for all shards."""
     make(empty, "id INT PRIMARY KEY", ("s1", "t_1"), ("s2", "t_1"))

@@ -66,6 +66,7 @@ TABLE: dict[str, str | tuple[str, ...]] = {
     "OnlineDdlUnderWay": ("online_ddl",),
     "ServerIdTwice": ("server_id",),
     "CaseRulesDiffer": ("server_settings",),
+    "TargetNamesAlike": ("server_settings",),
     "KeysCountUp": ("auto_increment_ID",),
     "KeysOverlap": ("key_overlap",),
     "ForeignKeysLeft": ("table_schema",),

@@ -10,6 +10,7 @@ from unshard.core.checks.items import (
     ITEMS,
     Item,
     Severity,
+    alike_names,
     case_rules,
     collation_problems,
     engine_problems,
@@ -186,3 +187,11 @@ def test_every_item_says_what_it_is() -> None:
 def test_the_manual_lists_every_item() -> None:
     manual = (Path(__file__).parents[3] / "docs/cli.md").read_text()
     assert [name for name, words in ITEMS.items() if f"| `{name}` | {words} |" not in manual] == []
+
+
+def test_targets_are_alike_whatever_the_case_of_their_names() -> None:
+    targets = [TableId("a", "T"), TableId("A", "t"), TableId("a", "u")]
+    assert [error.message for error in alike_names(targets)] == [
+        "the target ignores the case of names, so A.t and a.T are one table there"
+    ]
+    assert alike_names([TableId("a", "t"), TableId("a", "t"), TableId("b", "t")]) == []

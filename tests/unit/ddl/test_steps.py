@@ -11,6 +11,9 @@ WHOLE = [
     "ALTER TABLE t DROP PARTITION p0, p1",
     "ALTER TABLE t ADD PARTITION (PARTITION p VALUES LESS THAN (4))",
     "ALTER TABLE t ADD COLUMN IF NOT EXISTS a INT, DROP COLUMN IF EXISTS a",
+    "ALTER TABLE t ADD COLUMN IF NOT EXISTS a INT UNIQUE",
+    "ALTER TABLE t ADD `unique` INT COMMENT 'UNIQUE' CHECK (`unique` > 0)",
+    "ALTER TABLE t ADD UNIQUE (a)",
 ]
 SPLIT = [
     ("ADD a INT, ADD KEY (a)", ["ADD a INT", "ADD KEY (a)"]),
@@ -25,6 +28,12 @@ SPLIT = [
         "ADD COLUMN IF NOT EXISTS a INT, ADD KEY IF NOT EXISTS k (a)",
         ["ADD COLUMN IF NOT EXISTS a INT", "ADD KEY IF NOT EXISTS k (a)"],
     ),
+    ("ADD COLUMN a INT UNIQUE", ["ADD COLUMN a INT", "ADD UNIQUE KEY (a)"]),
+    (
+        "ADD `a b` INT DEFAULT (abs(1)) UNIQUE KEY COMMENT 'x' FIRST",
+        ["ADD `a b` INT DEFAULT (abs(1)) COMMENT 'x' FIRST", "ADD UNIQUE KEY (`a b`)"],
+    ),
+    ("ADD (a INT UNIQUE, b INT)", ["ADD a INT", "ADD UNIQUE KEY (a)", "ADD b INT"]),
 ]
 
 

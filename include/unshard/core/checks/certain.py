@@ -39,7 +39,13 @@ from unshard.errors.rules import (
 )
 from unshard.errors.source import TableUnsupported
 from unshard.errors.storage import StorageFailed, StoredFileMissing
-from unshard.errors.targetchecks import StructureRefused, TargetReadOnly, TargetTableUnfit, TargetTooOld
+from unshard.errors.targetchecks import (
+    StructureRefused,
+    TargetNamesAlike,
+    TargetReadOnly,
+    TargetTableUnfit,
+    TargetTooOld,
+)
 
 UNFIT: tuple[type[UnshardError], ...] = (
     ColumnNotInTarget,
@@ -76,6 +82,7 @@ CERTAIN: tuple[type[UnshardError], ...] = (
     StoredFileMissing,
     StructureRefused,
     TableUnsupported,
+    TargetNamesAlike,
     TargetNotEmpty,
     TargetReadOnly,
     TargetTableUnfit,

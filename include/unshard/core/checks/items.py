@@ -28,7 +28,7 @@ from unshard.errors.checks import (
     VersionUntested,
     ZonesDiffer,
 )
-from unshard.errors.targetchecks import TargetTooOld
+from unshard.errors.targetchecks import TargetNamesAlike, TargetTooOld
 
 ITEMS = {
     "version": "the make and version of the server",
@@ -225,16 +225,23 @@ def same_server_ids(ids: Mapping[str, str]) -> list[UnshardError]:
     return [ServerIdTwice(", ".join(sources), number) for number, sources in by_id.items() if len(sources) > 1]
 
 
-def case_rules(settings: Mapping[str, str], targets: Collection[TableId] = ()) -> list[UnshardError]:
+def case_rules(settings: Mapping[str, str]) -> list[UnshardError]:
     """Return the warning that `lower_case_table_names` differs between servers; `settings` are the values by server.
 
-    A target that stores names as written and ignores their case (2, as TiDB does) is not compared, unless two target
-    tables differ only in case.
+    A target that stores names as written and ignores their case (2, as TiDB does) is not compared.
     """
-    if settings.get("target") == "2" and len({str(target).lower() for target in targets}) == len(targets):
+    if settings.get("target") == "2":
         settings = {place: value for place, value in settings.items() if place != "target"}
     told = ", ".join(f"{place}: {value}" for place, value in settings.items())
     return [CaseRulesDiffer(told)] if len(set(settings.values())) > 1 else []
+
+
+def alike_names(targets: Iterable[TableId]) -> list[UnshardError]:
+    """Return an error for each group of target tables whose names differ only in case."""
+    found: dict[str, list[str]] = {}
+    for target in sorted({*targets}):
+        found.setdefault(str(target).lower(), []).append(str(target))
+    return [TargetNamesAlike(" and ".join(names)) for names in found.values() if len(names) > 1]
 
 
 def mode_problems(modes: Mapping[str, str]) -> list[UnshardError]:

@@ -1,12 +1,13 @@
 """Splits an ALTER TABLE with several changes into statements with one change each, for a target that refuses the whole.
 
 TiDB checks every change of a statement against the table as it was before the statement. So it refuses a change that
-depends on another one. Each statement is cut out of the original text; no text is generated:
+depends on another one, and a column that is added with its own unique key. Each statement is cut out of the text:
 
 | the statement | becomes |
 |---|---|
 | `ALTER TABLE t ADD a INT, ADD KEY (a)` | `ALTER TABLE t ADD a INT`; `ALTER TABLE t ADD KEY (a)` |
 | `ALTER TABLE t ADD (a INT, KEY k (a))` | `ALTER TABLE t ADD a INT`; `ALTER TABLE t ADD KEY k (a)` |
+| `ALTER TABLE t ADD a INT UNIQUE FIRST` | `ALTER TABLE t ADD a INT FIRST`; `ALTER TABLE t ADD UNIQUE KEY (a)` |
 | `…, ALGORITHM=INPLACE, LOCK=NONE` | these are omitted: they change nothing |
 
 The single statements together have the same effect as the whole, except if a name changes its meaning inside the
@@ -15,10 +16,10 @@ twice, and the target refuses it. With IF EXISTS the target would not refuse it.
 drops the same name with IF EXISTS is not split.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from unshard.core.ddl.grammar import HINTS, TokenCursor, alter_specs
-from unshard.core.sql.tokens import MARIADB, tokenize
+from unshard.core.sql.tokens import MARIADB, Token, tokenize
 from unshard.core.sql.words import ADDS_NO_COLUMN
 from unshard.core.structures.createtext import items
 
@@ -39,14 +40,34 @@ def _pieces(spec: TokenCursor) -> Iterator[str]:
     columns = TokenCursor(spec.text, tokens, spec.schema)
     if columns.eat("ADD"):
         columns.eat("COLUMN")
-        columns.eat("IF", "NOT", "EXISTS")
-    if columns.position == 0 or columns.peek() != "(":
+    has_condition = columns.eat("IF", "NOT", "EXISTS")
+    if columns.position == 0 or (has_condition and columns.peek() != "("):
         yield spec.text[tokens[0].start : tokens[-1].end]
         return
-    head = spec.text[tokens[0].start : tokens[columns.position].start]
-    for _, item in items(tokens[columns.position :]):
-        before = "ADD " if item[0].word in ADDS_NO_COLUMN else f"{head.rstrip()} "
-        yield before + spec.text[item[0].start : item[-1].end]
+    head = spec.text[tokens[0].start : tokens[columns.position].start].rstrip()
+    is_list = columns.peek() == "("
+    for item in [item for _, item in items(tokens[columns.position :])] if is_list else [tokens[columns.position :]]:
+        if item[0].word in ADDS_NO_COLUMN:
+            yield f"ADD {spec.text[item[0].start : item[-1].end]}"
+        elif has_condition:
+            yield f"{head} {spec.text[item[0].start : item[-1].end]}"
+        else:
+            yield from _column(head, spec.text, item)
+
+
+def _column(head: str, text: str, tokens: Sequence[Token]) -> Iterator[str]:
+    """Yield a statement that adds a column, and one that adds its unique key."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += (token.word == "(") - (token.word == ")")
+        if depth == 0 and at and token.word == "UNIQUE":
+            after = tokens[at + 1 :]
+            after = after[1:] if after and after[0].word == "KEY" else after
+            definition = text[tokens[0].start : tokens[at - 1].end]
+            yield " ".join((head, definition, *([text[after[0].start : after[-1].end]] if after else [])))
+            yield f"ADD UNIQUE KEY ({tokens[0].raw})"
+            return
+    yield f"{head} {text[tokens[0].start : tokens[-1].end]}"
 
 
 def _drops_what_it_adds(specs: list[TokenCursor]) -> bool:

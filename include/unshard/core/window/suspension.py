@@ -62,6 +62,7 @@ from unshard.errors.rules import (
     RowFilterFailed,
     RowsFiltered,
 )
+from unshard.errors.targetchecks import TargetNamesAlike
 
 ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
     NoTargetTable,
@@ -91,6 +92,7 @@ ABOUT_ONE_TARGET: tuple[type[UnshardError], ...] = (
     RowReferenced,
     ConnectedTargetWaits,
     TargetLacksColumns,
+    TargetNamesAlike,
 )
 """Errors of a window that concern one target only."""
 KINDS = {kind.code: kind for kind in ABOUT_ONE_TARGET}

@@ -23,6 +23,7 @@ from unshard.core.checks.certain import CERTAIN, LIKELY, codes
 from unshard.core.checks.items import (
     Item,
     Severity,
+    alike_names,
     case_rules,
     collation_problems,
     ignoring,
@@ -188,12 +189,14 @@ def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collecti
     cases = {place: values.get("lower_case_table_names", "") for place, values in named.items()}
     modes = {place: values["sql_mode"] for place, values in named.items()}
     collations = {place: values["collation_server"] for place, values in named.items()}
-    cased = case_rules(cases, targets)
+    cased = case_rules(cases)
+    alike = alike_names(targets) if cases.get("target", "") not in ("", "0") else []
     ids = {source: values["server_id"] for source, values in servers.items()}
     packets = {place: int(values["max_allowed_packet"]) for place, values in named.items()}
     small = [PacketTooSmall(place, size, MINIMAL_PACKET) for place, size in packets.items() if size < MINIMAL_PACKET]
     return [
         *verdict("server_settings", "task", cased, "all servers compare table names alike", Severity.WARNING),
+        *[problem("server_settings", "target", error) for error in alike],
         *verdict("server_settings", "task", mode_problems(modes), "sql_mode is the same", Severity.WARNING),
         *verdict(
             "server_settings",

@@ -51,6 +51,7 @@ from unshard.units.full.targets import (
     copy_schemas,
     make_target,
     may_lack_columns,
+    refuse_alike_names,
     refuse_engines,
     refuse_types,
     reshaped_by,
@@ -295,6 +296,7 @@ def prepare_targets(work: Work, instance: Instance, shards: Mapping[TableId, tup
     models = {target: (table, schema) for table, (target, schema) in reversed(list(shards.items()))}
     keys = keys_of_shards(work, instance.source.id, shards)
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        refuse_alike_names(connection, {*models, *(state.target for state in work.meta.structures.shards())})
         for target, (table, schema) in models.items():
             with may_lack_columns(work.task):
                 make_target(connection, instance.routing, Shard(instance.source.id, table), target, schema, keys)

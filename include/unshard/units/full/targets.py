@@ -10,6 +10,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql, structures
 from unshard.adapters.targetddl import create_schema, drop_empty_schema, set_default
 from unshard.config import Instance, ShardMode, Task
+from unshard.core.checks.items import alike_names
 from unshard.core.ddl.parsed import DdlKind
 from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
@@ -27,6 +28,7 @@ from unshard.errors.ddl import TargetLacksColumns
 from unshard.errors.rows import EngineNotTransactional
 from unshard.errors.rules import ExtractionNeedsTable
 from unshard.errors.source import MissingPrivilege, StatementRefused
+from unshard.errors.targetchecks import TargetNamesAlike
 from unshard.units.ddl.execute import create_target
 from unshard.units.foreignkeys import keys_of_shards
 from unshard.units.rows.conversion import Behind, conversion
@@ -77,6 +79,17 @@ def make_target(
     if extracted and not structures.read_schemas(connection, [target]):
         raise ExtractionNeedsTable(str(target), str(shard), ", ".join(each.column for each in extracted))
     create_target(connection, target, like, [key for key in keys if key.child == target])
+
+
+def refuse_alike_names(connection: Connection, targets: Iterable[TableId]) -> None:
+    """Raise if the target ignores the case of names, and two target tables would be one there."""
+    errors = alike_names(targets)
+    if errors and structures.ignores_case(connection):
+        raise errors[0]
+
+
+def _named_like(target: TableId, targets: Iterable[TableId]) -> list[TableId]:
+    return [each for each in targets if str(each).lower() == str(target).lower()]
 
 
 def may_lack_columns(task: Task) -> contextlib.suppress:
@@ -146,24 +159,35 @@ def refuse_types(
     conversion(shard, schema, target, as_filled(present, filled), behind, reshaping)
 
 
-def create_joined(work: Work, plan: Plan, stopped: Collection[TableId]) -> tuple[TargetRefused, ...]:
+def create_joined(
+    work: Work, plan: Plan, stopped: Collection[TableId], again: Collection[TableId] = ()
+) -> tuple[TargetRefused, ...]:
     """Create the target tables of shards that are the first of their group; return those that cannot be created.
 
-    A shard that joins others has their structure before or after a pending DDL; planning guarantees this.
+    `again` are targets that were refused for their names and are tried again. A shard that joins others has their
+    structure before or after a pending DDL; planning guarantees this.
     """
     joined = [change for change in plan.first_of_group if change.target not in stopped]
-    if not joined:
+    if not joined and not again:
         return ()
-    refused = []
+    refused = list[TargetRefused]()
     routing = work.task.instance(plan.source).routing
     schemas = work.structures({change.structure for change in joined if change.structure})
     keys = keys_of_shards(work, plan.source, [change.shard.table for change in joined])
+    known = {state.target for state in work.meta.structures.shards()}
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
+        for target in again:
+            try:
+                refuse_alike_names(connection, _named_like(target, known))
+            except TargetNamesAlike as error:
+                refused.append(TargetRefused(target, error))
         for change in joined:
             if change.structure:
                 try:
+                    refuse_alike_names(connection, [change.target, *_named_like(change.target, known)])
+                    known.add(change.target)
                     with may_lack_columns(work.task):
                         make_target(connection, routing, change.shard, change.target, schemas[change.structure], keys)
-                except (ExtractionNeedsTable, TargetLacksColumns) as error:
+                except (ExtractionNeedsTable, TargetLacksColumns, TargetNamesAlike) as error:
                     refused.append(TargetRefused(change.target, error))
     return tuple(refused)

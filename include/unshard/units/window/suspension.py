@@ -21,6 +21,7 @@ from unshard.core.window.suspension import SuspendedTarget, TargetRefused, refus
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ConnectedTargetWaits, ReferencedRowMissing, RowReferenced
 from unshard.errors.rows import Collision
+from unshard.errors.targetchecks import TargetNamesAlike
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.keyowners import stopped_by
 from unshard.units.work import Work
@@ -67,6 +68,13 @@ def _with_owner(work: Work, error: UnshardError, window: int) -> UnshardError:
 def suspended_of(work: Work, plan: Plan) -> dict[TableId, SuspendedTarget]:
     """Return the targets that were suspended in this very window: its plan still wants their rows applied."""
     return {stop.target: stop for stop in work.meta.suspended_targets.all(plan.source) if stop.window == plan.number}
+
+
+def refused_names(work: Work, plan: Plan) -> tuple[TableId, ...]:
+    """Return the targets that were suspended for their names and go on with this window."""
+    stops = work.meta.suspended_targets.all(plan.source, and_lifted=True)
+    named = {stop.target for stop in stops if stop.refusal.code == TargetNamesAlike.code and stop.window < plan.number}
+    return tuple(sorted(named & plan.targets))
 
 
 def still_suspended(work: Work, source: str) -> frozenset[TableId]:

@@ -85,7 +85,13 @@ from unshard.units.window.shardrows import IdentifiedRows, delete_shard_rows
 from unshard.units.window.shownstructure import shown_structure
 from unshard.units.window.spark import run_job
 from unshard.units.window.statementcontext import in_context
-from unshard.units.window.suspension import newest_ddl, still_suspended, suspend_targets, suspended_of
+from unshard.units.window.suspension import (
+    newest_ddl,
+    refused_names,
+    still_suspended,
+    suspend_targets,
+    suspended_of,
+)
 from unshard.units.window.tasks import PartReport, TargetReport, held_folder, held_window
 from unshard.units.work import Work
 
@@ -257,7 +263,8 @@ class _Run:
         stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else {}
         follow_schemas(self.work, plan)
         join_before_rows(self.work, plan.targets)
-        if refused := create_joined(self.work, plan, stops):
+        again = refused_names(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else ()
+        if refused := create_joined(self.work, plan, stops, again):
             tried = self.work.present({each.target for each in refused})
             return self._found(window, _Moved(refused=refused, tried=tried))
         return replace(window, stops=stops, attempt=Attempt(Done.CREATED, window.attempt.is_again))
