@@ -164,9 +164,9 @@ def wanted(group: Group) -> Target:
 def awaits_reload(group: Group, key: Key) -> bool:
     """Whether values of a unique key must be read again; never for the key that identifies rows."""
     members = group.members.values()
-    if not key.is_strict or any(key.columns == _row_key(member) for member in members):
+    if not key.is_strict or not any(reload.column in key.columns for member in members for reload in member.reloads):
         return False
-    return any(reload.column in key.columns for member in members for reload in member.reloads)
+    return all(key.columns != _row_key(member) for member in members)
 
 
 def steps_to_join(group: Group, target: Target) -> Difference:
