@@ -132,6 +132,7 @@ def remedies(view: "DifferenceView", task_file: str) -> tuple[str, ...]:
 
 
 def fail_if_stuck(view: "DifferenceView", begun: datetime | None, patience: timedelta) -> None:
-    """Raise for a conflict that is older than `lock-timeout`, and for nothing else; a cleared run begins anew."""
-    if view.is_conflict and datetime.now(UTC) - max(view.since, begun or view.since) > patience:
-        raise AirflowFailException(f"{view.subject} is in conflict: {statement(view.reason)}; {view.when}")
+    """Raise if an operator was needed for longer than `lock-timeout`, else never; a cleared run begins anew."""
+    if view.needs_operator and datetime.now(UTC) - max(view.since, begun or view.since) > patience:
+        state = "is in conflict" if view.state == "conflict" else "cannot be read again"
+        raise AirflowFailException(f"{view.subject} {state}: {statement(view.reason)}; {view.when}")

@@ -36,7 +36,7 @@ from unshard.core.window.planrules import PlanRules, within_window
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
 from unshard.errors.window import WindowMismatch
 from unshard.units.ddl import coordinate, joining, lockcommands
-from unshard.units.ddl.joining import JoinRules, is_as
+from unshard.units.ddl.joining import JoinRules, ReloadOutcome, is_as
 
 TARGET = TableId("shop", "t")
 
@@ -362,13 +362,13 @@ class JoinedWorld:
                     self.left_rows |= {key for key, each in self.owners.items() if each in self.dropped[owner]}
                     return
 
-    def _reload(self, shard: Shard, columns: Sequence[str]) -> bool:
+    def _reload(self, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:
         self.tick("before reload")
         with self.turns.alone():
             is_done = not self.is_busy() and self._reload_now(shard, columns)
         if is_done:
             self.tick("after reload")
-        return is_done
+        return ReloadOutcome.DONE if is_done else ReloadOutcome.WAITS
 
     def _reload_now(self, shard: Shard, columns: Sequence[str]) -> bool:
         own = self.sources[shard.source].tables.get(shard.table)

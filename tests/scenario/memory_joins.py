@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.join.group import ColumnHistory, Group, Member
 from unshard.core.join.joined import (
@@ -15,7 +16,9 @@ from unshard.core.join.joined import (
     JoinStatement,
     OpenChange,
     ShardStep,
+    steps_of,
 )
+from unshard.core.join.planning import needless_states
 from unshard.core.model import Shard, TableId
 
 
@@ -33,6 +36,7 @@ class JoinRow:
     error: str = ""
     error_cause: str = ""
     refused: frozenset[str] = frozenset()
+    reload_errors: dict[Shard, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -106,6 +110,15 @@ class MemoryJoins:
         found: frozenset[str] = self._rows.targets[target].refused
         return found
 
+    def reload_errors(self, target: TableId) -> Mapping[Shard, str]:
+        return dict(self._rows.targets[target].reload_errors)
+
+    def note_reload(self, target: TableId, shard: Shard, error: str | None) -> None:
+        errors = self._rows.targets[target].reload_errors
+        errors.pop(shard, None)
+        if error is not None:
+            errors[shard] = error
+
     def idle_seconds(self, target: TableId) -> float:
         return 0.0
 
@@ -145,7 +158,7 @@ class MemoryJoins:
                 row.change = replace(change, done=change.done + 1)
                 row.version += 1
 
-    def complete(self, joined: JoinedTarget, completion: Completion) -> bool:
+    def complete(self, joined: JoinedTarget, completion: Completion, order: IssuedCommand | None = None) -> bool:
         with self._step("complete join"):
             row = self._rows.targets[joined.target]
             if row.version != joined.version:
@@ -159,7 +172,7 @@ class MemoryJoins:
             row.change, row.version = None, row.version + 1
             for key in [key for key in self.members(joined.target) if key[0] not in group.members]:
                 del self._rows.members[key]
-            for step in completion.steps:
+            for step in steps_of(joined, completion):
                 self._put(joined.target, step)
             for shard, seq in completion.resolved:
                 entry = self._store.entries[shard, seq]
@@ -168,6 +181,7 @@ class MemoryJoins:
 
     def _put(self, target: TableId, step: ShardStep) -> None:
         uid = step.accepted.shard_uid
+        self._rows.targets[target].reload_errors.pop(step.shard, None)
         for key, (_, other) in [*self._rows.members.items()]:
             if key[0] == step.shard and other.accepted.shard_uid != uid:
                 del self._rows.members[key]
@@ -194,7 +208,15 @@ class MemoryJoins:
             for key in self.members(joined.target):
                 del self._rows.members[key]
 
-    def note_settled(self, joined: JoinedTarget, shards: str) -> None:
-        row = self._rows.targets[joined.target]
-        if row.version == joined.version:
+    def note_settled(self, joined: JoinedTarget, shards: str, needed: Mapping[Shard, int]) -> None:
+        with self._step("settle join"):
+            row = self._rows.targets[joined.target]
+            if row.version != joined.version:
+                return
             row.settled_version, row.settled_shards = joined.version, shards
+            numbers: dict[Shard, list[int]] = {}
+            for shard, seq in self.members(joined.target):
+                numbers.setdefault(shard, []).append(seq)
+            for shard, some in numbers.items():
+                for seq in needless_states(some, needed.get(shard, 0)):
+                    del self._rows.members[shard, seq]

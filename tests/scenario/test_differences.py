@@ -81,7 +81,7 @@ def test_a_conflict_names_both_sides_the_rows_that_wait_and_the_way_out():
     made.ddl(TWO, "ADD c VARCHAR(5)")
     made.write(TWO, 1, {"id": 1, "a": 1, "c": "x"})
     made.run()
-    view = next(view for view in seen(made) if view.is_conflict)
+    view = next(view for view in seen(made) if view.needs_operator)
     assert (view.subject, view.lack, view.held_rows) == (f"DDL of {TWO}", (TWO,), 1)
     assert "c int(11)" in view.reason and "c varchar(5)" in view.reason
     assert view.when == "when the shards agree, or this shard goes back; its lock has the other ways out"

@@ -305,6 +305,11 @@ COMMANDS = (
             Argument(
                 ("--columns",), "names of columns of the shard, with commas", {"metavar": "C1,C2", "required": True}
             ),
+            Argument(
+                ("--accept",),
+                "instead: read nothing, the values of the target are right; ends an open difference (optimistic mode)",
+                {"action": "store_true"},
+            ),
             *CONFIRMED,
         ),
         "unshard.cli.reload",

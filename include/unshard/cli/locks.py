@@ -45,7 +45,7 @@ def locks(options: Namespace, console: Console) -> Answer:
         "commands": [command_document(order) for view in views for order in orders[view.id]],
         "warnings": [*task.warnings],
     }
-    waits = bool(is_open) or any(each.is_conflict for each in found)
+    waits = bool(is_open) or any(each.needs_operator for each in found)
     return Answer(document, lines or ["no DDL lock is open"], 3 if waits else 0)
 
 

@@ -12,9 +12,12 @@ from unshard.core.numbers import amount
 from unshard.core.rows.reload import Reload, continues
 from unshard.errors.config import UsageWrong
 
+ACCEPT = "accept-values"
+
 
 def reload(options: Namespace, console: Console) -> Answer:
     """Reload columns of one shard, or continue that."""
+    from unshard.units.task.joins import accept_values
     from unshard.units.window.reload import RELOAD, plan_reload, reload_columns, shard_named
     from unshard.units.work import open_work
 
@@ -25,6 +28,18 @@ def reload(options: Namespace, console: Console) -> Answer:
     console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
         shard = shard_named(work, options.shard)
+        details = {"shard": str(shard), "columns": [*columns]}
+        if options.accept:
+            accept_values(work, shard, columns, None)
+            text = f"end the difference: the values of {', '.join(columns)} of {shard} in the target count as right"
+            if not options.dry_run:
+                console.confirm(text, options.yes)
+                user = getpass.getuser()
+                accept_values(
+                    work, shard, columns, IssuedCommand(ACCEPT, user, "command line", options.reason, details)
+                )
+            document = {"task": task.name, "dry_run": options.dry_run, "effects": [text]}
+            return Answer(document, [text, "dry run: nothing was done" if options.dry_run else "done"])
         plan = plan_reload(work, shard, columns)
         found = work.meta.reloads.get(shard, columns)
         target, names = plan.state.target, ", ".join(columns)
@@ -37,7 +52,6 @@ def reload(options: Namespace, console: Console) -> Answer:
         for line in effects:
             console.note(line)
         console.confirm(f"reload {names} of {shard}", options.yes)
-        details = {"shard": str(shard), "columns": [*columns]}
         order = IssuedCommand(RELOAD, getpass.getuser(), "command line", options.reason, details)
         done = reload_columns(work, shard, columns, order, lambda each: console.note(reload_line(each)))
     return Answer({**document, "reload": reload_document(done)}, [reload_line(done)])

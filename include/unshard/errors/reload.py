@@ -1,4 +1,4 @@
-"""US-5090 to US-5094: reading columns of a shard again (`unshard reload`)."""
+"""US-5090 to US-5094, US-5170: reading columns of a shard again (`unshard reload`)."""
 
 from unshard.errors.base import Scope, ShardDdlError
 
@@ -29,16 +29,20 @@ class ReloadShardUnknown(ReloadError, code="US-5090"):
 class ReloadColumnUnfit(ReloadError, code="US-5091"):
     """A column cannot be reloaded.
 
-    The shard or the target does not have it, it is generated, or it is in a unique key of the shard or the target.
-    Rows are found by their key. With another unique key, two rows could have the same value for a moment.
+    The shard or the target does not have it, it is generated, or it is in a unique key of the target. Rows are found by
+    their key. With another unique key, two rows could have the same value for a moment. In optimistic mode unshard
+    drops a unique key of the shards until the column is read again; only one that the target has of its own remains.
 
     Consequence: Nothing is changed.
+    Remedy: Drop the unique key of the target that the message names, reload, create it again. Or name other columns. Or
+    load the target again (`unshard run --remove-meta`). In optimistic mode `unshard reload --accept` ends an open
+    difference with the values that the target has.
     """
 
     column: str
     why: str
     template = "column {column} of {shard} cannot be reloaded: {why}"
-    hint = "name other columns, or load the target again (`unshard run --remove-meta`)"
+    hint = "name other columns, drop that key of the target, or load the target again (`unshard run --remove-meta`)"
 
 
 class ReloadMustWait(ReloadError, code="US-5092"):
@@ -85,3 +89,18 @@ class ReloadStructureAhead(ReloadError, code="US-5094"):
     differences: str
     template = "the source's table {shard} is ahead of the windows: {differences}"
     hint = "apply the binlog first (`unshard run TASK`) and resolve its lock (`unshard locks TASK`), then reload again"
+
+
+class ReloadNotDue(ReloadError, code="US-5170"):
+    """`unshard reload --accept` names columns that no open difference wants to read again.
+
+    `--accept` ends an open difference in the state `reload` of a target in optimistic mode: the values that the target
+    has are right, for example because UPDATEs on the shard have written them again.
+
+    Consequence: Nothing is changed.
+    """
+
+    columns: str
+    due: str
+    template = "{columns} of {shard} need not be read again (to reload: {due})"
+    hint = "`unshard locks` shows the columns that must be read again"

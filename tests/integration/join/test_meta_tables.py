@@ -116,9 +116,26 @@ def test_a_shard_that_leaves_takes_its_history_along(meta: Meta) -> None:
 def test_a_settled_target_has_the_hash_of_its_shards_until_it_changes(meta: Meta) -> None:
     joined = begun(meta)
     assert meta.joins.resting() == {TARGET: ""}
-    meta.joins.note_settled(joined, "a hash")
+    meta.joins.note_settled(joined, "a hash", {})
     assert meta.joins.resting() == {TARGET: "a hash"}
     change = meta.joins.intend(joined, joined.group, ChangeKind.CONTRACT, "a cause", (statement(joined.group),))
     assert change is not None and meta.joins.resting() == {}
     meta.joins.fail(TARGET, change, "no space")
     assert meta.joins.resting() == {TARGET: ""} and meta.joins.refused(TARGET) == {"a cause"}
+
+
+def test_a_settled_target_keeps_the_states_that_waiting_rows_need(meta: Meta) -> None:
+    joined = begun(meta)
+    for seq in (1, 2, 3, 4):
+        for shard in (ONE, TWO):
+            step = ShardStep(shard, Accepted(seq, P1, "uid"), joined.group.members[shard])
+            assert meta.joins.complete(found(meta), Completion(joined.group, joined.names, (step,)))
+    meta.joins.note_settled(joined, "a hash", {ONE: 4, TWO: 4})
+    assert len(meta.joins.history(TARGET)) == 10, "the target has changed since it was read"
+    meta.joins.note_settled(found(meta), "a hash", {ONE: 4, TWO: 2})
+    assert {*meta.joins.history(TARGET)} == {(ONE, 4), (TWO, 2), (TWO, 3), (TWO, 4)}
+    assert meta.joins.resting() == {TARGET: "a hash"}
+    rows = meta.joins.rows(TARGET, (ONE, TWO))
+    assert rows is not None and rows[0].of_rows(TWO, 2).seq == 2 and rows[0].of_rows(ONE, None).seq == 4
+    meta.joins.note_settled(found(meta), "another", {ONE: 4, TWO: 4})
+    assert {*meta.joins.history(TARGET)} == {(ONE, 4), (TWO, 4)}

@@ -23,16 +23,25 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> None:
         os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
-def view(state: State, age: timedelta) -> DifferenceView:
+def view(state: State, age: timedelta, reason: str = "c: x and y") -> DifferenceView:
     since = datetime.now(UTC) - age
-    return DifferenceView("d", TableId("a", "t"), "DDL", state, since, (), (B1,), (), (), "then", {}, "c: x and y")
+    return DifferenceView("d", TableId("a", "t"), "DDL", state, since, (), (B1,), (), (), "then", {}, reason)
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.CONFLICT])
 def test_a_slow_rollout_never_fails(state: State) -> None:
     from unshard_airflow.differences import fail_if_stuck
 
-    fail_if_stuck(view(state, 1000 * HOUR), None, HOUR)
+    fail_if_stuck(view(state, 1000 * HOUR, ""), None, HOUR)
+
+
+def test_a_column_that_cannot_be_read_again_fails_with_the_reason() -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from unshard_airflow.differences import fail_if_stuck
+
+    with pytest.raises(AirflowFailException, match="cannot be read again: c: x and y; then"):
+        fail_if_stuck(view(State.RELOAD, 2 * HOUR), None, HOUR)
 
 
 def test_a_conflict_fails_with_both_sides_when_its_time_is_over() -> None:

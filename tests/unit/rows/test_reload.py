@@ -37,10 +37,11 @@ def test_columns_that_may_be_reloaded() -> None:
     assert unfit_column("V", SCHEMA, SCHEMA, "v") == ""
     assert "only id, v, seen, total" in unfit_column("x", SCHEMA, SCHEMA, None)
     assert "generated" in unfit_column("total", SCHEMA, SCHEMA, None)
-    assert "PRIMARY of the shard" in unfit_column("id", SCHEMA, SCHEMA, "id")
+    assert "rows of the target are found by it" in unfit_column("id", SCHEMA, SCHEMA, "id")
     assert "no such column" in unfit_column("v", SCHEMA, SCHEMA, None)
     unique = dataclasses.replace(SCHEMA, indexes=(*SCHEMA.indexes, Index("u", ("v", "seen"), True, False)))
     assert "u of the target" in unfit_column("v", SCHEMA, unique, "v")
+    assert unfit_column("v", unique, SCHEMA, "v") == "", "the target has no such key"
 
 
 def test_an_update_keeps_columns_that_the_server_would_change() -> None:

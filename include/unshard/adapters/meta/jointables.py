@@ -42,6 +42,7 @@ def _group(define: Callable[..., Table]) -> tuple[Table, Table, Table]:
         c.long("names", "JSON: the names that shards have given it, in order"),
         c.long("fill", "SQL literal that rows have which existed before it was added"),
         c.flag("was_common", "1: all shards have had it at one time"),
+        c.flag("is_kept", "1: filters have left out a DDL that drops it, so the target keeps it"),
     )
     join_member = define(
         "join_member",
@@ -57,6 +58,7 @@ def _group(define: Callable[..., Table]) -> tuple[Table, Table, Table]:
         c.long("ids", "JSON: the ids of its columns, by name"),
         c.long("dropped", "JSON: ids that it has dropped and that the target may still have"),
         c.long("reloads", "JSON: ids whose values must be read again, with the reason"),
+        c.long("reload_error", "why they cannot be read again without an operator", null=True),
         c.moment("accepted_at"),
         Index("by_target", "task", "target_schema", "target_table"),
     )

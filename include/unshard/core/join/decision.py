@@ -16,13 +16,12 @@ decided again.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
 from unshard.core.join.difference import (
     AddCheck,
-    AddKey,
     ChangeColumn,
     Difference,
     DropColumn,
@@ -43,7 +42,7 @@ from unshard.core.join.group import (
     unread_names,
     without,
 )
-from unshard.core.join.tables import Definition, Table, buildable, join_definitions
+from unshard.core.join.tables import Definition, Key, Table, buildable, join_definitions
 from unshard.core.join.types import LabelType, TextType, join_types
 from unshard.core.model import Location, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl
@@ -154,11 +153,24 @@ def executed(group: Group, steps: Iterable[Step]) -> Group:
 
 
 def wanted(group: Group) -> Target:
-    """Return the structure that the target should have; the group must have no conflicts."""
+    """Return the structure that the target should have; the group must have no conflicts.
+
+    A unique key of columns that must be read again is missing in it: until then the target may have equal values.
+    """
     shards = [member.table for _, member in sorted(group.members.items())]
     shards += [group.floor.table] if group.floor is not None else []
     names, _ = names_of(group, group.held)
-    return Target(buildable(group.table, shards), names)
+    table = buildable(group.table, shards)
+    keys = {key: name for key, name in table.keys.items() if not awaits_reload(group, key)}
+    return Target(replace(table, keys=keys), names)
+
+
+def awaits_reload(group: Group, key: Key) -> bool:
+    """Whether values of a unique key must be read again; never for the key that identifies rows."""
+    members = group.members.values()
+    if not key.is_strict or not any(reload.column in key.columns for member in members for reload in member.reloads):
+        return False
+    return all(key.columns != _row_key(member) for member in members)
 
 
 def steps_to_join(group: Group, target: Target) -> Difference:
@@ -167,7 +179,7 @@ def steps_to_join(group: Group, target: Target) -> Difference:
 
 
 def contracting(group: Group, target: Target) -> tuple[Step, ...]:
-    """Return the contracting steps that no reload delays: NOT NULL and UNIQUE need all values of their columns."""
+    """Return the contracting steps that no reload delays: NOT NULL and CHECK need all values of their columns."""
     found = steps_to_join(group, target)
     return () if found.expanding or found.first else tuple(s for s in found.contracting if not _is_early(group, s))
 
@@ -177,9 +189,9 @@ def _is_early(group: Group, step: Step) -> bool:
     members = group.members.values()
     if isinstance(step, ChangeColumn):
         return any(unmade_reloads(member, step.id, conversion(step.after)) for member in members)
-    columns = step.key.columns if isinstance(step, AddKey) and step.key.is_strict else frozenset[int]()
-    if isinstance(step, AddCheck):
-        columns = frozenset(word for word in step.expression if isinstance(word, int))
+    if not isinstance(step, AddCheck):
+        return False
+    columns = frozenset(word for word in step.expression if isinstance(word, int))
     return any(reload.column in columns for member in members for reload in member.reloads)
 
 
@@ -270,8 +282,8 @@ def _barrier(before: Member, after: Member, mapped: Collection[str]) -> str:
     old, new = before.table, after.table
     if old.primary != new.primary:
         return "it changes the primary key"
-    if _row_key(before) != _row_key(after):
-        return "it changes the key that identifies rows"
+    if reason := _of_row_key(before, after):
+        return reason
     if _options(before.structure.create_sql) != _options(after.structure.create_sql):
         return "it changes the storage engine or the partitions"
     names = {before.ids[name] for name in mapped if name in before.ids}
@@ -280,6 +292,13 @@ def _barrier(before: Member, after: Member, mapped: Collection[str]) -> str:
     if any(_shrinks(old, new, id) for id in old.columns if id in new.columns):
         return "it converts a column to a smaller character set"
     return ""
+
+
+def _of_row_key(before: Member, after: Member) -> str:
+    if _row_key(before) != _row_key(after):
+        return "it changes the key that identifies rows"
+    converts = any(reload.column in _row_key(after) for reload in after.reloads - before.reloads)
+    return "it converts values of the key that identifies rows" if converts else ""
 
 
 def _row_key(member: Member) -> frozenset[int]:

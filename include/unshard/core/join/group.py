@@ -50,8 +50,9 @@ from unshard.core.join.tables import (
 )
 from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
 from unshard.core.model import Column, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, names_after
+from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.missingcolumns import implicit_value
+from unshard.core.rows.servervalues import added_columns
 from unshard.core.sql import charsets
 from unshard.core.sql.literals import BINARIES, TEXTS
 from unshard.core.sql.mode import NAMES
@@ -89,6 +90,8 @@ class ColumnHistory:
     """An SQL literal."""
     was_common: bool = False
     """Whether all shards have had the column at one time."""
+    is_kept: bool = False
+    """Whether filters have left out a DDL that drops it: the target keeps it when no shard has it any more."""
 
 
 @dataclass(frozen=True)
@@ -197,15 +200,22 @@ def left_by(group: Group, shard: Shard) -> Group:
     return _noted(replace(group, members={each: m for each, m in group.members.items() if each != shard}))
 
 
-def followed_by(group: Group, shard: Shard, structure: TableSchema) -> Group:
+def followed_by(group: Group, shard: Shard, structure: TableSchema, *, keeps: bool = False) -> Group:
     """Return the group after a change of a shard that concerns no other: filters ignore it, or it changes only texts.
 
-    A column that it adds stays out of the target.
+    A column that it adds stays out of the target. `keeps`: the target keeps a column that it drops.
     """
     member = group.members[shard]
     ids = {name: id for name, id in member.ids.items() if name in _names(structure)}
     members = {**group.members, shard: replace(member, structure=structure, ids=ids)}
-    return _noted(replace(group, members=members))
+    gone = {*member.ids.values()}.difference(ids.values()) if keeps else set[int]()
+    columns = {id: replace(each, is_kept=each.is_kept or id in gone) for id, each in group.columns.items()}
+    return _noted(replace(group, members=members, columns=columns))
+
+
+def kept_columns(group: Group) -> tuple[int, ...]:
+    """Return the columns that no shard has any more and that the target keeps, because filters ignore their DROP."""
+    return tuple(id for id, column in group.columns.items() if column.is_kept and id not in group.held)
 
 
 def renamed_in(group: Group, shard: Shard, to: Shard) -> Group:
@@ -235,12 +245,13 @@ def moved(
     others = replace(group, members={each: m for each, m in group.members.items() if each != shard}, columns=columns)
     state = _Added(others, dict(kept), columns, {*member.reloads}, group.last_id)
     left_out = {*names_after(_names(member.structure) - member.ids.keys(), ran).values()}
+    added = _added_names(ran) - kept.keys()  # others are added by a clause that filters leave out
     for column in after.columns:
         if column.name.lower() in left_out:
             found = _found(state, column, after)
             if found is not None:  # it has a join again; its values since are missing in the target
                 _add(state, column, after, frozenset({found}))
-        elif column.name.lower() not in kept:
+        elif column.name.lower() in added:
             _add(state, column, after, stale)
     stale |= _same_names(state, after)
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
@@ -451,6 +462,15 @@ def _with_name(group: Group, shard: Shard, id: int, name: str) -> tuple[tuple[st
 
 def _names(structure: TableSchema) -> frozenset[str]:
     return frozenset(name.lower() for name in structure.names)
+
+
+def _added_names(ran: Sequence[ExecutedDdl]) -> frozenset[str]:
+    """Return the columns that statements add, under their last names, in lower case."""
+    found = set[str]()
+    for each in ran:
+        own = {d[0].name.lower() for spec in specs_of_alter(each) for d in added_columns(spec) if d}
+        found = own.union(names_after(found, [each]).values())
+    return frozenset(found)
 
 
 def _lasting(member: Member) -> tuple[Reload, ...]:

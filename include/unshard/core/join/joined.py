@@ -94,3 +94,14 @@ class Completion:
     """New states of shards, in order; several of one shard if its DDLs are accepted together."""
     resolved: tuple[tuple[Shard, int], ...] = ()
     """The queue entries that are resolved."""
+
+
+def steps_of(joined: JoinedTarget, completion: Completion) -> tuple[ShardStep, ...]:
+    """Return the states of shards to store: also of those that have changed without a DDL of their own."""
+    named, before = {step.shard for step in completion.steps}, joined.group.members
+    others = (
+        ShardStep(shard, joined.accepted[shard], member)
+        for shard, member in completion.group.members.items()
+        if shard not in named and shard in before and member != before[shard]
+    )
+    return (*completion.steps, *others)

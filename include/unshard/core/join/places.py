@@ -59,6 +59,8 @@ class JoinedRows:
     fills: Mapping[int, str]
     history: Mapping[Shard, Sequence[RowIds]]
     """The columns of each shard after each of its accepted DDLs, in order."""
+    filtered: frozenset[Shard] = frozenset()
+    """Shards whose other columns come from a DDL that filters ignore: their values are left out."""
 
     @property
     def filled(self) -> frozenset[str]:
@@ -82,7 +84,8 @@ class JoinedRows:
         names = [name.lower() for name in structure.names]
         # The columns may be shown otherwise than stored (core.structures.generated), the text is the same.
         is_same = text_of(rows.structure) == text_of(structure.digest)
-        if not is_same and (unknown := [name for name in names if name not in rows.ids]):
+        is_known = is_same or shard in self.filtered
+        if not is_known and (unknown := [name for name in names if name not in rows.ids]):
             raise KeyError(*unknown)
         ids = {name: rows.ids[name] for name in names if name in rows.ids}
         return places_of(ids, self.fills, target_of(target, self.names))

@@ -41,8 +41,21 @@ from unshard.core.join.decision import (
     steps_to_join,
     wanted,
 )
-from unshard.core.join.difference import Step, Target, apply, is_equal, target_of
-from unshard.core.join.group import Group, Member, followed_by, joined_by, left_by, moved, unread_names, with_member
+from unshard.core.join.difference import DropColumn, Step, Target, apply, is_equal, target_of
+from unshard.core.join.group import (
+    Group,
+    Member,
+    conversion,
+    converted,
+    followed_by,
+    joined_by,
+    kept_columns,
+    left_by,
+    moved,
+    unread_names,
+    with_member,
+    without,
+)
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
 from unshard.core.join.stages import (
     ContractTarget,
@@ -182,6 +195,24 @@ def older_rows(scene: JoinScene, upcoming: Iterable[tuple[Shard, int]] = ()) -> 
     return hindering(progress)
 
 
+def needed_states(scene: JoinScene) -> Mapping[Shard, int]:
+    """Return the DDL of each shard after which the oldest rows were written that wait to be applied.
+
+    States from before it are not needed any more: rows from the binlog have the newest, held rows that of their DDL.
+    """
+    found = dict[Shard, int]()
+    for shard, accepted in scene.joined.accepted.items():
+        state = scene.member_state(shard)
+        found[shard] = min([accepted.seq, *(file.seq for file in state.held)] if state is not None else [0])
+    return found
+
+
+def needless_states(numbers: Collection[int], needed: int) -> tuple[int, ...]:
+    """Return the states of a shard, by the numbers of their DDLs, that rows after DDL number `needed` do not need."""
+    own = max((number for number in numbers if number <= needed), default=needed)
+    return tuple(sorted(number for number in numbers if number < own))
+
+
 def leads_to(own: TableSchema, expected: Target) -> bool:
     """Whether a shard's own statement leads to the structure that the target should have."""
     found = target_of(own, expected.names)
@@ -257,8 +288,11 @@ def _followed(scene: JoinScene) -> FollowShards | None:
     if not accepted:
         return None
     group = _without_unfit(group, accepted)
-    steps = tuple(ShardStep(shard, each, group.members[shard]) for shard, each in accepted.items())
     adopts = any(each.seq > scene.joined.accepted[shard].seq for shard, each in accepted.items())
+    if adopts:  # the target may have made the conversions of the shards by the same statement
+        columns = target_of(scene.present, adopted_names(scene.joined.names, group, scene.present)).table.columns
+        group = converted(group, {id: conversion(column) for id, column in columns.items() if column is not None})
+    steps = tuple(ShardStep(shard, each, group.members[shard]) for shard, each in accepted.items())
     return FollowShards(scene.joined.target, group, steps, (), "something else has resolved its DDL", adopts)
 
 
@@ -274,7 +308,7 @@ def _after_resolved(
     if due:
         found = replace(found, seq=due[-1])
     if not state.queue and state.structure and group.members[shard].structure.digest != state.structure:
-        group = followed_by(group, shard, scene.schemas(state.structure))
+        group = followed_by(group, shard, scene.schemas(state.structure), keeps=True)
     is_same = group is before and found == scene.joined.accepted[shard]
     return group, accepted if is_same else {**accepted, shard: found}
 
@@ -352,8 +386,8 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
 
 
 def _is_against_strict_mode(scene: JoinScene, entry: QueueEntry, decided: Decided) -> bool:
-    """Whether the target would be changed by another statement than the shard's own."""
-    if scene.own is None or not (decided.steps or decided.first):
+    """Whether the target would be changed by another statement than the shard's own or an operator's."""
+    if scene.own is None or entry.replacement or not (decided.steps or decided.first):
         return False
     found = scene.own(entry)
     return found is None or not leads_to(found, apply(decided.steps, apply(decided.first, scene.target)))
@@ -430,7 +464,11 @@ def _at_rest(scene: JoinScene, hindered: tuple[JoinStage, ...]) -> JoinPlan:
     if (left.expanding or left.first) and not (left.first and late) and None not in scene.rejected:
         decided = Decided(Decision.EXPAND, group, left.expanding, left.first)
         return JoinPlan((_expanding(scene, decided, (), (), "the target lacks what its shards have"),), {})
-    steps = contracting(group, target)
+    released = {id for id in kept_columns(group) if id in target.names}
+    if released and not late:
+        after, why = without(group, released), "filters ignore the DDL that drops a column, so the target keeps it"
+        return JoinPlan((FollowShards(scene.joined.target, after, (), (), why, released=frozenset(released)),), {})
+    steps = tuple(s for s in contracting(group, target) if not (isinstance(s, DropColumn) and s.id in released))
     stages = list[JoinStage](hindered)
     if steps and late:
         stages.append(WaitForRows(scene.joined.target, late, steps))

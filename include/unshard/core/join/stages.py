@@ -25,9 +25,13 @@ class FollowShards(Stage):
     adopts: bool = False
     """Whether a lock may have changed the target, so that its columns are matched again."""
     resolved: tuple[tuple[Shard, int], ...] = ()
+    released: frozenset[int] = frozenset()
+    """Columns that become the target's own."""
 
     def describe(self) -> str:
         shards = tuple(step.shard for step in self.shard_steps) + self.gone
+        if self.released:
+            return f"leave columns to {self.target}: {self.reason}"
         return f"store the group of {self.target} after {named(shards)}: {self.reason}"
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from unshard.core.join.decision import Decided, Decision, steps_to_join, wanted
+from unshard.core.join.decision import Decided, Decision, awaits_reload, steps_to_join, wanted
 from unshard.core.join.difference import (
     AddCheck,
     AddColumn,
@@ -91,7 +91,7 @@ def open_differences(
         found += _of_column(group, target, asked, steps, id)
     keys = {**target.table.keys, **{key: OPEN for table in tables.values() for key in table.keys}}
     for key in keys:
-        found += _of_key(tables, target, steps, key)
+        found += _of_key(group, tables, target, steps, key)
     found += _of_checks(tables, target, steps)
     return tuple(found)
 
@@ -200,14 +200,23 @@ def _is_alike(group: Group, shard: Shard, id: int, asked: Target, lacks: frozens
     return is_met(own, concrete(definition, own)) and is_met(own, definition)
 
 
-def _of_key(tables: Mapping[Shard, Table], target: Target, steps: Difference, key: Key) -> Iterator[OpenDifference]:
+def _of_key(
+    group: Group, tables: Mapping[Shard, Table], target: Target, steps: Difference, key: Key
+) -> Iterator[OpenDifference]:
     now = tuple(step for step in (*steps.first, *steps.expanding) if _key_of(step) == key)
     later = tuple(step for step in steps.contracting if _key_of(step) == key)
     have = tuple(shard for shard, table in tables.items() if key in table.keys)
     lack = tuple(shard for shard in tables if shard not in have)
     state = None
+    reloads = tuple(
+        shard
+        for shard, member in sorted(group.members.items())
+        if awaits_reload(group, key) and any(reload.column in key.columns for reload in member.reloads)
+    )
     if not have:
         state = State.CONTRACTING
+    elif reloads and not lack:
+        state = State.RELOAD
     elif any(isinstance(step, AddKey) for step in now):
         state = State.EXPANDING
     elif lack:
@@ -217,7 +226,7 @@ def _of_key(tables: Mapping[Shard, Table], target: Target, steps: Difference, ke
     if state is not None:
         names = {table.keys[key] for table in tables.values() if key in table.keys}
         name = target.table.keys.get(key) or min(map(str, names))
-        yield OpenDifference(f"index {name}", state, have, lack, (*now, *later), about=key)
+        yield OpenDifference(f"index {name}", state, have, lack, (*now, *later), reloads, about=key)
 
 
 def _of_checks(tables: Mapping[Shard, Table], target: Target, steps: Difference) -> Iterator[OpenDifference]:

@@ -83,9 +83,8 @@ def unfit_column(name: str, present: TableSchema, target: TableSchema, target_na
         return "the target has no such column that the shard fills"
     if target.column(target_name).is_generated:
         return "it is generated in the target"
-    index = next(_unique_with(present, name), None)
-    if index is not None:
-        return f"it is in the unique key {index} of the shard"
+    if target_name.lower() in (each.lower() for each in target.key):
+        return f"rows of the target are found by it: its key is ({', '.join(target.key)})"
     index = next(_unique_with(target, target_name), None)
     return "" if index is None else f"it is in the unique key {index} of the target"
 

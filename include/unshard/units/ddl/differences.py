@@ -24,6 +24,7 @@ WHEN = {
     State.EXPANDING: "now",
     State.RELOAD: "now: the columns are read again",
 }
+UNREADABLE = "when the cause is removed, or by `unshard reload TASK --shard SHARD --columns COLUMNS --accept`"
 UNDER_WAY = "now: it runs, or its process has died and the next look ends it"
 REJECTED = "not before the next DDL of a shard: the target has rejected it, and keeps what it has"
 GONE = "the target was altered by someone else: it lacks the column"
@@ -79,9 +80,9 @@ class DifferenceView:
         return f"{self.state} ({len(self.have)} of {self.shards} shards)" if self.state is State.OPEN else self.state
 
     @property
-    def is_conflict(self) -> bool:
-        """Whether rows of a shard wait for a decision."""
-        return self.state is State.CONFLICT
+    def needs_operator(self) -> bool:
+        """Whether it does not end by itself: rows of a shard wait for a decision, or a column cannot be read again."""
+        return self.state is State.CONFLICT or (self.state is State.RELOAD and bool(self.reason))
 
 
 def differences(meta: StoreReader, executor: JoinExecutor, rules: JoinRules) -> tuple[DifferenceView, ...]:
@@ -90,7 +91,8 @@ def differences(meta: StoreReader, executor: JoinExecutor, rules: JoinRules) -> 
     for target in scenes(cast("Store", meta), executor, rules):
         scene, history = _at_one_moment(meta, executor, rules, target)
         if scene is not None:
-            found += _of_target(scene, history, meta.joins.last_error(target))
+            errors = meta.joins.reload_errors(target)
+            found += _of_target(scene, history, meta.joins.last_error(target), errors)
     return tuple(sorted(found, key=lambda view: (view.since, view.id)))
 
 
@@ -108,7 +110,9 @@ def _at_one_moment(
     return scene, history
 
 
-def _of_target(scene: JoinScene, history: History, error: str) -> Iterator[DifferenceView]:
+def _of_target(
+    scene: JoinScene, history: History, error: str, unreadable: Mapping[Shard, str]
+) -> Iterator[DifferenceView]:
     plan, change = plan_join(scene), scene.joined.change
     if plan.is_settled and change is None:
         return
@@ -123,7 +127,9 @@ def _of_target(scene: JoinScene, history: History, error: str) -> Iterator[Diffe
         found = open_differences(scene.group, scene.target, plan.waiting)
     for each in found:
         if change is None or each.state in BY_SHARDS:
-            view = _view(scene, plan, each, past_of(each, history), states)
+            reasons = dict.fromkeys(unreadable[shard] for shard in each.reloads if shard in unreadable)
+            about = replace(each, reason=each.reason or "; ".join(reasons))
+            view = _view(scene, plan, about, past_of(each, history), states)
             if _is_rejected(scene, plan, each):
                 view = replace(view, reason=error, when=REJECTED)
             elif each.state is State.EXPANDING and scene.joined.names.get(_id_of(each)) in gone_columns(scene):
@@ -221,6 +227,8 @@ def _statements(scene: JoinScene, found: OpenDifference) -> tuple[str, ...]:
 
 
 def _when(scene: JoinScene, plan: JoinPlan, found: OpenDifference, past: Past) -> str:
+    if found.state is State.RELOAD and found.reason:
+        return UNREADABLE
     if found.state in WHEN:
         return WHEN[found.state]
     if found.state is State.OPEN:

@@ -27,6 +27,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Protocol
 
 from unshard.core.ddl.lock import DdlLock
@@ -54,6 +55,7 @@ from unshard.core.join.planning import (
     entries_between,
     is_quiet,
     leads_to,
+    needed_states,
     plan_join,
 )
 from unshard.core.join.stages import (
@@ -79,6 +81,7 @@ from unshard.errors.join import (
     ShardsWithoutJoin,
     TargetColumnsGone,
 )
+from unshard.errors.reload import ReloadError
 from unshard.units.ddl.lockstore import Store
 
 log = logging.getLogger(__name__)
@@ -122,9 +125,17 @@ def no_columns(target: TableId) -> frozenset[str]:
     return frozenset()
 
 
-def no_reload(shard: Shard, columns: Sequence[str]) -> bool:
+class ReloadOutcome(StrEnum):
+    """Whether columns were read again."""
+
+    DONE = "done"
+    WAITS = "waits"
+    """The shard must first be followed further, or windows must run."""
+
+
+def no_reload(shard: Shard, columns: Sequence[str]) -> ReloadOutcome:
     """Reload nothing."""
-    return False
+    return ReloadOutcome.WAITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +148,8 @@ class JoinRules:
     """Seconds after the last DDL before a target contracts."""
     is_strict: bool = False
     """Whether a DDL waits for an operator if its own text does not lead to the join."""
-    reload: Callable[[Shard, Sequence[str]], bool] = no_reload
-    """Reads columns of a shard again; returns False if that must wait."""
+    reload: Callable[[Shard, Sequence[str]], ReloadOutcome] = no_reload
+    """Reads columns of a shard again; raises ReloadError if an operator must do something before."""
 
 
 def follow(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> bool:
@@ -261,8 +272,8 @@ class _Follower:
             return False
         plan = plan_join(scene)
         if not plan.stages:
-            if plan.is_settled and joined.settled_version != joined.version:
-                self.meta.joins.note_settled(joined, digest_of(scene.shards))
+            if plan.is_settled and (digest := digest_of(scene.shards)):
+                self.meta.joins.note_settled(joined, digest, needed_states(scene))
             return False
         return any(self._run(stage, scene) for stage in plan.stages if not isinstance(stage, WaitForRows))
 
@@ -363,6 +374,7 @@ class _Follower:
                 names = scene.joined.names
                 if stage.adopts and not conflicts_of(stage.group):
                     names = adopted_names(names, stage.group, scene.present)
+                names = {id: name for id, name in names.items() if id not in stage.released}
                 done = Completion(stage.group, names, stage.shard_steps, stage.resolved)
                 self.meta.joins.complete(scene.joined, done)
                 return True
@@ -516,16 +528,34 @@ class _Follower:
 
     def _reload(self, shard: Shard, columns: Sequence[str]) -> bool:
         before = self.meta.joins.get(self.target)
-        if before is None or not self.rules.reload(shard, columns):
+        if before is None or not self._is_read_again(shard, columns):
             return False
         joined = self.meta.joins.get(self.target)
-        if joined is None or joined.group.members.get(shard) != before.group.members[shard]:
+        if joined is None or joined.change is not None:
             return True
-        ids = {joined.group.members[shard].ids[name] for name in columns}
-        group: Group = reloaded(joined.group, shard, ids)
-        step = ShardStep(shard, joined.accepted[shard], group.members[shard])
-        self.meta.joins.complete(joined, Completion(group, joined.names, (step,)))
+        if joined.group.members.get(shard) == before.group.members[shard]:
+            self.meta.joins.complete(joined, with_reloaded(joined, shard, columns))
         return True
+
+    def _is_read_again(self, shard: Shard, columns: Sequence[str]) -> bool:
+        """Read columns again; note the reason if an operator must do something before."""
+        known = self.meta.joins.reload_errors(self.target).get(shard)
+        try:
+            outcome, error = self.rules.reload(shard, columns), None
+        except ReloadError as refusal:
+            log.warning("reload is not possible shard=%s columns=%s error=%s", shard, ",".join(columns), refusal)
+            outcome, error = ReloadOutcome.WAITS, str(refusal)
+        if error != known:
+            self.meta.joins.note_reload(self.target, shard, error)
+        return outcome is ReloadOutcome.DONE
+
+
+def with_reloaded(joined: JoinedTarget, shard: Shard, columns: Iterable[str]) -> Completion:
+    """Return the group after columns of a shard have been read again."""
+    ids = {joined.group.members[shard].ids[name] for name in columns}
+    group: Group = reloaded(joined.group, shard, ids)
+    step = ShardStep(shard, joined.accepted[shard], group.members[shard])
+    return Completion(group, joined.names, (step,))
 
 
 def is_as(digest: str, present: TableSchema, statement: JoinStatement) -> bool:

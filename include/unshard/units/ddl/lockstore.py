@@ -206,6 +206,9 @@ class JoinReader(Protocol):
     def refused(self, target: TableId) -> frozenset[str]:
         """Return the causes of the contractions that the target has rejected since it was last expanded."""
 
+    def reload_errors(self, target: TableId) -> Mapping[Shard, str]:
+        """Return the shards whose columns cannot be read again without an operator, with the reason."""
+
     def idle_seconds(self, target: TableId) -> float:
         """Return the time since the last DDL of a shard was accepted."""
 
@@ -230,7 +233,7 @@ class Joins(JoinReader, Protocol):
     def advance(self, target: TableId, change: OpenChange) -> None:
         """Record that the target has the next statement of a change; idempotent."""
 
-    def complete(self, joined: JoinedTarget, completion: Completion) -> bool:
+    def complete(self, joined: JoinedTarget, completion: Completion, order: IssuedCommand | None = None) -> bool:
         """Store the group and resolve the accepted DDLs; False if the target has changed since it was read."""
 
     def fail(self, target: TableId, change: OpenChange, error: str) -> None:
@@ -242,8 +245,14 @@ class Joins(JoinReader, Protocol):
     def remove(self, joined: JoinedTarget) -> None:
         """Delete everything about a target, unless it has changed since it was read."""
 
-    def note_settled(self, joined: JoinedTarget, shards: str) -> None:
-        """Record that shards and target are equal, unless the target has changed since it was read."""
+    def note_reload(self, target: TableId, shard: Shard, error: str | None) -> None:
+        """Record why columns of a shard cannot be read again; None: nothing hinders it."""
+
+    def note_settled(self, joined: JoinedTarget, shards: str, needed: Mapping[Shard, int]) -> None:
+        """Record that shards and target are equal, unless the target has changed since it was read.
+
+        States of a shard that rows after its DDL number `needed` do not need are deleted.
+        """
 
 
 class CheckpointReader(Protocol):

@@ -17,6 +17,7 @@ from dataclasses import replace
 from unshard.config import ShardMode
 from unshard.core.join.group import joined_by
 from unshard.core.join.places import JoinedRows, RowIds
+from unshard.core.join.planning import entries_between
 from unshard.core.model import Shard, TableId
 from unshard.core.window.plan import Plan
 from unshard.errors.joinedrows import JoinChanging
@@ -37,8 +38,19 @@ def joined_rows(
         rows, change = found
         if change is not None and change.done < len(change.statements):
             raise JoinChanging(str(target), change.statements[change.done].text)
-        joined[target] = _with_new(work, target, rows, plan)
+        joined[target] = replace(_with_new(work, target, rows, plan), filtered=_filtered(work, rows))
     return joined
+
+
+def _filtered(work: Work, rows: JoinedRows) -> frozenset[Shard]:
+    """Return the shards whose DDL filters may ignore, and of which every other DDL is accepted."""
+    tables: dict[str, list[TableId]] = {}
+    for shard in rows.history:
+        if any(rule.matches(shard.table) for rule in work.task.instance(shard.source).routing.events.rules):
+            tables.setdefault(shard.source, []).append(shard.table)
+    states = (state for source, some in tables.items() for state in work.meta.structures.planned_shards(source, some))
+    known = {shard: own[-1].seq for shard, own in rows.history.items()}
+    return frozenset(state.shard for state in states if not entries_between(state, known.get(state.shard, -1)))
 
 
 def _with_new(work: Work, target: TableId, rows: JoinedRows, plan: Plan | None) -> JoinedRows:

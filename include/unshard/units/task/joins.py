@@ -6,13 +6,14 @@ from functools import partial
 
 from unshard.adapters.meta import MetaReader
 from unshard.config import Connections, ShardMode, Task, resolve
+from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Shard, TableId
-from unshard.errors.reload import ReloadColumnUnfit, ReloadImpossible, ReloadMustWait, ReloadStructureAhead
+from unshard.errors.reload import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
 from unshard.errors.window import NotInSync
 from unshard.units.ddl import joining
 from unshard.units.ddl.differences import DifferenceView, differences
-from unshard.units.ddl.joining import Followed, JoinRules
+from unshard.units.ddl.joining import Followed, JoinRules, ReloadOutcome, with_reloaded
 from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.full.joins import follow_mode, mapped_columns
 from unshard.units.window.reload import reload_columns
@@ -53,16 +54,27 @@ def rules_of(work: Work) -> JoinRules:
     return JoinRules(partial(mapped_columns, work.task, work.meta), delay, strict, partial(_reload, work))
 
 
-def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> bool:
-    """Read columns again; return False if the shard must first be followed further."""
+def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:
+    """Read columns again; raises ReloadError if an operator must do something before."""
     try:
-        return reload_columns(work, shard, columns).is_done
+        reload_columns(work, shard, columns)
     except (ReloadMustWait, ReloadStructureAhead, NotInSync) as error:
         log.info("reload waits shard=%s columns=%s error=%s", shard, ",".join(columns), error)
-        return False
-    except (ReloadImpossible, ReloadColumnUnfit) as error:
-        log.warning("reload is not possible shard=%s columns=%s error=%s", shard, ",".join(columns), error)
-        return False
+        return ReloadOutcome.WAITS
+    return ReloadOutcome.DONE
+
+
+def accept_values(work: Work, shard: Shard, columns: Sequence[str], order: IssuedCommand | None) -> None:
+    """End an open difference without reading: the values that the target has are right; None: only check that."""
+    joined = next((each for each in work.meta.joins.all() if shard in each.group.members), None)
+    member = joined.group.members[shard] if joined is not None else None
+    due = {member.names[each.column] for each in member.reloads if each.column in member.names} if member else set()
+    if joined is None or not {*columns} <= due:
+        raise ReloadNotDue(str(shard), ", ".join(columns), ", ".join(sorted(due)) or "nothing")
+    if joined.change is not None:
+        raise ReloadMustWait(str(shard), f"target {joined.target} is being changed", "let that end (`unshard locks`)")
+    if order is not None and not work.meta.joins.complete(joined, with_reloaded(joined, shard, columns), order):
+        raise ReloadMustWait(str(shard), f"target {joined.target} was changed meanwhile", "look at `unshard locks`")
 
 
 def open_differences(task: Task, meta: MetaReader, connections: Connections) -> tuple[DifferenceView, ...]:

@@ -10,11 +10,12 @@ Each step is one transaction. It changes nothing if the version of the target is
 | `complete` | the group after the change; the accepted DDLs are resolved, so that windows release the rows after  |
 | `fail`     | the message of a target that has rejected a statement                                               |
 | `give_up`  | that the rest of a change is decided again                                                          |
+| `note_settled` | that shards and target are equal; deletes states of shards that no waiting row needs            |
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -38,7 +39,9 @@ from unshard.adapters.meta.rows import (
     target_of,
 )
 from unshard.adapters.meta.shards.structures import StructureReader
+from unshard.adapters.meta.tasks.actions import record
 from unshard.core import codec
+from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, QueueEntry
 from unshard.core.join.group import ColumnHistory, Group, Member, Reload, ReloadReason
 from unshard.core.join.joined import (
@@ -49,8 +52,10 @@ from unshard.core.join.joined import (
     JoinStatement,
     OpenChange,
     ShardStep,
+    steps_of,
 )
 from unshard.core.join.places import JoinedRows, RowIds
+from unshard.core.join.planning import needless_states
 from unshard.core.model import Shard, TableId
 
 T, C, M, X, Q = tables.join_target, tables.join_column, tables.join_member, tables.join_change, tables.shard_ddl
@@ -147,6 +152,13 @@ class JoinReader(ReadingPart):
         is_meant = row is not None and row.outcome == REFUSED and cause in ("", row.cause)
         return str(row.error or "") if is_meant and row is not None else ""
 
+    def reload_errors(self, target: TableId) -> Mapping[Shard, str]:
+        """Return the shards whose columns cannot be read again without an operator, with the reason."""
+        columns = M.c.source, M.c.shard_schema, M.c.shard_table, M.c.reload_error
+        query: Any = select(*columns).where(self._is(M, target), M.c.reload_error.is_not(None))
+        with self._database.reading() as connection:
+            return {shard_of(row): row.reload_error for row in connection.execute(query)}
+
     def idle_seconds(self, target: TableId) -> float:
         """Return the time since the last DDL of a shard was accepted."""
         newest = select(func.timestampdiff(text("SECOND"), func.max(M.c.accepted_at), tables.NOW))
@@ -162,7 +174,8 @@ class JoinReader(ReadingPart):
         target = target_of(row)
         found = connection.execute(select(C).where(self._is(C, target)).order_by(C.c.id))
         columns = {
-            each.id: ColumnHistory(tuple(json.loads(each.names)), each.fill, bool(each.was_common)) for each in found
+            each.id: ColumnHistory(tuple(json.loads(each.names)), each.fill, bool(each.was_common), bool(each.is_kept))
+            for each in found
         }
         members, accepted = dict[Shard, Member](), dict[Shard, Accepted]()
         for each, member in self._members(connection, target, is_newest=True):
@@ -272,8 +285,11 @@ class Joins(WritingPart, JoinReader):
             if connection.execute(moved.where(X.c.done_at.is_(None)).values(done=change.done + 1)).rowcount:
                 self._raise(connection, target, {"names": json.dumps(names, ensure_ascii=False)})
 
-    def complete(self, joined: JoinedTarget, completion: Completion) -> bool:
-        """Store the group and resolve the accepted DDLs; False if the target has changed since it was read."""
+    def complete(self, joined: JoinedTarget, completion: Completion, order: IssuedCommand | None = None) -> bool:
+        """Store the group and resolve the accepted DDLs; False if the target has changed since it was read.
+
+        `order` is the command of a person.
+        """
         target = joined.target
         with self._database.transaction() as connection:
             if not self._is_still(connection, joined):
@@ -282,8 +298,10 @@ class Joins(WritingPart, JoinReader):
             self._put_columns(connection, target, completion.group)
             for shard in joined.group.members.keys() - completion.group.members.keys():
                 connection.execute(delete(M).where(self._is(M, target), matches(M, shard_columns(shard))))
-            self._put_members(connection, target, completion.steps)
+            self._put_members(connection, target, steps_of(joined, completion))
             self._resolve(connection, completion.resolved)
+            if order is not None:
+                record(connection, self._task, "", order)
             self._raise(
                 connection,
                 target,
@@ -316,11 +334,37 @@ class Joins(WritingPart, JoinReader):
                 for table in (T, C, M):
                     connection.execute(delete(table).where(self._is(table, joined.target)))
 
-    def note_settled(self, joined: JoinedTarget, shards: str) -> None:
-        """Record that shards and target are equal, unless the target has changed since it was read."""
-        settled = update(T).where(self._is(T, joined.target), T.c.version == joined.version)
-        with self._database.single() as connection:
+    def note_settled(self, joined: JoinedTarget, shards: str, needed: Mapping[Shard, int]) -> None:
+        """Record that shards and target are equal, unless the target has changed since it was read.
+
+        States of a shard that rows after its DDL number `needed` do not need are deleted.
+        """
+        with self._database.transaction() as connection:
+            if not self._is_still(connection, joined):
+                return
+            settled = update(T).where(self._is(T, joined.target))
             connection.execute(settled.values(settled_version=joined.version, settled_shards=shards))
+            self._prune(connection, joined.target, needed)
+
+    def _prune(self, connection: Connection, target: TableId, needed: Mapping[Shard, int]) -> None:
+        query = select(M.c.source, M.c.shard_schema, M.c.shard_table, M.c.seq).where(self._is(M, target))
+        numbers = defaultdict[Shard, list[int]](list)
+        rows: Sequence[Any] = connection.execute(query).all()
+        for row in rows:
+            numbers[shard_of(row)].append(row.seq)
+        for shard, some in numbers.items():
+            old = needless_states(some, needed.get(shard, 0))
+            if old:
+                connection.execute(
+                    delete(M).where(self._is(M, target), matches(M, shard_columns(shard)), M.c.seq.in_(old))
+                )
+
+    def note_reload(self, target: TableId, shard: Shard, error: str | None) -> None:
+        """Record why columns of a shard cannot be read again; None: nothing hinders it."""
+        mine = self._is(M, target), matches(M, shard_columns(shard))
+        with self._database.transaction() as connection:
+            newest = connection.scalar(select(func.max(M.c.seq)).where(*mine))
+            connection.execute(update(M).where(*mine, M.c.seq == newest).values(reload_error=error))
 
     def _is_still(self, connection: Connection, joined: JoinedTarget) -> bool:
         return self._lock(connection, joined.target) == joined.version
@@ -346,7 +390,14 @@ class Joins(WritingPart, JoinReader):
         connection.execute(delete(C).where(self._is(C, target)))
         key = {"task": self._task, **target_columns(target)}
         rows = [
-            {**key, "id": id, "names": _dumped(column.names), "fill": column.fill, "was_common": column.was_common}
+            {
+                **key,
+                "id": id,
+                "names": _dumped(column.names),
+                "fill": column.fill,
+                "was_common": column.was_common,
+                "is_kept": column.is_kept,
+            }
             for id, column in group.columns.items()
         ]
         for some in in_portions(rows):
