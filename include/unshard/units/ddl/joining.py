@@ -71,7 +71,7 @@ from unshard.core.join.statements import AlterPart, alter_parts, single_parts
 from unshard.core.join.tables import features
 from unshard.core.model import Shard, TableId, TableSchema, shape_of
 from unshard.core.task.state import Phase
-from unshard.core.window.plan import Plan
+from unshard.core.window.plan import Plan, StructureChange
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
 from unshard.errors.join import (
@@ -215,15 +215,23 @@ def scene_of(meta: Store, executor: JoinExecutor, rules: JoinRules, target: Tabl
 def announce(meta: Store, plan: Plan) -> None:
     """Let the shards that a window creates join their groups before the window writes their rows; idempotent."""
     for change in plan.structures:
-        joined = meta.joins.get(change.target) if change.joins else None
-        if joined is None or joined.change is not None:
-            continue
-        uid = meta.structures.uid_of(change)
-        step = announced(joined, change, uid, plan.queued, lambda digest: meta.structures.get({digest})[digest])
-        if step is not None:
-            group = with_member(joined.group, step.shard, step.member)
-            if meta.joins.complete(joined, Completion(group, joined.names, (step,))):
-                log.info("join announced target=%s shard=%s", change.target, change.shard)
+        while change.joins and not _announce(meta, plan, change):
+            pass  # another process has changed the target meanwhile
+
+
+def _announce(meta: Store, plan: Plan, change: StructureChange) -> bool:
+    """Let one shard join if it can; return False if the target has changed since it was read."""
+    joined = meta.joins.get(change.target)
+    if joined is None or joined.change is not None:
+        return True
+    uid = meta.structures.uid_of(change)
+    step = announced(joined, change, uid, plan.queued, lambda digest: meta.structures.get({digest})[digest])
+    if step is None:
+        return True
+    group = with_member(joined.group, step.shard, step.member)
+    is_done = meta.joins.complete(joined, Completion(group, joined.names, (step,)))
+    log.info("join announced target=%s shard=%s done=%s", change.target, change.shard, is_done)
+    return is_done
 
 
 def leave(meta: Store) -> None:
