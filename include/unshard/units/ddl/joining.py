@@ -278,6 +278,8 @@ class _Follower:
         scene = self.scene()
         if scene is None or self._is_executing():
             return False
+        if scene.joined.version != joined.version:
+            return True  # another process may be changing the table at the moment
         plan = plan_join(scene)
         if not plan.stages:
             if plan.is_settled and (digest := digest_of(scene.shards)):
@@ -424,6 +426,13 @@ class _Follower:
                 if change is not None:
                     self.meta.joins.fail(self.target, change, str(error))
 
+    def _is_unchanged(self, scene: JoinScene) -> bool:
+        """Whether no process has changed the target, or executed a lock of it, since the scene was read."""
+        again = self.scene()
+        if again is None or self._is_executing():
+            return False
+        return (again.joined, again.present, again.shards) == (scene.joined, scene.present, scene.shards)
+
     def _note_rejection(self, stage: TargetChange, scene: JoinScene, error: UnshardError) -> None:
         """Store the message for the lock of a shard's DDL, once."""
         is_new = stage.entry is not None and self.meta.joins.last_error(self.target, stage.cause) != str(error)
@@ -435,7 +444,7 @@ class _Follower:
     def _changed(self, stage: TargetChange, scene: JoinScene) -> None:
         joined, names = scene.joined, scene.joined.names
         if gone := gone_columns(scene):
-            if self.meta.joins.get(self.target) == joined:
+            if self._is_unchanged(scene):
                 raise TargetColumnsGone(str(self.target), ", ".join(gone))
             return  # another process has renamed or dropped them
         statements, own = self._statements(stage, scene) if stage.first or stage.steps else ((), None)
