@@ -515,7 +515,7 @@ def test_a_row_of_a_target_without_a_key_is_never_diverted(world: World, table: 
     assert world.assert_union() == 16
     world.each("UPDATE {t} SET v = 'short'")
     world.go()
-    world.target.run(wider.replace("20", "9"))
+    world.target.run(wider.replace("(20)", "(9)"))
     world.each(longer + " WHERE id = 1")
     assert len(world.run().suspended) == 2
     world.target.run(wider)
