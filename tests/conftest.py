@@ -120,6 +120,9 @@ def unique() -> str:
 @pytest.fixture
 def upstream_server(server_folder: Path, tmp_path: Path) -> Iterator[servers.MariaDb]:
     """A source with a table d.t of its own, for tests that read all of its binlog, reset or purge it."""
-    with servers.running(server_folder / tmp_path.name, server_id=301) as server:
+    folder = server_folder / tmp_path.name
+    with servers.running(folder, server_id=301) as server:
         server.run("CREATE DATABASE d", "CREATE TABLE d.t(id int primary key auto_increment, v varchar(100))")
         yield server
+    # It takes 100 MB, and dozens of tests have one.
+    shutil.rmtree(folder / "data")

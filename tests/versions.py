@@ -5,6 +5,7 @@ They run with their own loader and libraries, so nothing must be installed.
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class Version:
 
     @contextlib.contextmanager
     def running(self, folder: Path, *options: str) -> Iterator[MariaDb]:
-        """Start a server in a new folder, and stop it after the block."""
+        """Start a server in a new folder; after the block, stop it and delete its data."""
         self.need()
         self._create(folder)
         usual = OF_MYSQL if self.is_mysql else servers.OPTIONS
@@ -73,6 +74,7 @@ class Version:
             yield server
         finally:
             server.stop()
+            shutil.rmtree(folder / "data")
 
     def _program(self) -> list[str]:
         """Return the command that starts the server."""
