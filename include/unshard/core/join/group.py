@@ -18,7 +18,7 @@ one name (`DROP a, RENAME b TO a` on one shard), the target keeps an earlier nam
 
 Equal names of equal shards are one column in the end: if a shard gives a column a name under which others have another
 one (`RENAME a TO b` here, `ADD b, DROP a` there), it gets the id of the others, unless a shard has both columns
-(`DROP b, RENAME a TO b`).
+(`DROP b, RENAME a TO b`). When a DDL leads a shard to the structure of others, all of these get the ids that most have.
 
 A column that is added has a **fill**: what the rows have that existed before. Rows of shards that lack the column get
 the fill, too. The values of a shard's rows differ in the target, and the column must be read again (**reload**), if:
@@ -32,6 +32,7 @@ the fill, too. The values of a shard's rows differ in the target, and the column
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -257,7 +258,7 @@ def moved(
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
     is_strict = all(each.sql_mode & STRICT for each in ran)
     changed = replace(changed, reloads=frozenset((*_lasting(changed), *conversions(member, changed, is_strict))))
-    members = {**group.members, shard: changed}
+    members = _with_equal_ids({**group.members, shard: changed}, shard)
     return _noted(replace(group, members=members, columns=state.columns, last_id=state.last)), ()
 
 
@@ -414,6 +415,34 @@ def _same_names(state: _Added, after: TableSchema) -> frozenset[int]:
         state.reloads |= set() if column.is_generated else {Reload(found, ReloadReason.SAME_NAME)}
         gone.add(own)
     return frozenset(gone)
+
+
+def _with_equal_ids(members: Mapping[Shard, Member], shard: Shard) -> Mapping[Shard, Member]:
+    """Return the members after a DDL of one of them: all with its structure have the ids that most of them have.
+
+    The ids of a new shard are a guess while another shard has run a DDL that is not accepted yet. And shards may come
+    to one structure in different ways: `DROP a, RENAME b TO a` here, `DROP b` there.
+    """
+    shape = members[shard].structure.shape
+    alike = {each: member for each, member in members.items() if member.structure.shape == shape}
+    ways = Counter(frozenset(member.ids.items()) for member in alike.values())
+    own = frozenset(members[shard].ids.items())
+    _, _, asked = max((count, way == own, sorted(way)) for way, count in ways.items())
+    return {**members, **{each: _with_ids(member, dict(asked)) for each, member in alike.items()}}
+
+
+def _with_ids(member: Member, asked: Mapping[str, int]) -> Member:
+    """Return a shard with other ids; it stays as it is if its key has another id."""
+    ids = {name: asked.get(name, id) for name, id in member.ids.items()}
+    changed = {name for name, id in ids.items() if id != member.ids[name]}
+    keys = {name.lower() for name in member.structure.key}
+    if not changed or changed & keys or len({*ids.values()}) < len(ids):
+        return member
+    written = {column.name.lower() for column in member.structure.written}
+    reloads = frozenset(Reload(ids[name], ReloadReason.SAME_NAME) for name in changed & written)
+    dropped = (member.dropped | {*member.ids.values()}).difference(ids.values())
+    after = replace(member, ids=ids, dropped=dropped)
+    return replace(after, reloads=reloads.union(_lasting(after)))
 
 
 def _found(state: _Added, column: Column, after: TableSchema) -> int | None:
