@@ -261,7 +261,11 @@ class JoinedWorld:
         target = target_of(self.target.structure, joined.names)
         ids = {name: id for id, name in target.names.items()}
         old, row = self.rows.get(event.key), dict[str, object]()
-        for place in places_of(member.ids, group.fills, target):
+        try:
+            places = places_of(member.ids, group.fills, target)
+        except KeyError as error:  # a real window suspends the target, and goes on when it has the column
+            raise NotJoined from error
+        for place in places:
             definition = target.table.columns[ids[place.target_column]]
             assert definition is not None
             if place.shard_column:
