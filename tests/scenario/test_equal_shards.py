@@ -40,3 +40,17 @@ def test_one_shard_drops_a_column_and_renames_another_to_it_while_others_drop_th
         made.run()
     made.check_end()
     assert made.rows == {0: {"id": 0, "a": 20}, 1: {"id": 1, "a": 11}, 2: {"id": 2, "a": 12}}
+
+
+def test_a_statement_of_a_shard_that_would_rename_the_other_column_of_the_target():
+    """The target still has the names that the first shard has left, so the shard's own words mean other columns."""
+    made = world()
+    made.drop(THREE)
+    for text in ("RENAME COLUMN a TO s", "RENAME COLUMN g TO a", "RENAME COLUMN s TO g"):
+        made.ddl(ONE, text)
+    made.run()
+    made.drop(ONE)
+    made.ddl(TWO, "RENAME COLUMN a TO s")
+    made.run()
+    made.check_end()
+    assert made.rows[1] == {"id": 1, "s": 11, "g": 21}

@@ -69,7 +69,7 @@ from unshard.core.join.stages import (
 from unshard.core.join.tables import Table, limited
 from unshard.core.join.waiting import decide_waiting
 from unshard.core.model import Location, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.window.plan import StructureChange
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import MismatchedNewShard
@@ -217,6 +217,19 @@ def leads_to(own: TableSchema, expected: Target) -> bool:
     """Whether a shard's own statement leads to the structure that the target should have."""
     found = target_of(own, expected.names)
     return is_equal(found, expected) and dict(found.table.keys) == dict(expected.table.keys)
+
+
+def moves_as(entry: QueueEntry, present: Target, expected: Target) -> bool:
+    """Whether a shard's own statement gives each column of the target the name that it should have.
+
+    A structure does not show that: where the target has other names than the shard, the same words may mean another
+    column.
+    """
+    try:
+        found = names_after(present.names.values(), (ExecutedDdl(entry.routed, entry.statement.sql_mode),))
+    except DdlUnreadable:
+        return False
+    return all(found.get(name) == expected.names.get(id) for id, name in present.names.items())
 
 
 def change_of(entry: QueueEntry, schemas: Callable[[str], TableSchema]) -> Change:
@@ -389,8 +402,8 @@ def _is_against_strict_mode(scene: JoinScene, entry: QueueEntry, decided: Decide
     """Whether the target would be changed by another statement than the shard's own or an operator's."""
     if scene.own is None or entry.replacement or not (decided.steps or decided.first):
         return False
-    found = scene.own(entry)
-    return found is None or not leads_to(found, apply(decided.steps, apply(decided.first, scene.target)))
+    found, expected = scene.own(entry), apply(decided.steps, apply(decided.first, scene.target))
+    return found is None or not (leads_to(found, expected) and moves_as(entry, scene.target, expected))
 
 
 def _together(

@@ -55,6 +55,7 @@ from unshard.core.join.planning import (
     entries_between,
     is_quiet,
     leads_to,
+    moves_as,
     needed_states,
     plan_join,
 )
@@ -469,12 +470,13 @@ class _Follower:
         middle = apply(stage.first, scene.target)
         expected = apply(stage.steps, middle)
         # A column that must be dropped first and one that is added may look alike.
-        may_be_own = stage.entry is not None and not stage.first
-        own = self.executor.own(stage.entry, scene.present) if may_be_own and stage.entry is not None else None
-        if own is not None and stage.entry is not None and leads_to(own, expected):
-            self.meta.structures.put(scene.present)
-            text, after = stage.entry.routed, self.meta.structures.put(own)
-            return (JoinStatement(text, scene.present.digest, after, _named(expected)),), stage.entry
+        entry = stage.entry if not stage.first else None
+        if entry is not None and moves_as(entry, scene.target, expected):
+            own = self.executor.own(entry, scene.present)
+            if own is not None and leads_to(own, expected):
+                self.meta.structures.put(scene.present)
+                after = self.meta.structures.put(own)
+                return (JoinStatement(entry.routed, scene.present.digest, after, _named(expected)),), entry
         parts = (*self._parts(stage.first, middle), *self._parts(stage.steps, expected))
         found, before, target = list[JoinStatement](), scene.present, scene.target
         self.meta.structures.put(before)
