@@ -197,6 +197,12 @@ def test_random_rollouts_end_with_the_union(start: int) -> None:
         play(number)
 
 
+@pytest.mark.parametrize(("number", "has_barrier"), [(674, False), (1461, False), (1810, False), (2365, True)])
+def test_rollouts_that_failed_once(number: int, has_barrier: bool) -> None:
+    """A column that the target lacks yet; a statement that means other columns there; locks next to other processes."""
+    play(number, has_barrier)
+
+
 def changes_key(number: int) -> bool:
     """Whether a rollout changes column b, which the barrier takes into the primary key."""
     texts = (text for some in Rollout(number).texts.values() for text in some)

@@ -290,8 +290,8 @@ class _Follower:
 
     def scene(self) -> JoinScene | None:
         """Read everything that decides about the target; None if it has not joined or does not exist."""
-        meta, joined, present = self.meta, self.meta.joins.get(self.target), self.executor.present(self.target)
-        if joined is None or present is None:
+        meta, joined = self.meta, self.meta.joins.get(self.target)
+        if joined is None:
             return None
         shards = tuple(state for state in meta.structures.shards() if self._is_member(state))
         resolved = {
@@ -299,6 +299,10 @@ class _Follower:
             for state in shards
             if state.shard in joined.accepted and entries_between(state, joined.accepted[state.shard].seq)
         }
+        # Last: it has what every lock that is resolved has executed.
+        present = self.executor.present(self.target)
+        if present is None:
+            return None
         members = [member.structure for member in joined.group.members.values()]
         is_delayed = self.rules.contract_delay > 0 and meta.joins.idle_seconds(self.target) < self.rules.contract_delay
         return JoinScene(
@@ -373,6 +377,8 @@ class _Follower:
         """Raise if a lock of pessimistic mode is open, or a shard has not run the DDL of one."""
         lock, skips = self._lock(), self.meta.locks.pending_skips()
         late = [state.shard for state in shards if state.shard in skips]
+        if self.meta.joins.get(self.target) is not None:
+            return  # another process has begun, and the lock is a barrier of optimistic mode
         if lock is not None and not lock.entry.is_alone:
             raise ShardModeWaits(str(self.target), "optimistic", f"lock {lock.id} is open")
         if late:
@@ -412,9 +418,8 @@ class _Follower:
         try:
             self._changed(stage, scene)
         except (JoinRefused, DdlRefused, JoinNotReached) as error:
-            present = self.meta.joins.get(self.target)
             is_tried = not isinstance(error, DdlRefused)
-            if is_tried and (present is None or present.version != scene.joined.version):
+            if is_tried and not self._is_unchanged(scene):
                 return
             log.warning("join rejected target=%s error=%s", self.target, error)
             self.errors.append(error)
