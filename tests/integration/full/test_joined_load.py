@@ -74,3 +74,33 @@ def test_after_the_load_all_shards_become_equal(task: JoinedLife):
     with task.work() as work:
         joined = work.meta.joins.get(TableId(f"{task.name}_to", "t"))
     assert joined.settled_version == joined.version
+
+
+def test_a_source_is_added_while_a_difference_is_open(task: JoinedLife):
+    """Its shard is further in one difference and behind in another; the rollout ends as if it had always been there."""
+    one = task.make_shard("s1", 1, 1, 2)
+    two = task.make_shard("s1", 2, 3)
+    instances = task.body["mysql-instances"]
+    task.body["mysql-instances"] = instances[:1]
+    task.write()
+    task.go()
+    task.sources["s1"].run(
+        f"ALTER TABLE {one} ADD c INT NOT NULL DEFAULT 7, RENAME COLUMN v TO w", f"INSERT INTO {one} VALUES (4, 'x', 8)"
+    )
+    task.go()
+    three = task.make_shard("s2", 3, 5, 6)
+    task.sources["s2"].run(f"ALTER TABLE {three} ADD c INT NOT NULL DEFAULT 7, ADD d INT")
+    task.body["mysql-instances"] = instances
+    task.write()
+    task.go()
+    task.sources["s2"].run(f"INSERT INTO {three} VALUES (9, 'y', 9, 9)")
+    task.go()
+    found = [(1, "row 1", 7, None), (2, "row 2", 7, None), (3, "row 3", 7, None), (4, "x", 8, None)]
+    assert shown(task) == [*found, (5, "row 5", 7, None), (6, "row 6", 7, None), (9, "y", 9, 9)]
+    task.sources["s1"].run(
+        f"ALTER TABLE {one} ADD d INT",
+        f"ALTER TABLE {two} ADD c INT NOT NULL DEFAULT 7, RENAME COLUMN v TO w, ADD d INT",
+    )
+    task.sources["s2"].run(f"ALTER TABLE {three} RENAME COLUMN v TO w")
+    task.go()
+    assert task.assert_union() == 7 and not task.verdicts()["t"].differs

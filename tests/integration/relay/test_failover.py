@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.binlogs import end_of, end_xa, purge
+from tests.joinedtask import joined_task, run
 from tests.livetask import LiveTask, living
 from tests.taskfile import endpoint
 from tests.tidbsettings import is_tidb
@@ -118,6 +119,27 @@ def test_there_and_back(task: LiveTask, pair: tuple[MariaDb, MariaDb]) -> None:
         second.run(write_wide)
     task.run()
     task.assert_settled()
+
+
+def test_while_shards_differ(pair: tuple[MariaDb, MariaDb], target: MariaDb, unique: str, tmp_path: Path) -> None:
+    """In optimistic mode: a difference is open before and after, and one DDL comes from each server."""
+    first, second = pair
+    with joined_task(unique, tmp_path, (first, target), "id INT PRIMARY KEY, a INT") as task:
+        run(task, ("s1", 11), "INSERT INTO {} VALUES (1, 1)", "ALTER TABLE {} ADD COLUMN c INT DEFAULT 7")
+        run(task, ("s1", 12), "INSERT INTO {} VALUES (2, 2)")
+        task.run()
+        run(task, ("s1", 11), "INSERT INTO {} VALUES (3, 3, 3)", "ALTER TABLE {} RENAME COLUMN a TO b")
+        task.pull("s1")
+        await_replica(second, first)
+        second.run("STOP SLAVE")
+        move(task, second)
+        run(task, ("s1", 11), "INSERT INTO {} VALUES (4, 4, 4)")
+        run(task, ("s1", 12), "INSERT INTO {} VALUES (5, 5)")
+        task.run()
+        assert task.assert_union("t") == 5
+        run(task, ("s1", 12), "ALTER TABLE {} RENAME COLUMN a TO b, ADD COLUMN c INT DEFAULT 7")
+        task.run()
+        task.assert_equal("t")
 
 
 def test_a_server_that_is_behind_or_has_gone_another_way(task: LiveTask, pair: tuple[MariaDb, MariaDb]) -> None:
