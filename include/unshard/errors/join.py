@@ -51,15 +51,14 @@ class UnlockOfJoined(ShardDdlError, code="US-5102", scope=Scope.CONFIG):
     Values of their rows, or of the shard's own, would be lost.
 
     Consequence: The command is rejected, nothing is changed.
-    Remedy: Let the other shards run the DDL, or let this shard go back. `unshard replace --shard` gives its DDL another
-    meaning. `unshard skip --shard` lets its rows continue without the columns that have no place. `unshard drop-shard`
-    takes it out of the group.
+    Remedy: Let the other shards run the DDL, or let this shard go back. `unshard skip --shard` lets its rows continue
+    without the columns that have no place. `unshard drop-shard` takes it out of the group.
     """
 
     lock: str
     target: str
     template = "lock {lock} cannot be unlocked: {target} follows the join of its shards"
-    hint = "let the shards agree, or use `unshard replace --shard`, `unshard skip --shard` or `unshard drop-shard`"
+    hint = "let the shards agree, or use `unshard skip --shard` or `unshard drop-shard`"
 
 
 class JoinNotReached(ShardDdlError, code="US-5103", scope=Scope.DOWNSTREAM):
