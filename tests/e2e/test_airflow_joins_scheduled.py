@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.browser import Browser, browsing
 from tests.e2e.merge import Merge, merging
-from tests.e2e.scheduled import SECONDS, await_equal, succeed
+from tests.e2e.scheduled import SECONDS, await_equal, log_in, succeed
 from unshard_demo.airflow import Airflow, running_airflow
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import running_spark
@@ -40,6 +41,12 @@ def airflow(merge: Merge) -> Iterator[Airflow]:
             yield airflow
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
 @pytest.fixture
 def join(merge: Merge) -> str:
     """The DAG of differences."""
@@ -66,7 +73,17 @@ def await_follow(airflow: Airflow, join: str, run: str, state: str) -> None:
     airflow.await_true(lambda: airflow.states(join, run)[FOLLOW] == state, SECONDS, f"{FOLLOW} {state}")
 
 
-def test_a_rollout_has_one_run_that_waits_until_it_is_complete(airflow: Airflow, merge: Merge, join: str) -> None:
+def shown(browser: Browser, airflow: Airflow, merge: Merge) -> str:
+    """Return the matrix of shards and changes as an operator sees it inside Airflow's frame."""
+    log_in(browser, airflow, "viewer")
+    browser.click("a[href='/plugin/unshard']")
+    browser.click("#tasks a", merge.name)
+    return browser.text("table.matrix")
+
+
+def test_a_rollout_has_one_run_that_waits_until_it_is_complete(
+    airflow: Airflow, merge: Merge, join: str, browser: Browser
+) -> None:
     (source, table), *others = tables(merge)
     merge.sources[source].run(f"ALTER TABLE {table} ADD c INT NOT NULL DEFAULT 7")
     window(airflow, merge)
@@ -85,6 +102,9 @@ def test_a_rollout_has_one_run_that_waits_until_it_is_complete(airflow: Airflow,
         return False
 
     airflow.await_true(is_told, SECONDS, "the progress of the rollout")
+    assert "column c" in shown(browser, airflow, merge)
+    assert table in browser.text("table.matrix tr:has(td.cell.has)")
+    assert others[0][1] in browser.text("table.matrix tr:has(td.cell.lacks)")
     for source, table in others:
         merge.sources[source].run(f"ALTER TABLE {table} ADD c INT NOT NULL DEFAULT 7")
     window(airflow, merge)
