@@ -169,6 +169,7 @@ class MemoryJoins:
             row.error = "" if row.change is not None else row.error
             self._rows.moment += 1
             row.columns, row.last_id, row.names = group.columns, group.last_id, completion.names
+            row.floor = group.floor
             row.change, row.version = None, row.version + 1
             for key in [key for key in self.members(joined.target) if key[0] not in group.members]:
                 del self._rows.members[key]

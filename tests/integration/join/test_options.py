@@ -138,6 +138,24 @@ def test_a_target_with_more_than_its_shards_never_loses_it(task: JoinedTask) -> 
     assert columns(task) == ["id", "note"], "a column that the shards have had is theirs"
 
 
+@pytest.mark.on_tidb
+def test_what_someone_adds_to_a_settled_target_stays(task: JoinedTask) -> None:
+    table = task.table("t")
+    task.run()
+    task.target.run(f"ALTER TABLE {table} MODIFY a BIGINT", f"CREATE INDEX by_a ON {table} (a)")
+    for shard in (FIRST, SECOND):
+        run(task, shard, "ALTER TABLE {} ADD COLUMN c INT, ADD COLUMN d BIGINT")
+        task.run()
+    task.target.run(f"CREATE INDEX by_c ON {table} (c)")
+    for shard in (FIRST, SECOND):
+        run(task, shard, "ALTER TABLE {} MODIFY a SMALLINT, MODIFY d INT")
+        task.run()
+    text = task.target.run(f"SHOW CREATE TABLE {table}")[0][1]
+    assert "`a` bigint" in text and "by_a" in text and "by_c" in text, text
+    assert "`d` int" in text, "nobody but the shards has made it wider"
+    assert shown(task) == () and task.assert_union("t") == 2
+
+
 def stuck(task: JoinedTask, order: int) -> tuple[str, Shard]:
     """Let one shard wait for a barrier and the other for its conflict, each with the other's DDL behind it."""
     barrier, conflict = (

@@ -27,7 +27,7 @@ def _group(define: Callable[..., Table]) -> tuple[Table, Table, Table]:
         c.digest("settled_shards", "hash of the states of the shards at that time; or empty"),
         c.big("last_id", "id that was given last to a column"),
         c.long("names", "JSON: the ids of the target's columns, by name"),
-        c.digest("floor_digest", "structure of the target when it joined, if it had more than its shards; or empty"),
+        c.digest("floor_digest", "structure of the target when someone had given it more than its shards; or empty"),
         c.long("floor_ids", "JSON: the ids of the columns of that structure, by name"),
         c.moment("began_at"),
         c.moment("changed_at"),

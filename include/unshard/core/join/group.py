@@ -124,7 +124,8 @@ class Group:
     columns: Mapping[int, ColumnHistory]
     last_id: int = 0
     floor: Member | None = None
-    """The target when the group began, if it existed: what it had beyond its shards is never taken from it."""
+    """The target when someone had given it more than its shards need: before the group began, or since. Indexes and
+    wider types of these columns are never taken from it."""
 
     @property
     def fills(self) -> Mapping[int, str]:

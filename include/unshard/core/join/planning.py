@@ -6,6 +6,8 @@ The first line that applies is due. When it is done, everything is decided again
 |---------------------------------------------------------------|---------------------------------------------------|
 | a shard has left the group                                    | it leaves the join; its rows stay                 |
 | a lock or a filter has resolved DDLs of a shard               | the shard follows them                            |
+| someone has given a settled target more: an index, a wider    | it becomes a part of what the target never loses  |
+| type                                                          | (`Group.floor`)                                   |
 | a new shard                                                   | it joins; the target is expanded first            |
 | a shard has reached a DDL that joins                          | the target is expanded, the DDL is accepted       |
 | DDLs in conflict that have a join together                    | the same, for all of them                         |
@@ -41,7 +43,16 @@ from unshard.core.join.decision import (
     steps_to_join,
     wanted,
 )
-from unshard.core.join.difference import DropColumn, Step, Target, apply, is_equal, target_of
+from unshard.core.join.difference import (
+    ChangeColumn,
+    DropColumn,
+    DropKey,
+    Step,
+    Target,
+    apply,
+    is_equal,
+    target_of,
+)
 from unshard.core.join.group import (
     Group,
     Member,
@@ -140,7 +151,7 @@ class JoinPlan:
 
 def plan_join(scene: JoinScene) -> JoinPlan:
     """Return what is due and what waits."""
-    found = next(_of_group(scene), None)
+    found = next(_of_group(scene), None) or _with_more(scene)
     if found is not None:
         return JoinPlan((found,), {})
     waiting, hindered = dict[Shard, Decided](), list[JoinStage]()
@@ -366,6 +377,22 @@ def _joining(scene: JoinScene, state: ShardState) -> Iterator[JoinStage]:
     if decided.decision in ACCEPTED and not (decided.first and older_rows(scene)):
         step = ShardStep(state.shard, Accepted(number, None, state.shard_uid), group.members[state.shard])
         yield _expanding(scene, decided, (step,), resolved, f"shard {state.shard} has joined")
+
+
+def _with_more(scene: JoinScene) -> FollowShards | None:
+    """Return the group that keeps what someone has given a settled target: indexes and wider types; None without."""
+    if scene.joined.settled_version != scene.joined.version or scene.has_lock:
+        return None
+    group, target = scene.group, scene.target
+    steps = steps_to_join(group, target).contracting
+    more = {step.id for step in steps if isinstance(step, ChangeColumn)}
+    more = more.union(*(step.key.columns for step in steps if isinstance(step, DropKey)))
+    kept = more.union(group.floor.ids.values() if group.floor is not None else ())
+    floor = Member(scene.present, {name: id for id, name in target.names.items() if id in kept})
+    with_floor = replace(group, floor=floor)
+    if not more or len(steps_to_join(with_floor, target).contracting) == len(steps):
+        return None
+    return FollowShards(scene.joined.target, with_floor, (), (), "someone has given the target more, which it keeps")
 
 
 # --- the DDLs of the shards

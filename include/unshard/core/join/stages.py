@@ -32,7 +32,8 @@ class FollowShards(Stage):
         shards = tuple(step.shard for step in self.shard_steps) + self.gone
         if self.released:
             return f"leave columns to {self.target}: {self.reason}"
-        return f"store the group of {self.target} after {named(shards)}: {self.reason}"
+        after = f" after {named(shards)}" if shards else ""
+        return f"store the group of {self.target}{after}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

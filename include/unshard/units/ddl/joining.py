@@ -392,6 +392,7 @@ class _Follower:
                 if stage.adopts and not conflicts_of(stage.group):
                     names = adopted_names(names, stage.group, scene.present)
                 names = {id: name for id, name in names.items() if id not in stage.released}
+                self.meta.structures.put(scene.present)  # it may be the new floor
                 done = Completion(stage.group, names, stage.shard_steps, stage.resolved)
                 self.meta.joins.complete(scene.joined, done)
                 return True

@@ -234,15 +234,13 @@ class Joins(WritingPart, JoinReader):
 
     def begin(self, joined: JoinedTarget) -> None:
         """Store the group of a new target, unless it has one."""
-        floor = joined.group.floor
         row = {
             "version": 1,
             "settled_version": 0,
             "settled_shards": "",
             "last_id": joined.group.last_id,
             "names": _dumped_names(joined.names),
-            "floor_digest": floor.structure.digest if floor is not None else "",
-            "floor_ids": _dumped(dict(floor.ids) if floor is not None else {}),
+            **_floor_columns(joined.group),
             "began_at": tables.NOW,
             "changed_at": tables.NOW,
         }
@@ -305,7 +303,11 @@ class Joins(WritingPart, JoinReader):
             self._raise(
                 connection,
                 target,
-                {"last_id": completion.group.last_id, "names": _dumped_names(completion.names)},
+                {
+                    "last_id": completion.group.last_id,
+                    "names": _dumped_names(completion.names),
+                    **_floor_columns(completion.group),
+                },
             )
         return True
 
@@ -440,6 +442,11 @@ class Joins(WritingPart, JoinReader):
         for shard, seq in entries:
             key = {"task": self._task, **shard_columns(shard), "seq": seq, "state": EntryState.PENDING.value}
             connection.execute(update(Q).where(matches(Q, key)).values(done))
+
+
+def _floor_columns(group: Group) -> dict[str, str]:
+    digest, ids = (group.floor.structure.digest, dict(group.floor.ids)) if group.floor is not None else ("", {})
+    return {"floor_digest": digest, "floor_ids": _dumped(ids)}
 
 
 def _dumped(value: Any) -> str:
