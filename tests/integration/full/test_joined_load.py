@@ -11,6 +11,7 @@ from tests.lifetask import living as lifetask
 from unshard.config import ShardMode, Task
 from unshard.core.model import TableId
 from unshard.errors.join import ShardsWithoutJoin
+from unshard.units.full import snapshot
 from unshard.units.full.snapshot import take_snapshot
 from unshard_demo.servers import MariaDb
 
@@ -62,6 +63,35 @@ def test_shards_without_a_join_are_named(task: JoinedLife):
     with task.work() as work, pytest.raises(ShardsWithoutJoin):
         for source in ("s1", "s2"):
             take_snapshot(work, source)
+
+
+@pytest.mark.parametrize("step", ["_prepare_targets", "_start", "_record", "_join", "note_rules"])
+def test_another_source_takes_its_snapshot_at_the_same_time(
+    task: JoinedLife, step: str, monkeypatch: pytest.MonkeyPatch
+):
+    one, two = task.make_shard("s1", 1, 1), task.make_shard("s2", 2, 2)
+    task.sources["s1"].run(f"ALTER TABLE {one} ADD c INT")
+    task.sources["s2"].run(f"ALTER TABLE {two} ADD d INT")
+    own = getattr(snapshot, step)
+
+    def after_the_other(*args: object) -> object:
+        monkeypatch.setattr(snapshot, step, own)
+        with task.work() as other:
+            take_snapshot(other, "s2")
+        return own(*args)
+
+    monkeypatch.setattr(snapshot, step, after_the_other)
+    with task.work() as work:
+        take_snapshot(work, "s1")
+    task.go()
+    assert task.target.run(f"SELECT id, v, c, d FROM {task.name}_to.t ORDER BY id") == [
+        (1, "row 1", None, None),
+        (2, "row 2", None, None),
+    ]
+    for server, shard, name in (("s1", one, "d"), ("s2", two, "c")):
+        task.sources[server].run(f"ALTER TABLE {shard} ADD {name} INT")
+    task.go()
+    assert not task.verdicts()["t"].differs
 
 
 def test_after_the_load_all_shards_become_equal(task: JoinedLife):

@@ -119,11 +119,13 @@ def retake_snapshot(work: Work, source: str) -> SnapshotReport:
     if not joins(work):
         _check_alike(work, source, [(table, view.targets[table], schema) for table, schema in view.schemas.items()])
         _drop_outdated(work, source, view)
-    _prepare_targets(work, instance, view)
+        _prepare_targets(work, instance, view)
     work.meta.sources.add(source, about.identity, about.flavor)
     location, gtid = _start(work, instance, view)
     _record(work, source, location, view)
     if joins(work):
+        # After the record: a process that finds the columns of a new target finds the shard that they come from.
+        _prepare_targets(work, instance, view)
         _join(work, source)
     note_rules(work, instance, location)
     # Changes between a start time and now may already be in the target.
