@@ -54,3 +54,16 @@ def test_a_statement_of_a_shard_that_would_rename_the_other_column_of_the_target
     made.run()
     made.check_end()
     assert made.rows[1] == {"id": 1, "s": 11, "g": 21}
+
+
+def test_a_column_whose_default_only_a_server_knows_and_then_without_one():
+    """The target has given all rows what its own clock said, also those of the shard that adds the column later."""
+    made = world()
+    made.ddl(ONE, "ADD COLUMN n BIGINT DEFAULT now()")
+    made.run()
+    for shard in (TWO, THREE):
+        made.ddl(shard, "ADD COLUMN n BIGINT")
+    made.ddl(ONE, "MODIFY n BIGINT")
+    made.run()
+    made.check_end()
+    assert made.rows[1]["n"] is None

@@ -80,6 +80,16 @@ def test_values_of_the_key_are_converted_by_all_together(task: JoinedTask) -> No
     assert shown(task) == ()
 
 
+def test_a_default_of_the_server_s_clock_is_no_value_of_a_shard_without_one(task: JoinedTask) -> None:
+    """The target gives all old rows the moment of its own ALTER TABLE; the rows of the second shard have NULL."""
+    run(task, FIRST, "ALTER TABLE {} ADD COLUMN at DATETIME DEFAULT CURRENT_TIMESTAMP")
+    task.run()
+    run(task, SECOND, "ALTER TABLE {} ADD COLUMN at DATETIME")
+    run(task, FIRST, "ALTER TABLE {} MODIFY at DATETIME")
+    task.run()
+    task.assert_equal("t")
+
+
 def test_a_unique_key_of_the_target_alone(task: JoinedTask) -> None:
     """Its column cannot be read again; the difference says so, and the reload continues when the key is gone."""
     stuck(task)

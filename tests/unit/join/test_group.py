@@ -166,17 +166,16 @@ def test_equal_fills(one: str, other: str, same: bool) -> None:
     assert is_same_fill(one, other) is same
 
 
+BOTH_FILLED = [(ONE, ReloadReason.FILL), (TWO, ReloadReason.FILL)]
+
+
 @pytest.mark.parametrize(
     "first, second, reasons",
     [
         ("ADD COLUMN c INT DEFAULT 0", "ADD COLUMN c INT DEFAULT 0", []),
         ("ADD COLUMN c INT DEFAULT 0", "ADD COLUMN c INT DEFAULT -1", [(TWO, ReloadReason.FILL)]),
-        ("ADD COLUMN c INT DEFAULT now()", "ADD COLUMN c INT", [(ONE, ReloadReason.FILL)]),
-        (
-            "ADD COLUMN c INT DEFAULT now()",
-            "ADD COLUMN c INT DEFAULT now()",
-            [(ONE, ReloadReason.FILL), (TWO, ReloadReason.FILL)],
-        ),
+        ("ADD COLUMN c INT DEFAULT now()", "ADD COLUMN c INT", BOTH_FILLED),
+        ("ADD COLUMN c INT DEFAULT now()", "ADD COLUMN c INT DEFAULT now()", BOTH_FILLED),
         ("MODIFY a BIGINT", "MODIFY a BIGINT", []),
         ("MODIFY a SMALLINT", "MODIFY b INT", [(ONE, ReloadReason.CONVERTED)]),
     ],

@@ -93,6 +93,8 @@ class ColumnHistory:
     """Whether all shards have had the column at one time."""
     is_kept: bool = False
     """Whether filters have left out a DDL that drops it: the target keeps it when no shard has it any more."""
+    is_filled_by_server: bool = False
+    """Whether the rows that existed got what the target's own clock or functions gave: no shard has these values."""
 
 
 @dataclass(frozen=True)
@@ -388,13 +390,13 @@ def _add(state: _Added, column: Column, after: TableSchema, stale: frozenset[int
     found = _found(state, column, after)
     if found is None:
         state.last = found = state.last + 1
-        state.columns[found] = ColumnHistory((name,), NULL if fill is None else fill)
+        state.columns[found] = ColumnHistory((name,), NULL if fill is None else fill, is_filled_by_server=fill is None)
         state.reloads |= {Reload(found, ReloadReason.FILL)} if fill is None else set()
     elif column.is_generated:
         pass
     elif found in stale:
         state.reloads.add(Reload(found, ReloadReason.ADDED_AGAIN))
-    elif not is_same_fill(fill, state.columns[found].fill):
+    elif state.columns[found].is_filled_by_server or not is_same_fill(fill, state.columns[found].fill):
         state.reloads.add(Reload(found, ReloadReason.FILL))
     state.ids[name] = found
 

@@ -174,7 +174,13 @@ class JoinReader(ReadingPart):
         target = target_of(row)
         found = connection.execute(select(C).where(self._is(C, target)).order_by(C.c.id))
         columns = {
-            each.id: ColumnHistory(tuple(json.loads(each.names)), each.fill, bool(each.was_common), bool(each.is_kept))
+            each.id: ColumnHistory(
+                tuple(json.loads(each.names)),
+                each.fill,
+                bool(each.was_common),
+                bool(each.is_kept),
+                bool(each.is_filled_by_server),
+            )
             for each in found
         }
         members, accepted = dict[Shard, Member](), dict[Shard, Accepted]()
@@ -399,6 +405,7 @@ class Joins(WritingPart, JoinReader):
                 "fill": column.fill,
                 "was_common": column.was_common,
                 "is_kept": column.is_kept,
+                "is_filled_by_server": column.is_filled_by_server,
             }
             for id, column in group.columns.items()
         ]
