@@ -23,12 +23,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import s3server
+from tests.scenario import IS_FAST
 from unshard_demo import servers, tidb
 
 # Deadlines and slow generation would measure the load of the machine. Examples are the same in every run, so that a
-# change is judged by itself. With UNSHARD_EXAMPLES each run uses new examples.
+# change is judged by itself. With UNSHARD_EXAMPLES each run uses new examples. `make fast` uses less than half of them.
 settings.register_profile(
     "unshard",
+    max_examples=40 if IS_FAST else 100,
     deadline=None,
     derandomize="UNSHARD_EXAMPLES" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow],

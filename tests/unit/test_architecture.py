@@ -1,6 +1,7 @@
 """The layers and folders: which may import which, and how large files and functions may be (docs/architecture.md)."""
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -96,8 +97,14 @@ ONLY_THERE = {
 SOURCES = sorted(path for room in ("include", "plugins", "dags", "spark_jobs") for path in (ROOT / room).rglob("*.py"))
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports(path: Path, *, module_level: bool = False) -> set[str]:
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     nodes = tree.body if module_level else ast.walk(tree)
     found: set[str] = set()
     for node in nodes:
@@ -168,7 +175,7 @@ def test_plugins_import_nothing_heavy_at_module_level() -> None:
 def test_sizes(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= MAX_FILE, "split the file"
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= MAX_FUNCTION, f"{node.name} has {length} lines"
@@ -177,7 +184,7 @@ def test_sizes(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_no_swallowed_exception(path: Path) -> None:
     """`except Exception: pass` hides errors that the user must see."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ExceptHandler) and [type(s) for s in node.body] == [ast.Pass]:
             name = ast.unparse(node.type) if node.type else "everything"
             assert name not in ("Exception", "BaseException", "everything"), f"line {node.lineno}"
@@ -190,7 +197,7 @@ def test_private_parts_of_pymysql_are_used_in_one_module() -> None:
     for path in (ROOT / "include/unshard").rglob("*.py"):
         if path.name == "pymysqlprivate.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Attribute) and node.attr in private:
                 assert ast.unparse(node.value) in ("self", "cls"), f"{relative(path)}:{node.lineno} {node.attr}"
 
@@ -257,7 +264,7 @@ def test_names_of_privileges_are_no_sql(text: str) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "include/unshard/units").rglob("*.py")), ids=relative)
 def test_units_have_no_sql(path: Path) -> None:
     """SQL is in `adapters`; pure rendering of SQL is in `core`."""
-    assert not [f"{line}: {text}" for line, text in texts(ast.parse(path.read_text())) if SQL.search(text)]
+    assert not [f"{line}: {text}" for line, text in texts(tree_of(path)) if SQL.search(text)]
 
 
 FOLDERS: dict[str, set[str]] = {

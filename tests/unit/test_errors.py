@@ -14,7 +14,7 @@ from unshard.errors.retired import RETIRED
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/unit/golden/error_codes.txt"
-LEAVES = all_errors()
+LEAVES, PAGE = all_errors(), page()
 NAMES = {f"{leaf.code} {leaf.__name__}" for leaf in LEAVES}
 
 
@@ -65,12 +65,12 @@ def test_every_error_is_used() -> None:
 
 
 def test_the_page_is_the_one_that_make_docs_writes() -> None:
-    assert (ROOT / "docs/errors.md").read_text() == page(), "run `make docs`"
+    assert (ROOT / "docs/errors.md").read_text() == PAGE, "run `make docs`"
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.code)
 def test_the_page_has_cause_consequence_and_remedy(leaf: type[UnshardError]) -> None:
-    entry = page().split(f"### {leaf.code} {leaf.__name__}\n")[1].split("\n\n")[0].splitlines()
+    entry = PAGE.split(f"### {leaf.code} {leaf.__name__}\n")[1].split("\n\n")[0].splitlines()
     assert [line[:6] for line in entry] == ["* **Ca", "* **Co", "* **Re"]
     assert all(len(line.split("** ", 1)[-1]) > len("Nothing.") for line in entry)
 
@@ -82,4 +82,4 @@ def test_documentation_names_no_error_that_is_gone() -> None:
 
 
 def test_code_on_the_page_has_both_its_quotes() -> None:
-    assert [line for line in page().splitlines() if line.count("`") % 2] == []
+    assert [line for line in PAGE.splitlines() if line.count("`") % 2] == []
