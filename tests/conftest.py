@@ -7,6 +7,7 @@ A test with the fixture `target` runs on each target of UNSHARD_TARGETS:
 | (not set)       | all tests on MariaDB, those with the mark `on_tidb` on TiDB too    |
 | all             | all tests on MariaDB and on TiDB, except those with `mariadb_only` |
 
+A test with `tidb_only` always runs on TiDB, and on no other target.
 Tests with the mark `on_statements` also run on a MariaDB that refuses LOAD DATA LOCAL. With `all`, tests with the mark
 `writes_rows` do so, too.
 
@@ -92,11 +93,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = {name for mark in metafunc.definition.iter_markers("parametrize") for name in _argnames(mark)}
     if "target" not in metafunc.fixturenames or "target" in given:
         return
-    targets = [pytest.param("mariadb", id="mariadb")]
+    targets = [] if "tidb_only" in marks else [pytest.param("mariadb", id="mariadb")]
     takes_all = os.environ.get("UNSHARD_TARGETS") == "all"
     if "on_statements" in marks or ("writes_rows" in marks and takes_all):
         targets.append(pytest.param("statements", id="statements"))
-    if "mariadb_only" not in marks and ("on_tidb" in marks or takes_all):
+    if "mariadb_only" not in marks and (not targets or "on_tidb" in marks or takes_all):
         targets.append(pytest.param("tidb", id="tidb", marks=pytest.mark.tidb))
     metafunc.parametrize("target", targets, indirect=True, scope="session")
 
