@@ -85,6 +85,8 @@ DIFFERENCES = [
     ("ADD  c int", "add c INT", ()),
     ("add c int default 'a'", "add c int default 'A'", ("`'A'` instead of `'a'`",)),
     ("add c varchar ( 20 )", "add c varchar ( 30 )", ("`30` instead of `20`",)),
+    ("add c int default 0", "add c int default -1", ("`-1` instead of `0`",)),
+    ("add c int", "add c int default - 1 not null", ("adds `default - 1 not null`",)),
     ("add c int", "add c int default 'a b'", ("adds `default 'a b'`",)),
     ("add `a b` int unsigned , drop d", "add `a c` int", ("`a c` instead of `a b`", "lacks `unsigned , drop d`")),
 ]

@@ -1,7 +1,7 @@
 """The differences between two statements, word by word, to show them to a person."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -47,9 +47,14 @@ def _words(text: str) -> tuple[Word, ...]:
 
 
 def _phrase(part: Part) -> str:
-    mine, others = (" ".join(word.text for word in words) for words in (part.ours, part.theirs))
+    mine, others = (_shown(words) for words in (part.ours, part.theirs))
     if not mine:
         return f"adds `{others}`"
     if not others:
         return f"lacks `{mine}`"
     return f"`{others}` instead of `{mine}`"
+
+
+def _shown(words: Iterable[Word]) -> str:
+    """Return the words as they were written: `-1` has no space, others have one."""
+    return "".join((" " if word.space else "") + word.text for word in words).strip()
