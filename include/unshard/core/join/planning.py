@@ -78,7 +78,7 @@ from unshard.core.join.stages import (
     WaitForRows,
 )
 from unshard.core.join.tables import Table, limited
-from unshard.core.join.waiting import decide_waiting
+from unshard.core.join.waiting import decide_new, decide_waiting
 from unshard.core.model import Location, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.window.plan import StructureChange
@@ -360,23 +360,35 @@ def _without_unfit(group: Group, shards: Collection[Shard]) -> Group:
 
 
 def _joining(scene: JoinScene, state: ShardState) -> Iterator[JoinStage]:
-    """Yield a new shard that has a join with the others."""
-    first, structure = (state.queue[0] if state.queue else None), state.structure
+    """Yield a new shard that has a join with the others, at once or after some of its queued DDLs."""
+    queue, structure = state.queue, state.structure
     resolved: tuple[tuple[Shard, int], ...] = ()
-    number = first.seq - 1 if first is not None else state.last_seq
-    if first is not None and first.is_alone:
+    number = queue[0].seq - 1 if queue else state.last_seq
+    if queue and queue[0].is_alone:
+        first, queue = queue[0], queue[1:]
         if not first.reason.startswith(MISMATCHED) or not first.after:
             return
         structure, number, resolved = first.after, first.seq, ((state.shard, first.seq),)
-    elif first is not None:
-        structure = first.before
+    elif queue:
+        structure = queue[0].before
     if not structure:
         return
-    group = joined_by(scene.group, state.shard, scene.schemas(structure))
-    decided = decide_group(scene.group, group, scene.target)
-    if decided.decision in ACCEPTED and not (decided.first and older_rows(scene)):
-        step = ShardStep(state.shard, Accepted(number, None, state.shard_uid), group.members[state.shard])
-        yield _expanding(scene, decided, (step,), resolved, f"shard {state.shard} has joined")
+    steps = [Accepted(number, None, state.shard_uid)]
+    decided = decide_group(scene.group, joined_by(scene.group, state.shard, scene.schemas(structure)), scene.target)
+    if decided.decision not in ACCEPTED:
+        own = [*takewhile(lambda entry: not _unjoinable(entry), queue)]
+        changes = [change_of(entry, scene.schemas) for entry in own]
+        found = decide_new(scene.group, scene.target, state.shard, scene.schemas(structure), changes, scene.mapped)
+        if found is None:
+            return
+        decided, own = found, own[: len(found.accepted[state.shard])]
+        steps += [Accepted(entry.seq, entry.location, state.shard_uid) for entry in own]
+        resolved += tuple((state.shard, entry.seq) for entry in own)
+    if decided.first and older_rows(scene):
+        return
+    members = (*decided.accepted.get(state.shard, ()), decided.group.members[state.shard])
+    shard_steps = tuple(ShardStep(state.shard, *each) for each in zip(steps, members, strict=True))
+    yield _expanding(scene, decided, shard_steps, resolved, f"shard {state.shard} has joined")
 
 
 def _with_more(scene: JoinScene) -> FollowShards | None:

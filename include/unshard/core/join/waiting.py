@@ -5,6 +5,8 @@
 | several of one shard that lead back to a join                | a canary that drops its wrong column, or |
 |                                                              | renames it back                          |
 | the next one of several shards, or all that they have queued | all shards change INT to VARCHAR         |
+| those of a new shard that lead to a join                     | a shard created like one that had not    |
+|                                                              | changed INT to VARCHAR yet               |
 
 The rows between DDLs of one shard are written with the mapping of that time. Values that have no place in the join are
 left out, and the column is read again.
@@ -15,10 +17,10 @@ from dataclasses import replace
 
 from unshard.core.join.decision import Change, Decided, Decision, decide, decide_group
 from unshard.core.join.difference import Target
-from unshard.core.join.group import STRICT, Group, Member, Reload, ReloadReason, conversions
+from unshard.core.join.group import STRICT, Group, Member, Reload, ReloadReason, conversions, joined_by
 from unshard.core.join.tables import Definition, join_definitions, table_of
 from unshard.core.join.types import meets
-from unshard.core.model import Shard
+from unshard.core.model import Shard, TableSchema
 from unshard.core.rows.lineage import names_after
 
 Queues = Mapping[Shard, Sequence[Change]]
@@ -32,6 +34,27 @@ def decide_waiting(group: Group, target: Target, queues: Queues, mapped: Collect
     """
     for parts in _candidates(group, target, queues, mapped):
         found = _together(group, target, parts, mapped)
+        if found is not None:
+            return found
+    return None
+
+
+def decide_new(
+    group: Group,
+    target: Target,
+    shard: Shard,
+    first: TableSchema,
+    queue: Sequence[Change],
+    mapped: Collection[str] = (),
+) -> Decided | None:
+    """Return the decision about a new shard that has a join only after some of its queued DDLs; None without them.
+
+    `first` is its structure before them. `accepted` has the shard with `first`, then after each DDL but the last.
+    """
+    created = Change((), first)
+    with_shard = joined_by(group, shard, first)
+    for end in range(1, len(queue) + 1):
+        found = _together(with_shard, target, {shard: (created, *queue[:end])}, mapped)
         if found is not None:
             return found
     return None
