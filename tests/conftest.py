@@ -93,11 +93,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = {name for mark in metafunc.definition.iter_markers("parametrize") for name in _argnames(mark)}
     if "target" not in metafunc.fixturenames or "target" in given:
         return
-    targets = [] if "tidb_only" in marks else [pytest.param("mariadb", id="mariadb")]
+    is_tidb_only = "tidb_only" in marks
+    targets = [] if is_tidb_only else [pytest.param("mariadb", id="mariadb")]
     takes_all = os.environ.get("UNSHARD_TARGETS") == "all"
     if "on_statements" in marks or ("writes_rows" in marks and takes_all):
         targets.append(pytest.param("statements", id="statements"))
-    if "mariadb_only" not in marks and (not targets or "on_tidb" in marks or takes_all):
+    if "mariadb_only" not in marks and (is_tidb_only or "on_tidb" in marks or takes_all):
         targets.append(pytest.param("tidb", id="tidb", marks=pytest.mark.tidb))
     metafunc.parametrize("target", targets, indirect=True, scope="session")
 
