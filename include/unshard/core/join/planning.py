@@ -378,10 +378,10 @@ def _joining(scene: JoinScene, state: ShardState) -> Iterator[JoinStage]:
     if decided.decision not in ACCEPTED:
         own = [*takewhile(lambda entry: not _unjoinable(entry), queue)]
         changes = [change_of(entry, scene.schemas) for entry in own]
-        found = decide_new(scene.group, scene.target, state.shard, scene.schemas(structure), changes, scene.mapped)
-        if found is None:
+        later = decide_new(scene.group, scene.target, state.shard, scene.schemas(structure), changes, scene.mapped)
+        if later is None:
             return
-        decided, own = found, own[: len(found.accepted[state.shard])]
+        decided, own = later, own[: len(later.accepted[state.shard])]
         steps += [Accepted(entry.seq, entry.location, state.shard_uid) for entry in own]
         resolved += tuple((state.shard, entry.seq) for entry in own)
     if decided.first and older_rows(scene):

@@ -12,7 +12,7 @@ The rows between DDLs of one shard are written with the mapping of that time. Va
 left out, and the column is read again.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from unshard.core.join.decision import Change, Decided, Decision, decide, decide_group
@@ -32,11 +32,7 @@ def decide_waiting(group: Group, target: Target, queues: Queues, mapped: Collect
 
     `accepted` of the result names the shards, each with one more DDL than members.
     """
-    for parts in _candidates(group, target, queues, mapped):
-        found = _together(group, target, parts, mapped)
-        if found is not None:
-            return found
-    return None
+    return _first_accepted(group, target, _candidates(group, target, queues, mapped), mapped)
 
 
 def decide_new(
@@ -52,12 +48,16 @@ def decide_new(
     `first` is its structure before them. `accepted` has the shard with `first`, then after each DDL but the last.
     """
     created = Change((), first)
-    with_shard = joined_by(group, shard, first)
-    for end in range(1, len(queue) + 1):
-        found = _together(with_shard, target, {shard: (created, *queue[:end])}, mapped)
-        if found is not None:
-            return found
-    return None
+    parts = ({shard: (created, *queue[:end])} for end in range(1, len(queue) + 1))
+    return _first_accepted(joined_by(group, shard, first), target, parts, mapped)
+
+
+def _first_accepted(
+    group: Group, target: Target, candidates: Iterable[Queues], mapped: Collection[str]
+) -> Decided | None:
+    """Return the decision about the first set of DDLs that is accepted."""
+    decisions = (_together(group, target, parts, mapped) for parts in candidates)
+    return next((decided for decided in decisions if decided is not None), None)
 
 
 def _candidates(group: Group, target: Target, queues: Queues, mapped: Collection[str]) -> Iterator[Queues]:
