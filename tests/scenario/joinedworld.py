@@ -360,10 +360,11 @@ class JoinedWorld:
         for view in coordinate.views(self.meta):
             for state in self.meta.structures.shards():
                 if state.has_left and state.shard in (*view.ready, *view.conflicts):
+                    owner = state.shard.source, name_upstream(state.shard.table)
+                    # First, because the process may die behind the command, and its DELETEs are gone then.
+                    self.left_rows |= {key for key, each in self.owners.items() if each in self.dropped[owner]}
                     command = DropShard(view.id, state.shard)
                     lockcommands.give(self.meta, command, "operator", "test", "its table is gone")
-                    owner = state.shard.source, name_upstream(state.shard.table)
-                    self.left_rows |= {key for key, each in self.owners.items() if each in self.dropped[owner]}
                     return
 
     def _reload(self, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:
