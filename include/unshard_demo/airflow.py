@@ -286,6 +286,8 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
         "AIRFLOW__API_AUTH__JWT_ISSUER": "unshard-demo",
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        # A task whose worker is dead is tried again after this time instead of after five minutes.
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
         # On a busy machine the first import of a DAG file compiles Airflow itself.
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
         "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "600",

@@ -27,6 +27,8 @@ NO_PARAMS: Mapping[str, Any] = {}
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=5)
+UNLOCK_TIMEOUT = timedelta(minutes=5)
+"""The command takes seconds; a process that hangs is replaced by the next try, which repeats the command."""
 POKE_SECONDS = 15.0
 WAIT_RETRIES = 10
 """An interrupted wait or question continues; the time-out of a lock is never retried."""
@@ -155,7 +157,7 @@ def ddl_dag(task: Task) -> DAG:
             task_id="execute_ddl", outlets=[work_asset(task)], map_index_template="{{ task.member.source }}", **common
         )
         replace = Replace(task_id="replace", retries=WAIT_RETRIES, **common)
-        [Unlock(task_id="unlock", **common), replace] >> wait
+        [Unlock(task_id="unlock", execution_timeout=UNLOCK_TIMEOUT, **common), replace] >> wait
         execute.expand(member=wait.output)
     return dag
 
