@@ -27,7 +27,7 @@ class Copy(TaskFile):
     def write(self, instance: Mapping[str, object] | None = None, **keys: object) -> None:
         """Write the task file; `instance` and `keys` are added."""
         write_sources(self.path.parent, self.sources)
-        body = task_body(self.name, self.sources, self.target, {}, instance, **keys)
+        body = task_body(self.name, self.sources, self.target, **{"routes": {}, "instance": instance, **keys})  # type: ignore[arg-type]
         for one in body["mysql-instances"]:
             if not one["route-rules"]:
                 del one["route-rules"]

@@ -36,9 +36,9 @@ def choices(view: "LockView") -> Choices:
 
     if view.is_joined:
         return Choices(False, view.ready, False, barred=(JOINED,))
-    if view.state == "undecided":
+    if view.state == "undecided" and not view.lacks_place:
         return Choices(False, forms.shards_of(view), True, barred=(UNKNOWN,))
-    if view.state != "conflict":
+    if view.state not in ("conflict", "undecided"):
         return Choices(True, forms.shards_of(view), True)
     found = [(offer.text, offer.commands[0]) for offer in offers(view)]
     commands = [command for _, command in found]

@@ -22,7 +22,7 @@ def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     if view.is_joined:
         return (*lines, *_of_joined(view, command))
     is_conflict = bool(view.conflicts) and view.state != "undecided"
-    lines += ways_out(view, task_file) if is_conflict else _usual(view, command)
+    lines += ways_out(view, task_file) if is_conflict or view.lacks_place else _usual(view, command)
     lines.append(f"to execute something else: clear the task replace, or run: unshard replace {command} --sql '...'")
     return (*lines, *_for_one(view, command, is_conflict))
 

@@ -124,7 +124,10 @@ class Replace(HITLOperator):
         """Wait for an answer, and check the lock every LOOK_AGAIN; fail when the time is up."""
         if datetime.now(UTC) >= until:
             raise AirflowFailException(f"no decision on lock {view.id} in time")
-        told = [*situation(view), *(ways_out(view, self.task_file) if view.state == "conflict" else ())]
+        told = [
+            *situation(view),
+            *(ways_out(view, self.task_file) if view.state == "conflict" or view.lacks_place else ()),
+        ]
         lines = "\n".join(f"* {line}" for line in told)
         self.body = ASKED.format(lock=view.id, state=view.state, ddl=statement(view.ddl), told=lines)
         self.body += ASKED_AGAIN if view.is_refused else ""

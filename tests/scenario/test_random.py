@@ -71,11 +71,11 @@ class Game:
 
     @staticmethod
     def columns(ddls: list[str]) -> list[str]:
-        from tests.scenario.world import altered
+        from tests.scenario.world import altered, columns_of
 
         found = [COLUMNS]
         for ddl in ddls:
-            found.append(altered(structure(found[-1]), ddl).create_sql)
+            found.append(columns_of(altered(structure(found[-1]), ddl)))
         return found
 
     def add(self, source: str, table: TableId) -> None:

@@ -42,6 +42,9 @@ Rows = list[tuple["RowChange", str]]
 WHY = "a table that is not a shard gets the name of a shard"
 
 
+CREATE = "CREATE TABLE `t` ("
+
+
 class Killed(Exception):
     """The process died here."""
 
@@ -63,12 +66,20 @@ def structure(columns: str) -> TableSchema:
         name, kind, *rest = one.split()
         default = rest[1] if rest[:1] == ["default"] else None
         made.append(Column(name, kind, kind, bool(made), None, None, default, ""))
-    return TableSchema(tuple(made), (Index("PRIMARY", (made[0].name,), True),), columns)
+    shown = ", ".join(
+        f"`{name}` {rest}" for name, _, rest in (one.strip().partition(" ") for one in columns.split(","))
+    )
+    return TableSchema(tuple(made), (Index("PRIMARY", (made[0].name,), True),), f"{CREATE}{shown})")
+
+
+def columns_of(schema: TableSchema) -> str:
+    """Return the text of which `structure` made the structure."""
+    return schema.create_sql.removeprefix(CREATE).removesuffix(")").replace("`", "")
 
 
 def altered(schema: TableSchema, ddl: str) -> TableSchema:
     """Return the structure after `add column c int default 5`, `drop column c` or another statement."""
-    parts = [part.strip() for part in schema.create_sql.split(",")]
+    parts = [part.strip() for part in columns_of(schema).split(",")]
     if match := re.fullmatch(r"(?i:add column) (.+)", ddl):
         return structure(", ".join([*parts, match[1].replace("`", "")]))
     if match := re.fullmatch(r"drop column (\w+)", ddl):

@@ -219,6 +219,14 @@ def _after_a_refusal(task: str, at: str, view: LockView) -> list[str]:
     shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
     if view.is_undescribed:
         return [f"describe the shard: unshard replace {at} --shard {shard} --sql 'CREATE TABLE …'"]
+    if view.lacks_place:
+        (offer,) = offers(view)
+        return [
+            "decide what the DDL means for the target:",
+            f"  {offer.text}: {as_text(offer.commands[0], task)}",
+            *(f"  not {why}" for why in barred(view)),
+            f"  take it out of its group for good: unshard drop-shard {at} --shard {shard}",
+        ]
     ways = [f"without executing anything: unshard skip {at}", f"other statements instead: unshard replace {at} --sql …"]
     if view.is_refused:
         ways = [f"if the target may accept it now: {_again(task, view)}", *ways]

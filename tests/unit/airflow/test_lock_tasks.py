@@ -136,6 +136,24 @@ def test_only_ways_out_of_a_conflict_that_succeed_are_told() -> None:
     assert SKIP not in options(conflict) and SKIP in options(replace(conflict, ways=(Way.NOTHING,)))
 
 
+def test_a_new_shard_whose_columns_the_target_lacks_is_not_to_be_skipped() -> None:
+    from unshard.cli.locks import helping
+    from unshard_airflow.choices import choices
+    from unshard_airflow.remedies import remedies
+    from unshard_airflow.replace import SKIP, options
+
+    text, why = "ALTER TABLE `shop`.`orders` ADD COLUMN `c` int", "no place in shop.orders"
+    parts = {"ways": (Way.PLACED,), "barred": ((Way.NOTHING, why),), "extension": (text,), "missing": ()}
+    placed = replace(VIEW, state=LockState.UNDECIDED, reason="[US-5001] a name", ready=(A1,), **parts)
+    for told in ("\n".join(remedies(placed, "m.yaml")), "\n".join(helping("m.yaml", placed))):
+        assert f"unshard replace m.yaml m-shop.orders-1 --sql '{text}'" in told and why in told
+        assert "unshard skip" not in told
+    found = choices(placed)
+    assert (found.unlock, found.skip, found.skip_all) == (False, (), False) and why in found.barred[0]
+    assert [fields["statements"] for _, fields in found.ready] == [f"{text};\n"]
+    assert SKIP not in options(placed)
+
+
 def test_a_target_that_follows_its_shards_is_not_to_be_unlocked() -> None:
     """It would be rejected; the shards that have not reached the DDL need not."""
     from unshard.cli.locks import helping

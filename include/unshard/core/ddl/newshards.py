@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from unshard.core.ddl.queue import OperatorDecision, ShardState, WholeChange
 from unshard.core.ddl.shardgroup import chain, is_alone, last_index
 from unshard.core.model import Shard
+from unshard.errors.locks import ShardDdlRefused
+
+REFUSED = f"[{ShardDdlRefused.code}]"
+"""Begins the reason why a table that got the name of a shard waits: an equal structure does not make it that shard."""
 
 
 def matching_shard(group: Sequence[ShardState], structure: str, source: str) -> tuple[ShardState | None, int]:
@@ -63,7 +67,9 @@ def is_expected(members: Sequence[ShardState], state: ShardState) -> bool:
 def _is_undecided_alone(state: ShardState) -> bool:
     if not is_alone(state) or state.queue[0].whole is not WholeChange.NONE:
         return False
-    return bool(state.queue[0].after) and state.queue[0].verdict is OperatorDecision.NONE
+    first = state.queue[0]
+    is_refused = first.reason.startswith(REFUSED)
+    return bool(first.after) and first.verdict is OperatorDecision.NONE and not is_refused
 
 
 def _peers(members: Sequence[ShardState], state: ShardState) -> list[ShardState]:

@@ -15,5 +15,8 @@ class Way(StrEnum):
     EXTENDED = "as this one, with the columns of both"
     """The target gets the lock's DDL and the columns that only the DDLs of the shards in conflict add."""
 
+    PLACED = "with a place for its rows"
+    """The target gets what the rows of a new shard need."""
+
 
 USUAL = (Way.UNLOCKED, Way.SAME, Way.NOTHING)

@@ -305,8 +305,11 @@ def enter_alone(
         return _ignore(walk)
     walk = replace(walk, renames=tuple(rename for rename in walk.renames if rename.shard != site.shard))
     waits = state is not None and bool(state.queue or state.held)
+    former = state.structure if state is not None else ""
     if state is None or not waits:
         state = ShardState(site.shard, site.target, structure, None, (), 0, ())
+    if whole is not WholeChange.NONE or not structure:
+        former = state.structure
     place = f" at {site.location}" if whole is not WholeChange.NONE else ""
     own = f"{site.shard}{place}: {site.statement.text}"
     entry = QueueEntry(
@@ -317,7 +320,7 @@ def enter_alone(
         site.statement,
         routed or site.statement.text,
         own,
-        state.structure,
+        former,
         structure,
         reason=reason,
         is_alone=True,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, assert_never, cast
 
 from unshard.core.ddl.lock import (
     DdlLock,
@@ -55,11 +55,11 @@ from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
 from unshard.errors.ddl import TargetChanged
+from unshard.units.ddl import waysout
 from unshard.units.ddl.lockstore import Executor, Store, StoreReader
 from unshard.units.stages import evaluate
 
 if TYPE_CHECKING:
-    from unshard.core.rows.waysout import Conflict
     from unshard.units.ddl.execute import Intents
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class LockView:
     barred: tuple[tuple[Way, str], ...] = ()
     """The other usual ways out, each with the reason why it fails."""
     extension: tuple[str, ...] = ()
-    """The statements of `Way.EXTENDED`."""
+    """The statements of `Way.EXTENDED` or `Way.PLACED`."""
     is_joined: bool = False
     """Whether the target follows the join of its shards: only the shards that have reached the DDL wait."""
 
@@ -131,6 +131,11 @@ class LockView:
         """Whether it waits because the target refused the DDL; a retry may succeed."""
         asked = self.state in (LockState.UNDECIDED, LockState.CONFLICT)
         return self.state is LockState.FAILED or (asked and is_refusal(self.reason))
+
+    @property
+    def lacks_place(self) -> bool:
+        """Whether a new shard waits whose rows have no place in the target; `extension` makes one."""
+        return Way.PLACED in self.ways
 
     @property
     def is_undescribed(self) -> bool:
@@ -476,37 +481,18 @@ class _OnTarget:
         return any(each.done_at is None and each.ddl == entry.routed for each in executions)
 
 
-def conflict_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> "Conflict | None":
-    """Return the conflict of a lock with the structures of its group; None if it has none."""
-    if not decision.conflicts:
-        return None
-    from unshard.core.rows import waysout  # brings the tokenizer
-
-    members = waysout.concerned(scene.members(lock.target))
-    present = scene.structure_of(lock)
-    schemas = scene.schemas_of({*waysout.digests(members, lock), *filter(None, [present])})
-    return waysout.Conflict(members, lock, scene.pending_skips, decision.conflicts, schemas, present)
-
-
 def _structure_of_target(meta: StoreReader, lock: DdlLock) -> str:
-    """Return the structure of the target after its newest DDL: that of the shards if it has had none."""
+    """Return the structure of the target after its newest DDL: that of the shards if it has had none.
+
+    It is empty if a new shard had the first lock.
+    """
     name = lock.id.rpartition("-")[0]
     for number in range(lock.number, 0, -1):
         for run in reversed(meta.locks.executions(f"{name}-{number}")):
             if run.outcome in (Outcome.EXECUTED, Outcome.PRESENT):
                 return run.wanted
-    return meta.locks.get(f"{name}-1").entry.before
-
-
-def _ways(conflict: "Conflict | None") -> dict[str, Any]:
-    """Return the ways out of a conflict, why others fail, and the statements of the extended one."""
-    if conflict is None:
-        return {}
-    from unshard.core.rows import waysout
-
-    found = waysout.ways_out(conflict)
-    extension = waysout.extension(conflict) if Way.EXTENDED in found.offered else ()
-    return {"ways": found.offered, "barred": found.barred, "extension": extension}
+    first = meta.locks.get(f"{name}-1").entry
+    return "" if first.is_alone else first.before
 
 
 def read_scene(meta: StoreReader) -> Scene:
@@ -536,8 +522,7 @@ def _view(lock: DdlLock, scene: Scene) -> LockView:
     members = scene.members(lock.target) if lock.resolved_at is None else ()
     held = [file for state in members for file in state.held]
     heads = {state.shard: state.queue[0] for state in members if state.queue}
-    is_conflict = decision.state is LockState.CONFLICT
-    ways = _ways(conflict_of(scene, lock, decision) if is_conflict else None)
+    ways = waysout.ways_of(scene, lock, decision)
     return LockView(
         id=lock.id,
         target=lock.target,

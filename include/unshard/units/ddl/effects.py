@@ -59,7 +59,9 @@ from unshard.errors.ddl import DdlFiltered, DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused
 from unshard.errors.rules import MappingOverlap
 
-RENAMED_STEP = "skip it to migrate its rows from now on, or drop the shard; or load the table as a new task"
+RENAMED_STEP = (
+    "`unshard locks` shows how to migrate its rows from now on; or drop the shard, or load the table as a new task"
+)
 OR_REPLACE = re.compile(r"\A\s*CREATE\s+OR\s+REPLACE\b", re.IGNORECASE)
 OTHER_STEP = "docs/limits.md describes its effect: skip it, or replace it with the statements for the target"
 MAPPED_STEP = (
@@ -432,11 +434,14 @@ class DdlEffects:
                 yield Renamed(table, new)
             elif self._target_of(table) is not None and self._target_of(new) is not None:
                 yield Ignored(table)  # a view, or a missing table with IF EXISTS
-        yield from (self._taken_name(ddl, new, why) for new, why in conflicts.items())
+        known = {new: present.get(table, "") for table, new in moved.items()} if ddl.kind is DdlKind.RENAME else {}
+        yield from (self._taken_name(ddl, new, why, known.get(new, "")) for new, why in conflicts.items())
 
-    def _taken_name(self, ddl: Ddl, new: TableId, why: str) -> Undecided:
+    def _taken_name(self, ddl: Ddl, new: TableId, why: str, structure: str) -> Undecided:
+        """Return the decision about a table that gets the name of a shard; `structure` is empty if it is unknown."""
         reason = str(ShardDdlRefused(str(new), ddl.text, why, RENAMED_STEP))
-        return Undecided(new, reason, ddl.text, ddl.text, is_new=True)
+        after = self._structures.put(as_own(self._schema(structure))) if structure else ""
+        return Undecided(new, reason, ddl.text, ddl.text, after, is_new=True)
 
     def _swapped(
         self,
@@ -452,7 +457,7 @@ class DdlEffects:
         """
         otherwise: tuple[Effect, ...] = (
             *(Leaves(table) for table, _ in cycle),
-            *(self._taken_name(ddl, new, conflicts.pop(new)) for _, new in cycle),
+            *(self._taken_name(ddl, new, conflicts.pop(new), present[table]) for table, new in cycle),
         )
         (first, last), *others = cycle
         place = sha256(f"{statement.timestamp} {first} {ddl.text}".encode()).hexdigest()[:16]
@@ -505,7 +510,7 @@ class DdlEffects:
         assert target is not None
         why = f"a shard of {self._target_of(table)} gets the name of a shard of {target}"
         routed = create_text(unversioned(self._schema(structure).create_sql), target, if_not_exists=True)
-        return Moves(table, new, target, self._taken_name(ddl, new, why), routed)
+        return Moves(table, new, target, self._taken_name(ddl, new, why, structure), routed)
 
     def _not_followed(self, table: TableId, new: TableId, present: Mapping[TableId, str]) -> str:
         """Return why a table that gets the name of a shard is not simply that shard; empty if it is."""

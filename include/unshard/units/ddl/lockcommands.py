@@ -37,7 +37,7 @@ from unshard.errors.locks import (
     NothingToReplace,
     NotInGroup,
 )
-from unshard.units.ddl import coordinate
+from unshard.units.ddl import coordinate, waysout
 from unshard.units.ddl.coordinate import LockView, read_scene
 from unshard.units.ddl.lockstore import Store
 
@@ -114,7 +114,7 @@ def _case(meta: Store, command: LockCommand) -> _Case:
     lock, scene = meta.locks.get(command.lock), read_scene(meta)
     view, members = coordinate.view(meta, command.lock), scene.members(lock.target)
     is_forced = isinstance(command, Force) and lock.resolved_at is None
-    conflict = coordinate.conflict_of(scene, lock, scene.decide(lock)) if is_forced else None
+    conflict = waysout.conflict_of(scene, lock, scene.decide(lock)) if is_forced else None
     return _Case(meta, lock, view, members, conflict)
 
 

@@ -21,6 +21,7 @@ TOLD = {
     Way.NOTHING: "as nothing",
     Way.SKIPPED: "this one as nothing, because the target has its columns already",
     Way.EXTENDED: "as this one, with the columns of both",
+    Way.PLACED: "as a new shard whose columns the target gets first",
 }
 NOT = {Way.UNLOCKED: "unlock", Way.SAME: "as this one", Way.NOTHING: "as nothing"}
 BEFORE_SKIP = "let the target execute this DDL before the one that the shards must skip"
@@ -39,6 +40,8 @@ class Offer:
 def offers(view: LockView, most: int | None = None) -> tuple[Offer, ...]:
     """Return the ways out of a lock's conflict; those for one shard only for the first `most` shards."""
     others = with_another(view)
+    if view.lacks_place:
+        return (Offer(TOLD[Way.PLACED], (Replace(view.id, view.extension),)),)
     if view.conflicts and not others:
         return (Offer(BEFORE_SKIP, (Force(view.id),)),)
     return tuple(_offers(view, others[:most])) if others else ()
@@ -60,7 +63,7 @@ def _offers(view: LockView, others: tuple[Shard, ...]) -> Iterator[Offer]:
 
 def barred(view: LockView) -> tuple[str, ...]:
     """Return the usual ways out that are not offered, each with its reason."""
-    return tuple(f"{NOT[way]}: {why}" for way, why in view.barred) if with_another(view) else ()
+    return tuple(f"{NOT[way]}: {why}" for way, why in view.barred) if with_another(view) or view.lacks_place else ()
 
 
 def as_text(command: LockCommand, task: str) -> str:
