@@ -205,7 +205,10 @@ def task(
 
 
 def test_a_task_whose_store_fails_now_and_then(task: LifeTask, s3: S3) -> None:
-    """After any failed request the next run continues; rows of a shard that is ahead are held, and released later."""
+    """After any failed request the next run continues; rows of a shard that is ahead are held, and released later.
+
+    A file that could not be deleted goes when the next held rows of its source are released.
+    """
     random, failed = Random(3), 0
 
     def trouble(operation: str, key: str) -> int | None:
@@ -234,6 +237,10 @@ def test_a_task_whose_store_fails_now_and_then(task: LifeTask, s3: S3) -> None:
         go_on()
     assert task.assert_union() == 100
     assert failed > 1
+    for number, source, shard in ((2000, "s2", second), (3000, "s1", first)):
+        task.sources[source].run(f"ALTER TABLE {shard} ADD d INT", f"INSERT INTO {shard} (id, d) VALUES ({number}, 1)")
+        task.run()
+    assert task.assert_union() == 102
     with task.work() as work:
         assert work.storage.list("held") == work.storage.list("dump") == ()
     assert task.command("stop", "--remove-meta", "--yes") == 0
