@@ -256,9 +256,8 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
     """Yield what follows from shards that have come, gone, or been changed by locks."""
     over = {state.shard: state for state in scene.shards if state.has_left and not state.held}
     gone = {shard for shard in scene.group.members if shard in over or _is_gone(scene, shard)}
-    if gone == scene.group.members.keys():
-        return
-    if gone or over:
+    is_empty = gone == scene.group.members.keys()  # its columns stay as they are for the next shard
+    if (gone or over) and not is_empty:
         group = scene.group
         for shard in sorted(gone):
             group = left_by(group, shard)
@@ -270,7 +269,7 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
         yield followed
     for state in scene.shards:
         # Also one that has left, whose rows still wait.
-        if state.shard not in scene.group.members and state.shard not in scene.rejected:
+        if state.shard not in scene.group.members and state.shard not in {*scene.rejected, *over}:
             yield from _joining(scene, state)
 
 
