@@ -56,7 +56,7 @@ class FailureNotifier(BaseNotifier):
     """Turns a failure into an alert. `send` logs it; override `send` in a subclass."""
 
     def notify(self, context: "Context") -> None:
-        """Send an alert about the failure of the context."""
+        """Send an alert about the failure that Airflow's context describes."""
         self.send(alert_of(context))
 
     def send(self, alert: Alert) -> None:

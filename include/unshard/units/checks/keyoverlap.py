@@ -1,7 +1,8 @@
 """Find rows of two shards with one key of the target before the load does: sampled keys are looked up in other shards.
 
-A sample that finds nothing proves nothing; a found key is certain. The load finds all (design section 5). Rows that the
-dump excludes (`where`) count if the task syncs: their next change adds them, and no check finds it then.
+A sample that finds nothing proves nothing; a found key is certain. The load finds all (design section 5).
+If the task syncs, rows that the dump excludes (`where`) are looked up too: the binlog brings them with their next
+change, and nothing checks them then.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

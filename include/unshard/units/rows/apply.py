@@ -229,7 +229,7 @@ def _by_key(
 
 
 def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -> Iterator[tuple[Lines, pa.Array]]:
-    """Yield the lines to write and their runs."""
+    """Yield the lines to write, for each mode and layout, with the numbers of their rows in `runs`."""
     layouts = _numbers(runs, "layout")[rows]
     for write, mode in MODES.items():
         for layout in np.unique(layouts[how == write]).tolist():

@@ -119,7 +119,7 @@ class Chunked:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """One compared range; `differences` only if the sums differ, and not beyond the limit."""
+    """One compared range. It has `differences` only if the sums differ, and no more than the limit."""
 
     sums: Mapping[str, Sum]
     differences: tuple[Difference, ...] = ()

@@ -81,7 +81,10 @@ class JoinReader(ReadingPart):
             return frozenset(TableId(*row) for row in connection.execute(query))
 
     def resting(self) -> Mapping[TableId, str]:
-        """Return the joined targets without an open change; settled ones with the hash of their shards, else empty."""
+        """Return the joined targets without an open change.
+
+        The text is the hash of the shards with which the target was settled; empty if it is not settled.
+        """
         is_open = exists().where(*(X.c[name] == T.c[name] for name in TARGET_KEY), X.c.done_at.is_(None))
         columns = T.c.target_schema, T.c.target_table, T.c.version, T.c.settled_version, T.c.settled_shards
         query: Any = select(*columns).where(T.c.task == self._task, ~is_open)

@@ -54,7 +54,7 @@ class Progress:
 
 
 def hold_source(connection: Connection, row: ReloadRow) -> None:
-    """Keep windows of the source from beginning until the end of the transaction."""
+    """Let no window of the source begin until the transaction ends."""
     table = mysql.table_name(TableId(row.meta_schema, "source"))
     sql = f"SELECT epoch FROM {table} WHERE task = %s AND source = %s FOR UPDATE"  # noqa: S608
     if not mysql.query(connection, sql, (row.task, row.shard.source)):
