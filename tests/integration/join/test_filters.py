@@ -81,3 +81,16 @@ def test_a_column_whose_drop_is_ignored_stays(task: JoinedTask) -> None:
     task.run()
     assert columns(task) == ["id", "a", "old", "c"]
     task.assert_equal("t")
+
+
+def test_a_shard_that_is_created_before_an_ignored_statement_of_one_window(task: JoinedTask) -> None:
+    task.shards["t"].append(("s1", f"{task.name}.t_12"))
+    run(task, ("s1", 12), f"CREATE TABLE {{}} ({COLUMNS})", "INSERT INTO {} VALUES (5, 5, 5)")
+    run(task, ("s1", 12), "ALTER TABLE {} ADD COLUMN secret INT", "INSERT INTO {} VALUES (6, 6, 6, 99)")
+    task.run()
+    assert task.stopped() == {} and rows(task)[2:] == [(5, 5, 5), (6, 6, 6)]
+    run(task, ("s1", 12), "ALTER TABLE {} ADD COLUMN c INT", "UPDATE {} SET c = 7 WHERE id = 5")
+    for shard in (FIRST, SECOND):
+        run(task, shard, "ALTER TABLE {} ADD COLUMN c INT")
+    task.run()
+    assert rows(task)[2:] == [(5, 5, 5, 7), (6, 6, 6, None)]

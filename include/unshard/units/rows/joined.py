@@ -38,19 +38,25 @@ def joined_rows(
         rows, change = found
         if change is not None and change.done < len(change.statements):
             raise JoinChanging(str(target), change.statements[change.done].text)
-        joined[target] = replace(_with_new(work, target, rows, plan), filtered=_filtered(work, rows))
+        rows = _with_new(work, target, rows, plan)
+        joined[target] = replace(rows, filtered=_filtered(work, rows, plan))
     return joined
 
 
-def _filtered(work: Work, rows: JoinedRows) -> frozenset[Shard]:
-    """Return the shards whose DDL filters may ignore, and of which every other DDL is accepted."""
+def _filtered(work: Work, rows: JoinedRows, plan: Plan | None) -> frozenset[Shard]:
+    """Return the shards whose DDL filters may ignore, and of which every other DDL is accepted.
+
+    A shard that the window creates has no other DDL yet of which it writes rows.
+    """
     tables: dict[str, list[TableId]] = {}
     for shard in rows.history:
         if any(rule.matches(shard.table) for rule in work.task.instance(shard.source).routing.events.rules):
             tables.setdefault(shard.source, []).append(shard.table)
     states = (state for source, some in tables.items() for state in work.meta.structures.planned_shards(source, some))
     known = {shard: own[-1].seq for shard, own in rows.history.items()}
-    return frozenset(state.shard for state in states if not entries_between(state, known.get(state.shard, -1)))
+    accepted = {state.shard for state in states if not entries_between(state, known.get(state.shard, -1))}
+    created = {each.shard for each in plan.structures if each.joins} if plan else set[Shard]()
+    return frozenset(accepted | {shard for shard in created if shard.table in tables.get(shard.source, ())})
 
 
 def _with_new(work: Work, target: TableId, rows: JoinedRows, plan: Plan | None) -> JoinedRows:
