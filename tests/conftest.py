@@ -31,7 +31,7 @@ from unshard_demo import servers, tidb
 # change is judged by itself. With UNSHARD_EXAMPLES each run uses new examples. `make fast` uses less than half of them.
 settings.register_profile(
     "unshard",
-    max_examples=40 if IS_FAST else 100,
+    max_examples=25 if IS_FAST else 100,
     deadline=None,
     derandomize="UNSHARD_EXAMPLES" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow],

@@ -25,7 +25,7 @@ STEPS = (
     *("begin", "rows", "file", "commit"),
 )
 """The steps that change the surviving state; each has a point of death before and after it, but `file`."""
-DEATHS_EVERY = 8 if IS_FAST else 1
+DEATHS_EVERY = 12 if IS_FAST else 1
 
 
 class Dying:

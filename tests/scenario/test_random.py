@@ -18,7 +18,7 @@ from unshard.errors.locks import LockBusy
 from unshard.errors.window import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "20" if IS_FAST else "60"))
+EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "10" if IS_FAST else "60"))
 COLUMNS = "id int, v int"
 MEANINGLESS = "exchange partition"
 

@@ -27,8 +27,8 @@ from unshard.errors.window import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.joining import JoinRules
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "20" if IS_FAST else "60"))
-PART = 20
+EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "10" if IS_FAST else "60"))
+PART = 10
 BARRIER = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, b)"
 
 
