@@ -1,11 +1,14 @@
 """A table that is swapped by hand for one with another structure: only ways out are offered that lead to the union."""
 
+import sys
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 from tests.copytask import Copy, copying
+from tests.integration.task.test_lock_page import browse
 from tests.oracle import assert_union
 from tests.taskfile import route
 from unshard.core.ddl.lockcommands import Replace
@@ -104,3 +107,24 @@ def test_the_command_line_offers_what_leads_to_the_union(
     (merged,) = (text for text in shown if text.startswith(f"merge-{copy.name}_all"))
     assert ("ADD COLUMN `c` int(11) DEFAULT NULL" in merged) == is_new
     assert ("unshard skip" in merged) != is_new
+
+
+def test_the_page_offers_it_with_one_button(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    swap(copy, "ALTER TABLE n ADD c INT DEFAULT 5")
+    copy.go()
+    if "airflow" not in sys.modules:
+        monkeypatch.setenv("AIRFLOW_HOME", str(copy.path.parent))
+    monkeypatch.setenv("UNSHARD_TASKS", str(copy.path.parent))
+    at = f"/task/merge/lock/merge-{copy.name}_all.t-1"
+    (page,) = browse(("GET", at, {}))
+    assert 'id="ready-1"' in page and 'id="skip"' not in page and 'id="unlock"' not in page
+    assert "The target gets, and the rows of the table are written from now on:" in page
+    text = f"ALTER TABLE `{copy.name}_all`.`t` ADD COLUMN `c` int(11) DEFAULT 5"
+    assert text in unescape(page)
+    chosen = {"action": "replace", "statements": f"{text};\n", "shard": ""}
+    done = browse(("GET", at, {}), ("POST", f"{at}/preview", chosen), ("POST", f"{at}/give", {}))[-1]
+    assert "The command is issued" in done
+    copy.go()
+    follow_offers(copy)
+    copy.go()
+    assert_merged(copy)
