@@ -10,6 +10,7 @@ import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -117,13 +118,14 @@ _IS_ROWS = np.isin(np.arange(256), [int(kind) for kind in SINGLE_ROWS])
 
 def _offsets(data: Buffer, checksum: bool, place: str) -> Numbers:
     """Return the offsets of all events after checking them; for damaged events, `walk` raises the error."""
-    found, offset = list[int](), 0
-    size_at, add = struct.Struct("<I").unpack_from, found.append
+    found, offset, end = list[int](), 0, len(data)
+    size_at, add = struct.Struct(f"<{_SIZE_AT}xI").unpack_from, found.append
     with contextlib.suppress(struct.error):  # the end of the bytes, or a broken chain
-        for _ in range(len(data) // HEADER):
+        for _ in repeat(None, end // HEADER):
             add(offset)
-            offset += size_at(data, offset + _SIZE_AT)[0]
-            if offset == len(data):
+            (size,) = size_at(data, offset)
+            offset += size
+            if offset == end:
                 break
     offsets = np.array(found, np.int64)
     if offset == len(data) and _are_whole(data, offsets, HEADER + (CHECKSUM if checksum else 0), checksum):

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,30 @@ from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.collision import Clash
 from unshard.core.rows.compaction import Collisions
 from unshard.core.structures.uniquekeys import UniqueKey
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Selected(Sequence[T]):
+    """Some items of another sequence, taken from it on access."""
+
+    items: Sequence[T]
+    places: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
+        if isinstance(place, int):
+            return self.items[int(self.places[place])]
+        return [self.items[number] for number in self.places[place].tolist()]
 
 
 @dataclass(frozen=True, slots=True)

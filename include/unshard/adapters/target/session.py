@@ -40,7 +40,9 @@ class Writer:
     packet_bytes: int = 1 << 20
     """The target's max_allowed_packet: no statement is larger."""
     sessions: int = 1
-    """How many sessions write ranges of one table at the same time, if rows are written by statements."""
+    """How many sessions may write one table at the same time."""
+    processors: int = 1
+    """The processors of the target, as far as it tells."""
     settings: tuple[str, ...] = ()
     """Additional SET statements that the target accepts and that our sessions need."""
     version: str = ""

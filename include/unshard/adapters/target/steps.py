@@ -12,6 +12,8 @@ same steps even if their rows are partly written. The last transaction raises th
 | no key                                           | none: a multiset is one transaction                     |
 | foreign keys connect it with others              | numbers of row images in the order of the binlog        |
 |                                                  | (inorder)                                               |
+| one unique key that begins with an integer, and  | the shares of several sessions (shares); they are       |
+| the window is written while it is read (slices)  | stored with the first of them                           |
 
 | process dies                    | result                                                                 |
 |---------------------------------|------------------------------------------------------------------------|
@@ -23,7 +25,7 @@ same steps even if their rows are partly written. The last transaction raises th
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -38,8 +40,8 @@ from unshard.adapters.target.changes import Changes, Lines
 from unshard.adapters.target.destination import Mode
 from unshard.adapters.target.fence import OURS, Fence, hold, is_applied, named, table_of
 from unshard.adapters.target.session import Writer
+from unshard.adapters.target.shares import Shares, is_exact
 from unshard.core.rows.writepath import LoadData
-from unshard.core.sql.literals import TEXTS
 
 OF_WINDOW = f"{OURS} AND `window` = %s"
 
@@ -50,6 +52,8 @@ class StepKind(StrEnum):
     ALL = "all"
     DELETES = "deletes"
     WRITES = "writes"
+    SHARE = "share"
+    """Not a range of keys: the changes of one of several sessions (shares)."""
     IN_ORDER = "in order"
     """Not a range of keys: the changes up to a number of row images, of all tables that foreign keys connect."""
 
@@ -63,8 +67,9 @@ class Bounds:
     appliers: int
 
 
-INNODB = Bounds(250_000, 64 << 20, 1)
-"""Two writers of one InnoDB table wait for each other, so a single one is as fast."""
+INNODB = Bounds(500_000, 128 << 20, 1)
+MOST_SESSIONS = 4
+"""More sessions of one InnoDB table wait for each other."""
 STATEMENTS = Bounds(20_000, 16 << 20, 1)
 """For targets that need statements, such as TiDB, whose transactions end at 100 MiB; the writer sets the sessions."""
 
@@ -100,6 +105,13 @@ def bounds_of(writer: Writer) -> Bounds:
     return INNODB if writer.load_data is LoadData.TRANSACTIONAL else replace(STATEMENTS, appliers=writer.sessions)
 
 
+def sessions_of(writer: Writer) -> int:
+    """Return how many sessions write a window while it is read: no more than the target has processors."""
+    if writer.load_data is not LoadData.TRANSACTIONAL:
+        return 1
+    return min(writer.sessions, writer.processors, MOST_SESSIONS)
+
+
 def is_large(changes: Changes, bounds: Bounds) -> bool:
     """Whether changes exceed the bounds of one transaction."""
     if changes.order is None:
@@ -122,16 +134,27 @@ def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bou
         return found
     mysql.begin(connection)
     hold(connection, fence)
-    sql = (
-        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
-        " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 0)"
-    )
-    for step in cut(changes, bounds):
-        upper = None if step.upper is None else step.upper.hex()
-        row = (*named(fence), fence.window, step.number, step.kind.value, upper, _key_of(changes))
-        mysql.query(connection, sql, row)
+    _store(connection, fence, changes, cut(changes, bounds))
     mysql.query(connection, "COMMIT")
     return _read(connection, fence)
+
+
+def store_shares(connection: Connection, fence: Fence, changes: Changes, shares: Shares) -> None:
+    """Store the shares of a window in the transaction of the first one; the fence is locked."""
+    numbers = range(shares.sessions)
+    steps = (Step(number, StepKind.SHARE, shares.encoded(), done=not number) for number in numbers)
+    _store(connection, fence, changes, steps)
+
+
+def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterable[Step]) -> None:
+    sql = (
+        f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
+        " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+    )
+    for step in steps:
+        upper = None if step.upper is None else step.upper.hex()
+        row = (*named(fence), fence.window, step.number, step.kind.value, upper, _key_of(changes), int(step.done))
+        mysql.query(connection, sql, row)
 
 
 def progress_of(connection: Connection, fence: Fence) -> Progress | None:
@@ -222,17 +245,11 @@ def _key_of(changes: Changes) -> str:
 def cut(changes: Changes, bounds: Bounds) -> Iterator[Step]:
     """Yield the steps of changes that have a key."""
     number = 0
-    together = _is_exact(changes)
+    together = is_exact(changes)
     for kind in (StepKind.ALL,) if together else (StepKind.DELETES, StepKind.WRITES):
         for upper in (*_borders(changes, kind, bounds), None):
             yield Step(number, kind, upper)
             number += 1
-
-
-def _is_exact(changes: Changes) -> bool:
-    """Whether equal keys have equal bytes, and the table has no other unique key."""
-    texts = [column for column in changes.key if column.data_type in TEXTS - {"enum", "set"}]
-    return len(changes.writes.unique) == 1 and not texts
 
 
 def _borders(changes: Changes, kind: StepKind, bounds: Bounds) -> list[bytes]:
@@ -265,8 +282,11 @@ def parts_of(changes: Changes, steps: Sequence[Step]) -> Iterator[tuple[Step, Ch
     known = changes.writes.known_clashes
     for before, step in pairwise((None, *steps)):
         assert step is not None
-        lower = before.upper if before is not None and before.kind is step.kind else None
-        part = _part(changes, step, lower)
+        if step.kind is StepKind.SHARE:
+            part = Shares.decoded(step.upper or b"").part(changes, step.number)
+        else:
+            lower = before.upper if before is not None and before.kind is step.kind else None
+            part = _part(changes, step, lower)
         if step.kind is not StepKind.DELETES:
             part, known = replace(part, writes=replace(part.writes, known_clashes=known)), ()
         yield step, part

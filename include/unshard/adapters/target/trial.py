@@ -27,6 +27,7 @@ from unshard.core.rows.writepath import LoadData
 from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
 
 TABLE = "load_data_trial"
+UNKNOWN_PROCESSORS = 2
 
 
 def tried_writer(server: Server, meta_schema: str) -> Writer:
@@ -53,7 +54,20 @@ def _tried(server: Server, table: TableId) -> Writer:
         ((packet,),) = mysql.query(connection, "SELECT @@max_allowed_packet")
         settings = (TRANSACTIONS,) if _accepts(connection, TRANSACTIONS) else ()
         version = connection.get_server_info()
-        return Writer(server, _found(connection, table), int(packet), settings=settings, version=version)
+        return Writer(
+            server,
+            _found(connection, table),
+            int(packet),
+            settings=settings,
+            version=version,
+            processors=_processors(connection),
+        )
+
+
+def _processors(connection: Connection) -> int:
+    """Return how many processors the target has: MariaDB has as many groups in its thread pool, MySQL does not tell."""
+    rows = mysql.query(connection, "SHOW GLOBAL VARIABLES LIKE 'thread_pool_size'")
+    return int(rows[0][1]) if rows else UNKNOWN_PROCESSORS
 
 
 def _accepts(connection: Connection, statement: str) -> bool:

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Changes, Lines, Mode, Origins, Patches, Removal, Writes
+from unshard.adapters.target.changes import Selected
 from unshard.adapters.target.deletes import any_of
+from unshard.adapters.target.rendering.lines import rows_of
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash
 from unshard.core.rows.compaction import Collisions, Write, actions
@@ -21,7 +23,7 @@ from unshard.errors.rows import Collision, KeyOutOfOrder
 from unshard.units.rows import sortkeys
 from unshard.units.rows.changes import counted_lines, equal_to_previous, is_tracked
 from unshard.units.rows.origins import NONE, in_shard, net_lines, origins, without_shard
-from unshard.units.rows.partialrows import PATCH, folded, split
+from unshard.units.rows.partialrows import PATCH, folded, has_patches, split
 from unshard.units.rows.windowjob import WindowJob
 
 SAFE = 4
@@ -131,10 +133,20 @@ def _multiset_with_origins(job: WindowJob, runs: pa.Table, layout: int) -> tuple
 
 
 def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
-    runs = runs.take(pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")])).combine_chunks()
-    last, decided, broken = _decide(runs)
-    found = _origins(runs, last) if is_tracked(runs) else None
-    runs = folded(job, target, runs)
+    order = pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")]).to_numpy()
+    has_gaps = has_patches(runs)
+    if has_gaps:
+        runs, order = runs.take(pa.array(order)), np.arange(len(order))
+    # The lines are most of the bytes. They are copied once, when it is known which ones are written.
+    narrow = runs.drop_columns(["line", "blank"])
+    narrow = (narrow if _is_ascending(order) else narrow.take(pa.array(order))).combine_chunks()
+    last, decided, broken = _decide(narrow)
+    found = _origins(narrow, last) if is_tracked(runs) else None
+    if has_gaps:
+        runs = folded(job, target, runs)
+        narrow = runs.drop_columns(["line", "blank"])
+    content = _Content(_array(runs, "line"), _array(runs, "blank"), order)
+    runs = narrow
     if broken is not None and job.collisions is Collisions.ERROR:
         raise _disorder(job, target, runs, broken)
     schema = job.schemas[target]
@@ -146,7 +158,7 @@ def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
     gone = pc.unique(_array(runs, "key").take(pa.array(last[deleted])))
     deletes = Keys(columns, gone.take(pc.sort_indices(gone)))
     rows, how, clashes = _by_key(job, target, runs, last[written > 0], written[written > 0])
-    lines = _writes(job, runs, rows, how)
+    lines = _writes(job, runs, content, rows, how)
     if found is not None:
         places = np.zeros(runs.num_rows, np.int64)
         places[last] = np.arange(len(last))
@@ -228,14 +240,34 @@ def _by_key(
     return rows[kept], how[kept], clashes
 
 
-def _writes(job: WindowJob, runs: pa.Table, rows: np.ndarray, how: np.ndarray) -> Iterator[tuple[Lines, pa.Array]]:
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The lines of runs in their first order, and the index in them of each sorted run."""
+
+    line: pa.Array
+    blank: pa.Array
+    order: np.ndarray
+
+    def lines(self, runs: pa.Table, job: WindowJob, layout: int, rows: np.ndarray, mode: Mode) -> Lines:
+        """Return the lines of some of the sorted runs."""
+        shards = Selected(job.shards, _numbers(runs, "shard")[rows])
+        places = self.order[rows]
+        return Lines(
+            job.layouts[layout].destination, mode, rows_of(self.line, places), rows_of(self.blank, places), shards
+        )
+
+
+def _writes(
+    job: WindowJob, runs: pa.Table, content: _Content, rows: np.ndarray, how: np.ndarray
+) -> Iterator[tuple[Lines, pa.Array]]:
     """Yield the lines to write, for each mode and layout, with the numbers of their rows in `runs`."""
     layouts = _numbers(runs, "layout")[rows]
     for write, mode in MODES.items():
         for layout in np.unique(layouts[how == write]).tolist():
-            chosen = pa.array(rows[(how == write) & (layouts == layout)])
-            made = replace(_lines(job, runs, layout, chosen, mode), order=_array(runs, "key").take(chosen))
-            yield _with_patches(job, runs, chosen, made), chosen
+            places = rows[(how == write) & (layouts == layout)]
+            made = content.lines(runs, job, layout, places, mode)
+            chosen = pa.array(places)
+            yield _with_patches(job, runs, chosen, replace(made, order=rows_of(_array(runs, "key"), places))), chosen
 
 
 def _needs_one_transaction(lines: Sequence[Lines], schema: TableSchema) -> bool:
@@ -245,9 +277,8 @@ def _needs_one_transaction(lines: Sequence[Lines], schema: TableSchema) -> bool:
 
 
 def _lines(job: WindowJob, runs: pa.Table, layout: int, rows: pa.Array, mode: Mode) -> Lines:
-    shards = [job.shards[number] for number in _array(runs, "shard").take(rows).to_pylist()]
-    lines, blank = _array(runs, "line").take(rows), _array(runs, "blank").take(rows)
-    return Lines(job.layouts[layout].destination, mode, lines, blank, shards)
+    content = _Content(_array(runs, "line"), _array(runs, "blank"), np.arange(runs.num_rows))
+    return content.lines(runs, job, layout, rows.to_numpy(), mode)
 
 
 def _with_patches(job: WindowJob, runs: pa.Table, chosen: pa.Array, made: Lines) -> Lines:
@@ -289,6 +320,11 @@ def shown_key(job: WindowJob, target: int, key: bytes) -> str:
     values = sortkeys.decode(columns, key)
     pairs = zip(columns, values, strict=True)
     return ", ".join(f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}" for c, value in pairs)
+
+
+def _is_ascending(order: np.ndarray) -> bool:
+    """Whether rows are in this order already."""
+    return bool((order[1:] > order[:-1]).all())
 
 
 def _numbers(runs: pa.Table, name: str) -> np.ndarray:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target.load import blank_rows
-from unshard.adapters.target.rendering.lines import lines_of
+from unshard.adapters.target.rendering.lines import lines_of, rows_of
 from unshard.core.rows.compaction import Op
 from unshard.units.rows import sortkeys
 from unshard.units.rows.conversion import Conversion, convert
@@ -134,7 +134,7 @@ def key_of_rows(columns: Sequence[pa.Array], conversion: Conversion) -> pa.Binar
 
 def rendered(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversion) -> tuple[pa.Array, pa.Array]:
     """Return the lines of these rows in the target, and marks of those with an ENUM value with index 0."""
-    taken = [column.take(pa.array(rows)) for column in columns]
+    taken = [rows_of(column, rows) for column in columns]
     values = convert(conversion, taken)
     return lines_of(values), blank_rows(conversion.destination.columns, values)
 

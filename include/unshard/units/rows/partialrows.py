@@ -171,12 +171,14 @@ def lines_with_gaps(
 # --- all runs of a target -----------------------------------------------------------------------------------
 
 
+def has_patches(runs: pa.Table) -> bool:
+    """Whether some runs lack values."""
+    return bool((runs["come"].to_numpy() >= PATCH).any())
+
+
 def folded(job: WindowJob, target: int, runs: pa.Table) -> pa.Table:
     """Return runs, sorted by shard, key and order, the last of each key with all known values of its row."""
-    come = runs["come"].to_numpy()
-    if not (come >= PATCH).any():
-        return runs
-    return _Fold(job, target, runs.combine_chunks(), come).run()
+    return _Fold(job, target, runs.combine_chunks(), runs["come"].to_numpy()).run()
 
 
 class _Fold:
