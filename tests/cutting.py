@@ -157,9 +157,11 @@ def cut_at_commit(
 
 
 @contextlib.contextmanager
-def interrupted_at(server: MariaDb, meanwhile: Callable[[], None], statement: bytes = COMMIT) -> Iterator[MariaDb]:
-    """Yield the server with a connection that calls `meanwhile` before the first such statement arrives."""
-    way = Way(server.port, arrives=True, number=1, meanwhile=meanwhile, statement=statement)
+def interrupted_at(
+    server: MariaDb, meanwhile: Callable[[], None], statement: bytes = COMMIT, number: int = 1
+) -> Iterator[MariaDb]:
+    """Yield the server with a connection that calls `meanwhile` before the statement with that number arrives."""
+    way = Way(server.port, arrives=True, number=number, meanwhile=meanwhile, statement=statement)
     try:
         yield dataclasses.replace(server, port=way.port)
     finally:

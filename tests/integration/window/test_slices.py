@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cutting import bound_transactions, cut_at_commit, open_transactions
+from tests.cutting import bound_transactions, cut_at_commit, interrupted_at, open_transactions
 from tests.integration.rows.test_target_apply import TABLES, Change, Shop, Target, _until, insert, make
 from tests.livetask import LiveTask, living
 from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices
@@ -35,6 +35,44 @@ pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 __all__ = ["make"]
 Cut = list[dict[Shard, list[Change]]]
 KEYED = [name for name in TABLES if name != "without key"]
+SHARED = ["integer", "unsigned"]
+"""The tables whose slices several sessions may write."""
+
+
+@pytest.fixture(params=[1, 3], ids=["one session", "three sessions"])
+def sessions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    bound_transactions(monkeypatch, Bounds(100_000, 1 << 30, 1, request.param, least_keys=1, spread=9))
+    return request.param
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound_transactions(monkeypatch, Bounds(100_000, 1 << 30, 1, sessions=3, least_keys=1, spread=9))
+
+
+def connections(target: Target) -> int:
+    """Return the number of sessions of the target; the first slice is made when one of the window is open."""
+    ((count,),) = target.server.run("SELECT COUNT(*) FROM information_schema.processlist WHERE command <> 'Daemon'")
+    return int(count)
+
+
+def steps(target: Target) -> list[tuple[object, ...]]:
+    sql = f"SELECT number, kind, done FROM {target.meta}.fence_step ORDER BY number"
+    return [tuple(row) for row in target.server.run(sql)]
+
+
+def filled(target: Target) -> Target:
+    """Give the first shard so many rows that the server finds rows by their key, and locks no others."""
+    rows = [(b"%d" % number, b"filled", b"1.00") for number in range(5_000, 9_000)]
+    values = ", ".join(f"({int(key)}, 'filled', 1)" for key, *_ in rows)
+    target.server.run(f"INSERT INTO {target.table} VALUES {values}", f"ANALYZE TABLE {target.table}")
+    target.rows[target.shards[0]] = rows
+    return target
+
+
+def hundreds(target: Target, count: int) -> Cut:
+    """Return slices of a hundred new rows each."""
+    return [{target.shards[0]: insert(*range(each * 100, each * 100 + 100))} for each in range(count)]
 
 
 def sliced(
@@ -67,9 +105,11 @@ def union(target: Target) -> Counter:
 
 
 @pytest.mark.parametrize("name", KEYED)
-def test_any_cut_ends_in_the_union(make, name):
+def test_any_cut_ends_in_the_union(make, sessions, name):
     """Among them keys that change, rows that go and come again, and unique values that move, from slice to slice."""
     chance, target = random.Random(name), make(TABLES[name])
+    if name in SHARED and sessions > 1:
+        filled(target)
     shops = {shard: Shop(name, target, shard, chance) for shard in target.shards}
     for _ in range(18):
         cut = [
@@ -177,7 +217,7 @@ def test_a_commit_that_is_lost_is_seen_by_the_fence(make, arrives):
 
 
 @pytest.mark.parametrize("number", [2, 4])
-def test_a_process_killed_between_two_slices_leaves_nothing(make, number):
+def test_a_process_killed_between_two_slices_leaves_nothing(make, sessions, number):
     target = make(TABLES["integer"])
     cut: Cut = [{target.shards[0]: insert(*range(each * 100, each * 100 + 100))} for each in range(4)]
     if not (child := os.fork()):
@@ -187,6 +227,91 @@ def test_a_process_killed_between_two_slices_leaves_nothing(make, number):
     _until(lambda: not open_transactions(target.server))
     assert not target.stored() and target.fence() == (0, 1)
     assert sliced(target, cut).written == 400
+
+
+# --- several sessions ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("arrives", [False, True], ids=["before it arrives", "before its answer"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_commit_of_any_session_is_lost(make, three, number, arrives, name):
+    """The shares that are committed are known, also if keys changed and rows are gone; a retry writes the others."""
+    chance, target = random.Random(number), filled(make(TABLES[name]))
+    shops = {shard: Shop(name, target, shard, chance) for shard in target.shards}
+    assert sliced(target, [{shard: shop.changes(200) for shard, shop in shops.items()}]) is not None
+    cut = [{shard: shop.changes(100) for shard, shop in shops.items()} for _ in range(3)]
+    with cut_at_commit(target.server, arrives=arrives, number=number) as (way, _):
+        target.server, real = way, target.server
+        with pytest.raises(ConnectionLost):
+            sliced(target, cut)
+        target.server = real
+    _until(lambda: not open_transactions(target.server))
+    committed = number - 1 + arrives
+    found = steps(target)
+    assert found == ([] if committed in (0, 3) else [(n, "share", int(n < committed)) for n in range(3)])
+    target.window -= 1
+    if committed:
+        assert sliced(target, cut) is None, "some of its shares are in the target"
+        target.window -= 1
+    assert target.apply(joined(cut), random.Random(1)).before == (committed == 3)
+    assert target.stored() == union(target)
+    assert not steps(target) and target.fence() == (target.window, 1)
+
+
+def test_another_run_between_two_commits_fences_this_one_out(make, three):
+    target = make(TABLES["integer"])
+    cut, real = hundreds(target, 3), target.server
+
+    def overtaken() -> None:
+        real.run(f"UPDATE {target.meta}.fence SET epoch = 2")
+
+    # The fence is read at the beginning, and before each COMMIT but the last one.
+    with interrupted_at(real, overtaken, statement=b"\x03SELECT `window`, epoch", number=3) as way:
+        target.server = way
+        with pytest.raises(FencedOut):
+            sliced(target, cut)
+        target.server = real
+    assert steps(target) == [(0, "share", 1), (1, "share", 0), (2, "share", 0)]
+    target.epoch = 2
+    assert 0 < whole(target, cut).written < 300, "the first share was there"
+    assert sum(target.stored().values()) == 300 and not steps(target)
+
+
+@pytest.mark.parametrize("columns", [TABLES[name] for name in KEYED if name not in SHARED])
+def test_a_table_whose_keys_cannot_be_divided_gets_one_transaction(make, three, columns):
+    target, at_once = make(columns), list[int]()
+    shop = Shop(next(n for n in KEYED if TABLES[n] == columns), target, target.shards[0], random.Random(1))
+    cut = [{target.shards[0]: shop.changes(100)} for _ in range(3)]
+    assert sliced(target, cut, lambda _: at_once.append(connections(target))) is not None
+    assert at_once[-1] == at_once[0]
+    assert target.stored() == union(target)
+
+
+@pytest.mark.parametrize(("trigger", "more"), [(False, 2), (True, 0)])
+def test_a_trigger_that_needs_a_common_row_gets_one_session(make, three, trigger, more):
+    target, at_once = make(TABLES["integer"]), list[int]()
+    if trigger:
+        count = f"{target.table.schema}.counted"
+        target.server.run(
+            f"CREATE TABLE {count} (n INT)",
+            f"INSERT INTO {count} VALUES (0)",
+            f"CREATE TRIGGER {target.table.schema}.counting AFTER INSERT ON {target.table} FOR EACH ROW"
+            f" UPDATE {count} SET n = n + 1",
+        )
+    cut = hundreds(target, 4)
+    assert sliced(target, cut, lambda _: at_once.append(connections(target))).written == 400
+    assert at_once[-1] == at_once[0] + more
+    assert sum(target.stored().values()) == 400
+
+
+def test_the_rows_of_a_later_slice_without_a_place_are_no_reason_to_commit_a_part(make, three):
+    """Two slices are written; the third one has a row that does not fit."""
+    target = make(TABLES["integer"])
+    cut = [*hundreds(target, 2), {target.shards[0]: insert(1000, v=b"x" * 21)}]
+    with pytest.raises(RowRefused):
+        sliced(target, cut)
+    assert not target.stored() and not steps(target) and target.fence() == (0, 1)
 
 
 # --- whole windows, from the binlog -------------------------------------------------------------------------

@@ -18,11 +18,6 @@ from unshard.core.sql.literals import INTEGERS, TEXTS
 
 Numbers = npt.NDArray[np.uint64]
 
-LEAST_KEYS = 5_000
-"""A slice with fewer keys may be about a small table. There the server may read, and so lock, rows of other keys."""
-SPREAD = 1.3
-"""How much more than its fair share of the first slice a session may get."""
-SMALLEST_BLOCK = 256
 INTEGER_BYTES = 9
 """Size of an integer in an encoded key (units/rows/sortkeys): its sign, then eight bytes."""
 
@@ -64,7 +59,7 @@ class Shares:
         return list(self.split(changes))[number]
 
 
-def shares_for(changes: Changes, sessions: int) -> Shares | None:
+def shares_for(changes: Changes, sessions: int, least_keys: int, spread: float) -> Shares | None:
     """Return how to divide a window that begins with these changes; None: one session writes it.
 
     The table must have one unique key whose equal values have equal bytes, and which begins with an integer.
@@ -73,14 +68,14 @@ def shares_for(changes: Changes, sessions: int) -> Shares | None:
         return None
     assert changes.order is not None
     keys = np.concatenate([_leading(each) for each in (changes.order, *map(_order, changes.writes.lines))])
-    if len(keys) < LEAST_KEYS:
+    if len(keys) < max(least_keys, sessions):
         return None
     origin = int(keys.min())
     keys = keys - np.uint64(origin)
     block = int(keys.max()) // sessions + 1
-    while block >= SMALLEST_BLOCK:
-        counts = np.bincount((keys // np.uint64(block) % np.uint64(sessions)).astype(np.int64), minlength=sessions)
-        if counts.max() * sessions <= SPREAD * len(keys):
+    while block:
+        places = (keys // np.uint64(block) % np.uint64(sessions)).astype(np.int64)
+        if np.bincount(places, minlength=sessions).max() * sessions <= spread * len(keys):
             return Shares(sessions, origin, block)
         block //= 2
     return None

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.serverstate import limit_row_wait
+from unshard.adapters.serverstate import has_triggers, limit_row_wait
 from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.apply import write
 from unshard.adapters.target.changes import Applied, Changes
@@ -36,7 +36,7 @@ from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, ra
 from unshard.adapters.target.partialrows import has_gaps
 from unshard.adapters.target.session import Writer, open_session
 from unshard.adapters.target.shares import Shares, can_be_shared, shares_for
-from unshard.adapters.target.steps import Bounds, Step, StepKind, bounds_of, sessions_of
+from unshard.adapters.target.steps import Bounds, Step, StepKind, bounds_of
 
 LOCK_WAIT_SECONDS = 5
 WAITING_SLICES = 2
@@ -80,8 +80,10 @@ def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Appli
         connection = stack.enter_context(contextlib.closing(open_session(writer)))
         if is_applied(connection, fence) or stepping.are_begun(connection, fence):
             return None
-        first = next(slices)
-        shares = shares_for(first.changes, sessions_of(writer))
+        first, bounds = next(slices), bounds_of(writer)
+        shares = shares_for(first.changes, bounds.sessions, bounds.least_keys, bounds.spread)
+        if shares and has_triggers(connection, fence.target):
+            shares = None  # a trigger may change a row that all sessions need
         sessions = [_begun(stack, connection, fence)]
         for _ in range(shares.sessions - 1 if shares else 0):
             connection = stack.enter_context(contextlib.closing(open_session(writer)))
@@ -89,7 +91,7 @@ def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Appli
         if shares:
             for session in sessions:
                 limit_row_wait(session.connection, LOCK_WAIT_SECONDS)
-        if not _are_written(sessions, shares, first, slices, bounds_of(writer)):
+        if not _are_written(sessions, shares, first, slices, bounds):
             return None
         if not _are_committed(sessions, shares, fence, first.changes):
             return None
@@ -122,7 +124,7 @@ def _are_written(
         else:
             for session, changes in zip(sessions, shares.split(each.changes), strict=True):
                 session.write(changes)
-        each = next(others, None)
+        each = next((some for some in others if stepping.has_rows(some.changes)), None)
     for session in sessions:
         session.wait()
     return True

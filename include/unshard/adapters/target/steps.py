@@ -65,6 +65,15 @@ class Bounds:
     rows: int
     bytes: int
     appliers: int
+    """Sessions that run the steps of changes that were read as a whole."""
+    sessions: int = 1
+    """Sessions that write slices while the next ones are read (shares)."""
+    least_keys: int = 5_000
+    """A first slice with fewer keys is written by one session: the table may be small. There the server may read, and
+    so lock, rows of other keys.
+    """
+    spread: float = 1.3
+    """How much more than its fair share of the first slice a session may get."""
 
 
 INNODB = Bounds(500_000, 128 << 20, 1)
@@ -101,15 +110,10 @@ IN_ORDER = -1
 
 
 def bounds_of(writer: Writer) -> Bounds:
-    """Return the bounds for a target."""
-    return INNODB if writer.load_data is LoadData.TRANSACTIONAL else replace(STATEMENTS, appliers=writer.sessions)
-
-
-def sessions_of(writer: Writer) -> int:
-    """Return how many sessions write a window while it is read: no more than the target has processors."""
+    """Return the bounds for a target; InnoDB gets no more sessions than the target has processors."""
     if writer.load_data is not LoadData.TRANSACTIONAL:
-        return 1
-    return min(writer.sessions, writer.processors, MOST_SESSIONS)
+        return replace(STATEMENTS, appliers=writer.sessions)
+    return replace(INNODB, sessions=min(writer.sessions, writer.processors, MOST_SESSIONS))
 
 
 def is_large(changes: Changes, bounds: Bounds) -> bool:
@@ -118,6 +122,11 @@ def is_large(changes: Changes, bounds: Bounds) -> bool:
         return False
     rows, size = size_of(changes)
     return rows > bounds.rows or size > bounds.bytes
+
+
+def has_rows(changes: Changes) -> bool:
+    """Whether there is something to delete or to write."""
+    return bool(changes.deletes or changes.writes.lines)
 
 
 def size_of(changes: Changes) -> tuple[int, int]:
