@@ -1,8 +1,8 @@
 """Part m: speed and memory over a long backlog, in tenths of it.
 
 A window belongs to the tenth that has its middle row. The first tenth contains small windows at the start, because
-windows grow; the second one is the first with windows of full size, so memory is compared with that one. Native
-replication applies the same backlog in turn: its rates show how much slower the server itself becomes.
+windows grow. The second one is the first with windows of full size, so memory is compared with that one, and the rate
+with both. Native replication applies the same backlog in turn: its rates show how much slower the server itself becomes.
 """
 
 import contextlib
@@ -46,6 +46,7 @@ def measure(stand: Stand, size: Size) -> list[Figure]:
     backlog, passes = chosen_backlog(stand, "mixed", size), Passes()
     threads = max(size.threads)
     with _session(stand) as (session, program):
+        _ours(stand, backlog, session, program, Passes())  # the first jobs of a session include its start
         for number in range(size.rounds):
             turns = (True, False) if number % 2 == 0 else (False, True)
             for is_ours in turns:
@@ -130,8 +131,13 @@ def _ends(stand: Stand, backlog: Backlog) -> Iterator[Location]:
 
 def _rates(name: str, passes: Sequence[Sequence[float]], goal: str = "") -> list[Figure]:
     first = Figure("m", f"{name}: first tenth", "changes/s", tuple(rates[0] for rates in passes))
+    second = Figure("m", f"{name}: second tenth", "changes/s", tuple(rates[:2][-1] for rates in passes))
     last = Figure("m", f"{name}: last tenth", "changes/s", tuple(rates[-1] for rates in passes))
-    return [first, last, ratio("m", f"{name}: rate of the last tenth to the first", last, first, goal)]
+    ratios = (
+        ratio("m", f"{name}: rate of the last tenth to the first", last, first, goal),
+        ratio("m", f"{name}: rate of the last tenth to the second", last, second),
+    )
+    return [first, second, last, *ratios]
 
 
 def _peaks(passes: Passes) -> Iterator[Figure]:

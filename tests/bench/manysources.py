@@ -36,6 +36,8 @@ CASES = (1, 2, 4, 8)
 SHARDS = 8
 TURNS = 50
 """A source with several shards changes them by turns."""
+WRITERS = 2
+"""Sources that make their changes at the same time, which is not measured."""
 MERGED = TableId("merged", "mixed")
 SMALL = ("--innodb-buffer-pool-size=64M", "--innodb-log-file-size=64M", "--innodb-doublewrite=0")
 """The options of a source: it does nothing while unshard applies."""
@@ -120,8 +122,12 @@ def _case(
     """Fill so many sources, make their changes and pull them."""
     place = folder / f"relay-{count}"
     place.mkdir()
-    made = ((f"s{number + 1}", running[number], tuple(shards[number::count])) for number in range(count))
-    return Case(tuple(_source(place, *one, each, turns) for one in made), place)
+
+    def source(number: int) -> Source:
+        return _source(place, f"s{number + 1}", running[number], tuple(shards[number::count]), each, turns)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        return Case(tuple(pool.map(source, range(count))), place)
 
 
 def _source(place: Path, name: str, server: MariaDb, shards: tuple[Workload, ...], each: int, turns: int) -> Source:
