@@ -68,7 +68,7 @@ format: $(READY) ## rewrite the layout of the code
 BENCH := $(PYTHON) -m tests.bench --page docs/figures.md
 LONG := --rows 2000000 --backlog-seconds 60
 
-bench: setup ## measure against peers on large tables, with a spread, and write docs/figures.md: about nine hours
+bench: setup ## measure against peers on large tables, with a spread, and write docs/figures.md: about seven hours
 	@sh .ci/setup $(VENV) bench
 	@$(BENCH) f g h i j k n
 	@$(BENCH) a b c d e l m o $(LONG)

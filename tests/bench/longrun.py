@@ -2,7 +2,8 @@
 
 A window belongs to the tenth that has its middle row. The first tenth contains small windows at the start, because
 windows grow. The second one is the first with windows of full size, so memory is compared with that one, and the rate
-with both. Native replication applies the same backlog in turn: its rates show how much slower the server itself becomes.
+with both. Native replication applies the same backlog in turn: its rates show how much slower the server itself
+becomes.
 """
 
 import contextlib
