@@ -65,9 +65,14 @@ fast: $(READY) ## the unmarked tests, with fewer random games and deaths than `m
 format: $(READY) ## rewrite the layout of the code
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
 
-bench: setup ## measure against peers, print figures with their spread, write docs/figures.md
+BENCH := $(PYTHON) -m tests.bench --page docs/figures.md
+LONG := --rows 2000000 --backlog-seconds 60
+
+bench: setup ## measure against peers on large tables, with a spread, and write docs/figures.md: about seven hours
 	@sh .ci/setup $(VENV) bench
-	@$(PYTHON) -m tests.bench --page docs/figures.md
+	@$(BENCH) f g h i j k n
+	@$(BENCH) a b c d e l m o $(LONG)
+	@$(BENCH) a b c d e $(LONG) --durable
 
 docs: $(READY) ## rewrite the generated pages of docs/
 	@$(PYTHON) -m unshard.config.reference > docs/config.md

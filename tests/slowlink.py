@@ -27,6 +27,7 @@ class SlowLink:
     connections: int = 0
     statements: list[str] = field(default_factory=list)
     """The start of each statement that was sent without TLS."""
+    keeps_statements: bool = True
 
     def reset(self) -> None:
         """Count from zero again."""
@@ -35,9 +36,9 @@ class SlowLink:
 
 
 @contextlib.contextmanager
-def linked(server: MariaDb, seconds: float = 0.0) -> Iterator[tuple[MariaDb, SlowLink]]:
+def linked(server: MariaDb, seconds: float = 0.0, keeps_statements: bool = True) -> Iterator[tuple[MariaDb, SlowLink]]:
     """Yield the server as it is reached through a proxy, and the proxy's counters."""
-    link = SlowLink(seconds)
+    link = SlowLink(seconds, keeps_statements=keeps_statements)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="slow link", daemon=True)
     thread.start()
@@ -77,7 +78,8 @@ class _Connection:
         with contextlib.closing(writer):
             while data := await reader.read(READ_BYTES):
                 self.is_asked = True
-                if len(data) > HEADER_BYTES and data[HEADER_BYTES - 1] == COM_QUERY and not data[HEADER_BYTES - 2]:
+                keeps = self.link.keeps_statements and len(data) > HEADER_BYTES
+                if keeps and data[HEADER_BYTES - 1] == COM_QUERY and not data[HEADER_BYTES - 2]:
                     self.link.statements.append(data[HEADER_BYTES:].decode(errors="replace"))
                 writer.write(data)
                 await writer.drain()

@@ -1,4 +1,8 @@
-"""`python -m tests.bench [parts] [--rounds n] [--rows n]`: measure, print the table, write build/bench.json."""
+"""`python -m tests.bench [parts] [--rounds n] [--rows n]`: measure, print the table, write build/bench.json.
+
+Without options each backlog has as many changes as its table has rows, which takes a second or two. The page shows
+backlogs of a minute: `--rows 2000000 --backlog-seconds 60`. CONTRIBUTING.md lists the runs of the page.
+"""
 
 import argparse
 import signal
@@ -9,69 +13,125 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from tests.bench import decode, fence, fetch, fullload, replay, scale, tidbtarget, windows
-from tests.bench.figures import Figure, lines, machine, page, with_section, write_json
+from tests.bench import (
+    decode,
+    fence,
+    fetch,
+    fullload,
+    longrun,
+    manysources,
+    replay,
+    scale,
+    slowwriters,
+    tidbtarget,
+    windows,
+)
+from tests.bench.figures import Figure, Group, lines, machine, page, write_json
+from tests.bench.settings import PLAIN, Settings, described
+from tests.bench.size import Size
 from tests.bench.stand import Stand, running
 
-ROUNDS, ROWS = 3, 200_000
-Part = Callable[[Stand, int, int], list[Figure]]
+Part = Callable[[Stand, Size], list[Figure]]
+WITH_BACKLOG = "abcdm"
+"""Parts whose backlog lasts as long as wanted."""
+WITH_DURABLE = "abcde"
 
 
-def parts() -> dict[str, Part]:
-    """Return all parts by letter, in the order of the run."""
-    found: dict[str, Part] = {letter: partial(_replayed, letter) for letter in replay.NAMES}
-    found |= {"f": decode.measure, "g": fetch.measure_fetch, "h": windows.measure_overhead}
-    found |= {"i": windows.measure_freshness, "j": fence.measure_fence, "k": scale.measure}
-    return found | {"l": tidbtarget.measure, "e": _full_load}
+def parts() -> dict[str, tuple[str, Part]]:
+    """Return all parts by letter, with their titles, in the order of the run."""
+    found: dict[str, tuple[str, Part]] = {
+        letter: (title, partial(_replayed, letter)) for letter, title in replay.TITLES.items()
+    }
+    return found | {
+        "f": ("decoding the binlog", _sized(decode.measure)),
+        "g": ("fetching the binlog", _sized(fetch.measure_fetch)),
+        "h": ("the fixed cost of a window", _sized(windows.measure_overhead)),
+        "i": ("the age of a change", _sized(windows.measure_freshness)),
+        "j": ("the cost of exactly-once", _sized(fence.measure_fence)),
+        "k": ("many tables", _sized(scale.measure)),
+        "l": ("one target table with several sources", manysources.measure),
+        "m": ("speed and memory over a long backlog", longrun.measure),
+        "n": ("TiDB as the target", _sized(tidbtarget.measure)),
+        "o": ("several writers, each round trip 5 ms longer", slowwriters.measure),
+        "e": ("full load", fullload.measure),
+    }
 
 
-def _replayed(letter: str, stand: Stand, rounds: int, rows: int) -> list[Figure]:
-    return replay.measure_replay(stand, letter, rounds, rows)
+def _sized(measure: Callable[[Stand, int, int], list[Figure]]) -> Part:
+    return lambda stand, size: measure(stand, size.rounds, size.rows)
 
 
-def _full_load(_: Stand, rounds: int, rows: int) -> list[Figure]:
-    return fullload.measure(rounds, rows)
+def _replayed(letter: str, stand: Stand, size: Size) -> list[Figure]:
+    return replay.measure_replay(stand, letter, size)
 
 
-def main(given: list[str] | None = None) -> list[Figure]:
-    """Measure the given parts (default: all) and write the figures."""
+def main(given: list[str] | None = None) -> list[Group]:
+    """Measure the given parts (default: all) and write the figures after each part."""
     options = arguments(given)
-    began = time.monotonic()
-    found: list[Figure] = []
-    with running(not options.without_spark) as stand:
-        for letter, part in parts().items():
-            if letter in (options.parts or parts()):
-                found += shown(part(stand, options.rounds, options.rows))
-    about = f"{machine()}; {options.rounds} rounds, {options.rows:,} rows; {time.monotonic() - began:,.0f} s"
-    print(f"\n{about}\n" + "\n".join(lines(found)))
-    write_json(Path(options.out) / "bench.json", found, about)
-    if options.page:
-        Path(options.page).write_text(page(found, about))
-    if options.add_to:
-        Path(options.add_to).write_text(with_section(Path(options.add_to).read_text(), found, f"{about}; {today()}"))
+    settings = Settings(options.buffer_pool, options.durable)
+    size = Size(options.rounds, options.rows, options.changes, options.backlog_seconds, options.threads)
+    found: list[Group] = []
+    with running(not options.without_spark, settings) as stand:
+        for letter, (title, part) in parts().items():
+            if letter in options.parts and (group := _measured(stand, size, f"{letter}: {title}", part)).figures:
+                found.append(group)
+                _write(options, found)
     return found
 
 
-def shown(figures: list[Figure]) -> list[Figure]:
-    """Print a part's figures as soon as they are measured."""
-    print("\n".join(lines(figures)), flush=True)
-    return figures
+def _measured(stand: Stand, size: Size, title: str, part: Part) -> Group:
+    """Run a part; print its figures as soon as they are measured."""
+    stand.begin_part()
+    began = time.monotonic()
+    figures = part(stand, size)
+    sizes = ", ".join((f"{size.rounds} rounds", f"{size.rows:,} rows", *stand.conditions))
+    about = f"{machine()}; {sizes}; {time.monotonic() - began:,.0f} s; {datetime.now(UTC).date()}"
+    title = f"{title}, {stand.settings.label}" if stand.settings.label else title
+    group = Group(title, about, figures, [*described(stand.reported)], [*stand.notes])
+    print("\n".join(("", title, about, *group.settings, *lines(figures), *group.notes)), flush=True)
+    return group
+
+
+def _write(options: argparse.Namespace, groups: list[Group]) -> None:
+    write_json(Path(options.out) / "bench.json", groups)
+    if options.page:
+        path = Path(options.page)
+        path.write_text(page(groups, path.read_text() if path.exists() else ""))
 
 
 def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", help="letters of the parts to measure; none: all")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of a table, and about so many changes")
+    default = Size()
+    parser.add_argument("parts", nargs="*", help="letters of the parts to measure; none: all that the settings allow")
+    parser.add_argument("--rounds", type=int, default=default.rounds)
+    parser.add_argument("--rows", type=int, default=default.rows, help="rows of a table, and the changes of a backlog")
+    parser.add_argument("--changes", type=int, default=0, help="changes of a backlog, if they are not as many as rows")
+    parser.add_argument(
+        "--backlog-seconds",
+        type=float,
+        default=0.0,
+        help=f"choose the changes so that each side needs this long (parts {', '.join(WITH_BACKLOG)})",
+    )
+    parser.add_argument(
+        "--durable",
+        action="store_true",
+        help=f"the servers lose no commit, target and replica write a binlog (parts {', '.join(WITH_DURABLE)})",
+    )
+    parser.add_argument("--buffer-pool", default=PLAIN.pool, help="innodb_buffer_pool_size of source and target")
+    parser.add_argument(
+        "--threads",
+        type=lambda text: tuple(map(int, text.split(","))),
+        help="numbers of threads of native replication (1,2; with durable settings 2,8)",
+    )
     parser.add_argument("--without-spark", action="store_true", help="try the bench out: windows in this process")
     parser.add_argument("--out", default="build", help="folder of bench.json")
-    parser.add_argument("--page", help="also write the figures as Markdown to this file")
-    parser.add_argument("--add-to", help="add the figures to this page of an earlier run, in a section of their own")
-    return parser.parse_args(given)
-
-
-def today() -> str:
-    return datetime.now(UTC).date().isoformat()
+    parser.add_argument("--page", help="also write the figures into this page; they replace those of the same parts")
+    options = parser.parse_args(given)
+    options.parts = options.parts or list(WITH_DURABLE if options.durable else parts())
+    options.threads = options.threads or ((2, 8) if options.durable else default.threads)
+    if unknown := set(options.parts) - set(WITH_DURABLE if options.durable else parts()):
+        parser.error(f"no such part with these settings: {', '.join(sorted(unknown))}")
+    return options
 
 
 if __name__ == "__main__":

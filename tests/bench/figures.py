@@ -67,64 +67,88 @@ def lines(figures: Iterable[Figure]) -> Iterator[str]:
 HEAD = """# Figures
 
 `make bench` writes this page. Each value is the median of the rounds of one run. The spread is the smallest and the
-largest round. In each round the tools take turns on the same machine. Every run that writes ends with a comparison of
-the target with its source.
+largest round. A ratio is computed in each round, and its median is shown. In each round the tools take turns on the
+same machine. Every run that writes ends with a comparison of the target with its source.
+
+Each section is one run of one part. It names the size of the run, and the settings that the servers reported.
+`python -m tests.bench a d --page docs/figures.md` measures two parts again and replaces their sections.
 
 ## Conditions
 
-- **Machine:** source, target, Spark and client share one machine with 2 cores. The machine is named below.
-- **Servers:** MariaDB 10.11 on loopback without TLS, with `innodb_buffer_pool_size=512M`, `innodb_log_file_size=256M`,
-  `innodb_doublewrite=0`, `innodb_flush_log_at_trx_commit=2` and `performance_schema=OFF`. Sources have a binlog with
-  `binlog_format=ROW`, `binlog_row_image=FULL` and `sync_binlog=0`. Targets and replicas write no binlog.
-- **TiDB:** one process with its embedded store.
+- **Machine:** source, target, Spark and client share one machine with 2 cores. Each section names the machine.
+- **Servers:** MariaDB on loopback without TLS. TiDB is one process with its embedded store.
+- **Durable settings:** a power failure loses no commit. Target and replica both write a binlog and sync it with each
+  commit. The backlog is written with other settings, because that belongs to no measured time.
 - **Spark:** a running Connect server on `local[2]`. Its start is in no figure.
 - **Parts a to d compare different work.** Native replication commits and publishes every transaction of the source. A
   window of unshard publishes only the final state of each row. So a window writes less, above all with skewed keys, and
   readers of the target do not see the intermediate states.
 - **Parts a to d measure applying only.** Fetching the binlog is in none of the times: unshard has its segments, the
   replica its relay log, and `mariadb-binlog` reads the files of the source.
-- **Native replication** runs with `slave_parallel_mode=optimistic` and 1 or 2 threads. The ratio uses the faster one.
+- **The length of a backlog** in parts a to d and m follows from the speeds in a short one. The faster side needs at
+  least the wanted seconds. If the slower side would need more than four times as long, only the slower side does.
+- **Native replication** runs with `slave_parallel_mode=optimistic` and several numbers of threads. The ratio uses the
+  fastest one.
 - **Part e** loads eight shards of two sources into one table. `mydumper` and `myloader` run with 2 threads each.
 - **Part i** runs windows one after another while one session commits 200 transactions per second.
 - **Part j** compares with windows that have no stored plan, epoch, fence or checkpoint, and commit every statement.
-- **Part l:** "each round trip 5 ms longer" is measured through a proxy that delays each round trip to TiDB.
+- **Part l** spreads the same eight shards with the same changes over 1, 2, 4 and 8 sources.
+- **Part m** measures memory as proportional set size: a page that two processes share counts half in each.
+- **Parts n and o:** "each round trip 5 ms longer" is measured through a proxy that delays each round trip to the
+  target.
 
 ## Results
 """
-SECTION = "\n## Measured by itself: part"
+SECTION = "\n### "
 
 
-def page(figures: Sequence[Figure], about: str) -> str:
-    """Return docs/figures.md: the same table, and where it was measured."""
-    return f"{HEAD}\n{about}.\n\n{_table(figures)}"
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The figures of one part in one run, and the conditions of that run."""
+
+    title: str
+    """Letter and subject of the part, and the label of the settings. The page has one section for each title."""
+    about: str
+    """Machine, size, duration and day."""
+    figures: Sequence[Figure]
+    settings: Sequence[str] = ()
+    """The settings of the servers, in lines."""
+    notes: Sequence[str] = ()
 
 
-def with_section(text: str, figures: Sequence[Figure], about: str) -> str:
-    """Return the page with these parts in their own sections, which replace earlier sections of the same parts.
-
-    The page's other figures are from another run, so each section says when and where it was measured.
-    """
-    whole, *sections = text.split(SECTION)
-    kept = {section.split("\n", 1)[0].strip(): section for section in sections}
-    for part in dict.fromkeys(figure.part for figure in figures):
-        kept[part] = f" {part}\n\n{about}.\n\n{_table([figure for figure in figures if figure.part == part])}"
-    return whole + "".join(SECTION + kept[part] for part in sorted(kept))
+def page(groups: Iterable[Group], text: str = "") -> str:
+    """Return docs/figures.md: the sections of an earlier page, of which these groups replace those of their titles."""
+    sections = {part.partition("\n")[0]: part.partition("\n")[2] for part in text.split(SECTION)[1:]}
+    sections |= {group.title: _section(group) for group in groups}
+    return HEAD + "".join(f"{SECTION}{title}\n{sections[title]}" for title in sorted(sections))
 
 
-def _table(figures: Sequence[Figure]) -> str:
-    head = "| part | what | median | unit | spread | CPU seconds | wanted |\n|---|---|---:|---|---|---|---|\n"
+def _section(group: Group) -> str:
+    settings = "".join(f"- Settings of {line}.\n" for line in group.settings)
+    notes = "".join(f"- {note}\n" for note in group.notes)
+    return f"\n{group.about}.\n\n" + (f"{settings}\n" if settings else "") + _table(group) + (notes and f"\n{notes}")
+
+
+def _table(group: Group) -> str:
+    head = "| what | median | unit | spread | CPU seconds | wanted |\n|---|---:|---|---|---|---|\n"
     return head + "".join(
-        f"| {f.part} | {f.name.replace('|', chr(92) + '|')} | {shown(f.median)} | {f.unit} |"
+        f"| {f.name.replace('|', chr(92) + '|')} | {shown(f.median)} | {f.unit} |"
         f" {shown(min(f.values))} to {shown(max(f.values))} | {_cpu(f)} |{_verdict(f).replace(' wanted', '')} |\n"
-        for f in figures
+        for f in group.figures
     )
 
 
-def write_json(path: Path, figures: Sequence[Figure], about: str) -> None:
+def write_json(path: Path, groups: Iterable[Group]) -> None:
     """Store all values, for comparing runs."""
-    body = [{**asdict(figure), "median": figure.median, "met": figure.met} for figure in figures]
+    body = [
+        {
+            **asdict(group),
+            "figures": [{**asdict(each), "median": each.median, "met": each.met} for each in group.figures],
+        }
+        for group in groups
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": about, "figures": body}, indent=1))
+    path.write_text(json.dumps(body, indent=1))
 
 
 def shown(value: float) -> str:

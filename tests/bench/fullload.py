@@ -21,7 +21,9 @@ import yaml
 from tests.bench import cpu
 from tests.bench.cpu import Spent
 from tests.bench.figures import Figure, ratio
-from tests.bench.stand import ROOMY, login, password
+from tests.bench.settings import Settings
+from tests.bench.size import Size
+from tests.bench.stand import Stand, login, password
 from tests.oracle import columns_of
 from tests.taskfile import endpoint, write_sources
 from unshard.adapters.spark import map_items, open_session
@@ -40,6 +42,7 @@ MORE_INDEXES = (
 )
 THREADS = 2
 ATTEMPTS = 3
+GOALS = {"one index": ">= 1.6", "four indexes": ">= 2.0"}
 OURS, MYDUMPER, PIPE = "unshard", "mydumper, myloader", "mariadb-dump | mariadb"
 
 
@@ -52,6 +55,7 @@ class FullLoad:
     target: MariaDb
     spark: spark.SparkConnect
     session: Any
+    settings: Settings
     indexes: str = "one index"
     spent: dict[str, list[Spent]] = field(default_factory=dict)
 
@@ -61,6 +65,10 @@ class FullLoad:
             spent = load()
             self._compare()
             self.spent.setdefault(f"{self.indexes}: {name}", []).append(spent)
+
+    def warm(self) -> None:
+        """Load once: the first load of a session includes its start."""
+        self._ours()
 
     def rows(self) -> int:
         return _sums(self.target, TARGET)[0]
@@ -122,10 +130,10 @@ class FullLoad:
 
     def _load(self, folders: Mapping[str, Path]) -> None:
         for folder in folders.values():
-            subprocess.run(
-                ["myloader", *_login(self.target), "--database=shop", f"--threads={THREADS}", f"--directory={folder}"],
-                check=True,
-            )
+            # Without the option it writes no binlog; the other loaders do if the target has one.
+            binlog = ["--enable-binlog"] if self.settings.is_durable else []
+            options = ["--database=shop", f"--threads={THREADS}", f"--directory={folder}", *binlog]
+            subprocess.run(["myloader", *_login(self.target), *options], check=True)
 
     def _pipe(self) -> Spent:
         self._empty_target()
@@ -168,24 +176,28 @@ class FullLoad:
         return cpu.measure(work, programs | {source: server.program for source, server in self.sources.items()})
 
 
-def measure(rounds: int, rows: int) -> list[Figure]:
+def measure(stand: Stand, size: Size) -> list[Figure]:
     """Measure with shards of half of `rows` each; the peer is Debian's package `mydumper`."""
     if shutil.which("mydumper") is None:
         raise SystemExit("part e needs mydumper and myloader: `make bench` installs them, or apt-get install mydumper")
-    with _filled_sources(rows // 2) as load:
-        for _ in range(rounds):
+    with _filled_sources(size.rows // 2, stand.settings) as load:
+        load.warm()
+        for _ in range(size.rounds):
             load.contest()
         count = load.rows()
+        stand.conditions.append(f"{count:,} rows in all shards")
+        for role, server in (("source", load.sources[shop.SOURCES[0]]), ("target", load.target)):
+            stand.note_settings(role, server)
         load.indexes = "four indexes"
         for source, tables in SHARDS.items():
             load.sources[source].run(*map(MORE_INDEXES.format, tables))
-        for _ in range(rounds):
+        for _ in range(size.rounds):
             load.contest()
     figures = {name: _figure(name, count, spent) for name, spent in load.spent.items()}
     ratios = [
         ratio("e", f"{indexes}: unshard to {peer}", figures[f"{indexes}: {OURS}"], figures[f"{indexes}: {peer}"], goal)
-        for indexes in ("one index", "four indexes")
-        for peer, goal in ((MYDUMPER, ">= 2"), (PIPE, ""))
+        for indexes in GOALS
+        for peer, goal in ((MYDUMPER, GOALS[indexes]), (PIPE, ""))
     ]
     return [*figures.values(), *ratios]
 
@@ -204,18 +216,20 @@ def _figure(name: str, rows: int, spent: list[Spent]) -> Figure:
 
 
 @contextlib.contextmanager
-def _filled_sources(rows: int) -> Iterator[FullLoad]:
+def _filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         sources = {
-            source: stack.enter_context(servers.running(folder / source, *ROOMY, server_id=number))
+            source: stack.enter_context(servers.running(folder / source, *settings.roomy, server_id=number))
             for number, source in enumerate(shop.SOURCES, 1)
         }
-        target = stack.enter_context(servers.running(folder / "target", *ROOMY))
+        target = stack.enter_context(servers.running(folder / "target", *settings.target))
         shop.create_shards(sources, rows)
+        for server in sources.values():
+            settings.write_as_measured(server)
         connect = stack.enter_context(spark.running_spark(folder / "spark"))
         _write_task(folder, sources, target, connect.url)
-        yield FullLoad(folder, sources, target, connect, open_session(connect.url))
+        yield FullLoad(folder, sources, target, connect, open_session(connect.url), settings)
 
 
 def _write_task(folder: Path, sources: Mapping[str, MariaDb], target: MariaDb, url: str) -> None:

@@ -45,13 +45,18 @@ def _pss(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-class Watch:
-    """Samples the memory of Spark and of this process until the block ends."""
+Peaks = tuple[float, float, float, float]
+"""The largest MiB of the JVM, of its Python workers, of this process, and of all together."""
 
-    def __init__(self, program: Program) -> None:
-        self._program, self._end = program, threading.Event()
+
+class Watch:
+    """Samples the memory of Spark, if it runs, and of this process until the block ends."""
+
+    def __init__(self, program: Program | None, every: float = EVERY_SECONDS) -> None:
+        self._program, self._every, self._end = program, every, threading.Event()
         self._thread = threading.Thread(target=self._look)
-        self.peaks = (0.0, 0.0, 0.0, 0.0)
+        self._lock = threading.Lock()
+        self.peaks: Peaks = (0.0, 0.0, 0.0, 0.0)
 
     def __enter__(self) -> "Watch":
         self._thread.start()
@@ -62,11 +67,22 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._end.wait(EVERY_SECONDS):
-            jvm, workers = memory_of(self._program)
-            mine = _pss(os.getpid())
-            found = jvm, workers, mine, jvm + workers + mine
-            self.peaks = tuple(map(max, self.peaks, found))  # type: ignore[assignment]
+        while not self._end.wait(self._every):
+            self._sample()
+
+    def _sample(self) -> None:
+        jvm, workers = memory_of(self._program) if self._program else (0.0, 0.0)
+        mine = _pss(os.getpid())
+        with self._lock:
+            one, two, three, four = self.peaks
+            self.peaks = max(one, jvm), max(two, workers), max(three, mine), max(four, jvm + workers + mine)
+
+    def take(self) -> Peaks:
+        """Return the peaks since the last call, this moment included."""
+        self._sample()
+        with self._lock:
+            found, self.peaks = self.peaks, (0.0, 0.0, 0.0, 0.0)
+        return found
 
 
 def windows(task: LiveTask) -> Iterator[int]:

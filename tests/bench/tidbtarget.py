@@ -1,4 +1,4 @@
-"""Part l: TiDB as the target: a full load, a backlog of one-row transactions, small windows and a shard DDL.
+"""Part n: TiDB as the target: a full load, a backlog of one-row transactions, small windows and a shard DDL.
 
 Each round begins with a new TiDB and with new shards. Small work is timed twice: directly, and through a proxy on
 loopback that counts the round trips and delays each by 5 ms. Load and backlog are timed directly. They run once more
@@ -18,7 +18,7 @@ import yaml
 
 from tests.bench.cpu import measure as spent_by
 from tests.bench.figures import Figure
-from tests.bench.stand import SOURCE, Stand
+from tests.bench.stand import SOURCE, Stand, compare_union
 from tests.slowlink import SlowLink, linked
 from tests.taskfile import endpoint, write_sources
 from unshard.adapters.spark import map_items
@@ -30,7 +30,7 @@ from unshard.units.work import Work, open_work
 from unshard_demo import tidb
 from unshard_demo.servers import MariaDb
 
-SCHEMA, MERGED = "tidb_l", "tidb_l_to.orders"
+SCHEMA, MERGED = "tidb_n", "tidb_n_to.orders"
 SHARDS = 4
 REPEATS = 5
 DELAY = 0.005
@@ -66,7 +66,7 @@ class Seen:
 def measure(stand: Stand, rounds: int, rows: int) -> list[Figure]:
     """Return seconds and round trips; empty if TiDB is not built."""
     if not tidb.is_built():
-        print("l   skipped: TiDB is not built (sh .ci/tidb/build, which needs Go 1.23 or later)", flush=True)
+        print("n   skipped: TiDB is not built (sh .ci/tidb/build, which needs Go 1.23 or later)", flush=True)
         return []
     seen, changes = Seen(), rows * 2 // 5
     load, backlog = f"full load of {rows:,} rows", f"backlog of {changes:,} one-row transactions"
@@ -201,25 +201,15 @@ def _change(stand: Stand) -> None:
 
 
 def _compare(stand: Stand, target: MariaDb) -> None:
-    found, shards = _sums(target, MERGED), [_sums(stand.source, f"{SCHEMA}.orders_{n}") for n in range(SHARDS)]
-    if found != (wanted := tuple(map(sum, zip(*shards, strict=True)))):
-        raise SystemExit(f"{MERGED}: rows and sum of their hashes are {found}, the shards have {wanted}")
-
-
-def _sums(server: MariaDb, table: str) -> tuple[int, ...]:
-    """Return how many rows a table has, and the sum of 64 bits of each row's MD5."""
-    names = [str(row[0]) for row in server.run(f"SHOW COLUMNS FROM {table}")]
-    digest = f"CAST(CONV(LEFT(MD5(CONCAT_WS('|', {', '.join(names)})), 16), 16, 10) AS UNSIGNED)"
-    (counted,) = server.run(f"SELECT COUNT(*), SUM({digest}) FROM {table}")
-    return tuple(int(str(value)) for value in counted)
+    compare_union(target, MERGED, [(stand.source, f"{SCHEMA}.orders_{number}") for number in range(SHARDS)])
 
 
 def _figures(seen: Seen) -> Iterator[Figure]:
     goals = {"pull and window, nothing new": "<= 0.1", "pull and window, one changed row": "<= 0.5"}
     for name, values in seen.seconds.items():
-        yield Figure("l", f"TiDB: {name}", "s", tuple(values), seen.cpu.get(name, {}), goals.get(name, ""))
+        yield Figure("n", f"TiDB: {name}", "s", tuple(values), seen.cpu.get(name, {}), goals.get(name, ""))
     for name, counts in seen.trips.items():
-        yield Figure("l", f"TiDB: {name}", "round trips", tuple(map(float, counts)))
+        yield Figure("n", f"TiDB: {name}", "round trips", tuple(map(float, counts)))
 
 
 def _import_all(_: str) -> tuple[str, ...]:

@@ -4,14 +4,20 @@
 transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 SCHEMA = "bench"
-TEXT = "LEFT(CONCAT(MD5(RAND()), MD5(RAND()), MD5(RAND()), MD5(RAND())), {size})"
-NARROW = """CREATE TABLE bench.{name} (id INT NOT NULL PRIMARY KEY, k INT NOT NULL DEFAULT 0,
+APART = 100_000_000
+"""Distance between the first ids of two shards."""
+TRANSACTION = 4
+"""Changes in one transaction, except of `inserts`."""
+INSERTED = 1000
+"""Rows in one transaction of `inserts`."""
+TEXT = "LEFT(SHA2(RAND(), 512), {size})"
+NARROW = """CREATE TABLE {table} (id INT NOT NULL PRIMARY KEY, k INT NOT NULL DEFAULT 0,
  c CHAR(120) NOT NULL DEFAULT '', pad CHAR(60) NOT NULL DEFAULT '', KEY k_1 (k)) CHARACTER SET latin1"""
-WIDE = """CREATE TABLE bench.wide (
+WIDE = """CREATE TABLE {table} (
  id BIGINT UNSIGNED NOT NULL PRIMARY KEY, customer INT NOT NULL, kind TINYINT NOT NULL,
  state ENUM('new','paid','sent','back') NOT NULL, amount DECIMAL(12,2) NOT NULL, tax DECIMAL(9,4),
  price DOUBLE NOT NULL,
@@ -36,40 +42,49 @@ class Workload:
     name: str
     rows: int
     changes: int
+    schema: str = SCHEMA
+    shard: int | None = None
+    """The number of one shard of several; its ids differ from those of the others."""
 
     @property
     def table(self) -> str:
-        return f"{SCHEMA}.{self.name}"
+        return f"{self.schema}.{self.name}" + ("" if self.shard is None else f"_{self.shard}")
+
+    @property
+    def _before(self) -> int:
+        """The id before the first one."""
+        return APART * (self.shard or 0)
 
     def prepare(self) -> Sequence[str]:
         """Return the statements that create the table and its first rows."""
-        make = WIDE if self.name == "wide" else NARROW.format(name=self.name)
+        make = (WIDE if self.name == "wide" else NARROW).format(table=self.table)
         procedure = () if self.name == "inserts" else (f"DROP PROCEDURE IF EXISTS {self.table}_run", self._procedure())
         return (f"DROP TABLE IF EXISTS {self.table}", make, *procedure, *self._fill(1, self.rows))
 
-    def write(self) -> Sequence[str]:
-        """Return the statements that make the changes."""
+    def write(self, done: int = 0) -> Iterator[str]:
+        """Yield the statements that make the changes, without the first `done` ones, which were made before."""
         if self.name == "inserts":
-            step = 1000
-            return tuple(
-                s
-                for first in range(1 + self.rows, 1 + self.rows + self.changes, step)
-                for s in self._fill(first, first + step - 1)
-            )
-        return "SET rand_seed1 = 4711, rand_seed2 = 815", f"CALL {self.table}_run({self.changes // 4})"
+            end = self.rows + self.changes
+            for first in range(1 + self.rows + done, 1 + end, INSERTED):
+                yield from self._fill(first, min(end, first + INSERTED - 1))
+        elif self.changes > done:
+            yield f"SET rand_seed1 = {4711 + done}, rand_seed2 = 815"
+            yield self.call(self.changes - done)
+
+    def call(self, changes: int) -> str:
+        """Return the statement that makes so many changes, four in a transaction."""
+        return f"CALL {self.table}_run({changes // TRANSACTION})"
 
     def _fill(self, first: int, last: int) -> tuple[str, ...]:
         if last < first:
             return ()
+        first, last = first + self._before, last + self._before
+        numbers = f"{self.schema}.seq_{first}_to_{last}"
         if self.name == "wide":
-            return (f"INSERT INTO {self.table} SELECT {WIDE_ROW.format(id='seq')} FROM {SCHEMA}.seq_{first}_to_{last}",)
+            return (f"INSERT INTO {self.table} SELECT {WIDE_ROW.format(id='seq')} FROM {numbers}",)
         texts = f"{TEXT.format(size=119)}, {TEXT.format(size=59)}"
         seed = f"SET rand_seed1 = {first}, rand_seed2 = 1"
-        return (
-            seed,
-            f"INSERT INTO {self.table} SELECT seq, FLOOR(RAND() * {max(self.rows, 1)}), {texts}"
-            f" FROM {SCHEMA}.seq_{first}_to_{last}",
-        )
+        return seed, f"INSERT INTO {self.table} SELECT seq, FLOOR(RAND() * {max(self.rows, 1)}), {texts} FROM {numbers}"
 
     def _procedure(self) -> str:
         """Return a procedure with four changes per transaction, as in sysbench's oltp_write_only:
@@ -77,7 +92,7 @@ class Workload:
         two updates, a delete, an insert.
         """
         draw = "POW(RAND(), 7.2)" if self.name == "skewed" else "RAND()"
-        pick = f"SET d = 1 + FLOOR({self.rows} * {draw});"
+        pick = f"SET d = {self._before + 1} + FLOOR({self.rows} * {draw});"
         if self.name == "wide":
             first, second = (
                 "amount = amount + 1, points = points + 3",

@@ -6,41 +6,55 @@ from pathlib import Path
 import pytest
 
 from tests.bench.__main__ import main
-from tests.bench.figures import Figure, page, ratio, with_section
+from tests.bench.figures import Figure, Group, page, ratio
+from tests.bench.longrun import by_tenth
+from tests.bench.settings import described
+from tests.bench.size import STEP, enough
 from unshard_demo import tidb
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
+SMALL = ("--rounds", "1", "--rows", "240", "--without-spark")
+FLAT = (1.0, 1.0, 1.0, 3.0)
+
 
 def test_every_part_gives_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     markdown = tmp_path / "figures.md"
-    found = main(
-        [
-            "d",
-            "f",
-            "g",
-            "h",
-            "i",
-            "j",
-            "k",
-            "l",
-            "--rounds",
-            "1",
-            "--rows",
-            "240",
-            "--without-spark",
-            "--out",
-            str(tmp_path),
-            "--page",
-            str(markdown),
-        ]
-    )
-    assert {figure.part for figure in found} == set("dfghijkl" if tidb.is_built() else "dfghijk")
-    shown = markdown.read_text()
-    assert all(figure.values and figure.name in shown for figure in found)
-    stored = json.loads((tmp_path / "bench.json").read_text())
-    assert [one["name"] for one in stored["figures"]] == [figure.name for figure in found]
-    assert stored["machine"] in capsys.readouterr().out
+    found = main([*"dfghijklmno", *SMALL, "--out", str(tmp_path), "--page", str(markdown)])
+    assert {group.title[0] for group in found} == set("dfghijklmno" if tidb.is_built() else "dfghijklmo")
+    shown, stored = markdown.read_text(), json.loads((tmp_path / "bench.json").read_text())
+    printed = capsys.readouterr().out
+    for group, one in zip(found, stored, strict=True):
+        assert f"### {group.title}\n\n{group.about}." in shown
+        assert all(figure.values and f"| {figure.name} |" in shown for figure in group.figures)
+        assert [each["name"] for each in one["figures"]] == [figure.name for figure in group.figures]
+        assert group.about in printed
+
+
+def test_a_backlog_that_lasts_as_long_as_wanted(tmp_path: Path) -> None:
+    (group,) = main(["d", "--backlog-seconds", "0.2", *SMALL, "--threads", "1", "--out", str(tmp_path)])
+    changes = int(group.about.partition(" changes in ")[0].rpartition(" ")[2].replace(",", ""))
+    assert changes >= STEP and changes % STEP == 0
+    assert [figure.name.partition(": ")[2] for figure in group.figures] == [
+        "unshard, warm Spark session",
+        "native replication, 1 thread",
+        "unshard to native replication's best",
+    ]
+
+
+def test_durable_servers(tmp_path: Path) -> None:
+    (group,) = main(["b", "--durable", *SMALL, "--out", str(tmp_path)])
+    assert group.title == "b: inserts, durable settings"
+    shared, *own = group.settings
+    for setting in ("innodb_doublewrite=ON", "innodb_flush_log_at_trx_commit=1", "sync_binlog=1", "log_bin=ON"):
+        assert f"`{setting}`" in shared
+    updates = {line.partition(":")[0]: "`log_slave_updates=ON`" in line for line in own}
+    assert updates == {
+        "target": True,
+        "native replication, 2 threads": True,
+        "native replication, 8 threads": True,
+        "source": False,
+    }
 
 
 def test_ratios_are_taken_round_by_round() -> None:
@@ -48,13 +62,54 @@ def test_ratios_are_taken_round_by_round() -> None:
     both = ratio("a", "both", ours, theirs, ">= 2")
     assert (both.values, both.median, both.met) == ((2.0, 3.0, 1.0), 2.0, True)
     assert ratio("a", "both", theirs, ours, ">= 2").met is False and ours.met is None
-    assert "| 2.000 | x | 1.000 to 3.000 |  | >= 2: yes |" in page([both], "here")
+    assert "| 2.000 | x | 1.000 to 3.000 |  | >= 2: yes |" in page([Group("a: all", "here", [both])])
 
 
-def test_a_part_that_was_measured_by_itself_has_a_section_of_its_own() -> None:
-    whole = page([Figure("a", "all", "s", (1.0,))], "machine one")
-    first = with_section(whole, [Figure("l", "first", "s", (2.0,)), Figure("k", "other", "s", (4.0,))], "machine two")
-    assert first.startswith(whole) and first.index("part k") < first.index("part l")
-    again = with_section(first, [Figure("l", "second", "s", (3.0,))], "machine three")
-    assert again.startswith(whole) and "first" not in again
-    assert all(text in again for text in ("second", "machine three", "other", "machine two"))
+def test_a_run_replaces_the_sections_of_its_own_parts() -> None:
+    one = [_group("l: links", "first", "machine one"), _group("a: all", "other", "machine one")]
+    page_of_one = page(one)
+    assert page_of_one.index("### a: all") < page_of_one.index("### l: links")
+    both = page(
+        [_group("l: links", "second", "machine two"), _group("l: links, durable", "safe", "machine two")], page_of_one
+    )
+    assert "| first |" not in both and both.count("machine one") == 1
+    assert [line for line in both.splitlines() if line.startswith("### ")] == [
+        "### a: all",
+        "### l: links",
+        "### l: links, durable",
+    ]
+    assert page([], both) == both
+
+
+def _group(title: str, name: str, about: str) -> Group:
+    return Group(title, about, [Figure(title[0], name, "s", (1.0,))], ["source: `a=1`"], ["a note."])
+
+
+def test_settings_that_all_servers_share_are_in_one_line() -> None:
+    assert [*described({"source": {"a": "1", "b": "2"}, "target": {"a": "1", "b": "3"}})] == [
+        "all servers: `a=1`",
+        "source: `b=2`",
+        "target: `b=3`",
+    ]
+    assert [*described({})] == []
+
+
+@pytest.mark.parametrize(
+    ("speeds", "seconds", "changes"),
+    [
+        ((100_000.0, 100_000.0), 60.0, 6_600_000),
+        ((100_000.0, 50_000.0), 60.0, 6_600_000),
+        ((50_000.0, 100_000.0), 60.0, 6_600_000),
+        ((100_000.0, 1_000.0), 60.0, 264_000),
+        ((10.0, 10.0), 1.0, 4_000),
+    ],
+)
+def test_the_changes_that_take_the_wanted_time(speeds: tuple[float, float], seconds: float, changes: int) -> None:
+    assert enough(speeds, seconds) == changes
+
+
+def test_windows_belong_to_the_tenth_that_has_their_middle() -> None:
+    windows = [(10, 1.0, FLAT), (10, 2.0, (5.0, 1.0, 1.0, 7.0)), (80, 4.0, FLAT), (95, 5.0, FLAT), (5, 1.0, FLAT)]
+    rates, peaks = by_tenth(windows)
+    assert rates == [20 / 3.0, 20.0, 19.0, 5.0]
+    assert peaks[0] == (5.0, 1.0, 1.0, 7.0) and peaks[1:] == [FLAT] * 3
