@@ -41,7 +41,8 @@ from unshard.units.window.tasks import (
     packed,
 )
 
-SLICE_BYTES = 8 << 20
+FIRST_BYTES, SLICE_BYTES = 2 << 20, 8 << 20
+"""The first slice is small, because nothing is written while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ def slices_of(job: WindowJob) -> Sequence[Sequence[Part]]:
         return (job.parts,)
     made: list[list[Part]] = [[]]
     for part in job.parts:
-        if made[-1] and sum(map(bytes_of, made[-1])) + bytes_of(part) > SLICE_BYTES:
+        most = FIRST_BYTES if len(made) == 1 else SLICE_BYTES
+        if made[-1] and sum(map(bytes_of, made[-1])) + bytes_of(part) > most:
             made.append([])
         made[-1].append(part)
     return made
