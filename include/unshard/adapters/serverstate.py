@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from pymysql.connections import Connection
 
 from unshard.adapters.mysql import Row, query
-from unshard.core.model import TableId
 from unshard.errors.source import StatementRefused
 
 
@@ -104,13 +103,6 @@ def limit_ddl_wait(connection: Connection, seconds: int) -> None:
 def limit_row_wait(connection: Connection, seconds: int) -> None:
     """Limit how long a statement of the session waits for rows that other transactions have locked."""
     query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (seconds,))
-
-
-def has_triggers(connection: Connection, table: TableId) -> bool:
-    """Whether a table has triggers."""
-    where = "event_object_schema = %s AND event_object_table = %s"
-    sql = f"SELECT 1 FROM information_schema.triggers WHERE {where} LIMIT 1"  # noqa: S608
-    return bool(query(connection, sql, (table.schema, table.name)))
 
 
 def read_committed(connection: Connection) -> None:

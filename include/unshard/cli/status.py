@@ -12,10 +12,11 @@ from unshard.cli.life import pause_document
 from unshard.cli.locks import difference_document, difference_line
 from unshard.cli.reload import reload_document, reload_line
 from unshard.cli.stops import suspended_document, suspended_lines
-from unshard.config import environment_connections, load_task
+from unshard.config import Task, environment_connections, load_task
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
 from unshard.core.numbers import amount, size
+from unshard.core.rows.writepath import Writing
 from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.lockcommands import one_line
@@ -24,6 +25,19 @@ from unshard.units.task.status import SourceStatus, remarks
 from unshard.units.task.status import status as read_status
 
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
+
+
+def _sessions(task: Task, writing: Writing | None) -> dict[str, int] | None:
+    """Return for each source how many sessions may write one table; None: not known yet."""
+    return {each.source.id: writing.sessions(each.sync.workers) for each in task.instances} if writing else None
+
+
+def _writing(task: Task, writing: Writing | None) -> str:
+    """Return how rows are written, in one line."""
+    if writing is None:
+        return "the way of writing rows is not known yet"
+    most = max((_sessions(task, writing) or {}).values(), default=1)
+    return f"{writing.load_data.told}; up to {most} session{'s' * (most > 1)} of a source write one table"
 
 
 def status(options: Namespace, console: Console) -> Answer:
@@ -39,8 +53,9 @@ def status(options: Namespace, console: Console) -> Answer:
         "warnings": [*task.warnings],
         "pause": pause_document(told.pause),
         "sources": [_document(each) for each in sources],
-        "write_path": told.load_data.path if told.load_data else None,
-        "load_data": told.load_data,
+        "write_path": told.writing.load_data.path if told.writing else None,
+        "load_data": told.writing.load_data if told.writing else None,
+        "write_sessions": _sessions(task, told.writing),
         "online_ddl": [_online_document(*each) for each in told.online],
         "ignored_statements": [_passed(each) for each in told.passed],
         "suspended_targets": [suspended_document(stop) for stop in told.stops],
@@ -57,7 +72,7 @@ def status(options: Namespace, console: Console) -> Answer:
     }
     lines = [f"task {task.name} is {told.pause}; `unshard resume {options.task}` continues it"] if told.pause else []
     lines += table(HEADER, map(_row, sources))
-    lines.append(told.load_data.told if told.load_data else "the way of writing rows is not known yet")
+    lines.append(_writing(task, told.writing))
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
     lines += [_full(each) for each in sources if each.dump.chunks and each.phase.order < Phase.LOADED.order]
     lines += map(_held, (each for each in sources if each.held_since))

@@ -132,8 +132,9 @@ SYNCER = Block(
         Key(
             "worker-count",
             integer(1, zero=16),
-            "Concurrent sessions for one table in a window that is too large for one transaction, if rows are written "
-            "by statements (TiDB). If LOAD DATA is part of a transaction (MariaDB, MySQL), one session writes a table.",
+            "Concurrent sessions for one table in a large window. On MariaDB and MySQL these are at most four, and no "
+            "more than the target has processors; `unshard status` shows the number. On TiDB a window is divided if "
+            "it is too large for one transaction.",
             16,
         ),
         Ignored("enable-gtid", BY_GTID, ("false",)),

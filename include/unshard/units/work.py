@@ -117,7 +117,7 @@ def work_with(task: Task, meta: Meta, connections: Connections = environment_con
 def _recorded_writer(target: Server, meta: Meta) -> Writer:
     """Test how rows are written, and record the result for callers that only read the task."""
     writer = tried_writer(target, meta.schema)
-    meta.write_paths.record(writer.load_data)
+    meta.write_paths.record(writer.writing)
     return writer
 
 

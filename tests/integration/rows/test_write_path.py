@@ -8,9 +8,12 @@ import pytest
 
 from tests.livetask import LiveTask, living
 from unshard.cli import main
+from unshard.core.rows.writepath import MOST_SESSIONS
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
+WORKERS = 16
+"""The default of `worker-count`."""
 EXPECTED = {
     "mariadb_target": ("load-data", "takes part in the open transaction"),
     "statements_target": ("statements", "is refused"),
@@ -52,6 +55,10 @@ def test_check_tries_it_and_status_shows_what_was_used(
         task.run()
         found = told(task, "status", capsys)
         assert (found["write_path"], found["load_data"]) == expected
+        ((source, sessions),) = found["write_sessions"].items()
+        assert source == "s1" and (
+            sessions == WORKERS or (expected[0] == "load-data" and 1 <= sessions <= MOST_SESSIONS)
+        )
         assert main(["status", str(task.path)]) == 0
         said = capsys.readouterr().out
-        assert expected[1] in said
+        assert expected[1] in said and f"up to {sessions} session" in said

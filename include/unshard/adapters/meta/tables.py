@@ -122,6 +122,7 @@ write_path = _table(
     "task: the result of the last trial of LOAD DATA LOCAL on the target",
     c.key("task"),
     c.word("load_data", "result of the trial"),
+    c.number("processors", "processors of the target, as far as it tells"),
     c.moment("tried_at"),
 )
 

@@ -13,7 +13,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.core.model import Server
-from unshard.core.rows.writepath import LoadData
+from unshard.core.rows.writepath import LoadData, Writing
 
 STRICT = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 LENIENT = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
@@ -47,6 +47,11 @@ class Writer:
     """Additional SET statements that the target accepts and that our sessions need."""
     version: str = ""
     """Version of the probed server. A server of another version at the same address gets statements."""
+
+    @property
+    def writing(self) -> Writing:
+        """What the trial has found."""
+        return Writing(self.load_data, self.processors)
 
     def loads_into(self, connection: Connection) -> bool:
         """Return whether a session may use LOAD DATA LOCAL; otherwise multi-row statements are used."""

@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.serverstate import has_triggers, limit_row_wait
 from unshard.adapters.target import steps as stepping
 from unshard.adapters.target.apply import write
 from unshard.adapters.target.changes import Applied, Changes
@@ -37,6 +36,7 @@ from unshard.adapters.target.partialrows import has_gaps
 from unshard.adapters.target.session import Writer, open_session
 from unshard.adapters.target.shares import Shares, can_be_shared, shares_for
 from unshard.adapters.target.steps import Bounds, Step, StepKind, bounds_of
+from unshard.core.model import TableId
 
 LOCK_WAIT_SECONDS = 5
 WAITING_SLICES = 2
@@ -82,7 +82,7 @@ def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Appli
             return None
         first, bounds = next(slices), bounds_of(writer)
         shares = shares_for(first.changes, bounds.sessions, bounds.least_keys, bounds.spread)
-        if shares and has_triggers(connection, fence.target):
+        if shares and _has_triggers(connection, fence.target):
             shares = None  # a trigger may change a row that all sessions need
         sessions = [_begun(stack, connection, fence)]
         for _ in range(shares.sessions - 1 if shares else 0):
@@ -90,12 +90,18 @@ def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Appli
             sessions.append(_begun(stack, connection, fence))
         if shares:
             for session in sessions:
-                limit_row_wait(session.connection, LOCK_WAIT_SECONDS)
+                mysql.query(session.connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
         if not _are_written(sessions, shares, first, slices, bounds):
             return None
         if not _are_committed(sessions, shares, fence, first.changes):
             return None
         return sum((session.applied for session in sessions), Applied())
+
+
+def _has_triggers(connection: Connection, table: TableId) -> bool:
+    where = "event_object_schema = %s AND event_object_table = %s"
+    sql = f"SELECT 1 FROM information_schema.triggers WHERE {where} LIMIT 1"  # noqa: S608
+    return bool(mysql.query(connection, sql, (table.schema, table.name)))
 
 
 def _begun(stack: contextlib.ExitStack, connection: Connection, fence: Fence) -> _Session:

@@ -77,8 +77,6 @@ class Bounds:
 
 
 INNODB = Bounds(500_000, 128 << 20, 1)
-MOST_SESSIONS = 4
-"""More sessions of one InnoDB table wait for each other."""
 STATEMENTS = Bounds(20_000, 16 << 20, 1)
 """For targets that need statements, such as TiDB, whose transactions end at 100 MiB; the writer sets the sessions."""
 
@@ -110,10 +108,11 @@ IN_ORDER = -1
 
 
 def bounds_of(writer: Writer) -> Bounds:
-    """Return the bounds for a target; InnoDB gets no more sessions than the target has processors."""
+    """Return the bounds for a target."""
+    sessions = writer.writing.sessions(writer.sessions)
     if writer.load_data is not LoadData.TRANSACTIONAL:
-        return replace(STATEMENTS, appliers=writer.sessions)
-    return replace(INNODB, sessions=min(writer.sessions, writer.processors, MOST_SESSIONS))
+        return replace(STATEMENTS, appliers=sessions)
+    return replace(INNODB, sessions=sessions)
 
 
 def is_large(changes: Changes, bounds: Bounds) -> bool:

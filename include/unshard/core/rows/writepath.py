@@ -1,6 +1,10 @@
 """The way in which rows are written into the target, with the reason: LOAD DATA LOCAL or multi-row statements."""
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+MOST_SESSIONS = 4
+"""More sessions of one InnoDB table wait for each other (ADR 0016)."""
 
 
 class WritePath(StrEnum):
@@ -29,3 +33,18 @@ class LoadData(StrEnum):
         how = "LOAD DATA LOCAL" if self.path is WritePath.LOAD_DATA else "multi-row INSERT and REPLACE statements"
         because = "which" if self.path is WritePath.LOAD_DATA else "because LOAD DATA LOCAL"
         return f"rows are written by {how}, {because} {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The result of the trial on the target."""
+
+    load_data: LoadData
+    processors: int = 1
+    """The processors of the target, as far as it tells."""
+
+    def sessions(self, worker_count: int) -> int:
+        """Return how many sessions write one table at the same time, if the window is large and its keys allow it."""
+        if self.load_data is not LoadData.TRANSACTIONAL:
+            return worker_count
+        return min(worker_count, self.processors, MOST_SESSIONS)

@@ -20,7 +20,7 @@ from unshard.core.full.progress import NOTHING_YET, Progress
 from unshard.core.model import Location
 from unshard.core.rows.collision import CollisionState
 from unshard.core.rows.reload import Reload
-from unshard.core.rows.writepath import LoadData
+from unshard.core.rows.writepath import Writing
 from unshard.core.task.pause import PauseState
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
@@ -74,7 +74,7 @@ class Remarks:
     """Number of quarantined rows of each target that lacks them."""
     deferred: Mapping[str, int] = field(default_factory=dict)
     """Number of deferred rows of each target."""
-    load_data: LoadData | None = None
+    writing: Writing | None = None
     """The result of the trial of LOAD DATA LOCAL on the target; None: no process has written rows yet."""
     deleted: tuple[DeletedShard, ...] = ()
     """Dropped and truncated shards whose rows were deleted from a merged target, the newest first."""

@@ -5,7 +5,7 @@ from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
-from unshard.core.rows.writepath import LoadData
+from unshard.core.rows.writepath import LoadData, Writing
 
 WRITE_PATH = tables.write_path
 
@@ -13,19 +13,20 @@ WRITE_PATH = tables.write_path
 class WritePathReader(ReadingPart):
     """The row of `write_path` of one task."""
 
-    def last(self) -> LoadData | None:
+    def last(self) -> Writing | None:
         """Return the result of the last trial; None if no process has written rows."""
+        columns = WRITE_PATH.c.load_data, WRITE_PATH.c.processors
         with self._database.reading() as connection:
-            name = connection.scalar(select(WRITE_PATH.c.load_data).where(WRITE_PATH.c.task == self._task))
-        return LoadData[name] if name else None
+            row = connection.execute(select(*columns).where(WRITE_PATH.c.task == self._task)).one_or_none()
+        return Writing(LoadData[row.load_data], row.processors) if row else None
 
 
 class WritePaths(WritingPart, WritePathReader):
     """Changes the row of `write_path` of one task."""
 
-    def record(self, load_data: LoadData) -> None:
+    def record(self, writing: Writing) -> None:
         """Replace the result of the last trial."""
-        newer = {"load_data": load_data.name, "tried_at": tables.NOW}
+        newer = {"load_data": writing.load_data.name, "processors": writing.processors, "tried_at": tables.NOW}
         with self._database.transaction() as connection:
             row = {"task": self._task, **newer}
             connection.execute(insert(WRITE_PATH).values(row).on_duplicate_key_update(newer))
