@@ -27,16 +27,24 @@ from unshard.units.task.status import status as read_status
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
 
 
-def _sessions(task: Task, writing: Writing | None) -> dict[str, int] | None:
-    """Return for each source how many sessions may write one table; None: not known yet."""
-    return {each.source.id: writing.sessions(each.sync.workers) for each in task.instances} if writing else None
+def _writing_document(task: Task, writing: Writing | None) -> dict[str, object]:
+    """Return how rows are written, with null for what is not known yet."""
+    if writing is None:
+        return {"write_path": None, "load_data": None, "write_sessions": None}
+    sessions = _sessions(task, writing)
+    return {"write_path": writing.load_data.path, "load_data": writing.load_data, "write_sessions": sessions}
+
+
+def _sessions(task: Task, writing: Writing) -> dict[str, int]:
+    """Return for each source how many sessions may write one table."""
+    return {each.source.id: writing.sessions(each.sync.workers) for each in task.instances}
 
 
 def _writing(task: Task, writing: Writing | None) -> str:
     """Return how rows are written, in one line."""
     if writing is None:
         return "the way of writing rows is not known yet"
-    most = max((_sessions(task, writing) or {}).values(), default=1)
+    most = max(_sessions(task, writing).values(), default=1)
     return f"{writing.load_data.told}; up to {most} session{'s' * (most > 1)} of a source write one table"
 
 
@@ -53,9 +61,7 @@ def status(options: Namespace, console: Console) -> Answer:
         "warnings": [*task.warnings],
         "pause": pause_document(told.pause),
         "sources": [_document(each) for each in sources],
-        "write_path": told.writing.load_data.path if told.writing else None,
-        "load_data": told.writing.load_data if told.writing else None,
-        "write_sessions": _sessions(task, told.writing),
+        **_writing_document(task, told.writing),
         "online_ddl": [_online_document(*each) for each in told.online],
         "ignored_statements": [_passed(each) for each in told.passed],
         "suspended_targets": [suspended_document(stop) for stop in told.stops],

@@ -50,7 +50,7 @@ class Writer:
 
     @property
     def writing(self) -> Writing:
-        """What the trial has found."""
+        """The result of the trial."""
         return Writing(self.load_data, self.processors)
 
     def loads_into(self, connection: Connection) -> bool:

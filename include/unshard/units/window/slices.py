@@ -41,8 +41,9 @@ from unshard.units.window.tasks import (
     packed,
 )
 
-FIRST_BYTES, SLICE_BYTES = 2 << 20, 8 << 20
-"""The first slice is small, because nothing is written while it is read."""
+SLICE_BYTES = 8 << 20
+FIRST_SHARE = 4
+"""The first slice has this fraction of the bytes, because nothing is written while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def slices_of(job: WindowJob) -> Sequence[Sequence[Part]]:
         return (job.parts,)
     made: list[list[Part]] = [[]]
     for part in job.parts:
-        most = FIRST_BYTES if len(made) == 1 else SLICE_BYTES
+        most = SLICE_BYTES // FIRST_SHARE if len(made) == 1 else SLICE_BYTES
         if made[-1] and sum(map(bytes_of, made[-1])) + bytes_of(part) > most:
             made.append([])
         made[-1].append(part)
