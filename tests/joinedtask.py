@@ -18,6 +18,9 @@ from unshard.core.model import TableId
 from unshard.units.ddl.jointarget import OnTarget
 from unshard_demo.servers import MariaDb
 
+FIRST, SECOND = ("s1", 11), ("s2", 21)
+"""The shards of a task with one on each of two sources."""
+
 
 @dataclasses.dataclass
 class JoinedTask(LiveTask):

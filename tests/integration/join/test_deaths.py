@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.dying import DIED, Point, run_until_death
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.adapters import mysql, namedlocks
 from unshard.core.model import TableId
 from unshard.units.ddl.execute import _guard_of
@@ -32,7 +32,6 @@ POINTS = {
 }
 ELSEWHERE = ("while the target runs a statement",)
 COLUMNS = "id INT PRIMARY KEY, a INT, b VARCHAR(20)"
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 
 
 @pytest.fixture

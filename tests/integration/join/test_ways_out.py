@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Skip
 from unshard.core.model import Shard, TableId
@@ -17,7 +17,6 @@ from unshard_demo.servers import MariaDb
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 COLUMNS = "id INT PRIMARY KEY, a INT"
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 
 
 @pytest.fixture

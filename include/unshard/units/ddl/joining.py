@@ -34,7 +34,7 @@ from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import groups, is_alone
 from unshard.core.ddl.stages import named
-from unshard.core.join.decision import conflicts_of, steps_to_join, wanted
+from unshard.core.join.decision import conflicts_of, steps_to_join
 from unshard.core.join.difference import Step, Target, apply, target_of
 from unshard.core.join.group import Group, Member, begin, intended, reloaded, with_member
 from unshard.core.join.joined import (
@@ -68,9 +68,10 @@ from unshard.core.join.stages import (
     TargetChange,
     WaitForRows,
 )
+from unshard.core.join.start import begun_names, unjoined_columns
 from unshard.core.join.statements import AlterPart, alter_parts, single_parts
 from unshard.core.join.tables import features
-from unshard.core.model import Shard, TableId, TableSchema, shape_of
+from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan, StructureChange
 from unshard.errors import UnshardError
@@ -362,8 +363,9 @@ class _Follower:
         group, accepted = begun_at([(state, schemas[first[state.shard]]) for state in known], begin)
         if conflicts := conflicts_of(group):
             raise ShardsWithoutJoin(str(self.target), "; ".join(map(str, conflicts)))
-        columns = {name.lower() for name in present.names}
-        names = {id: name for id, name in wanted(group).names.items() if name in columns}
+        for error in unjoined_columns(self.target, group, present):
+            raise error
+        names = begun_names(group, present)
         there = target_of(present, names, self._lacks(schemas.values(), present))
         has_more = bool(steps_to_join(group, there).contracting)
         if has_more:
@@ -542,9 +544,9 @@ class _Follower:
                 return
             if change.done < len(change.statements) and change.statements[change.done] != NO_STATEMENT:
                 statement = change.statements[change.done]
-                if statement.before != statement.after and is_as(statement.after, present, statement):
+                if statement.is_after(present):
                     self.meta.joins.advance(self.target, change)
-                elif not is_as(statement.before, present, statement):
+                elif not statement.is_before(present):
                     raise TargetChanged(str(self.target), f"it is now {present.create_sql}", statement.text)
             log.info("join given up target=%s done=%s", self.target, change.done)
             self.meta.joins.give_up(self.target, change)
@@ -581,13 +583,6 @@ def with_reloaded(joined: JoinedTarget, shard: Shard, columns: Iterable[str]) ->
     group: Group = reloaded(joined.group, shard, ids)
     step = ShardStep(shard, joined.accepted[shard], group.members[shard])
     return Completion(group, joined.names, (step,))
-
-
-def is_as(digest: str, present: TableSchema, statement: JoinStatement) -> bool:
-    """Whether a table has a structure of a statement; the text decides where the statement changes nothing else."""
-    if shape_of(statement.before) != shape_of(statement.after):
-        return present.shape == shape_of(digest)
-    return present.digest == digest
 
 
 def gone_columns(scene: JoinScene) -> tuple[str, ...]:

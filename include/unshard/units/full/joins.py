@@ -10,6 +10,7 @@ from unshard.core.ddl.renaming import name_upstream
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableId
 from unshard.errors.join import ShardModeWaits
+from unshard.errors.rows import ColumnTypesDiffer
 from unshard.units.ddl import joining
 from unshard.units.ddl.joining import JoinRules
 from unshard.units.ddl.jointarget import OnTarget
@@ -31,7 +32,7 @@ def join_before_rows(work: Work, targets: Collection[TableId]) -> None:
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
         return
     if not {*targets} <= work.meta.joins.resting().keys():
-        with contextlib.suppress(ShardModeWaits):  # until then the rows go by the locks of pessimistic mode
+        with contextlib.suppress(ShardModeWaits, ColumnTypesDiffer):  # until then rows go by names and by the locks
             join_targets(work)
 
 
