@@ -31,14 +31,13 @@ the fill, too. The values of a shard's rows differ in the target, and the column
 | has given a column the name that others gave to another one        | SAME_NAME      |
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cached_property
 
+from unshard.core.join.fills import fill_of, held_fill, is_same_fill
 from unshard.core.join.tables import (
     NULL,
     Definition,
@@ -52,13 +51,9 @@ from unshard.core.join.tables import (
 from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
-from unshard.core.rows.missingcolumns import implicit_value
 from unshard.core.rows.servervalues import added_columns
-from unshard.core.sql import charsets
-from unshard.core.sql.literals import BINARIES, TEXTS
 from unshard.core.sql.mode import NAMES
 
-LITERAL = re.compile(r"'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 STRICT = 1 << NAMES.index("STRICT_TRANS_TABLES") | 1 << NAMES.index("STRICT_ALL_TABLES")
 
 
@@ -94,7 +89,8 @@ class ColumnHistory:
     is_kept: bool = False
     """Whether filters have left out a DDL that drops it: the target keeps it when no shard has it any more."""
     is_filled_by_server: bool = False
-    """Whether the rows that existed got what the target's own clock or functions gave: no shard has these values."""
+    """Whether rows of shards that lack it have values that no shard has: those of the target's own clock or functions,
+    or what stands for a fill that no shard's type holds any more."""
 
 
 @dataclass(frozen=True)
@@ -338,42 +334,6 @@ def names_of(group: Group, ids: Iterable[int]) -> tuple[Mapping[int, str], tuple
     return names, tuple(nameless)
 
 
-def fill_of(column: Column) -> str | None:
-    """Return what ALTER TABLE gives to the old rows of a new column; None if that is unknown or differs by server."""
-    if column.is_generated:
-        return NULL
-    if "auto_increment" in column.extra:
-        return None
-    if column.default in (None, NULL):
-        return NULL if column.nullable else _implicit(column)
-    return column.default if LITERAL.fullmatch(str(column.default)) else None
-
-
-def _implicit(column: Column) -> str | None:
-    """Return the literal of the value that ALTER TABLE gives to old rows without a default; None if it is unknown."""
-    value = implicit_value(column)
-    if value is None:
-        return None
-    if column.data_type in BINARIES:
-        return f"x'{value.hex()}'" if value else "''"
-    text = charsets.decode(value, column.encoding or "ascii").replace("'", "''")
-    return text if LITERAL.fullmatch(text) and column.data_type not in TEXTS else f"'{text}'"
-
-
-def is_same_fill(one: str | None, other: str | None) -> bool:
-    """Whether two fills are known and equal."""
-    if one is None or other is None:
-        return False
-    return one == other or _number(one) == _number(other) is not None
-
-
-def _number(literal: str) -> Decimal | None:
-    try:
-        return Decimal(literal)
-    except InvalidOperation:
-        return None
-
-
 @dataclass(slots=True)
 class _Added:
     """The mapping of a shard while the columns that it adds get their ids."""
@@ -548,4 +508,15 @@ def _noted_column(group: Group, id: int) -> ColumnHistory:
     column, holders = group.columns[id], group.holders(id)
     names = _reached(group, id) if holders else column.names
     is_common = bool(holders) and len(holders) == len(group.members)
-    return replace(column, names=names, was_common=column.was_common or is_common)
+    fill = _held_fill(group, holders, id)
+    is_own = column.is_filled_by_server or fill != column.fill
+    return replace(
+        column, names=names, fill=fill, was_common=column.was_common or is_common, is_filled_by_server=is_own
+    )
+
+
+def _held_fill(group: Group, holders: Sequence[Shard], id: int) -> str:
+    """Return the fill of a column, or what stands for it in a type that does not hold it."""
+    members = [group.members[shard] for shard in holders]
+    columns = [member.structure.column(member.names[id]) for member in members]
+    return held_fill(group.columns[id].fill, columns)
