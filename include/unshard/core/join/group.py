@@ -213,6 +213,26 @@ def followed_by(group: Group, shard: Shard, structure: TableSchema, *, keeps: bo
     return _noted(replace(group, members=members, columns=columns))
 
 
+def fitted_again(group: Group, shard: Shard) -> Group:
+    """Return the group in which columns without an id that have a join with other shards' again have their ids.
+
+    They must be read again, because values since have been left out.
+    """
+    member = group.members[shard]
+    left_out = [column for column in member.structure.columns if column.name.lower() not in member.ids]
+    if not left_out:
+        return group
+    others = replace(group, members={each: m for each, m in group.members.items() if each != shard})
+    state = _Added(others, dict(member.ids), dict(group.columns), {*member.reloads}, group.last_id)
+    for column in left_out:
+        found = _found(state, column, member.structure)
+        if found is not None:
+            state.ids[column.name.lower()] = found
+            state.reloads |= set() if column.is_generated else {Reload(found, ReloadReason.ADDED_AGAIN)}
+    after = replace(member, ids=state.ids, dropped=member.dropped.difference(state.ids.values()))
+    return with_member(group, shard, replace(after, reloads=frozenset(state.reloads)))
+
+
 def kept_columns(group: Group) -> tuple[int, ...]:
     """Return the columns that no shard has any more and that the target keeps, because filters ignore their DROP."""
     return tuple(id for id, column in group.columns.items() if column.is_kept and id not in group.held)

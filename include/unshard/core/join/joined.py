@@ -11,11 +11,11 @@ The rows of a shard after DDL number n of its queue, and before the next one, ha
 Number 0 is the structure with which the shard has joined.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from unshard.core.join.group import Group, Member
+from unshard.core.join.group import Group, Member, reloaded
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 
 
@@ -119,3 +119,11 @@ def steps_of(joined: JoinedTarget, completion: Completion) -> tuple[ShardStep, .
         if shard not in named and shard in before and member != before[shard]
     )
     return (*completion.steps, *others)
+
+
+def with_reloaded(joined: JoinedTarget, shard: Shard, columns: Iterable[str]) -> Completion:
+    """Return the group after columns of a shard have been read again."""
+    ids = {joined.group.members[shard].ids[name] for name in columns}
+    group = reloaded(joined.group, shard, ids)
+    step = ShardStep(shard, joined.accepted[shard], group.members[shard])
+    return Completion(group, joined.names, (step,))

@@ -6,6 +6,7 @@ The first line that applies is due. When it is done, everything is decided again
 |---------------------------------------------------------------|---------------------------------------------------|
 | a shard has left the group                                    | it leaves the join; its rows stay                 |
 | a lock or a filter has resolved DDLs of a shard               | the shard follows them                            |
+| a column without an id has a join with the others again       | it gets the id of the others and is read again    |
 | someone has given a settled target more: an index, a wider    | it becomes a part of what the target never loses  |
 | type                                                          | (`Group.floor`)                                   |
 | a new shard                                                   | it joins; the target is expanded first            |
@@ -58,11 +59,13 @@ from unshard.core.join.group import (
     Member,
     conversion,
     converted,
+    fitted_again,
     followed_by,
     joined_by,
     kept_columns,
     left_by,
     moved,
+    names_of,
     unread_names,
     with_member,
     without,
@@ -130,6 +133,12 @@ class JoinScene:
     @property
     def target(self) -> Target:
         return target_of(self.present, self.joined.names, self.lacks)
+
+    @property
+    def gone_columns(self) -> tuple[str, ...]:
+        """The columns that the target should still have; someone else has dropped or renamed them."""
+        present = {name.lower() for name in self.present.names}
+        return tuple(sorted(name for name in self.joined.names.values() if name not in present))
 
     def member_state(self, shard: Shard) -> ShardState | None:
         """Return the shard if it is the one that has joined, and not a later one of the same name."""
@@ -267,6 +276,12 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
     followed = _followed(scene)
     if followed is not None:
         yield followed
+    refitted = scene.group
+    for shard in scene.group.members:
+        refitted = fitted_again(refitted, shard)
+    if refitted != scene.group:
+        why = "columns that were left out have a join again"
+        yield FollowShards(scene.joined.target, refitted, (), (), why)
     for state in scene.shards:
         # Also one that has left, whose rows still wait.
         if state.shard not in scene.group.members and state.shard not in {*scene.rejected, *over}:
@@ -349,8 +364,9 @@ def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
 
 
 def _without_unfit(group: Group, shards: Collection[Shard]) -> Group:
-    """Return the group in which columns of these shards that have no join with the others have no id."""
+    """Return the group in which columns of these shards that have no join with the others, or no name, have no id."""
     unfit = {id for id, column in group.table.columns.items() if column is None}
+    unfit |= {*names_of(group, group.held)[1]}
     for shard in shards if unfit else ():
         member = group.members[shard]
         ids = {name: id for name, id in member.ids.items() if id not in unfit}
@@ -574,15 +590,3 @@ def adopted_names(names: Mapping[int, str], group: Group, present: TableSchema) 
     asked = wanted(group).names
     free = columns.difference(kept.values())
     return {**kept, **{id: name for id, name in asked.items() if id not in kept and name in free}}
-
-
-def begun_at(
-    structures: Iterable[tuple[ShardState, TableSchema]], begin: Callable[[Mapping[Shard, TableSchema]], Group]
-) -> tuple[Group, Mapping[Shard, Accepted]]:
-    """Return the first group of a target and how far its shards are."""
-    found = [*structures]
-    accepted = {
-        state.shard: Accepted(state.queue[0].seq - 1 if state.queue else state.last_seq, None, state.shard_uid)
-        for state, _ in found
-    }
-    return begin({state.shard: schema for state, schema in found}), accepted

@@ -10,11 +10,13 @@
 | NOT NULL without a default            | no such column             | US-6802: no row has a value                     |
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from unshard.core.ddl.queue import ShardState
 from unshard.core.join.decision import wanted
 from unshard.core.join.difference import described, target_of
 from unshard.core.join.group import Group
+from unshard.core.join.joined import Accepted
 from unshard.core.join.tables import Definition, join_definitions
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.structures.alike import foreign_reasons
@@ -74,3 +76,15 @@ def _error(
 def _is_generated(group: Group, shard: Shard, id: int) -> bool:
     member = group.members[shard]
     return member.structure.column(member.names[id]).is_generated
+
+
+def begun_at(
+    structures: Iterable[tuple[ShardState, TableSchema]], begin: Callable[[Mapping[Shard, TableSchema]], Group]
+) -> tuple[Group, Mapping[Shard, Accepted]]:
+    """Return the first group of a target and how far its shards are."""
+    found = [*structures]
+    accepted = {
+        state.shard: Accepted(state.queue[0].seq - 1 if state.queue else state.last_seq, None, state.shard_uid)
+        for state, _ in found
+    }
+    return begin({state.shard: schema for state, schema in found}), accepted

@@ -36,21 +36,20 @@ from unshard.core.ddl.shardgroup import groups, is_alone
 from unshard.core.ddl.stages import named
 from unshard.core.join.decision import conflicts_of, steps_to_join
 from unshard.core.join.difference import Step, Target, apply, target_of
-from unshard.core.join.group import Group, Member, begin, intended, reloaded, with_member
+from unshard.core.join.group import Member, begin, intended, with_member
 from unshard.core.join.joined import (
     Accepted,
     Completion,
     JoinedTarget,
     JoinStatement,
     OpenChange,
-    ShardStep,
+    with_reloaded,
 )
 from unshard.core.join.planning import (
     JoinPlan,
     JoinScene,
     adopted_names,
     announced,
-    begun_at,
     digest_of,
     entries_between,
     is_quiet,
@@ -68,7 +67,7 @@ from unshard.core.join.stages import (
     TargetChange,
     WaitForRows,
 )
-from unshard.core.join.start import begun_names, unjoined_columns
+from unshard.core.join.start import begun_at, begun_names, unjoined_columns
 from unshard.core.join.statements import AlterPart, alter_parts, single_parts
 from unshard.core.join.tables import features
 from unshard.core.model import Shard, TableId, TableSchema
@@ -236,6 +235,16 @@ def _announce(meta: Store, plan: Plan, change: StructureChange) -> bool:
     return is_done
 
 
+def follow_decisions(meta: Store, executor: JoinExecutor, rules: JoinRules, targets: Iterable[TableId]) -> None:
+    """Let shards follow the DDLs that commands and filters have resolved, before the rows after these are written.
+
+    This changes no table.
+    """
+    for target in targets:
+        while _Follower(meta, executor, rules, target).catches_up():
+            pass
+
+
 def leave(meta: Store) -> None:
     """End the joins of a task that is not in optimistic mode any more; raises ShardModeWaits while shards differ."""
     states = groups(meta.structures.shards())
@@ -288,6 +297,14 @@ class _Follower:
                 self.meta.joins.note_settled(joined, digest, needed_states(scene))
             return False
         return any(self._run(stage, scene) for stage in plan.stages if not isinstance(stage, WaitForRows))
+
+    def catches_up(self) -> bool:
+        """Follow DDLs that something else has resolved; return whether there were any."""
+        scene = self.scene()
+        if scene is None or scene.joined.change is not None or self._is_executing():
+            return False
+        stage = next(iter(plan_join(scene).stages), None)
+        return isinstance(stage, FollowShards) and self._run(stage, scene)
 
     def scene(self) -> JoinScene | None:
         """Read everything that decides about the target; None if it has not joined or does not exist."""
@@ -452,7 +469,7 @@ class _Follower:
 
     def _changed(self, stage: TargetChange, scene: JoinScene) -> None:
         joined, names = scene.joined, scene.joined.names
-        if gone := gone_columns(scene):
+        if gone := scene.gone_columns:
             if self._is_unchanged(scene):
                 raise TargetColumnsGone(str(self.target), ", ".join(gone))
             return  # another process has renamed or dropped them
@@ -575,20 +592,6 @@ class _Follower:
         if error != known:
             self.meta.joins.note_reload(self.target, shard, error)
         return outcome is ReloadOutcome.DONE
-
-
-def with_reloaded(joined: JoinedTarget, shard: Shard, columns: Iterable[str]) -> Completion:
-    """Return the group after columns of a shard have been read again."""
-    ids = {joined.group.members[shard].ids[name] for name in columns}
-    group: Group = reloaded(joined.group, shard, ids)
-    step = ShardStep(shard, joined.accepted[shard], group.members[shard])
-    return Completion(group, joined.names, (step,))
-
-
-def gone_columns(scene: JoinScene) -> tuple[str, ...]:
-    """Return the columns that the target should still have; someone else has dropped or renamed them."""
-    present = {name.lower() for name in scene.present.names}
-    return tuple(sorted(name for name in scene.joined.names.values() if name not in present))
 
 
 def _named(target: Target) -> tuple[tuple[str, int], ...]:
