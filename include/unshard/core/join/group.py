@@ -32,7 +32,7 @@ the fill, too. The values of a shard's rows differ in the target, and the column
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -211,6 +211,14 @@ def followed_by(group: Group, shard: Shard, structure: TableSchema, *, keeps: bo
     gone = {*member.ids.values()}.difference(ids.values()) if keeps else set[int]()
     columns = {id: replace(each, is_kept=each.is_kept or id in gone) for id, each in group.columns.items()}
     return _noted(replace(group, members=members, columns=columns))
+
+
+def left_out(group: Group, shard: Shard, ids: Collection[int]) -> Group:
+    """Return the group in which columns of a shard have no id; ids that no shard has had before are forgotten."""
+    member = group.members[shard]
+    kept = {name: id for name, id in member.ids.items() if id not in ids}
+    reloads = frozenset(reload for reload in member.reloads if reload.column not in ids)
+    return with_member(group, shard, replace(member, ids=kept, reloads=reloads))
 
 
 def fitted_again(group: Group, shard: Shard) -> Group:

@@ -53,8 +53,6 @@ from unshard.core.join.planning import (
     digest_of,
     entries_between,
     is_quiet,
-    leads_to,
-    moves_as,
     needed_states,
     plan_join,
 )
@@ -68,7 +66,7 @@ from unshard.core.join.stages import (
     WaitForRows,
 )
 from unshard.core.join.start import begun_at, begun_names, unjoined_columns
-from unshard.core.join.statements import AlterPart, alter_parts, single_parts
+from unshard.core.join.statements import AlterPart, alter_parts, leads_to, moves_as, single_parts, taken_names
 from unshard.core.join.tables import features
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
@@ -81,6 +79,7 @@ from unshard.errors.join import (
     ShardModeWaits,
     ShardsWithoutJoin,
     TargetColumnsGone,
+    TargetNameTaken,
 )
 from unshard.errors.reload import ReloadError
 from unshard.units.ddl.lockstore import Store
@@ -236,10 +235,7 @@ def _announce(meta: Store, plan: Plan, change: StructureChange) -> bool:
 
 
 def follow_decisions(meta: Store, executor: JoinExecutor, rules: JoinRules, targets: Iterable[TableId]) -> None:
-    """Let shards follow the DDLs that commands and filters have resolved, before the rows after these are written.
-
-    This changes no table.
-    """
+    """Let shards follow DDLs that something else has resolved, before the rows after these are written."""
     for target in targets:
         while _Follower(meta, executor, rules, target).catches_up():
             pass
@@ -437,7 +433,7 @@ class _Follower:
         """
         try:
             self._changed(stage, scene)
-        except (JoinRefused, DdlRefused, JoinNotReached) as error:
+        except (JoinRefused, DdlRefused, JoinNotReached, TargetNameTaken) as error:
             is_tried = not isinstance(error, DdlRefused)
             if is_tried and not self._is_unchanged(scene):
                 return
@@ -473,6 +469,8 @@ class _Follower:
             if self._is_unchanged(scene):
                 raise TargetColumnsGone(str(self.target), ", ".join(gone))
             return  # another process has renamed or dropped them
+        if taken := taken_names(scene.present, names, (*stage.first, *stage.steps)):
+            raise TargetNameTaken(str(self.target), ", ".join(taken))
         statements, own = self._statements(stage, scene) if stage.first or stage.steps else ((), None)
         if statements:
             for text in statements:
