@@ -95,7 +95,7 @@ def test_strict_mode_waits_for_an_operator(task: DmTask) -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["DDL after the start", "DDL before the first run"])
-def test_incremental_from_positions_and_gtids(task: DmTask, is_late: bool) -> None:
+def test_incremental_from_positions_and_gtids(task: DmTask, is_late: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """DM's other file: a task that begins at a position of one source and at GTIDs of the other.
 
     Structures are those of the first run. Rows from before a DDL between the position and that run have another one,
@@ -114,6 +114,10 @@ def test_incremental_from_positions_and_gtids(task: DmTask, is_late: bool) -> No
     outcome = task.go()
     assert len(outcome.locks) == is_late
     if is_late:
+        capsys.readouterr()
+        task.command("locks")
+        told = capsys.readouterr().out
+        assert "[US-3032]" in told and "unshard replace" in told and "unshard skip" not in told
         task.decide(ONE, "ALTER TABLE {} DROP COLUMN c")  # its rows before the DDL are like this
         task.go()
     else:

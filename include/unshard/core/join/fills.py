@@ -1,4 +1,4 @@
-"""What the rows of a shard have in a column that the shard lacks: the fill, an SQL literal.
+"""The fill: an SQL literal that the rows of a shard have in a column that the shard lacks.
 
 It is what ADD COLUMN gave to the rows that existed. If the shards convert the column later, its type may not hold this
 value any more. Then the fill becomes NULL or the zero of the type, and each shard that adds the column is read again.

@@ -90,7 +90,7 @@ class ColumnHistory:
     """Whether filters have left out a DDL that drops it: the target keeps it when no shard has it any more."""
     is_filled_by_server: bool = False
     """Whether rows of shards that lack it have values that no shard has: those of the target's own clock or functions,
-    or what stands for a fill that no shard's type holds any more."""
+    or a substitute for a fill that no type of a shard holds any more."""
 
 
 @dataclass(frozen=True)
@@ -544,7 +544,7 @@ def _noted_column(group: Group, id: int) -> ColumnHistory:
 
 
 def _held_fill(group: Group, holders: Sequence[Shard], id: int) -> str:
-    """Return the fill of a column, or what stands for it in a type that does not hold it."""
+    """Return the fill of a column, or its substitute in a type that does not hold it."""
     members = [group.members[shard] for shard in holders]
     columns = [member.structure.column(member.names[id]) for member in members]
     return held_fill(group.columns[id].fill, columns)
