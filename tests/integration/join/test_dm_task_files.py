@@ -94,6 +94,22 @@ def test_strict_mode_waits_for_an_operator(task: DmTask) -> None:
     task.assert_settled()
 
 
+def test_a_skipped_column_is_no_difference_for_validate(task: DmTask) -> None:
+    """Old rows of the shard keep their values in it, later ones have none; both are left out until it is read again."""
+    task.up(THREE, "UPDATE {} SET a = 5")
+    task.go()
+    task.up(THREE, "ALTER TABLE {} MODIFY a FLOAT", "UPDATE {} SET a = 1.5 WHERE id = 4")
+    assert task.go().locks
+    task.decide(THREE)
+    task.go()
+    assert not task.verdicts()["tb"].differs
+    for at in (ONE, TWO):
+        task.up(at, "ALTER TABLE {} MODIFY a FLOAT")
+    task.go()
+    task.assert_settled()
+    assert task.target.run(f"SELECT a FROM {task.name}_to.tb WHERE id IN (3, 4) ORDER BY id") == [(5.0,), (1.5,)]
+
+
 @pytest.mark.parametrize("is_late", [False, True], ids=["DDL after the start", "DDL before the first run"])
 def test_incremental_from_positions_and_gtids(task: DmTask, is_late: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """DM's other file: a task that begins at a position of one source and at GTIDs of the other.

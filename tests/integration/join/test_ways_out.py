@@ -121,3 +121,12 @@ def test_unlock_is_rejected(task: JoinedTask) -> None:
     with pytest.raises(UnlockOfJoined) as error:
         preview(task.work().meta, Force(conflict(task).id))
     assert "follows the join of its shards" in str(error.value)
+
+
+def test_skip_of_the_shard_that_adds_the_column_again(task: JoinedTask) -> None:
+    """Old rows of the target still have the values from before the skipped DDL."""
+    order(task, Skip(conflict(task).id, shard(task)))
+    run(task, FIRST, "ALTER TABLE {} DROP COLUMN a", "ALTER TABLE {} ADD COLUMN a INT, ADD COLUMN b INT")
+    task.run()
+    assert_over(task)
+    task.assert_equal("t")

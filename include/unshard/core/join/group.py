@@ -214,11 +214,11 @@ def followed_by(group: Group, shard: Shard, structure: TableSchema, *, keeps: bo
 
 
 def left_out(group: Group, shard: Shard, ids: Collection[int]) -> Group:
-    """Return the group in which columns of a shard have no id; ids that no shard has had before are forgotten."""
+    """Return the group in which columns of a shard have no id, as if the shard had dropped them."""
     member = group.members[shard]
     kept = {name: id for name, id in member.ids.items() if id not in ids}
-    reloads = frozenset(reload for reload in member.reloads if reload.column not in ids)
-    return with_member(group, shard, replace(member, ids=kept, reloads=reloads))
+    after = replace(member, ids=kept, dropped=member.dropped | {*member.ids.values()}.intersection(ids))
+    return with_member(group, shard, replace(after, reloads=frozenset(_lasting(after))))
 
 
 def fitted_again(group: Group, shard: Shard) -> Group:

@@ -344,7 +344,8 @@ def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
     except DdlUnreadable:
         return followed_by(group, shard, change.after)
     if entry.verdict is OperatorDecision.SKIP:  # what only this DDL adds stays out of the target
-        after = left_out(after, shard, after.columns.keys() - group.columns.keys())
+        new = after.columns.keys() - group.columns.keys()
+        after = without(left_out(after, shard, new), new)
     return followed_by(group, shard, change.after) if clashes else after
 
 
