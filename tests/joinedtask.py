@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.livetask import LiveTask
@@ -17,6 +17,9 @@ from unshard.core.join.tables import features
 from unshard.core.model import TableId
 from unshard.units.ddl.jointarget import OnTarget
 from unshard_demo.servers import MariaDb
+
+FIRST, SECOND = ("s1", 11), ("s2", 21)
+"""The shards of a task with one on each of two sources."""
 
 
 @dataclasses.dataclass
@@ -43,20 +46,7 @@ class JoinedTask(LiveTask):
     def assert_union(self, group: str) -> int:
         """Compare the target with the union of its shards by the columns of each shard's ids."""
         joined, _ = self.joined(group)
-        members = {str(shard.table): member for shard, member in joined.group.members.items()}
-        total = 0
-        for source, name in self.shards[group]:
-            ids = members[name].ids
-            own = ", ".join(f"`{column}`" for column in ids)
-            there = ", ".join(f"`{joined.names[id]}`" for id in ids.values())
-            mine = self.sources[source].run(f"SELECT {own} FROM {name} ORDER BY id")
-            keys = ", ".join(str(row[list(ids).index("id")]) for row in mine) or "NULL"
-            found = self.target.run(f"SELECT {there} FROM {self.table(group)} WHERE id IN ({keys}) ORDER BY id")
-            assert mine == found, (name, mine, found)
-            total += len(mine)
-        ((count,),) = self.target.run(f"SELECT count(*) FROM {self.table(group)}")
-        assert int(count) == total
-        return total
+        return assert_joined_union(joined, self.sources, self.shards[group], self.target, self.table(group))
 
     def assert_equal(self, group: str) -> None:
         """Assert that all shards and the target have equal structures, and that nothing is open."""
@@ -65,6 +55,30 @@ class JoinedTask(LiveTask):
         assert not (found.first or found.expanding or found.contracting), found
         assert not [state for state in self.states() if state.queue or state.held]
         self.assert_union(group)
+
+
+def assert_joined_union(
+    joined: JoinedTarget,
+    sources: Mapping[str, MariaDb],
+    shards: Iterable[tuple[str, str]],
+    target: MariaDb,
+    table: str,
+) -> int:
+    """Compare a target with the union of its shards, given by source and name, by the columns of each shard's ids."""
+    members = {(shard.source, str(shard.table)): member for shard, member in joined.group.members.items()}
+    total = 0
+    for source, name in shards:
+        ids = members[source, name].ids
+        own = ", ".join(f"`{column}`" for column in ids)
+        there = ", ".join(f"`{joined.names[id]}`" for id in ids.values())
+        mine = sources[source].run(f"SELECT {own} FROM {name} ORDER BY id")
+        keys = ", ".join(str(row[list(ids).index("id")]) for row in mine) or "NULL"
+        found = target.run(f"SELECT {there} FROM {table} WHERE id IN ({keys}) ORDER BY id")
+        assert mine == found, (name, mine, found)
+        total += len(mine)
+    ((count,),) = target.run(f"SELECT count(*) FROM {table}")
+    assert int(count) == total
+    return total
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def choices(view: "LockView") -> Choices:
     from unshard.units.ddl.offers import barred, offers
 
     if view.is_joined:
-        return Choices(False, view.ready, False, barred=(JOINED,))
+        return Choices(False, () if view.is_contradicted else view.ready, False, barred=(JOINED,))
     if view.state == "undecided" and not view.lacks_place:
         return Choices(False, forms.shards_of(view), True, barred=(UNKNOWN,))
     if view.state not in ("conflict", "undecided"):

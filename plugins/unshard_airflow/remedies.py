@@ -32,7 +32,10 @@ def _of_joined(view: "LockView", command: str) -> "Iterable[str]":
     yield "it ends when the shards agree, or when the shard that waits goes back; the other shards go on meanwhile"
     for shard in view.ready[:1]:
         name = shlex.quote(f"{shard.source}/{shard.table}")
-        yield f"its rows without the columns that have no place: unshard skip {command} --shard {name}"
+        if view.state == "undecided":
+            yield f"to count it as other statements: unshard replace {command} --shard {name} --sql '...'"
+        if not view.is_contradicted:
+            yield f"its rows without the columns that have no place: unshard skip {command} --shard {name}"
         yield f"to take it out of its group: unshard drop-shard {command} --shard {name}"
 
 

@@ -36,7 +36,7 @@ from unshard.core.window.planrules import PlanRules, within_window
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
 from unshard.errors.window import WindowMismatch
 from unshard.units.ddl import coordinate, joining, lockcommands
-from unshard.units.ddl.joining import JoinRules, ReloadOutcome, is_as
+from unshard.units.ddl.joining import JoinRules, ReloadOutcome
 
 TARGET = TableId("shop", "t")
 
@@ -325,9 +325,9 @@ class JoinedWorld:
     def _alter(self, target: TableId, statement: JoinStatement) -> bool:
         """Execute a statement; return False if the target has it already."""
         found = self.target.structure
-        if statement.before != statement.after and is_as(statement.after, found, statement):
+        if statement.is_after(found):
             return False
-        if not is_as(statement.before, found, statement):
+        if not statement.is_before(found):
             raise TargetChanged(str(target), found.create_sql, statement.text)
         after = alter(self.target, statement.text)
         rows = {key: dict(row) for key, row in self.rows.items()}

@@ -205,12 +205,22 @@ def helping(task: str, view: LockView) -> list[str]:
 def _of_joined(task: str, at: str, view: LockView) -> list[str]:
     """Return the ways out for a DDL of a shard whose target follows the join: only this shard waits."""
     shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
+    gone = f"  take it out of its group for good: unshard drop-shard {at} --shard {shard}"
+    skip = f"  its rows without the columns that have no place: unshard skip {at} --shard {shard}"
+    if view.state is LockState.UNDECIDED:
+        return [
+            "only the rows of the ready shards wait until you decide what the DDL means for the target:",
+            *([f"  if the target may accept it now: {_again(task, view)}"] if view.is_refused else ()),
+            f"  it counts as other statements: unshard replace {at} --shard {shard} --sql …",
+            *(() if view.is_contradicted else (skip,)),
+            gone,
+        ]
     again = [f"correct the cause of the error; the next windows, or `unshard run {shlex.quote(task)}`, try it again"]
     return [
         *(again if view.error else ()),
         "only the rows of the ready shards wait. It ends when the shards agree, or when this shard goes back; else:",
-        f"  its rows without the columns that have no place: unshard skip {at} --shard {shard}",
-        f"  take it out of its group for good: unshard drop-shard {at} --shard {shard}",
+        skip,
+        gone,
     ]
 
 

@@ -96,6 +96,23 @@ class JoinRefused(ShardDdlError, code="US-5160", scope=Scope.DOWNSTREAM):
     hint = "`unshard locks` shows the shard; skip or replace its DDL"
 
 
+class TargetNameTaken(ShardDdlError, code="US-5161", scope=Scope.DOWNSTREAM):
+    """A shard has added or renamed a column, and the target has another column of this name, which no shard has had.
+
+    unshard does not write into a column that belongs to someone else: its values would be lost.
+
+    Consequence: Nothing is executed. The rows of the shard after its DDL are held. Everything else continues. Each run
+    tries it again.
+    Remedy: Give the target's own column another name, or drop it. The next run continues. Or let the shard go back.
+    `unshard skip --shard` lets its rows continue without its column.
+    """
+
+    target: str
+    columns: str
+    template = "{target} has a column of its own with the name that its shards need: {columns}"
+    hint = "rename or drop the target's column (ALTER TABLE … RENAME COLUMN); the next run continues"
+
+
 class TargetColumnsGone(ShardDdlError, code="US-5180", scope=Scope.DOWNSTREAM):
     """A target in optimistic mode has lost columns that unshard knows, because someone else has altered it.
 

@@ -182,7 +182,7 @@ class ColumnTypesDiffer(TargetError, code="US-6004"):
     """A column has different types in shard and target, with which the same bytes have different meanings.
 
     Examples are BIT and a number, DATETIME and TIMESTAMP, DOUBLE and FLOAT, DOUBLE and DOUBLE(9,2), a generated column
-    and a plain one.
+    and a plain one. With `shard-mode: optimistic` a target that exists at the start must have a join with its shards.
     """
 
     shard: str

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.dying import DIED, Point, run_until_death
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.adapters import mysql, namedlocks
+from unshard.core.ddl.lockcommands import Skip
 from unshard.core.model import TableId
+from unshard.units.ddl import coordinate
 from unshard.units.ddl.execute import _guard_of
+from unshard.units.ddl.lockcommands import give
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -30,9 +34,8 @@ POINTS = {
     "before a new group is committed": Point("in", f"{JOINS}.begin"),
     "in a reload of columns": Point("in", "unshard.units.window.reload:_write_chunk"),
 }
-ELSEWHERE = ("while the target runs a statement",)
+ELSEWHERE = ("while the target runs a statement", "in a window that follows a command before its rows")
 COLUMNS = "id INT PRIMARY KEY, a INT, b VARCHAR(20)"
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 
 
 @pytest.fixture
@@ -96,6 +99,25 @@ def test_a_reload_that_dies_continues(task: JoinedTask) -> None:
     die(task, "in a reload of columns")
     task.run()
     task.assert_equal("t")
+
+
+@pytest.mark.parametrize("when", ["before", "in", "after"])
+def test_a_window_that_dies_while_it_follows_a_command(task: JoinedTask, when: str) -> None:
+    """The rows after a skipped DDL are written by the columns that are left, never by those from before the command."""
+    task.run()
+    task.path.write_text(yaml.safe_dump(yaml.safe_load(task.path.read_text()) | {"shard-mode": "optimistic"}))
+    run(task, FIRST, "ALTER TABLE {} MODIFY a FLOAT", "INSERT INTO {} VALUES (1, 1.5, 'x')")
+    task.run()
+    (view,) = coordinate.views(task.work().meta)
+    give(task.work().meta, Skip(view.id, view.ready[0]), "operator", "test", "because")
+    task.restart()
+    assert run_until_death(task.path, "window", "s1", Point(when, f"{JOINS}.complete")) == DIED
+    task.run()
+    assert task.stopped() == {} and task.target.run(f"SELECT a, b FROM {task.table('t')}") == [(None, "x")]
+    run(task, SECOND, "ALTER TABLE {} MODIFY a FLOAT")
+    task.run()
+    task.assert_equal("t")
+    assert task.target.run(f"SELECT a, b FROM {task.table('t')}") == [(1.5, "x")]
 
 
 def test_the_next_attempt_waits_for_a_statement_that_still_runs(task: JoinedTask) -> None:

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.units.ddl import coordinate
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 COLUMNS = "id INT PRIMARY KEY, a INT, old INT"
 RULE = {"schema-pattern": "*", "action": "Ignore", "sql-pattern": ["(?i)secret", "(?i)drop\\s+column\\s+old"]}
 

@@ -9,7 +9,7 @@ from tests.livetask import LiveTask, living
 from unshard.config import ShardMode
 from unshard.core.model import TableId
 from unshard.errors.ddl import DdlRefused
-from unshard.errors.join import JoinRefused
+from unshard.errors.join import TargetNameTaken
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -119,7 +119,7 @@ def test_a_ddl_that_the_target_rejects_is_shown_by_a_lock(task: LiveTask) -> Non
     task.target.run(f"ALTER TABLE {task.table('t')} ADD COLUMN own INT")
     alter(task, 1, "ADD COLUMN own VARCHAR(10)")
     alter(task, 3, "ADD COLUMN c INT")
-    with pytest.raises(JoinRefused):
+    with pytest.raises(TargetNameTaken):
         task.run()
     assert columns(task) == "id a b own c"
     (lock,) = task.work().meta.locks.open()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.lockcommands import DropShard, LockCommand, Replace, Skip
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
@@ -19,7 +19,6 @@ from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 COLUMNS = "id INT PRIMARY KEY, a INT"
 
 

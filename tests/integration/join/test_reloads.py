@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.join.states import State
 from unshard.core.model import Shard, TableId
@@ -18,7 +18,6 @@ from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 COLUMNS = "id DECIMAL(8,2) PRIMARY KEY, a INT, d DECIMAL(8,2) NOT NULL, UNIQUE KEY u (d)"
 
 

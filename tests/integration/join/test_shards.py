@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
-
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 
 
 @pytest.fixture

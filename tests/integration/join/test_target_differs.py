@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.dying import DIED, Point, run_until_death
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.lockcommands import Replace
 from unshard.core.model import Shard, TableId
 from unshard.units.ddl import coordinate
@@ -28,7 +28,6 @@ LEFT_OUT = (
     "g INT AS (id + 1) STORED, v VARCHAR(30) AS (concat(b, 'x')) VIRTUAL, t TIMESTAMP(3) NULL, "
     "FULLTEXT KEY f (b), KEY k (a DESC), CONSTRAINT less CHECK (a < 100)"
 )
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 Servers = tuple[MariaDb, MariaDb, MariaDb]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.joinedtask import JoinedTask, joined_task, run
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Skip
 from unshard.core.model import Shard, TableId
@@ -17,7 +17,6 @@ from unshard_demo.servers import MariaDb
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
 COLUMNS = "id INT PRIMARY KEY, a INT"
-FIRST, SECOND = ("s1", 11), ("s2", 21)
 
 
 @pytest.fixture
@@ -122,3 +121,12 @@ def test_unlock_is_rejected(task: JoinedTask) -> None:
     with pytest.raises(UnlockOfJoined) as error:
         preview(task.work().meta, Force(conflict(task).id))
     assert "follows the join of its shards" in str(error.value)
+
+
+def test_skip_of_the_shard_that_adds_the_column_again(task: JoinedTask) -> None:
+    """Old rows of the target still have the values from before the skipped DDL."""
+    order(task, Skip(conflict(task).id, shard(task)))
+    run(task, FIRST, "ALTER TABLE {} DROP COLUMN a", "ALTER TABLE {} ADD COLUMN a INT, ADD COLUMN b INT")
+    task.run()
+    assert_over(task)
+    task.assert_equal("t")

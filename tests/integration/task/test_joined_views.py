@@ -80,9 +80,9 @@ def test_a_ddl_that_the_target_rejects_is_shown_with_the_message(task: LifeTask,
     task.target.run(f"ALTER TABLE {task.name}_to.t ADD by_hand INT")
     task.sources["s1"].run(f"ALTER TABLE {task.name}.t_1 ADD by_hand DATE")
     code, text = told(task, capsys, "run")
-    assert code == 1 and "[US-5160]" in text
+    assert code == 1 and "[US-5161]" in text
     code, text = told(task, capsys, "locks")
-    assert code == 3 and "Duplicate column name" in text and "correct the cause of the error" in text
+    assert code == 3 and "a column of its own with the name" in text and "correct the cause of the error" in text
     task.target.run(f"ALTER TABLE {task.name}_to.t DROP by_hand")
     task.sources["s2"].run(f"ALTER TABLE {task.name}.t_2 ADD by_hand DATE")
     task.go()

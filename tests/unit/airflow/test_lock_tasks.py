@@ -169,6 +169,23 @@ def test_a_target_that_follows_its_shards_is_not_to_be_unlocked() -> None:
     assert (found.unlock, found.skip, found.skip_all) == (False, (A1,), False) and "unlock" in found.barred[0]
 
 
+@pytest.mark.parametrize("code, is_refused, skips", [("US-3032", False, False), ("US-4003", True, True)])
+def test_a_ddl_of_unknown_effect_of_such_a_target(code: str, is_refused: bool, skips: bool) -> None:
+    """Other statements explain it; rows of another structure cannot be skipped to."""
+    from unshard.cli.locks import helping
+    from unshard.core.ddl.lock import LockState
+    from unshard_airflow.choices import choices
+    from unshard_airflow.remedies import remedies
+
+    joined = replace(VIEW, is_joined=True, ready=(A1,), state=LockState.UNDECIDED, reason=f"[{code}] why")
+    at = "m.yaml m-shop.orders-1 --shard s1/shop_1.orders_1"
+    for told in ("\n".join(remedies(joined, "m.yaml")), "\n".join(helping("m.yaml", joined))):
+        assert f"unshard replace {at} --sql" in told and f"unshard drop-shard {at}" in told
+        assert ("unshard retry m.yaml --lock m-shop.orders-1" in told) == is_refused
+        assert ("unshard skip" in told) == skips
+    assert choices(joined).skip == ((A1,) if skips else ())
+
+
 def context_of(task: Any, **more: Any) -> dict[str, Any]:
     instance = SimpleNamespace(dag_id="unshard_ddl__m", run_id="m-shop.orders-1", task_id="wait_for_shards")
     return {"task": task, "ti": instance, **more}

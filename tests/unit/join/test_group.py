@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.unit.join.paper import PaperTable, alter, create
 from tests.unit.join.rollout import World, shards
 from unshard.core.join.decision import Change, Decision, decide, wanted
-from unshard.core.join.group import Group, ReloadReason, begin, fill_of, is_same_fill, moved
+from unshard.core.join.fills import fill_of, held_fill, is_same_fill
+from unshard.core.join.group import Group, ReloadReason, begin, moved
 from unshard.core.model import Shard
 from unshard.core.rows.lineage import ExecutedDdl
 
@@ -164,6 +165,34 @@ def test_fills(definition: str, fill: str | None) -> None:
 @pytest.mark.parametrize("one, other, same", [("1.5", "1.50", True), ("'1'", "'01'", False), ("0", "NULL", False)])
 def test_equal_fills(one: str, other: str, same: bool) -> None:
     assert is_same_fill(one, other) is same
+
+
+@pytest.mark.parametrize(
+    "fill, definition, held",
+    [
+        ("1000", "TINYINT NOT NULL", "0"),
+        ("1000", "TINYINT", "NULL"),
+        ("100", "TINYINT", "100"),
+        ("-1", "INT UNSIGNED NOT NULL", "0"),
+        ("1.50", "INT NOT NULL", "0"),
+        ("1.50", "DECIMAL(3,1) NOT NULL", "1.50"),
+        ("1.55", "DECIMAL(3,1) NOT NULL", "0.0"),
+        ("'abc'", "INT", "NULL"),
+        ("'abc'", "VARCHAR(2) NOT NULL", "''"),
+        ("'ab'", "VARCHAR(2) NOT NULL", "'ab'"),
+        ("'ąb'", "VARCHAR(9) CHARACTER SET latin1", "NULL"),
+        ("'x'", "ENUM('y','x') NOT NULL", "'x'"),
+        ("'z'", "ENUM('y','x') NOT NULL", "'y'"),
+        ("'abc'", "DATE", "NULL"),
+        ("'2026-01-31'", "DATE", "'2026-01-31'"),
+        ("'abc'", "DOUBLE", "NULL"),
+        ("1.5", "DOUBLE", "1.5"),
+        ("NULL", "INT NOT NULL", "NULL"),
+    ],
+)
+def test_what_stands_for_a_fill_that_the_type_does_not_hold(fill: str, definition: str, held: str) -> None:
+    table = create(f"CREATE TABLE t (id INT PRIMARY KEY, c {definition})")
+    assert held_fill(fill, table.structure.columns[1:]) == held
 
 
 BOTH_FILLED = [(ONE, ReloadReason.FILL), (TWO, ReloadReason.FILL)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.unit.join.paper import PaperTable, create
 from unshard.core.join.difference import Target, apply, difference, is_equal
-from unshard.core.join.tables import NULL, Table, buildable, is_met, join, join_all, join_definitions, table_of
+from unshard.core.join.tables import NULL, Table, buildable, floored, is_met, join, join_all, join_definitions, table_of
 
 COLUMNS = (
     ("id", ("INT PRIMARY KEY",)),
@@ -101,3 +101,14 @@ def test_equal_shards_have_their_own_structure(table: Table, count: int, filled:
     both = buildable(join_all([table] * count, filled), [table] * count)
     assert both == table
     assert not any((found := difference(named(table), named(both), filled)).expanding + found.contracting)
+
+
+def test_a_floor_that_is_plain_keeps_a_generated_column_plain() -> None:
+    """Someone has made it plain on the target; `difference` must not ask for a plain column that is STORED."""
+    ids = {"id": 1, "f": 2}
+    shard = table_of(create("CREATE TABLE t (id INT PRIMARY KEY, f INT AS (id + 1) STORED)").structure, ids)
+    floor = table_of(create("CREATE TABLE t (id INT PRIMARY KEY, f INT)").structure, ids)
+    joined = floored(shard, floor)
+    names = {id: name for name, id in ids.items()}
+    assert is_equal(Target(floor, names), Target(joined, names))
+    assert is_equal(Target(shard, names), Target(floored(shard, shard), names))

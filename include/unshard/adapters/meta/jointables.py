@@ -43,7 +43,7 @@ def _group(define: Callable[..., Table]) -> tuple[Table, Table, Table]:
         c.long("fill", "SQL literal that rows have which existed before it was added"),
         c.flag("was_common", "1: all shards have had it at one time"),
         c.flag("is_kept", "1: filters have left out a DDL that drops it, so the target keeps it"),
-        c.flag("is_filled_by_server", "1: old rows got what a function of the target gave, which no shard has"),
+        c.flag("is_filled_by_server", "1: rows of shards that lack it have values that no shard has"),
     )
     join_member = define(
         "join_member",

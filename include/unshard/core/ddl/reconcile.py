@@ -27,6 +27,8 @@ from unshard.core.ddl.queue import EntryState, HeldFile, OperatorDecision, Queue
 from unshard.core.ddl.shardgroup import chain
 from unshard.core.model import Shard, TableId
 from unshard.errors.ddl import EffectRefused, StructureNotShown, StructureUnknown
+from unshard.errors.locks import DecisionMisfits
+from unshard.errors.rows import RowsContradict
 from unshard.errors.source import TableUnsupported
 
 
@@ -74,10 +76,17 @@ UNKNOWABLE = (EffectRefused, StructureUnknown, TableUnsupported)
 """The errors that mean that the target cannot tell the effect of a statement; others are failures of the target."""
 _REFUSALS = tuple(f"[{error.code}]" for error in (EffectRefused, TableUnsupported))
 
+_CONTRADICTIONS = tuple(f"[{error.code}]" for error in (RowsContradict, DecisionMisfits))
+
 
 def is_refusal(reason: str) -> bool:
     """Whether the reason of a DDL is a refusal by the target, which may accept the DDL later."""
     return reason.startswith(_REFUSALS)
+
+
+def is_contradicted(reason: str) -> bool:
+    """Whether the reason of a DDL is that rows have another structure than the DDL, so that skipping it is no help."""
+    return reason.startswith(_CONTRADICTIONS)
 
 
 def is_undescribed(reason: str) -> bool:

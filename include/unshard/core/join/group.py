@@ -31,14 +31,13 @@ the fill, too. The values of a shard's rows differ in the target, and the column
 | has given a column the name that others gave to another one        | SAME_NAME      |
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cached_property
 
+from unshard.core.join.fills import fill_of, held_fill, is_same_fill
 from unshard.core.join.tables import (
     NULL,
     Definition,
@@ -52,13 +51,9 @@ from unshard.core.join.tables import (
 from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, TextType, meets
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
-from unshard.core.rows.missingcolumns import implicit_value
 from unshard.core.rows.servervalues import added_columns
-from unshard.core.sql import charsets
-from unshard.core.sql.literals import BINARIES, TEXTS
 from unshard.core.sql.mode import NAMES
 
-LITERAL = re.compile(r"'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 STRICT = 1 << NAMES.index("STRICT_TRANS_TABLES") | 1 << NAMES.index("STRICT_ALL_TABLES")
 
 
@@ -94,7 +89,8 @@ class ColumnHistory:
     is_kept: bool = False
     """Whether filters have left out a DDL that drops it: the target keeps it when no shard has it any more."""
     is_filled_by_server: bool = False
-    """Whether the rows that existed got what the target's own clock or functions gave: no shard has these values."""
+    """Whether rows of shards that lack it have values that no shard has: those of the target's own clock or functions,
+    or a substitute for a fill that no type of a shard holds any more."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +213,34 @@ def followed_by(group: Group, shard: Shard, structure: TableSchema, *, keeps: bo
     return _noted(replace(group, members=members, columns=columns))
 
 
+def left_out(group: Group, shard: Shard, ids: Collection[int]) -> Group:
+    """Return the group in which columns of a shard have no id, as if the shard had dropped them."""
+    member = group.members[shard]
+    kept = {name: id for name, id in member.ids.items() if id not in ids}
+    after = replace(member, ids=kept, dropped=member.dropped | {*member.ids.values()}.intersection(ids))
+    return with_member(group, shard, replace(after, reloads=frozenset(_lasting(after))))
+
+
+def fitted_again(group: Group, shard: Shard) -> Group:
+    """Return the group in which columns without an id that have a join with other shards' again have their ids.
+
+    They must be read again, because values since have been left out.
+    """
+    member = group.members[shard]
+    left_out = [column for column in member.structure.columns if column.name.lower() not in member.ids]
+    if not left_out:
+        return group
+    others = replace(group, members={each: m for each, m in group.members.items() if each != shard})
+    state = _Added(others, dict(member.ids), dict(group.columns), {*member.reloads}, group.last_id)
+    for column in left_out:
+        found = _found(state, column, member.structure)
+        if found is not None:
+            state.ids[column.name.lower()] = found
+            state.reloads |= set() if column.is_generated else {Reload(found, ReloadReason.ADDED_AGAIN)}
+    after = replace(member, ids=state.ids, dropped=member.dropped.difference(state.ids.values()))
+    return with_member(group, shard, replace(after, reloads=frozenset(state.reloads)))
+
+
 def kept_columns(group: Group) -> tuple[int, ...]:
     """Return the columns that no shard has any more and that the target keeps, because filters ignore their DROP."""
     return tuple(id for id, column in group.columns.items() if column.is_kept and id not in group.held)
@@ -336,42 +360,6 @@ def names_of(group: Group, ids: Iterable[int]) -> tuple[Mapping[int, str], tuple
         else:
             names[id] = name
     return names, tuple(nameless)
-
-
-def fill_of(column: Column) -> str | None:
-    """Return what ALTER TABLE gives to the old rows of a new column; None if that is unknown or differs by server."""
-    if column.is_generated:
-        return NULL
-    if "auto_increment" in column.extra:
-        return None
-    if column.default in (None, NULL):
-        return NULL if column.nullable else _implicit(column)
-    return column.default if LITERAL.fullmatch(str(column.default)) else None
-
-
-def _implicit(column: Column) -> str | None:
-    """Return the literal of the value that ALTER TABLE gives to old rows without a default; None if it is unknown."""
-    value = implicit_value(column)
-    if value is None:
-        return None
-    if column.data_type in BINARIES:
-        return f"x'{value.hex()}'" if value else "''"
-    text = charsets.decode(value, column.encoding or "ascii").replace("'", "''")
-    return text if LITERAL.fullmatch(text) and column.data_type not in TEXTS else f"'{text}'"
-
-
-def is_same_fill(one: str | None, other: str | None) -> bool:
-    """Whether two fills are known and equal."""
-    if one is None or other is None:
-        return False
-    return one == other or _number(one) == _number(other) is not None
-
-
-def _number(literal: str) -> Decimal | None:
-    try:
-        return Decimal(literal)
-    except InvalidOperation:
-        return None
 
 
 @dataclass(slots=True)
@@ -548,4 +536,15 @@ def _noted_column(group: Group, id: int) -> ColumnHistory:
     column, holders = group.columns[id], group.holders(id)
     names = _reached(group, id) if holders else column.names
     is_common = bool(holders) and len(holders) == len(group.members)
-    return replace(column, names=names, was_common=column.was_common or is_common)
+    fill = _held_fill(group, holders, id)
+    is_own = column.is_filled_by_server or fill != column.fill
+    return replace(
+        column, names=names, fill=fill, was_common=column.was_common or is_common, is_filled_by_server=is_own
+    )
+
+
+def _held_fill(group: Group, holders: Sequence[Shard], id: int) -> str:
+    """Return the fill of a column, or its substitute in a type that does not hold it."""
+    members = [group.members[shard] for shard in holders]
+    columns = [member.structure.column(member.names[id]) for member in members]
+    return held_fill(group.columns[id].fill, columns)

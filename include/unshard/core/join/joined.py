@@ -11,12 +11,12 @@ The rows of a shard after DDL number n of its queue, and before the next one, ha
 Number 0 is the structure with which the shard has joined.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from unshard.core.join.group import Group, Member
-from unshard.core.model import Location, Shard, TableId
+from unshard.core.join.group import Group, Member, reloaded
+from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 
 
 class ChangeKind(StrEnum):
@@ -36,6 +36,20 @@ class JoinStatement:
     """Digests of the target's structure."""
     names: tuple[tuple[str, int], ...]
     """The ids of the target's columns after it, by name."""
+
+    def is_before(self, present: TableSchema) -> bool:
+        """Whether a table has the structure before it."""
+        return self._is_as(self.before, present)
+
+    def is_after(self, present: TableSchema) -> bool:
+        """Whether a table has the structure after it; no, if that is the structure before it."""
+        return self.before != self.after and self._is_as(self.after, present)
+
+    def _is_as(self, digest: str, present: TableSchema) -> bool:
+        """Compare the shapes, or the texts if the statement changes nothing else."""
+        if shape_of(self.before) != shape_of(self.after):
+            return present.shape == shape_of(digest)
+        return present.digest == digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +119,11 @@ def steps_of(joined: JoinedTarget, completion: Completion) -> tuple[ShardStep, .
         if shard not in named and shard in before and member != before[shard]
     )
     return (*completion.steps, *others)
+
+
+def with_reloaded(joined: JoinedTarget, shard: Shard, columns: Iterable[str]) -> Completion:
+    """Return the group after columns of a shard have been read again."""
+    ids = {joined.group.members[shard].ids[name] for name in columns}
+    group = reloaded(joined.group, shard, ids)
+    step = ShardStep(shard, joined.accepted[shard], group.members[shard])
+    return Completion(group, joined.names, (step,))

@@ -6,11 +6,13 @@ The first line that applies is due. When it is done, everything is decided again
 |---------------------------------------------------------------|---------------------------------------------------|
 | a shard has left the group                                    | it leaves the join; its rows stay                 |
 | a lock or a filter has resolved DDLs of a shard               | the shard follows them                            |
+| a column without an id has a join with the others again       | it gets the id of the others and is read again    |
 | someone has given a settled target more: an index, a wider    | it becomes a part of what the target never loses  |
 | type                                                          | (`Group.floor`)                                   |
 | a new shard                                                   | it joins; the target is expanded first            |
 | a shard has reached a DDL that joins                          | the target is expanded, the DDL is accepted       |
-| DDLs in conflict that have a join together                    | the same, for all of them                         |
+| DDLs in conflict that have a join together, or of which the   | the same, for all of them                         |
+| target rejects the first and which lead back                  |                                                   |
 | the target lacks something (a process has died)               | the target is expanded                            |
 | a DDL is a barrier, or in conflict                            | a lock is opened for it, for all shards or for    |
 |                                                               | the commands of an operator                       |
@@ -28,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from unshard.core.ddl.queue import QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.join.decision import (
     Change,
     Decided,
@@ -58,13 +60,15 @@ from unshard.core.join.group import (
     Member,
     conversion,
     converted,
+    fitted_again,
     followed_by,
     joined_by,
     kept_columns,
     left_by,
+    left_out,
     moved,
+    names_of,
     unread_names,
-    with_member,
     without,
 )
 from unshard.core.join.joined import Accepted, JoinedTarget, ShardStep
@@ -77,10 +81,11 @@ from unshard.core.join.stages import (
     ReloadColumns,
     WaitForRows,
 )
+from unshard.core.join.statements import leads_to, moves_as
 from unshard.core.join.tables import Table, limited
-from unshard.core.join.waiting import decide_new, decide_waiting
+from unshard.core.join.waiting import decide_back, decide_new, decide_waiting
 from unshard.core.model import Location, Shard, TableSchema
-from unshard.core.rows.lineage import ExecutedDdl, names_after
+from unshard.core.rows.lineage import ExecutedDdl
 from unshard.core.window.plan import StructureChange
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import MismatchedNewShard
@@ -130,6 +135,12 @@ class JoinScene:
     @property
     def target(self) -> Target:
         return target_of(self.present, self.joined.names, self.lacks)
+
+    @property
+    def gone_columns(self) -> tuple[str, ...]:
+        """The columns that the target should still have; someone else has dropped or renamed them."""
+        present = {name.lower() for name in self.present.names}
+        return tuple(sorted(name for name in self.joined.names.values() if name not in present))
 
     def member_state(self, shard: Shard) -> ShardState | None:
         """Return the shard if it is the one that has joined, and not a later one of the same name."""
@@ -224,25 +235,6 @@ def needless_states(numbers: Collection[int], needed: int) -> tuple[int, ...]:
     return tuple(sorted(number for number in numbers if number < own))
 
 
-def leads_to(own: TableSchema, expected: Target) -> bool:
-    """Whether a shard's own statement leads to the structure that the target should have."""
-    found = target_of(own, expected.names)
-    return is_equal(found, expected) and dict(found.table.keys) == dict(expected.table.keys)
-
-
-def moves_as(entry: QueueEntry, present: Target, expected: Target) -> bool:
-    """Whether a shard's own statement gives each column of the target the name that it should have.
-
-    A structure does not show that: where the target has other names than the shard, the same words may mean another
-    column.
-    """
-    try:
-        found = names_after(present.names.values(), (ExecutedDdl(entry.routed, entry.statement.sql_mode),))
-    except DdlUnreadable:
-        return False
-    return all(found.get(name) == expected.names.get(id) for id, name in present.names.items())
-
-
 def change_of(entry: QueueEntry, schemas: Callable[[str], TableSchema]) -> Change:
     """Return a queued DDL as the join sees it."""
     texts = entry.replacement or (entry.routed,)
@@ -267,6 +259,12 @@ def _of_group(scene: JoinScene) -> Iterator[JoinStage]:
     followed = _followed(scene)
     if followed is not None:
         yield followed
+    refitted = scene.group
+    for shard in scene.group.members:
+        refitted = fitted_again(refitted, shard)
+    if refitted != scene.group:
+        why = "columns that were left out have a join again"
+        yield FollowShards(scene.joined.target, refitted, (), (), why)
     for state in scene.shards:
         # Also one that has left, whose rows still wait.
         if state.shard not in scene.group.members and state.shard not in {*scene.rejected, *over}:
@@ -345,16 +343,18 @@ def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
         after, clashes = moved(group, shard, change.statements, change.after)
     except DdlUnreadable:
         return followed_by(group, shard, change.after)
+    if entry.verdict is OperatorDecision.SKIP:  # what only this DDL adds stays out of the target
+        new = after.columns.keys() - group.columns.keys()
+        after = without(left_out(after, shard, new), new)
     return followed_by(group, shard, change.after) if clashes else after
 
 
 def _without_unfit(group: Group, shards: Collection[Shard]) -> Group:
-    """Return the group in which columns of these shards that have no join with the others have no id."""
+    """Return the group in which columns of these shards that have no join with the others, or no name, have no id."""
     unfit = {id for id, column in group.table.columns.items() if column is None}
+    unfit |= {*names_of(group, group.held)[1]}
     for shard in shards if unfit else ():
-        member = group.members[shard]
-        ids = {name: id for name, id in member.ids.items() if id not in unfit}
-        group = with_member(group, shard, replace(member, ids=ids))
+        group = left_out(group, shard, unfit)
     return group
 
 
@@ -428,7 +428,9 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
         else:
             step = _accepted(decided.group, entry, state)
             yield _expanding(scene, decided, (step,), ((state.shard, entry.seq),), entry.routed, entry)
-    yield from _together(scene, {state.shard: state for state in heads}, waiting)
+    states = {state.shard: state for state in heads}
+    yield from _together(scene, states, waiting)
+    yield from _back(scene, states)
     for state in heads if not scene.has_lock else ():
         if (waits := waiting.get(state.shard)) is not None:
             reason = "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
@@ -447,22 +449,34 @@ def _is_against_strict_mode(scene: JoinScene, entry: QueueEntry, decided: Decide
 def _together(
     scene: JoinScene, states: Mapping[Shard, ShardState], waiting: Mapping[Shard, Decided]
 ) -> Iterator[JoinStage]:
-    queues = {
-        shard: [*takewhile(lambda entry: not _unjoinable(entry), states[shard].queue)]
-        for shard, decided in waiting.items()
-        if decided.decision is Decision.CONFLICT
-    }
-    changes = {shard: [change_of(entry, scene.schemas) for entry in queue] for shard, queue in queues.items()}
+    conflicts = (shard for shard, decided in waiting.items() if decided.decision is Decision.CONFLICT)
+    changes = {shard: _changes(scene, states[shard]) for shard in conflicts}
     decided = decide_waiting(scene.group, scene.target, changes, scene.mapped) if changes else None
-    if decided is None:
-        return
+    if decided is not None:
+        yield from _all_accepted(scene, states, decided)
+
+
+def _back(scene: JoinScene, states: Mapping[Shard, ShardState]) -> Iterator[JoinStage]:
+    """Yield the DDLs of a shard that lead back, if the target rejects the first of them."""
+    for shard in states.keys() & scene.rejected.keys():
+        changes = _changes(scene, states[shard])
+        decided = decide_back(scene.group, scene.target, shard, changes, scene.mapped)
+        if decided is not None:
+            yield from _all_accepted(scene, states, decided)
+
+
+def _changes(scene: JoinScene, state: ShardState) -> list[Change]:
+    return [change_of(entry, scene.schemas) for entry in takewhile(lambda entry: not _unjoinable(entry), state.queue)]
+
+
+def _all_accepted(scene: JoinScene, states: Mapping[Shard, ShardState], decided: Decided) -> Iterator[JoinStage]:
     steps, resolved = list[ShardStep](), list[tuple[Shard, int]]()
     for shard, between in decided.accepted.items():
         members = (*between, decided.group.members[shard])
-        for entry, member in zip(queues[shard], members, strict=False):
+        for entry, member in zip(states[shard].queue, members, strict=False):
             steps.append(_accepted_as(member, entry, states[shard]))
             resolved.append((shard, entry.seq))
-    if decided.first and (late := older_rows(scene, [(shard, queues[shard][0].seq) for shard in decided.accepted])):
+    if decided.first and (late := older_rows(scene, [(each, states[each].queue[0].seq) for each in decided.accepted])):
         yield WaitForRows(scene.joined.target, late, decided.first)
         return
     yield _expanding(scene, decided, tuple(steps), tuple(resolved), "DDLs of several shards that have a join together")
@@ -574,15 +588,3 @@ def adopted_names(names: Mapping[int, str], group: Group, present: TableSchema) 
     asked = wanted(group).names
     free = columns.difference(kept.values())
     return {**kept, **{id: name for id, name in asked.items() if id not in kept and name in free}}
-
-
-def begun_at(
-    structures: Iterable[tuple[ShardState, TableSchema]], begin: Callable[[Mapping[Shard, TableSchema]], Group]
-) -> tuple[Group, Mapping[Shard, Accepted]]:
-    """Return the first group of a target and how far its shards are."""
-    found = [*structures]
-    accepted = {
-        state.shard: Accepted(state.queue[0].seq - 1 if state.queue else state.last_seq, None, state.shard_uid)
-        for state, _ in found
-    }
-    return begin({state.shard: schema for state, schema in found}), accepted

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.steps import BETWEEN
 from unshard.core.join.difference import (
     AddCheck,
@@ -22,13 +23,18 @@ from unshard.core.join.difference import (
     RenameKey,
     SetCollation,
     Step,
+    Target,
+    is_equal,
+    target_of,
 )
 from unshard.core.join.tables import MOMENT, Definition, Key, shown_expression, tokens_of
 from unshard.core.join.types import IntegerType, LabelType, TextType, TimeType, collation_of, type_of
-from unshard.core.model import Column, TableId
+from unshard.core.model import Column, TableId, TableSchema
+from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import Token
 from unshard.core.sql.words import words_of
+from unshard.errors.ddl import DdlUnreadable
 
 BARE_DEFAULT = re.compile(
     r"[bx]?'(?:[^'\\]|''|\\.)*'|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|current_timestamp(?:\(\d*\))?", re.IGNORECASE | re.DOTALL
@@ -47,6 +53,7 @@ ORDER = (
     *(RenameKey, AddKey, AddCheck, SetCollation),
 )
 """The order of single statements."""
+NAMING = AddColumn | RenameColumn
 ON_UPDATE = re.compile(r"on update current_timestamp(?:\(\d*\))?")
 
 
@@ -72,6 +79,32 @@ def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str])
         for group in groups
         if group
     )
+
+
+def taken_names(present: TableSchema, names: Mapping[int, str], steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return the columns without an id that a table has under names that the steps give; `names` are those of ids."""
+    own = {name.lower() for name in present.names}.difference(names.values())
+    given = [step.name if isinstance(step, AddColumn) else step.new_name for step in steps if isinstance(step, NAMING)]
+    return tuple(name for name in given if name in own)
+
+
+def leads_to(own: TableSchema, expected: Target) -> bool:
+    """Whether a shard's own statement leads to the structure that the target should have."""
+    found = target_of(own, expected.names)
+    return is_equal(found, expected) and dict(found.table.keys) == dict(expected.table.keys)
+
+
+def moves_as(entry: QueueEntry, present: Target, expected: Target) -> bool:
+    """Whether a shard's own statement gives each column of the target the name that it should have.
+
+    A structure does not show that: where the target has other names than the shard, the same words may mean another
+    column.
+    """
+    try:
+        found = names_after(present.names.values(), (ExecutedDdl(entry.routed, entry.statement.sql_mode),))
+    except DdlUnreadable:
+        return False
+    return all(found.get(name) == expected.names.get(id) for id, name in present.names.items())
 
 
 def single_parts(table: TableId, part: AlterPart) -> tuple[AlterPart, ...]:

@@ -207,7 +207,8 @@ def floored(table: Table, floor: Table) -> Table:
         own = floor.columns.get(id)
         both = join_definitions(definition, own) if definition is not None and own is not None else None
         if both is not None and definition is not None:
-            columns[id] = replace(both, default=definition.default, extra=definition.extra)
+            is_same_kind = both.is_generated == definition.is_generated
+            columns[id] = replace(both, default=definition.default, extra=definition.extra) if is_same_kind else both
     own_keys = {key: name for key, name in floor.keys.items() if not key.is_strict and key.columns <= columns.keys()}
     return replace(table, columns=columns, keys={**own_keys, **table.keys})
 

@@ -2,8 +2,8 @@
 
 | DDLs that are accepted together                              | example                                  |
 |--------------------------------------------------------------|------------------------------------------|
-| several of one shard that lead back to a join                | a canary that drops its wrong column, or |
-|                                                              | renames it back                          |
+| several of one shard that lead back to a join, or to the     | a canary that drops its wrong column, or |
+| target as it is                                              | renames it back                          |
 | the next one of several shards, or all that they have queued | all shards change INT to VARCHAR         |
 | those of a new shard that lead to a join                     | a shard created like one that had not    |
 |                                                              | changed INT to VARCHAR yet               |
@@ -33,6 +33,15 @@ def decide_waiting(group: Group, target: Target, queues: Queues, mapped: Collect
     `accepted` of the result names the shards, each with one more DDL than members.
     """
     return _first_accepted(group, target, _candidates(group, target, queues, mapped), mapped)
+
+
+def decide_back(
+    group: Group, target: Target, shard: Shard, queue: Sequence[Change], mapped: Collection[str] = ()
+) -> Decided | None:
+    """Return the decision about queued DDLs of one shard that together need no change of the target; None without."""
+    parts = ({shard: queue[:end]} for end in range(2, len(queue) + 1))
+    decisions = (_together(group, target, part, mapped) for part in parts)
+    return next((each for each in decisions if each is not None and each.decision is Decision.NOTHING), None)
 
 
 def decide_new(

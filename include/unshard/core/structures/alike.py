@@ -6,7 +6,7 @@ since 8.0.19, `year` for `year(4)`, and `utf8mb3_bin` for `utf8_bin` since 8.0.3
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from unshard.core.model import Column, TableSchema
 from unshard.core.sql.charsets import canonical
@@ -34,15 +34,22 @@ def unfit_reasons(target: TableSchema, shard: TableSchema, extracted: Collection
     found = [f"it lacks column {column.name}" for column in shard.written if column.name.lower() not in there]
     wanted = _columns(shard)
     for name, column in there.items():
-        if name not in wanted and name not in extracted and _needs_value(column):
-            found.append(f"its column {column.name} needs a value that no shard has")
-        elif column.is_generated and name in wanted and not wanted[name].is_generated:
+        if column.is_generated and name in wanted and not wanted[name].is_generated:
             found.append(f"its column {column.name} is generated, a shard's is not")
-    filled = {*wanted, *extracted}
-    if shard.key and not as_filled(target, filled).key and not finding_index(target, shard.key, filled):
+    return (*found, *foreign_reasons(target, shard.key, {*wanted, *extracted}))
+
+
+def foreign_reasons(target: TableSchema, key: Sequence[str], filled: Collection[str]) -> tuple[str, ...]:
+    """Return what the target alone has and what rejects rows; `filled` are its columns that get a value, in lower case.
+
+    `key` is that of a shard.
+    """
+    alone = (column for column in target.columns if column.name.lower() not in filled)
+    found = [f"its column {column.name} needs a value that no shard has" for column in alone if _needs_value(column)]
+    if key and not as_filled(target, filled).key and not finding_index(target, key, filled):
         found.append(
             f"it has neither a key of columns that its shards fill, nor an index that begins with their key"
-            f" ({', '.join(shard.key)})"
+            f" ({', '.join(key)})"
         )
     return tuple(found)
 

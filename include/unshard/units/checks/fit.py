@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from unshard.config import ShardMode, Task
 from unshard.core.checks.certain import UNFIT
+from unshard.core.join.decision import conflicts_of
+from unshard.core.join.group import begin
+from unshard.core.join.start import foreign_columns, undumped_columns, unjoined_columns
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rules.columnmapping import fitted
 from unshard.core.rules.extractedvalues import constants_of
@@ -50,9 +53,32 @@ def unfit(
                     refuse_types(shard, structure, (target, present), reshaping)
         except UNFIT as error:
             found.setdefault(f"{error.code} {columns}", error)
+    if joins and not is_ahead:
+        reasons.update(_foreign(task, present, shards))
+        yield from _unjoined(target, present, shards)
     if reasons:
         yield TargetTableUnfit(str(target), "; ".join(sorted(reasons)))
     yield from found.values()
+
+
+def _foreign(task: Task, present: TableSchema | None, shards: Mapping[Shard, TableSchema]) -> tuple[str, ...]:
+    """Return why rows of no shard can be written to a target that follows the join of its shards."""
+    if present is None:
+        return ()
+    reshapings = (task.instance(shard.source).routing.reshaping(shard.table) for shard in shards)
+    extracted = {each.column.lower() for reshaping in reshapings for each in reshaping.extracted}
+    return foreign_columns(present, shards.values(), extracted)
+
+
+def _unjoined(
+    target: TableId, present: TableSchema | None, shards: Mapping[Shard, TableSchema]
+) -> Iterator[UnshardError]:
+    """Yield the columns with which a target cannot begin to follow the join of its shards, if these have one."""
+    group = begin(shards)
+    if conflicts_of(group):
+        return
+    yield from unjoined_columns(target, group, present) if present is not None else ()
+    yield from undumped_columns(target, group)
 
 
 def _refuse_missing(target: TableId, shard: Shard, structure: TableSchema, reshaping: Reshaping) -> None:

@@ -9,7 +9,7 @@ from unshard.adapters import mysql, serverstate, structures
 from unshard.adapters.serverstate import account
 from unshard.adapters.target import tried_load_data
 from unshard.adapters.target.session import LISTED_WARNINGS
-from unshard.config import Connections, OnDuplicate, PrimaryKey, Task, resolve
+from unshard.config import Connections, OnDuplicate, PrimaryKey, ShardMode, Task, resolve
 from unshard.config.model import CLUSTERED_INDEX
 from unshard.core.checks.items import (
     Item,
@@ -202,7 +202,12 @@ def _refuses_rows(task: Task, shards: Iterable[Shard]) -> bool:
 def _narrower(
     task: Task, target: TableId, present: TableSchema, shards: Mapping[Shard, TableSchema]
 ) -> list[UnshardError]:
-    """Return the columns that do not hold all values; the mapping checks the columns that it changes."""
+    """Return the columns that do not hold all values; the mapping checks the columns that it changes.
+
+    A target that follows the join of its shards gets wider columns.
+    """
+    if task.shard_mode is ShardMode.OPTIMISTIC:
+        return []
     alike: dict[tuple[str, frozenset[str]], TableSchema] = {}  # equal shapes: already compared
     for shard, structure in shards.items():
         mapped = task.instance(shard.source).routing.reshaping(shard.table).mapped

@@ -34,7 +34,7 @@ from unshard.core.ddl.members import MemberState, members_of
 from unshard.core.ddl.newshards import admissions
 from unshard.core.ddl.onetoone import waiting
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
-from unshard.core.ddl.reconcile import is_refusal, is_undescribed
+from unshard.core.ddl.reconcile import is_contradicted, is_refusal, is_undescribed
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.ddl.stages import (
     ExecuteStatement,
@@ -131,6 +131,11 @@ class LockView:
         """Whether it waits because the target refused the DDL; a retry may succeed."""
         asked = self.state in (LockState.UNDECIDED, LockState.CONFLICT)
         return self.state is LockState.FAILED or (asked and is_refusal(self.reason))
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether it waits because rows of a shard have another structure, which only other statements can explain."""
+        return self.state is LockState.UNDECIDED and is_contradicted(self.reason)
 
     @property
     def lacks_place(self) -> bool:

@@ -14,7 +14,7 @@ from unshard.core.join.stages import ContractTarget, WaitForRows
 from unshard.core.join.statements import alter_texts
 from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
 from unshard.core.model import Shard, TableId
-from unshard.units.ddl.joining import JoinExecutor, JoinRules, gone_columns, scene_of, scenes
+from unshard.units.ddl.joining import JoinExecutor, JoinRules, scene_of, scenes
 from unshard.units.ddl.lockstore import JoinReader, Store, StoreReader
 
 WAYS_OUT = "when the shards agree, or this shard goes back; its lock has the other ways out"
@@ -132,7 +132,7 @@ def _of_target(
             view = _view(scene, plan, about, past_of(each, history), states)
             if _is_rejected(scene, plan, each):
                 view = replace(view, reason=error, when=REJECTED)
-            elif each.state is State.EXPANDING and scene.joined.names.get(_id_of(each)) in gone_columns(scene):
+            elif each.state is State.EXPANDING and scene.joined.names.get(_id_of(each)) in scene.gone_columns:
                 view = replace(view, reason=GONE, when=ADDED_AGAIN, statements=())
             yield view
 

@@ -34,28 +34,25 @@ from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import QueueEntry, ShardState
 from unshard.core.ddl.shardgroup import groups, is_alone
 from unshard.core.ddl.stages import named
-from unshard.core.join.decision import conflicts_of, steps_to_join, wanted
+from unshard.core.join.decision import conflicts_of, steps_to_join
 from unshard.core.join.difference import Step, Target, apply, target_of
-from unshard.core.join.group import Group, Member, begin, intended, reloaded, with_member
+from unshard.core.join.group import Member, begin, intended, with_member
 from unshard.core.join.joined import (
     Accepted,
     Completion,
     JoinedTarget,
     JoinStatement,
     OpenChange,
-    ShardStep,
+    with_reloaded,
 )
 from unshard.core.join.planning import (
     JoinPlan,
     JoinScene,
     adopted_names,
     announced,
-    begun_at,
     digest_of,
     entries_between,
     is_quiet,
-    leads_to,
-    moves_as,
     needed_states,
     plan_join,
 )
@@ -68,9 +65,10 @@ from unshard.core.join.stages import (
     TargetChange,
     WaitForRows,
 )
-from unshard.core.join.statements import AlterPart, alter_parts, single_parts
+from unshard.core.join.start import begun_at, begun_names, unjoined_columns
+from unshard.core.join.statements import AlterPart, alter_parts, leads_to, moves_as, single_parts, taken_names
 from unshard.core.join.tables import features
-from unshard.core.model import Shard, TableId, TableSchema, shape_of
+from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
 from unshard.core.window.plan import Plan, StructureChange
 from unshard.errors import UnshardError
@@ -81,6 +79,7 @@ from unshard.errors.join import (
     ShardModeWaits,
     ShardsWithoutJoin,
     TargetColumnsGone,
+    TargetNameTaken,
 )
 from unshard.errors.reload import ReloadError
 from unshard.units.ddl.lockstore import Store
@@ -235,6 +234,13 @@ def _announce(meta: Store, plan: Plan, change: StructureChange) -> bool:
     return is_done
 
 
+def follow_decisions(meta: Store, executor: JoinExecutor, rules: JoinRules, targets: Iterable[TableId]) -> None:
+    """Let shards follow DDLs that something else has resolved, before the rows after these are written."""
+    for target in targets:
+        while _Follower(meta, executor, rules, target).catches_up():
+            pass
+
+
 def leave(meta: Store) -> None:
     """End the joins of a task that is not in optimistic mode any more; raises ShardModeWaits while shards differ."""
     states = groups(meta.structures.shards())
@@ -287,6 +293,14 @@ class _Follower:
                 self.meta.joins.note_settled(joined, digest, needed_states(scene))
             return False
         return any(self._run(stage, scene) for stage in plan.stages if not isinstance(stage, WaitForRows))
+
+    def catches_up(self) -> bool:
+        """Follow DDLs that something else has resolved; return whether there were any."""
+        scene = self.scene()
+        if scene is None or scene.joined.change is not None or self._is_executing():
+            return False
+        stage = next(iter(plan_join(scene).stages), None)
+        return isinstance(stage, FollowShards) and self._run(stage, scene)
 
     def scene(self) -> JoinScene | None:
         """Read everything that decides about the target; None if it has not joined or does not exist."""
@@ -362,8 +376,9 @@ class _Follower:
         group, accepted = begun_at([(state, schemas[first[state.shard]]) for state in known], begin)
         if conflicts := conflicts_of(group):
             raise ShardsWithoutJoin(str(self.target), "; ".join(map(str, conflicts)))
-        columns = {name.lower() for name in present.names}
-        names = {id: name for id, name in wanted(group).names.items() if name in columns}
+        for error in unjoined_columns(self.target, group, present):
+            raise error
+        names = begun_names(group, present)
         there = target_of(present, names, self._lacks(schemas.values(), present))
         has_more = bool(steps_to_join(group, there).contracting)
         if has_more:
@@ -418,7 +433,7 @@ class _Follower:
         """
         try:
             self._changed(stage, scene)
-        except (JoinRefused, DdlRefused, JoinNotReached) as error:
+        except (JoinRefused, DdlRefused, JoinNotReached, TargetNameTaken) as error:
             is_tried = not isinstance(error, DdlRefused)
             if is_tried and not self._is_unchanged(scene):
                 return
@@ -450,10 +465,12 @@ class _Follower:
 
     def _changed(self, stage: TargetChange, scene: JoinScene) -> None:
         joined, names = scene.joined, scene.joined.names
-        if gone := gone_columns(scene):
+        if gone := scene.gone_columns:
             if self._is_unchanged(scene):
                 raise TargetColumnsGone(str(self.target), ", ".join(gone))
             return  # another process has renamed or dropped them
+        if taken := taken_names(scene.present, names, (*stage.first, *stage.steps)):
+            raise TargetNameTaken(str(self.target), ", ".join(taken))
         statements, own = self._statements(stage, scene) if stage.first or stage.steps else ((), None)
         if statements:
             for text in statements:
@@ -542,9 +559,9 @@ class _Follower:
                 return
             if change.done < len(change.statements) and change.statements[change.done] != NO_STATEMENT:
                 statement = change.statements[change.done]
-                if statement.before != statement.after and is_as(statement.after, present, statement):
+                if statement.is_after(present):
                     self.meta.joins.advance(self.target, change)
-                elif not is_as(statement.before, present, statement):
+                elif not statement.is_before(present):
                     raise TargetChanged(str(self.target), f"it is now {present.create_sql}", statement.text)
             log.info("join given up target=%s done=%s", self.target, change.done)
             self.meta.joins.give_up(self.target, change)
@@ -573,27 +590,6 @@ class _Follower:
         if error != known:
             self.meta.joins.note_reload(self.target, shard, error)
         return outcome is ReloadOutcome.DONE
-
-
-def with_reloaded(joined: JoinedTarget, shard: Shard, columns: Iterable[str]) -> Completion:
-    """Return the group after columns of a shard have been read again."""
-    ids = {joined.group.members[shard].ids[name] for name in columns}
-    group: Group = reloaded(joined.group, shard, ids)
-    step = ShardStep(shard, joined.accepted[shard], group.members[shard])
-    return Completion(group, joined.names, (step,))
-
-
-def is_as(digest: str, present: TableSchema, statement: JoinStatement) -> bool:
-    """Whether a table has a structure of a statement; the text decides where the statement changes nothing else."""
-    if shape_of(statement.before) != shape_of(statement.after):
-        return present.shape == shape_of(digest)
-    return present.digest == digest
-
-
-def gone_columns(scene: JoinScene) -> tuple[str, ...]:
-    """Return the columns that the target should still have; someone else has dropped or renamed them."""
-    present = {name.lower() for name in scene.present.names}
-    return tuple(sorted(name for name in scene.joined.names.values() if name not in present))
 
 
 def _named(target: Target) -> tuple[tuple[str, int], ...]:

@@ -19,7 +19,6 @@ from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.errors.ddl import EffectRefused, TargetChanged
 from unshard.units.ddl.execute import run_statement, target_guard, with_present_keys
-from unshard.units.ddl.joining import is_as
 
 
 class OnTarget:
@@ -74,9 +73,9 @@ class OnTarget:
             if not is_open():
                 return False
             found = read_schema(connection, target)
-            if statement.before != statement.after and is_as(statement.after, found, statement):
+            if statement.is_after(found):
                 return True
-            if not is_as(statement.before, found, statement):
+            if not statement.is_before(found):
                 raise TargetChanged(str(target), f"it is now {found.create_sql}", statement.text)
             run = _own_statement(statement.text)
             if entry is not None:

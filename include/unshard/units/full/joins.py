@@ -10,6 +10,7 @@ from unshard.core.ddl.renaming import name_upstream
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableId
 from unshard.errors.join import ShardModeWaits
+from unshard.errors.rows import ColumnTypesDiffer
 from unshard.units.ddl import joining
 from unshard.units.ddl.joining import JoinRules
 from unshard.units.ddl.jointarget import OnTarget
@@ -21,18 +22,28 @@ def join_targets(work: Work) -> bool:
 
     Columns that must be read again wait for the coordinator.
     """
-    executor = OnTarget(work.target, work.task.meta_schema)
-    rules = JoinRules(partial(mapped_columns, work.task, work.meta), is_strict=work.task.options.is_strict)
-    return joining.follow(work.meta, executor, rules)
+    return joining.follow(work.meta, *_parts(work))
 
 
-def join_before_rows(work: Work, targets: Collection[TableId]) -> None:
-    """Join targets that have not joined yet, and end changes whose process has died."""
+def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool) -> None:
+    """Join targets that have not joined yet, and end changes whose process has died.
+
+    `releases`: rows are released, maybe by a command whose DDL the shards have not followed yet.
+    """
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
         return
     if not {*targets} <= work.meta.joins.resting().keys():
-        with contextlib.suppress(ShardModeWaits):  # until then the rows go by the locks of pessimistic mode
+        with contextlib.suppress(ShardModeWaits, ColumnTypesDiffer):  # until then rows go by names and by the locks
             join_targets(work)
+    if releases:
+        joining.follow_decisions(work.meta, *_parts(work), targets)
+
+
+def _parts(work: Work) -> tuple[OnTarget, JoinRules]:
+    """Return what executes statements on targets, and the rules of the task."""
+    delay = work.task.options.contract_delay.total_seconds()
+    rules = JoinRules(partial(mapped_columns, work.task, work.meta), delay, work.task.options.is_strict)
+    return OnTarget(work.target, work.task.meta_schema), rules
 
 
 def follow_mode(work: Work, has_joined: bool) -> None:

@@ -25,13 +25,14 @@ from unshard.adapters.snapshot import Moment, begin_snapshot
 from unshard.adapters.target.retrying import repeated
 from unshard.config import Instance, OnDuplicate, ShardMode
 from unshard.core.ddl.online import OnlineTable, OnlineTables, Role
+from unshard.core.ddl.queue import ShardState
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.rows.lineage import ExecutedDdl
-from unshard.core.rules.reshaping import AS_IT_IS
-from unshard.core.structures.alike import structure_differences, unfit_reasons
+from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.structures.alike import foreign_reasons, structure_differences, unfit_reasons
 from unshard.core.task.state import ChunkState, Phase
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.rules import digest_of, rules_of
@@ -153,7 +154,19 @@ def _join(work: Work, source: str) -> None:
         if state.shard not in joined[state.target].history:
             raise ShardsWithoutJoin(str(state.target), f"{state.shard} differs from the shards that it has")
         reshaping = reshapings.get(state.shard.table, AS_IT_IS)
+        _refuse_foreign(state, schemas[state.structure], present[state.target], joined[state.target], reshaping)
         conversion_by_ids(state.shard, None, schemas[state.structure], into, joined[state.target], reshaping)
+
+
+def _refuse_foreign(
+    state: ShardState, structure: TableSchema, present: TableSchema, joined: JoinedRows, reshaping: Reshaping
+) -> None:
+    """Raise if what the target alone has rejects the rows of a shard."""
+    rows = joined.history[state.shard][-1]
+    key = [joined.names[rows.ids[name.lower()]] for name in structure.key if name.lower() in rows.ids]
+    filled = joined.filled | {each.column.lower() for each in reshaping.extracted}
+    if reasons := foreign_reasons(present, key, filled):
+        raise TargetTableUnfit(str(state.target), "; ".join(reasons))
 
 
 def _joined(work: Work, targets: set[TableId], shards: set[Shard]) -> dict[TableId, JoinedRows]:

@@ -7,13 +7,14 @@ from functools import partial
 from unshard.adapters.meta import MetaReader
 from unshard.config import Connections, ShardMode, Task, resolve
 from unshard.core.ddl.lockcommands import IssuedCommand
+from unshard.core.join.joined import with_reloaded
 from unshard.core.join.planning import JoinPlan
 from unshard.core.model import Shard, TableId
 from unshard.errors.reload import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
 from unshard.errors.window import NotInSync
 from unshard.units.ddl import joining
 from unshard.units.ddl.differences import DifferenceView, differences
-from unshard.units.ddl.joining import Followed, JoinRules, ReloadOutcome, with_reloaded
+from unshard.units.ddl.joining import Followed, JoinRules, ReloadOutcome
 from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.full.joins import follow_mode, mapped_columns
 from unshard.units.window.reload import reload_columns

@@ -262,7 +262,7 @@ class _Run:
         plan = window.begun.plan
         stops = suspended_of(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else {}
         follow_schemas(self.work, plan)
-        join_before_rows(self.work, plan.targets)
+        join_before_rows(self.work, plan.targets, releases=bool(plan.releases))
         again = refused_names(self.work, plan) if PendingWork.SUSPENDED in window.begun.beside else ()
         if refused := create_joined(self.work, plan, stops, again):
             tried = self.work.present({each.target for each in refused})
