@@ -22,8 +22,8 @@ from unshard.core.ddl.online import named_by
 from unshard.core.ddl.queue import HeldFile, QueueEntry
 from unshard.core.ddl.renaming import name_upstream
 from unshard.core.ddl.statement import fingerprint
-from unshard.core.join.decision import wanted
-from unshard.core.join.difference import is_equal, target_of
+from unshard.core.join.decision import steps_to_join, wanted
+from unshard.core.join.difference import Target, is_equal, target_of
 from unshard.core.join.group import joined_by
 from unshard.core.join.joined import JoinedTarget, JoinStatement
 from unshard.core.join.places import places_of
@@ -244,6 +244,8 @@ class JoinedWorld:
         joined = self.meta.joins.get(TARGET)
         if joined is None or joined.change is not None:
             raise NotJoined
+        if TARGET in self.meta.joins.begun() and steps_to_join(joined.group, self._joined_target(joined)).expanding:
+            raise NotJoined  # a real window makes the first change of the target before it writes rows
         if self.meta.claim(TARGET, begun):
             for event, shard, seq, structure in applied:
                 self._write(event, shard, seq, structure, joined)
@@ -258,7 +260,7 @@ class JoinedWorld:
         member = group.members[shard]
         if seq is not None:
             member = self.meta.joins.history(TARGET).get((shard, seq), member)
-        target = target_of(self.target.structure, joined.names)
+        target = self._joined_target(joined)
         ids = {name: id for id, name in target.names.items()}
         old, row = self.rows.get(event.key), dict[str, object]()
         try:
@@ -279,6 +281,9 @@ class JoinedWorld:
             assert fits(row[place.target_column], definition), (event, place, definition)
         self.rows[event.key] = row
         self.owners[event.key] = event.owner
+
+    def _joined_target(self, joined: JoinedTarget) -> Target:
+        return target_of(self.target.structure, joined.names)
 
     # --- implements units.ddl.joining.JoinExecutor
 

@@ -73,6 +73,10 @@ class MemoryJoins:
             if row.change is None
         }
 
+    def begun(self) -> frozenset[TableId]:
+        rows = self._rows.targets.items()
+        return frozenset(target for target, row in rows if row.version == 1 and not row.settled_version)
+
     def get(self, target: TableId) -> JoinedTarget | None:
         self._meta.reading("join")
         row = self._rows.targets.get(target)

@@ -199,7 +199,17 @@ def test_random_rollouts_end_with_the_union(start: int) -> None:
 
 @pytest.mark.parametrize(
     ("number", "has_barrier"),
-    [(89, True), (674, False), (1461, False), (1810, False), (2365, True), (2907, True), (3293, False), (3994, True)],
+    [
+        (89, True),
+        (674, False),
+        (1461, False),
+        (1810, False),
+        (2365, True),
+        (2907, True),
+        (3293, False),
+        (3994, True),
+        (8127, False),
+    ],
 )
 def test_rollouts_that_failed_once(number: int, has_barrier: bool) -> None:
     """A column that the target lacks yet; a statement that means other columns there; locks; a fill by the server."""

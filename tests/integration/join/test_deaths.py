@@ -32,6 +32,7 @@ POINTS = {
     "in the completion": Point("in", f"{JOINS}.complete"),
     "after the completion, before a window": Point("after", f"{JOINS}.complete"),
     "before a new group is committed": Point("in", f"{JOINS}.begin"),
+    "after a new group is committed, before its first change": Point("after", f"{JOINS}.begin"),
     "in a reload of columns": Point("in", "unshard.units.window.reload:_write_chunk"),
 }
 ELSEWHERE = ("while the target runs a statement", "in a window that follows a command before its rows")
@@ -118,6 +119,18 @@ def test_a_window_that_dies_while_it_follows_a_command(task: JoinedTask, when: s
     task.run()
     task.assert_equal("t")
     assert task.target.run(f"SELECT a, b FROM {task.table('t')}") == [(1.5, "x")]
+
+
+def test_rows_wait_for_the_first_change_of_a_target(task: JoinedTask) -> None:
+    """The target exists and does not hold the rows of its shards yet. The process dies before it changes the target."""
+    task.target.run(f"ALTER TABLE {task.table('t')} MODIFY a TINYINT")
+    task.restart()
+    run(task, FIRST, "INSERT INTO {} VALUES (1, 1000, 'x')")
+    die(task, "after a new group is committed, before its first change")
+    pull(task)
+    assert task.stopped() == {} and task.target.run(f"SELECT a FROM {task.table('t')}") == [(1000,)]
+    task.run()
+    task.assert_equal("t")
 
 
 def test_the_next_attempt_waits_for_a_statement_that_still_runs(task: JoinedTask) -> None:

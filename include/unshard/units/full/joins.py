@@ -26,8 +26,10 @@ def join_targets(work: Work) -> bool:
 
 
 def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool) -> None:
-    """Join targets that have not joined yet, and end changes whose process has died.
+    """Join targets that have not joined yet, end changes whose process has died, and make the first change of a target.
 
+    After a target has joined, it may not hold the rows of its shards yet. An error of its first change is the
+    coordinator's; the rows of the shards that fit the target are written.
     `releases`: rows are released, maybe by a command whose DDL the shards have not followed yet.
     """
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
@@ -35,6 +37,8 @@ def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool
     if not {*targets} <= work.meta.joins.resting().keys():
         with contextlib.suppress(ShardModeWaits, ColumnTypesDiffer):  # until then rows go by names and by the locks
             join_targets(work)
+    elif not work.meta.joins.begun().isdisjoint(targets):
+        joining.follow_each(work.meta, *_parts(work))
     if releases:
         joining.follow_decisions(work.meta, *_parts(work), targets)
 

@@ -62,6 +62,7 @@ T, C, M, X, Q = tables.join_target, tables.join_column, tables.join_member, tabl
 K = tables.ddl_lock
 SHARD_KEY = ("task", "source", "shard_schema", "shard_table")
 TARGET_KEY = ("task", "target_schema", "target_table")
+FIRST_VERSION = 1
 EXECUTED, REFUSED, GIVEN_UP = "executed", "refused", "given up"
 
 
@@ -93,6 +94,14 @@ class JoinReader(ReadingPart):
                 target_of(row): row.settled_shards if row.version == row.settled_version else ""
                 for row in connection.execute(query)
             }
+
+    def begun(self) -> frozenset[TableId]:
+        """Return the joined targets that have not been changed yet, and are not known to equal their shards."""
+        columns = T.c.target_schema, T.c.target_table
+        is_first = T.c.version == FIRST_VERSION, T.c.settled_version == 0
+        with self._database.reading() as connection:
+            rows = connection.execute(select(*columns).where(T.c.task == self._task, *is_first))
+            return frozenset(TableId(*row) for row in rows)
 
     def get(self, target: TableId) -> JoinedTarget | None:
         """Return a target with its group; None if it has not joined."""
@@ -244,7 +253,7 @@ class Joins(WritingPart, JoinReader):
     def begin(self, joined: JoinedTarget) -> None:
         """Store the group of a new target, unless it has one."""
         row = {
-            "version": 1,
+            "version": FIRST_VERSION,
             "settled_version": 0,
             "settled_shards": "",
             "last_id": joined.group.last_id,
