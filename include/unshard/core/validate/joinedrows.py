@@ -34,16 +34,20 @@ def compared_rows(
 ) -> Seen:
     """Return the rows of a shard with the target's columns; `names` are the target's names of the ids.
 
-    A column of the shard without an id, because its DDL is not accepted yet, keeps its name.
+    A column of the shard without an id, because its DDL is not accepted yet, keeps its name. If the target's column of
+    this name is left out, as after a skip, it is left out, too.
     """
     own = {name: member.ids[name] for name in (each.lower() for each in structure.names) if name in member.ids}
     own = {name: id for name, id in own.items() if id in names}
     unsure = {reload.column for reload in member.reloads} | member.dropped
-    kept = tuple(column for column in structure.columns if own.get(column.name.lower()) not in unsure)
+    left_out = {names[id] for id in unsure if id in names}
+    known = ((column, own.get(column.name.lower())) for column in structure.columns)
+    kept = tuple(
+        column for column, id in known if id not in unsure and (id is not None or column.name.lower() not in left_out)
+    )
     renamed = {name: names[id] for name, id in own.items() if names[id] != name}
     shown = [(column.name, renamed.get(column.name.lower(), column.name)) for column in kept]
     values = [f"{identifier(name)} AS {identifier(new)}" for name, new in shown]
-    left_out = {names[id] for id in unsure if id in names}
     places = places_of(own, fills, target_of(target, names))
     fill = {each.target_column: each.fill for each in places if not each.shard_column}
     added = [column for column in target.columns if column.name.lower() in fill.keys() - left_out]
