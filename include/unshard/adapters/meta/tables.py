@@ -307,8 +307,12 @@ fence_step = _table(
     *c.target_key(),
     c.big("window"),
     c.number("number", "order of the steps"),
-    c.word("kind", "all, deletes, writes or in order"),
-    c.long("upper_key", "JSON: last key of the range, NULL: to the end; in order: number of row images", null=True),
+    c.word("kind", "all, deletes, writes, share or in order"),
+    c.long(
+        "upper_key",
+        "JSON: last key of the range, NULL: to the end; share: sessions, first value, block; in order: row images",
+        null=True,
+    ),
     c.long("key_columns", "JSON: the key that the ranges are cut by; in order: digest of all row images"),
     c.flag("done", "written in the transaction of the rows"),
 )
