@@ -73,13 +73,19 @@ def _candidates(group: Group, target: Target, queues: Queues, mapped: Collection
     """Yield sets of DDLs: parts of one queue, then those of shards that are in conflict with each other, then all."""
     for shard, queue in sorted(queues.items()):
         yield from ({shard: queue[:end]} for end in range(1, len(queue) + 1))
-    for shard, queue in sorted(queues.items()):
-        conflicts = decide(group, target, shard, queue[0], mapped).conflicts
-        others = {other for each in conflicts for _, shards in each.sides for other in shards} | {shard}
-        concerned = {other: queues[other] for other in sorted(others) if other in queues}
-        if len(concerned) > 1:
-            yield from _shorter_and_whole(concerned)
+    for shards in dict.fromkeys(_concerned(group, target, shard, queues, mapped) for shard in sorted(queues)):
+        if len(shards) > 1:
+            yield from _shorter_and_whole({shard: queues[shard] for shard in shards})
     yield from _shorter_and_whole(queues)
+
+
+def _concerned(
+    group: Group, target: Target, shard: Shard, queues: Queues, mapped: Collection[str]
+) -> tuple[Shard, ...]:
+    """Return a shard and those that its first DDL is in conflict with, if they have DDLs in their queues, too."""
+    conflicts = decide(group, target, shard, queues[shard][0], mapped).conflicts
+    others = {other for each in conflicts for _, shards in each.sides for other in shards} | {shard}
+    return tuple(other for other in sorted(others) if other in queues)
 
 
 def _shorter_and_whole(queues: Queues) -> Iterator[Queues]:

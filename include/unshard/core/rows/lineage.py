@@ -16,8 +16,9 @@ old columns. In the target they must look as they will after the shard's own DDL
 | a column leaves the key          | are dropped with the column; rows that have the same key then collide           |
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from unshard.core.ddl.grammar import TokenCursor, specs_of
 from unshard.core.ddl.parsed import Role
@@ -51,7 +52,8 @@ def filled_names(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> frozenset[
     return frozenset((*names_after(names, ran).values(), *words))
 
 
-def _moves(ran: ExecutedDdl) -> dict[str, str | None]:
+@lru_cache(1024)
+def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
     """Return the columns that a statement renames or drops, by their names before it; None for a dropped one."""
     return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))
 
