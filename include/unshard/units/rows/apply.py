@@ -132,39 +132,77 @@ def _multiset_with_origins(job: WindowJob, runs: pa.Table, layout: int) -> tuple
     return removals, [each for each in (new, replace(changed, origins=origins)) if len(each.lines)]
 
 
-def _keyed(job: WindowJob, target: int, runs: pa.Table) -> Parts:
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The lines of runs in their first order, and the index in them of each sorted run."""
+
+    line: pa.Array
+    blank: pa.Array
+    order: np.ndarray
+
+    def lines(self, runs: pa.Table, job: WindowJob, layout: int, rows: np.ndarray, mode: Mode) -> Lines:
+        """Return the lines of some of the sorted runs."""
+        shards = Selected(job.shards, _numbers(runs, "shard")[rows])
+        places = self.order[rows]
+        return Lines(
+            job.layouts[layout].destination, mode, rows_of(self.line, places), rows_of(self.blank, places), shards
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """The runs in the order of shard, key and time, and what the runs of each key in a shard lead to."""
+
+    runs: pa.Table
+    """Without the columns of `content`."""
+    content: _Content
+    last: np.ndarray
+    """The row of the last run of each key."""
+    cases: np.ndarray
+    """The case of each key in the table of actions."""
+    origins: pa.Array | None
+    """The key that the row of each key had before the window, if runs tell; null if the row is new."""
+
+
+def _keyed(job: WindowJob, target: int, given: pa.Table) -> Parts:
+    found = _sorted(job, target, given)
+    runs, last = found.runs, found.last
+    schema = job.schemas[target]
+    columns = tuple(schema.column(name) for name in schema.key)
+    keys = _array(runs, "key")
+    moves = found.origins is not None and bool(pc.any(pc.not_equal(found.origins, keys.take(pa.array(last)))).as_py())
+    table = actions(several_keys=moves or len(schema.unique_indexes) > 1)
+    deleted = np.array([table[code].delete for code in range(len(table))])[found.cases]
+    written = np.array([table[code].write for code in range(len(table))])[found.cases]
+    gone = pc.unique(keys.take(pa.array(last[deleted])))
+    deletes = Keys(columns, gone.take(pc.sort_indices(gone)))
+    rows, how, clashes = _by_key(job, target, runs, last[written > 0], written[written > 0])
+    lines = _writes(job, runs, found.content, rows, how)
+    if found.origins is not None:
+        places = np.zeros(runs.num_rows, np.int64)
+        places[last] = np.arange(len(last))
+        whose = _Tracked(columns, found.origins, found.cases >= SAFE, places, moves)
+        lines = (_with_origins(runs, whose, *each) for each in lines)
+    return deletes, (), [each for each, _ in lines], clashes
+
+
+def _sorted(job: WindowJob, target: int, runs: pa.Table) -> _Sorted:
+    """Sort runs and decide their keys; the lines, most of the bytes, are copied later and only if they are written."""
     order = pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")]).to_numpy()
     has_gaps = has_patches(runs)
     if has_gaps:
         runs, order = runs.take(pa.array(order)), np.arange(len(order))
-    # The lines are most of the bytes. They are copied once, when it is known which ones are written.
     narrow = runs.drop_columns(["line", "blank"])
     narrow = (narrow if _is_ascending(order) else narrow.take(pa.array(order))).combine_chunks()
-    last, decided, broken = _decide(narrow)
-    found = _origins(narrow, last) if is_tracked(runs) else None
+    last, cases, broken = _decide(narrow)
+    origins = _origins(narrow, last) if is_tracked(runs) else None
     if has_gaps:
         runs = folded(job, target, runs)
         narrow = runs.drop_columns(["line", "blank"])
-    content = _Content(_array(runs, "line"), _array(runs, "blank"), order)
-    runs = narrow
     if broken is not None and job.collisions is Collisions.ERROR:
-        raise _disorder(job, target, runs, broken)
-    schema = job.schemas[target]
-    columns = tuple(schema.column(name) for name in schema.key)
-    moves = found is not None and bool(pc.any(pc.not_equal(found, _array(runs, "key").take(pa.array(last)))).as_py())
-    table = actions(several_keys=moves or len(schema.unique_indexes) > 1)
-    deleted = np.array([table[code].delete for code in range(len(table))])[decided]
-    written = np.array([table[code].write for code in range(len(table))])[decided]
-    gone = pc.unique(_array(runs, "key").take(pa.array(last[deleted])))
-    deletes = Keys(columns, gone.take(pc.sort_indices(gone)))
-    rows, how, clashes = _by_key(job, target, runs, last[written > 0], written[written > 0])
-    lines = _writes(job, runs, content, rows, how)
-    if found is not None:
-        places = np.zeros(runs.num_rows, np.int64)
-        places[last] = np.arange(len(last))
-        whose = _Tracked(columns, found, decided >= SAFE, places, moves)
-        lines = (_with_origins(runs, whose, *each) for each in lines)
-    return deletes, (), [each for each, _ in lines], clashes
+        raise _disorder(job, target, narrow, broken)
+    content = _Content(_array(runs, "line"), _array(runs, "blank"), order)
+    return _Sorted(narrow, content, last, cases, origins)
 
 
 def _decide(runs: pa.Table) -> tuple[np.ndarray, np.ndarray, int | None]:
@@ -238,23 +276,6 @@ def _by_key(
         case Collisions.IGNORE:
             kept = ~same
     return rows[kept], how[kept], clashes
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """The lines of runs in their first order, and the index in them of each sorted run."""
-
-    line: pa.Array
-    blank: pa.Array
-    order: np.ndarray
-
-    def lines(self, runs: pa.Table, job: WindowJob, layout: int, rows: np.ndarray, mode: Mode) -> Lines:
-        """Return the lines of some of the sorted runs."""
-        shards = Selected(job.shards, _numbers(runs, "shard")[rows])
-        places = self.order[rows]
-        return Lines(
-            job.layouts[layout].destination, mode, rows_of(self.line, places), rows_of(self.blank, places), shards
-        )
 
 
 def _writes(
