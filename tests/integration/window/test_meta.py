@@ -1,5 +1,6 @@
 """The meta tables on a real server: migrations, windows with epochs, shards, locks."""
 
+import contextlib
 import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from unshard.errors.locks import TargetIsReplaced
 from unshard.errors.meta import MetaMissing, MetaTooNew, PhaseFellBack, StructureMissing, UnknownSource
 from unshard.errors.source import ServerUnreachable
 from unshard.errors.window import FencedOut, WindowMismatch
+from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -155,6 +157,25 @@ def test_migration_goes_on_after_a_death_in_the_middle(target: MariaDb, unique: 
     meta.migrate()
     assert meta.sources.all() == ()
     target.run(f"DROP DATABASE {unique}")
+
+
+def test_a_reader_waits_for_the_process_that_creates_the_tables(meta: Meta, target: MariaDb) -> None:
+    lock = f"SELECT GET_LOCK('unshard migrate {meta.schema}', 0)"
+    waiting = f"SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT GET_LOCK(%{meta.schema}%'"
+    with contextlib.closing(target.connect()) as creating, ThreadPoolExecutor(1) as pool:
+        with creating.cursor() as cursor:
+            cursor.execute(lock)
+            cursor.execute(f"DELETE FROM {meta.schema}.migration WHERE number > 0")
+            creating.commit()
+            reading = pool.submit(meta.refuse_other_version)
+            await_true(
+                lambda: reading.done() or target.run(waiting) == [(1,)], 20, [target.program], "the reader waits"
+            )
+            rows = ", ".join(f"({step.number}, '', UTC_TIMESTAMP())" for step in MIGRATIONS)
+            cursor.execute(f"INSERT INTO {meta.schema}.migration VALUES {rows}")
+            creating.commit()
+            cursor.execute(lock.replace("GET_LOCK", "RELEASE_LOCK").replace(", 0)", ")"))
+        assert reading.result(20) is None
 
 
 def test_newer_schema_is_refused(meta: Meta, target: MariaDb) -> None:

@@ -90,8 +90,14 @@ class ReadDatabase:
         return self._engine
 
     def refuse_other_version(self) -> None:
-        """Raise MetaTooNew or MetaTooOld if the tables are not those of this version."""
-        found, known = self.version(), MIGRATIONS[-1].number
+        """Raise MetaTooNew or MetaTooOld if the tables are not those of this version; wait for a process that creates
+        them.
+        """
+        known = MIGRATIONS[-1].number
+        if self.version() == known:
+            return
+        with self.reading() as connection, self._alone(connection):
+            found = self._version(connection)
         if found < known:
             raise MetaTooOld(self.schema, found, known)
 
@@ -105,6 +111,19 @@ class ReadDatabase:
         if found > MIGRATIONS[-1].number:
             raise MetaTooNew(self.schema, found, MIGRATIONS[-1].number)
         return int(found)
+
+    @contextlib.contextmanager
+    def _alone(self, connection: Connection) -> Iterator[None]:
+        name = {"name": migration_lock(self.schema), "seconds": MIGRATION_SECONDS}
+        if connection.scalar(text("SELECT GET_LOCK(:name, :seconds)"), name) != 1:
+            raise MigrationBusy(self.schema, MIGRATION_SECONDS)
+        try:
+            yield
+        finally:
+            # The server has released the locks of a lost session. An error here would replace that of the block.
+            if not connection.invalidated:
+                with contextlib.suppress(DBAPIError):
+                    connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name["name"]})
 
     @contextlib.contextmanager
     def _coded(self) -> Iterator[None]:
@@ -162,19 +181,6 @@ class MetaDatabase(ReadDatabase):
             row = {"number": step.number, "description": step.description, "applied_at": tables.NOW}
             connection.execute(insert(tables.migration).values(row))
             connection.commit()
-
-    @contextlib.contextmanager
-    def _alone(self, connection: Connection) -> Iterator[None]:
-        name = {"name": migration_lock(self.schema), "seconds": MIGRATION_SECONDS}
-        if connection.scalar(text("SELECT GET_LOCK(:name, :seconds)"), name) != 1:
-            raise MigrationBusy(self.schema, MIGRATION_SECONDS)
-        try:
-            yield
-        finally:
-            # The server has released the locks of a lost session. An error here would replace that of the block.
-            if not connection.invalidated:
-                with contextlib.suppress(DBAPIError):
-                    connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name["name"]})
 
 
 def migration_lock(schema: str) -> str:
