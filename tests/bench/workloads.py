@@ -26,7 +26,7 @@ WIDE = """CREATE TABLE {table} (
  score SMALLINT, points BIGINT NOT NULL DEFAULT 0, flags INT UNSIGNED NOT NULL DEFAULT 0, token BINARY(16) NOT NULL,
  KEY by_customer (customer))"""
 WIDE_ROW = (
-    "{id}, {id} MOD 997, {id} MOD 5, 1 + {id} MOD 4, ({id} MOD 100003) / 7, IF({id} MOD 3, {id} / 11, NULL),"
+    "{id}, {id} MOD 997, {id} MOD 5, 1 + {id} MOD 4, ({id} MOD 100003) / 7, IF({id} MOD 3, ({id} MOD 100003) / 11, NULL),"
     " {id} / 3, DATE('2026-01-01') + INTERVAL {id} MOD 9999 DAY, '2026-01-01' + INTERVAL {id} SECOND,"
     " IF({id} MOD 4, '2026-01-01 00:00:00.125' + INTERVAL {id} MINUTE, NULL), '2026-02-02 03:04:05',"
     " CONCAT('customer ', {id}), CONCAT({id}, ' long street'), 'Anytown', LEFT({id}, 10),"
@@ -59,14 +59,14 @@ class Workload:
         """Return the statements that create the table and its first rows."""
         make = (WIDE if self.name == "wide" else NARROW).format(table=self.table)
         procedure = () if self.name == "inserts" else (f"DROP PROCEDURE IF EXISTS {self.table}_run", self._procedure())
-        return (f"DROP TABLE IF EXISTS {self.table}", make, *procedure, *self._fill(1, self.rows))
+        return (f"DROP TABLE IF EXISTS {self.table}", make, *procedure, *self.fill(1, self.rows))
 
     def write(self, done: int = 0) -> Iterator[str]:
         """Yield the statements that make the changes, without the first `done` ones, which were made before."""
         if self.name == "inserts":
             end = self.rows + self.changes
             for first in range(1 + self.rows + done, 1 + end, INSERTED):
-                yield from self._fill(first, min(end, first + INSERTED - 1))
+                yield from self.fill(first, min(end, first + INSERTED - 1))
         elif self.changes > done:
             yield f"SET rand_seed1 = {4711 + done}, rand_seed2 = 815"
             yield self.call(self.changes - done)
@@ -75,7 +75,8 @@ class Workload:
         """Return the statement that makes so many changes, four in a transaction."""
         return f"CALL {self.table}_run({changes // TRANSACTION})"
 
-    def _fill(self, first: int, last: int) -> tuple[str, ...]:
+    def fill(self, first: int, last: int) -> tuple[str, ...]:
+        """Return the statements that insert rows with these ids."""
         if last < first:
             return ()
         first, last = first + self._before, last + self._before

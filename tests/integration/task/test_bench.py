@@ -10,7 +10,9 @@ from tests.bench.figures import Figure, Group, page, ratio
 from tests.bench.longrun import by_tenth
 from tests.bench.settings import described
 from tests.bench.size import STEP, enough
+from tests.bench.workloads import Workload
 from unshard_demo import tidb
+from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -40,6 +42,14 @@ def test_a_backlog_that_lasts_as_long_as_wanted(tmp_path: Path) -> None:
         "native replication, 1 thread",
         "unshard to native replication's best",
     ]
+
+
+@pytest.mark.parametrize("name", ["mixed", "wide"])
+def test_a_table_may_have_millions_of_rows(source_1: MariaDb, unique: str, name: str) -> None:
+    few, many = (Workload(name, rows, 4, unique) for rows in (0, 20_000_004))
+    source_1.run(f"CREATE DATABASE {unique}", *few.prepare(), *many.fill(20_000_001, 20_000_004))
+    assert source_1.run(f"SELECT COUNT(*) FROM {many.table}") == [(4,)]
+    source_1.run(f"DROP DATABASE {unique}")
 
 
 def test_durable_servers(tmp_path: Path) -> None:
