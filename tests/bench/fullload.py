@@ -173,7 +173,7 @@ class FullLoad:
         self.target.run("USE shop", str(text).replace("`orders_1`", "`orders`", 1))
 
     def _measured(self, work: Callable[[], object], others: Mapping[str, Program] = NOTHING_ELSE) -> Spent:
-        """Measure with the CPU of the servers; Spark's idle workers end during a peer's load, so it is left out there."""
+        """Measure with the CPU of the servers; Spark's idle workers end during a peer's load, so Spark is left out."""
         programs = {**others, "target": self.target.program}
         return cpu.measure(work, programs | {source: server.program for source, server in self.sources.items()})
 

@@ -27,7 +27,8 @@ WIDE = """CREATE TABLE {table} (
  KEY by_customer (customer))"""
 WIDE_ROW = (
     "{id}, {id} MOD 997, {id} MOD 5, 1 + {id} MOD 4, ({id} MOD 100003) / 7,"
-    " IF({id} MOD 3, ({id} MOD 100003) / 11, NULL), {id} / 3, DATE('2026-01-01') + INTERVAL {id} MOD 9999 DAY, '2026-01-01' + INTERVAL {id} SECOND,"
+    " IF({id} MOD 3, ({id} MOD 100003) / 11, NULL), {id} / 3,"
+    " DATE('2026-01-01') + INTERVAL {id} MOD 9999 DAY, '2026-01-01' + INTERVAL {id} SECOND,"
     " IF({id} MOD 4, '2026-01-01 00:00:00.125' + INTERVAL {id} MINUTE, NULL), '2026-02-02 03:04:05',"
     " CONCAT('customer ', {id}), CONCAT({id}, ' long street'), 'Anytown', LEFT({id}, 10),"
     " IF({id} MOD 5, NULL, REPEAT('x', {id} MOD 60)), {id} MOD 3001, {id} * 17, {id},"
