@@ -43,7 +43,6 @@ MORE_INDEXES = (
 THREADS = 2
 ATTEMPTS = 3
 GOALS = {"one index": ">= 1.6", "four indexes": ">= 2.0"}
-NOTHING_ELSE: Mapping[str, Program] = {}
 OURS, MYDUMPER, PIPE = "unshard", "mydumper, myloader", "mariadb-dump | mariadb"
 
 
@@ -83,7 +82,7 @@ class FullLoad:
     def _ours(self) -> Spent:
         self.target.run("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS unshard_meta")
         list(map_items(self.session, _import_all, ["1", "2"], 2))
-        return self._measured(self._run, {"spark": self.spark.program})
+        return self._measured(self._run, spark=self.spark.program)
 
     def _run(self) -> None:
         with open_work(load_task(self.folder / "orders.yaml")) as work:
@@ -172,10 +171,10 @@ class FullLoad:
         ((_, text),) = self.sources[source].run(f"SHOW CREATE TABLE {first}")
         self.target.run("USE shop", str(text).replace("`orders_1`", "`orders`", 1))
 
-    def _measured(self, work: Callable[[], object], others: Mapping[str, Program] = NOTHING_ELSE) -> Spent:
+    def _measured(self, work: Callable[[], object], **others: Program) -> Spent:
         """Measure with the CPU of the servers; Spark's idle workers end during a peer's load, so Spark is left out."""
-        programs = {**others, "target": self.target.program}
-        return cpu.measure(work, programs | {source: server.program for source, server in self.sources.items()})
+        sources = {source: server.program for source, server in self.sources.items()}
+        return cpu.measure(work, {**others, "target": self.target.program, **sources})
 
 
 def measure(stand: Stand, size: Size) -> list[Figure]:
