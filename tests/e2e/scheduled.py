@@ -21,6 +21,14 @@ def succeed(airflow: Airflow, dag: str, run: str) -> dict[str, Any]:
     return states
 
 
+@contextlib.contextmanager
+def clearing(airflow: Airflow, dag: str, run: str) -> Iterator[None]:
+    """After the block, wait until the run is cleared: Airflow's dialog closes before the server has answered."""
+    before = airflow.run(dag, run)["queued_at"]
+    yield
+    airflow.await_true(lambda: airflow.run(dag, run)["queued_at"] != before, SECONDS, "the clear")
+
+
 def is_equal(merge: Merge) -> bool:
     try:
         merge.assert_equal()

@@ -22,6 +22,7 @@ from tests.e2e.scheduled import (
     answer,
     await_equal,
     await_wait,
+    clearing,
     is_added,
     links_to_locks,
     locks_run,
@@ -342,9 +343,10 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
 
     log_in(browser, airflow, "operator")
     browser.go(f"{airflow.url}/dags/{dag}/runs/{lock}/tasks/unlock")
-    browser.click("button[aria-label='Press shift+c to clear']")
-    browser.click("[role=dialog] button", "Confirm")
-    browser.await_gone("[role=dialog]")
+    with clearing(airflow, dag, lock):
+        browser.click("button[aria-label='Press shift+c to clear']")
+        browser.click("[role=dialog] button", "Confirm")
+        browser.await_gone("[role=dialog]")
     succeed(airflow, dag, lock)
     browser.go(f"{airflow.url}/unshard/task/{impatient.name}/lock/{lock}")
     assert "\toperator\tclear\t" in browser.text("#orders")
