@@ -93,8 +93,8 @@ OPTIONS = Block(
             "window. A backlog of any size is split into windows. A window ends at the end of a relay segment (8 "
             "MiB). Its size follows the measured speed, from a sixteenth of this value up to the whole value; the "
             "first window has a quarter. The plan of a window that has begun never changes.",
-            64 * 1024 * 1024,
-            shown="64MiB",
+            128 * 1024 * 1024,
+            shown="128MiB",
         ),
         Key(
             "window-time",

@@ -13,7 +13,7 @@ class Limits:
     """The pause before the first retry of a source or a lock; it doubles with each retry."""
     small_bytes: int = 4 << 20
     """A window up to this size is one Spark task: the cost of the job itself is nearly all."""
-    alone_bytes: int = 64 << 20
+    alone_bytes: int = 128 << 20
     """The same for a window of one target: a shuffle costs more than parallel reading gains (ADR 0006)."""
     worker_bytes: int = 4 << 20
     """Bytes for each Spark task of a larger window."""

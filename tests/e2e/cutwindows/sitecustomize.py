@@ -6,11 +6,11 @@ has died with its process.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices, steps
+from unshard.adapters.target import Applied, Fence, Slice, Slices, Writer, apply_slices, steps
 from unshard.units.window import slices as windowslices
 
 LOG = Path(os.environ["UNSHARD_KILLS_LOG"])
@@ -23,25 +23,25 @@ def line(fence: Fence, number: int, what: str) -> None:
 
 
 def into_slices() -> None:
-    def observed(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
+    def observed(writer: Writer, fence: Fence, slices: Slices) -> Applied | None:
         made = 0
 
-        def counted() -> Iterator[Slice]:
+        def counted(is_waiting: Callable[[], bool]) -> Iterator[Slice]:
             nonlocal made
-            for each in slices:
+            for each in slices(is_waiting):
                 made += 1
                 line(fence, made, "made")
                 yield each
 
         end = "left"
         try:
-            applied = apply_slices(writer, fence, counted())
+            applied = apply_slices(writer, fence, counted)
             end = "applied" if applied else "left"
             return applied
         finally:
             line(fence, made, end)
 
-    windowslices.SLICE_BYTES = 1
+    windowslices.PIECE_BYTES = windowslices.SLICE_BYTES = 1
     windowslices.apply_slices = observed
 
 

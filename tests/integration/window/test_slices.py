@@ -13,7 +13,7 @@ import pytest
 from tests.cutting import bound_transactions, cut_at_commit, interrupted_at, open_transactions
 from tests.integration.rows.test_target_apply import TABLES, Change, Shop, Target, _until, insert, make
 from tests.livetask import LiveTask, living
-from unshard.adapters.target import Applied, Fence, Slice, Writer, apply_slices
+from unshard.adapters.target import Applied, Fence, Slice, Slices, Writer, apply_slices
 from unshard.adapters.target.steps import Bounds
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Shard
@@ -87,7 +87,7 @@ def sliced(
             between(number)
             yield Slice(changes_of(job, 0, target.runs(some, random.Random(number))), number / len(cut))
 
-    return apply_slices(job.writer, fence_of(job, 0), made())
+    return apply_slices(job.writer, fence_of(job, 0), lambda _: made())
 
 
 def whole(target: Target, cut: Cut) -> Applied:
@@ -319,22 +319,35 @@ def test_the_rows_of_a_later_slice_without_a_place_are_no_reason_to_commit_a_par
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Cut windows into small slices; return the result and the number of slices of each window."""
+    """Cut windows into slices of one small piece; return the result and the number of slices of each window."""
+    return observed(monkeypatch, slice_bytes=1)
+
+
+def observed(
+    monkeypatch: pytest.MonkeyPatch, slice_bytes: int, is_waiting: Callable[[], bool] | None = None
+) -> list[object]:
+    """Cut windows into small pieces; `is_waiting` tells the reader of a session that waits, instead of the truth."""
     found: list[object] = []
 
-    def observed(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
+    def apply(writer: Writer, fence: Fence, slices: Slices) -> Applied | None:
         made: list[Slice] = []
         found.append(made)
+
+        def noted(truth: Callable[[], bool]) -> Iterator[Slice]:
+            for each in slices(is_waiting or truth):
+                made.append(each)
+                yield each
+
         try:
-            found[-1] = apply_slices(writer, fence, (made.append(each) or each for each in slices)), len(made)
+            found[-1] = apply_slices(writer, fence, noted), len(made)
         except UnshardError as error:
             found[-1] = type(error), len(made)
             raise
         return found[-1][0]
 
-    monkeypatch.setattr(windowslices, "SLICE_BYTES", 10_000)
-    monkeypatch.setattr(windowslices, "FIRST_SHARE", 1)
-    monkeypatch.setattr(windowslices, "apply_slices", observed)
+    monkeypatch.setattr(windowslices, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(windowslices, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(windowslices, "apply_slices", apply)
     return found
 
 
@@ -375,6 +388,23 @@ def test_a_window_is_written_while_it_is_read(task, ends):
     task.assert_union("g")
 
 
+@pytest.mark.parametrize(
+    ("slice_bytes", "is_waiting", "expected"),
+    [(1 << 20, False, [2]), (1 << 20, True, [13]), (30_000, False, [4]), (1 << 20, None, range(2, 14))],
+    ids=["all sessions are busy", "a session always waits", "a limited size", "as it is"],
+)
+def test_the_reader_reads_more_into_a_slice_until_a_session_waits(task, monkeypatch, slice_bytes, is_waiting, expected):
+    found = observed(monkeypatch, slice_bytes, None if is_waiting is None else lambda: is_waiting)
+    write(task, *fill(0, 40), *(f"UPDATE g_1 SET v = CONCAT(id, v) WHERE id = {n % 7}" for n in range(30)))
+    task.pull("s1")
+    task.window("s1")
+    ((applied, slices),) = found
+    assert slices in expected
+    if slices == 2:
+        assert applied.written == 40 + 7, "keys of the first slice are written once more, and not for each change"
+    assert task.assert_union("g") == 40
+
+
 def test_a_row_that_moves_with_its_insert_first_is_followed(task, ends):
     write(task, *fill(0, 5))
     task.run()
@@ -411,11 +441,11 @@ def test_a_segment_that_cannot_be_read_stops_the_window_with_nothing_written(tas
 
 
 def test_what_could_end_otherwise_is_not_cut(make, monkeypatch):
-    monkeypatch.setattr(windowslices, "SLICE_BYTES", 10)
+    monkeypatch.setattr(windowslices, "PIECE_BYTES", 10)
     job = make(TABLES["integer"]).job()
     (part,) = job.parts
     job = replace(job, parts=tuple(replace(part, ordinal=n, end=size) for n, size in enumerate((3, 4, 4, 11, 1, 9))))
-    assert [[part.end for part in some] for some in windowslices.slices_of(job)] == [[3], [4, 4], [11], [1, 9]]
+    assert [[part.end for part in some] for some in windowslices.pieces_of(job)] == [[3, 4], [4], [11], [1, 9]]
     shard = job.shards[0]
     held = HeldPart(0, job.targets[0], HeldFile(shard, 1, 1, 0, "x", 1, 1, "", safe=True))
     keyless, ignored = replace(job.schemas[0], indexes=()), Reshaping(events=(("update", Judged()),))
@@ -429,4 +459,4 @@ def test_what_could_end_otherwise_is_not_cut(make, monkeypatch):
         replace(job, deferred=frozenset(job.targets)),
         replace(job, reshapings={shard.table: ignored}),
     ):
-        assert windowslices.slices_of(other) == (other.parts,)
+        assert windowslices.pieces_of(other) == (other.parts,)

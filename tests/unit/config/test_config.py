@@ -68,7 +68,7 @@ def test_minimal_task_has_the_documented_defaults(write: Write) -> None:
     options = task.options
     assert (options.schedule, options.lock_timeout) == ("* * * * *", timedelta(hours=1))
     assert options.spark_connection == options.bulk_connection == "local[*]"
-    assert options.window == WindowLimits(64 * 1024 * 1024, 1_000_000, 30_000)
+    assert options.window == WindowLimits(128 * 1024 * 1024, 1_000_000, 30_000)
     assert task.storage == str(path.parent / "unshard-storage" / "shop")
     part = task.instance("s1")
     assert (part.dump.threads, part.dump.chunk_rows, part.dump.consistency) == (4, 200_000, Consistency.AUTO)

@@ -15,7 +15,7 @@ from unshard.adapters.target.load import load_lines, load_text
 from unshard.adapters.target.rendering.lines import lines_of
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.session import Writer, open_session
-from unshard.adapters.target.slices import Slice, apply_slices
+from unshard.adapters.target.slices import Slice, Slices, apply_slices
 from unshard.adapters.target.trial import tried_load_data, tried_writer
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Patches",
     "Removal",
     "Slice",
+    "Slices",
     "Writer",
     "Writes",
     "apply_changes",

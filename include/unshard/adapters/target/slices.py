@@ -1,5 +1,7 @@
 """Apply a window slice by slice: while the server writes one slice, the next one is read and compacted (in executors).
 
+The reader asks whether a session waits for a slice, and reads more into the slice until one does.
+
 Each slice is divided between several sessions (shares). Each session has one open transaction for the whole window:
 deletes and writes of its share of the first slice, then of the second, and so on. Nothing is committed before all
 slices are written. Then the sessions commit one after the other. The first one stores the shares as steps, the last one
@@ -21,7 +23,7 @@ case. In all other cases `apply_changes` applies the window as a whole:
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -40,7 +42,7 @@ from unshard.core.model import TableId
 
 LOCK_WAIT_SECONDS = 5
 WAITING_SLICES = 2
-"""How many slices a session may have that are not written yet."""
+"""How many slices a session may have that are not written yet: it writes one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class Slice:
     changes: Changes
     read: float
     """Fraction of the window that has been read, including this slice, from 0 to 1."""
+
+
+Slices = Callable[[Callable[[], bool]], Iterator[Slice]]
+"""Reads the slices of a window; its parameter returns whether a session waits for the next one."""
 
 
 @dataclass(slots=True)
@@ -68,14 +74,20 @@ class _Session:
         # Rows are diverted only when the window is applied as a whole, because a later slice may correct them.
         self.under_way.append(self.thread.submit(write, self.connection, self.fence, changes, max_diverted=0))
 
+    def is_waiting(self) -> bool:
+        """Whether it can take another slice now."""
+        return sum(not each.done() for each in self.under_way) < WAITING_SLICES
+
     def wait(self, most: int = 0) -> None:
         """Wait until at most so many changes are not written yet."""
         while len(self.under_way) > most:
             self.applied += self.under_way.popleft().result()
 
 
-def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Applied | None:
+def apply_slices(writer: Writer, fence: Fence, made: Slices) -> Applied | None:
     """Apply the window while its slices are read; None or an error means that it must be applied as a whole."""
+    sessions: list[_Session] = []
+    slices = made(lambda: any(session.is_waiting() for session in sessions))
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(contextlib.closing(open_session(writer)))
         if is_applied(connection, fence) or stepping.are_begun(connection, fence):
@@ -84,7 +96,7 @@ def apply_slices(writer: Writer, fence: Fence, slices: Iterator[Slice]) -> Appli
         shares = shares_for(first.changes, bounds.sessions, bounds.least_keys, bounds.spread)
         if shares and _has_triggers(connection, fence.target):
             shares = None  # a trigger may change a row that all sessions need
-        sessions = [_begun(stack, connection, fence)]
+        sessions.append(_begun(stack, connection, fence))
         for _ in range(shares.sessions - 1 if shares else 0):
             connection = stack.enter_context(contextlib.closing(open_session(writer)))
             sessions.append(_begun(stack, connection, fence))

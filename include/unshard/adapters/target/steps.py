@@ -76,7 +76,7 @@ class Bounds:
     """How much more than its fair share of the first slice a session may get."""
 
 
-INNODB = Bounds(500_000, 128 << 20, 1)
+INNODB = Bounds(1_000_000, 256 << 20, 1)
 STATEMENTS = Bounds(20_000, 16 << 20, 1)
 """For targets that need statements, such as TiDB, whose transactions end at 100 MiB; the writer sets the sessions."""
 

@@ -40,8 +40,8 @@ from unshard.units.relay.failover import locate
 from unshard.units.relay.lasttransaction import compare_last, last_pulled
 
 SEGMENT_BYTES = (8 << 20) - (128 << 10)
-"""A window takes whole segments, so this is the granularity of window sizes: an eighth of `window-size`, less some room
-for the transaction that reaches it. Otherwise a window of 64 MiB would take only seven of them.
+"""A window takes whole segments, so this is the granularity of window sizes: a sixteenth of `window-size`, less some
+room for the transaction that reaches it. Otherwise a window of 128 MiB would take only fifteen of them.
 """
 REPLICA_IDS = (1 << 31, (1 << 32) - 1)
 PROGRESS_BYTES = 1 << 19

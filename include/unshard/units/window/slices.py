@@ -1,8 +1,9 @@
 """Reads and writes a window in one Spark task (executors): its rows do not leave the Python worker.
 
-The parts of a window with one target are cut into slices: consecutive parts up to a number of bytes. While the server
-writes one slice, the next is read and compacted (adapters/target/slices). The cut follows from the plan, so a retry
-has the same slices. A window is not cut if slices could end in other rows than the whole:
+The parts of a window with one target are cut into slices of consecutive parts. While the server writes one slice, the
+next is read, and it is compacted as soon as a session has no other slice to write (adapters/target/slices). So if the
+server is the slower side, the slices become larger, and a key that changes often is written less often. The rows at
+the end are the same for every cut. A window is not cut if slices could end in other rows than the whole:
 
 | not cut                                   | because                                                               |
 |-------------------------------------------|-----------------------------------------------------------------------|
@@ -19,7 +20,7 @@ An error between the slices undoes them; then the window is read and applied as 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -41,9 +42,10 @@ from unshard.units.window.tasks import (
     packed,
 )
 
-SLICE_BYTES = 8 << 20
-FIRST_SHARE = 4
-"""The first slice has this fraction of the bytes, because nothing is written while it is read."""
+PIECE_BYTES = 2 << 20
+"""A slice has one or more pieces of this size. The first has one, because nothing is written while it is read."""
+SLICE_BYTES = 32 << 20
+"""A slice ends with this size even if no session waits for it, because it is in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class ReadAndApply:
             yield packed(self._results())
 
     def _results(self) -> Sequence[Result]:
-        first, *rest = slices_of(self.job)
+        first, *rest = pieces_of(self.job)
         found = Found().read(self.job, first)
         if rest and (results := _in_slices(self.job, found, rest)):
             return results
@@ -95,14 +97,13 @@ class ReadAndApply:
         return [*found.results, *applied_to(self.job, runs, found.results)]
 
 
-def slices_of(job: WindowJob) -> Sequence[Sequence[Part]]:
-    """Return the parts of a window in slices; one slice if it cannot be cut."""
+def pieces_of(job: WindowJob) -> Sequence[Sequence[Part]]:
+    """Return the parts of a window in pieces; one piece if it cannot be cut."""
     if not _can_be_cut(job):
         return (job.parts,)
     made: list[list[Part]] = [[]]
     for part in job.parts:
-        most = SLICE_BYTES // FIRST_SHARE if len(made) == 1 else SLICE_BYTES
-        if made[-1] and sum(map(bytes_of, made[-1])) + bytes_of(part) > most:
+        if made[-1] and _size(made[-1]) + bytes_of(part) > PIECE_BYTES:
             made.append([])
         made[-1].append(part)
     return made
@@ -119,7 +120,9 @@ def _in_slices(job: WindowJob, first: Found, rest: Sequence[Sequence[Part]]) -> 
     """Apply the window while it is read; return nothing if it must be applied as a whole."""
     results: list[Result] = []
     try:
-        applied = apply_slices(job.writer, fence_of(job, 0), _slices(job, first, rest, results))
+        applied = apply_slices(
+            job.writer, fence_of(job, 0), lambda is_waiting: _slices(job, first, rest, results, is_waiting)
+        )
     except UnshardError:
         return ()  # Applying the window as a whole shows whether the error is caused by the slices only.
     except Exception as error:
@@ -127,16 +130,27 @@ def _in_slices(job: WindowJob, first: Found, rest: Sequence[Sequence[Part]]) -> 
     return () if applied is None else [*results, TargetReport(job.targets[0], applied)]
 
 
-def _slices(job: WindowJob, first: Found, rest: Sequence[Sequence[Part]], results: list[Result]) -> Iterator[Slice]:
+def _slices(
+    job: WindowJob, first: Found, rest: Sequence[Sequence[Part]], results: list[Result], is_waiting: Callable[[], bool]
+) -> Iterator[Slice]:
     """Yield the slices, and add the results of their parts to `results`; raises the error of a part."""
-    read = job.bytes - sum(bytes_of(part) for parts in rest for part in parts)
-    yield _slice(job, first, read, results)
+    left = sum(map(_size, rest))
+    yield _slice(job, first, 1 - left / job.bytes, results)
+    found, size = Found(), 0
     for parts in rest:
-        read += sum(map(bytes_of, parts))
-        yield _slice(job, Found().read(job, parts), read, results)
+        found.read(job, parts)
+        size += _size(parts)
+        if size >= min(left, SLICE_BYTES) or is_waiting():
+            left -= size
+            yield _slice(job, found, 1 - left / job.bytes, results)
+            found, size = Found(), 0
 
 
-def _slice(job: WindowJob, found: Found, read: int, results: list[Result]) -> Slice:
+def _size(parts: Sequence[Part]) -> int:
+    return sum(map(bytes_of, parts))
+
+
+def _slice(job: WindowJob, found: Found, read: float, results: list[Result]) -> Slice:
     for result in found.results:
         match result:
             case TargetRefused(error=error):
@@ -144,4 +158,4 @@ def _slice(job: WindowJob, found: Found, read: int, results: list[Result]) -> Sl
             case UnshardError():
                 raise result
     results += found.results
-    return Slice(changes_of(job, 0, found.runs(0)), read / job.bytes)
+    return Slice(changes_of(job, 0, found.runs(0)), read)
