@@ -390,11 +390,16 @@ def test_a_window_is_written_while_it_is_read(task, ends):
 
 @pytest.mark.parametrize(
     ("slice_bytes", "is_waiting", "expected"),
-    [(1 << 20, False, [2]), (1 << 20, True, [13]), (30_000, False, [4]), (1 << 20, None, range(2, 14))],
+    [
+        (1 << 20, lambda: False, [2]),
+        (1 << 20, lambda: True, [13]),
+        (30_000, lambda: False, [4]),
+        (1 << 20, None, range(2, 14)),
+    ],
     ids=["all sessions are busy", "a session always waits", "a limited size", "as it is"],
 )
 def test_the_reader_reads_more_into_a_slice_until_a_session_waits(task, monkeypatch, slice_bytes, is_waiting, expected):
-    found = observed(monkeypatch, slice_bytes, None if is_waiting is None else lambda: is_waiting)
+    found = observed(monkeypatch, slice_bytes, is_waiting)
     write(task, *fill(0, 40), *(f"UPDATE g_1 SET v = CONCAT(id, v) WHERE id = {n % 7}" for n in range(30)))
     task.pull("s1")
     task.window("s1")
