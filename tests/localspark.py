@@ -21,7 +21,7 @@ class Frame:
 
     partitions: tuple[Callable[[], Batches], ...]
 
-    def mapInArrow(self, function: Function, schema: str) -> "Frame":
+    def mapInArrow(self, function: Function, schema: object) -> "Frame":
         return Frame(tuple(lambda made=made: list(function(iter(made()))) for made in self.partitions))
 
     def repartitionById(self, slots: int, column: str) -> "Frame":

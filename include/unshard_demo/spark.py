@@ -8,11 +8,12 @@ import contextlib
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from unshard.adapters.spark import ARENAS, REMEMBERED
+from unshard.adapters.spark import ARENAS, REMEMBERED, unix_sockets
 from unshard_demo import processes
 from unshard_demo.servers import free_port
 
@@ -76,6 +77,7 @@ def running_spark(folder: Path, master: str = "local[2]", memory: str = "1g", po
 def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
     settings = {
         **REMEMBERED,
+        **unix_sockets(scratch(folder), Path(tempfile.gettempdir())),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": "127.0.0.1",

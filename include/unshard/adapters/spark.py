@@ -33,7 +33,7 @@ import urllib.parse
 import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ DEFAULT_PORT = 15002
 LOG = "spark.log"
 RETRIES: Mapping[str, Any] = {"max_retries": 8, "initial_backoff": 50, "backoff_multiplier": 2.0, "max_backoff": 1000}
 """Pauses in milliseconds: five seconds in all, enough for a short network failure."""
-RESULT = "failed boolean, result string"
+RESULT = pa.schema([("failed", pa.bool_()), ("result", pa.string())])
 REMEMBERED: Mapping[str, str] = {
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -68,6 +68,14 @@ REMEMBERED: Mapping[str, str] = {
     "spark.connect.ui.retainedSessions": "5",
 }
 """How many finished jobs Spark remembers, with or without its page; the default is a thousand of each kind."""
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled", "true"
+"""Spark reaches its Python workers by Unix sockets, from Spark 4.1 on. With TCP most jobs wait 40 ms at their start:
+the JVM does not send the next bytes before Python's side has acknowledged the last ones, and that is delayed.
+"""
+SOCKET_NAME_BYTES = 43
+"""Length of the name of such a socket, with the slash before it."""
+LONGEST_SOCKET_PATH = 107
+"""Longest path of a Unix socket in bytes (unix(7))."""
 ARENAS = "MALLOC_ARENA_MAX", "2"
 """Otherwise the C library keeps freed memory separately for every thread of the JVM."""
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder} -Djava.io.tmpdir={folder}"
@@ -165,7 +173,7 @@ def map_items(
         return
     workers = max(1, min(parallelism, len(items)))
     run = _StripeRunner(function, tuple(items), workers)
-    table = collect(spark, lambda: spark.range(0, workers, 1, workers).mapInArrow(run, RESULT))
+    table = collect(spark, lambda: numbers(spark, workers).mapInArrow(run, columns(RESULT)))
     failures = [row["result"] for row in table.filter(table.column("failed")).to_pylist()]
     if failures:
         raise _decode(failures[0])
@@ -184,6 +192,31 @@ def collect(spark: Any, frame: Callable[[], Any]) -> pa.Table:
             # The server may be another one by the next job: that one gets our package again.
             _SHIPPED.discard(_key(spark))
         raise SparkJobFailed(_reason(error)) from error
+
+
+@lru_cache(maxsize=8)
+def numbers(spark: Any, tasks: int) -> Any:
+    """Return a DataFrame with one row per task; it is kept, so a Connect server is asked only once for its columns."""
+    return spark.range(0, tasks, 1, tasks)
+
+
+@cache
+def columns(schema: pa.Schema) -> Any:
+    """Return a schema for `mapInArrow`; if it is given as text, a Connect server is asked each time to parse it."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+def unix_sockets(*folders: Path) -> dict[str, str]:
+    """Return the settings for Unix sockets in the first folder with a short path; none if all paths are too long.
+
+    They are for a JVM whose Python workers run on the same machine.
+    """
+    for folder in folders:
+        if len(os.fsencode(folder)) + SOCKET_NAME_BYTES <= LONGEST_SOCKET_PATH:
+            return dict([UNIX_SOCKETS]) | {"spark.python.unix.domain.socket.dir": str(folder)}
+    return {}
 
 
 @cache
@@ -221,7 +254,7 @@ class _StripeRunner:
 
 def _result(failed: bool, results: list[str]) -> pa.RecordBatch:
     flags = pa.array([failed] * len(results), pa.bool_())
-    return pa.RecordBatch.from_arrays([flags, pa.array(results, pa.string())], ["failed", "result"])
+    return pa.RecordBatch.from_arrays([flags, pa.array(results, pa.string())], schema=RESULT)
 
 
 def _encode(error: Exception) -> str:
@@ -361,6 +394,7 @@ def _settings(master: str, folder: Path) -> list[tuple[str, str]]:
     if master.startswith("local"):
         inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join([str(package_folder().parent), *inherited])
+        settings |= unix_sockets(folder)
     return list(settings.items())
 
 

@@ -65,6 +65,10 @@ def where(_: str) -> Iterable[str]:
     yield unshard.__file__
 
 
+def has_unix_socket(_: str) -> Iterable[str]:
+    yield os.environ["PYTHON_UNIX_DOMAIN_ENABLED"].lower()
+
+
 def frozen(_: str) -> Iterable[str]:
     import gc
 
@@ -89,6 +93,21 @@ def test_local(local: object) -> None:
 
 def test_what_a_worker_has_imported_is_not_collected_after_every_task(local: object) -> None:
     assert [int(count) > 10_000 for count in sparks.map_items(local, frozen, ["a", "b"], 2)] == [True, True]
+
+
+def test_jobs_reach_their_workers_by_unix_sockets(local: object, connect: str) -> None:
+    assert list(sparks.map_items(local, has_unix_socket, ["a"], 1)) == ["true"]
+    with sparks.session(connect) as spark:
+        assert list(sparks.map_items(spark, has_unix_socket, ["a"], 1)) == ["true"]
+
+
+def test_a_socket_is_in_the_first_folder_with_a_short_path() -> None:
+    enabled = {"spark.python.unix.domain.socket.enabled": "true"}
+    short, long = Path("/" + "s" * 63), Path("/" + "l" * 64)
+    name = "/.00000000-0000-0000-0000-000000000000.sock"
+    assert len(f"{short}{name}") == 107  # sun_path has 108 bytes, the last one is zero
+    assert sparks.unix_sockets(long, short) == enabled | {"spark.python.unix.domain.socket.dir": str(short)}
+    assert sparks.unix_sockets(long) == {}
 
 
 def test_a_process_has_one_classic_session(local: object) -> None:

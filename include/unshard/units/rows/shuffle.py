@@ -18,7 +18,6 @@ PAYLOADS = pa.schema(
         ("body", pa.binary()),  # runs as an Arrow stream, or the message
     ]
 )
-PAYLOADS_SPARK = "slot int, target int, body binary"
 MESSAGE = -1
 NOBODY: Mapping[int, int] = MappingProxyType({})
 PAYLOAD_BYTES = 4 << 20

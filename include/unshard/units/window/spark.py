@@ -8,12 +8,12 @@ code uses only the session of pyspark, so it is the same for spark-submit, Conne
 import pickle
 from typing import Any
 
-from unshard.adapters.spark import collect
+from unshard.adapters.spark import collect, columns, numbers
 from unshard.units.limits import LIMITS, Limits
-from unshard.units.rows.shuffle import PAYLOADS_SPARK
+from unshard.units.rows.shuffle import PAYLOADS
 from unshard.units.rows.windowjob import WindowJob
 from unshard.units.window.slices import ReadAndApply
-from unshard.units.window.tasks import RESULTS_SPARK, ApplyTargets, ReadParts, Result
+from unshard.units.window.tasks import RESULTS, ApplyTargets, ReadParts, Result
 
 MOST_APPLIERS = 8
 
@@ -26,12 +26,12 @@ def run_job(spark: Any, job: WindowJob, limits: Limits = LIMITS) -> tuple[Result
 
 def _frame(spark: Any, job: WindowJob, limits: Limits) -> Any:
     workers = workers_for(job, limits)
-    numbers = spark.range(0, workers, 1, workers)
+    tasks = numbers(spark, workers)
     if workers == 1:
-        return numbers.mapInArrow(ReadAndApply(job), RESULTS_SPARK)
+        return tasks.mapInArrow(ReadAndApply(job), columns(RESULTS))
     slots = min(max(len(job.targets), 1), MOST_APPLIERS)
-    payloads = numbers.mapInArrow(ReadParts(job, workers, slots), PAYLOADS_SPARK).repartitionById(slots, "slot")
-    return payloads.mapInArrow(ApplyTargets(job), RESULTS_SPARK)
+    payloads = tasks.mapInArrow(ReadParts(job, workers, slots), columns(PAYLOADS)).repartitionById(slots, "slot")
+    return payloads.mapInArrow(ApplyTargets(job), columns(RESULTS))
 
 
 def workers_for(job: WindowJob, limits: Limits) -> int:

@@ -52,7 +52,6 @@ from unshard.units.rows.partialrows import in_pairs, is_sparse, with_masks
 from unshard.units.rows.shuffle import PAYLOADS, Run, message, messages_in, of_target, payloads, targets_in
 from unshard.units.rows.windowjob import BinlogPart, HeldPart, Part, Rows, WindowJob, fence_of
 
-RESULTS_SPARK = "body binary"
 RESULTS = pa.schema([("body", pa.binary())])
 BATCHES_PER_PART = 1 << 32
 LONGEST_NAME = 200
