@@ -186,8 +186,8 @@ class WindowJob:
 
     @property
     def bytes(self) -> int:
-        """Number of bytes to read; compressed files count with their file size."""
-        return sum(map(bytes_of, self.parts))
+        """Number of bytes to read (`bytes_of`)."""
+        return bytes_of(*self.parts)
 
     def refusals(self) -> tuple[TargetRefused, ...]:
         """Return the targets that cannot take their rows, as far as this is known without reading a row."""
@@ -207,9 +207,9 @@ def fence_of(job: WindowJob, target: int) -> Fence:
     return Fence(job.meta_schema, job.task, plan.source, table, plan.number, job.begun.epoch, version)
 
 
-def bytes_of(part: Part) -> int:
-    """Return the number of bytes to read of a part; a compressed file counts with its file size."""
-    return part.file.bytes if isinstance(part, HeldPart) else part.end - part.start
+def bytes_of(*parts: Part) -> int:
+    """Return the number of bytes to read; a compressed file counts with its file size."""
+    return sum(part.file.bytes if isinstance(part, HeldPart) else part.end - part.start for part in parts)
 
 
 def applied(parts: tuple[Part, ...]) -> Iterator[Rows]:

@@ -103,7 +103,7 @@ def pieces_of(job: WindowJob) -> Sequence[Sequence[Part]]:
         return (job.parts,)
     made: list[list[Part]] = [[]]
     for part in job.parts:
-        if made[-1] and _size(made[-1]) + bytes_of(part) > PIECE_BYTES:
+        if made[-1] and bytes_of(*made[-1], part) > PIECE_BYTES:
             made.append([])
         made[-1].append(part)
     return made
@@ -134,20 +134,16 @@ def _slices(
     job: WindowJob, first: Found, rest: Sequence[Sequence[Part]], results: list[Result], is_waiting: Callable[[], bool]
 ) -> Iterator[Slice]:
     """Yield the slices, and add the results of their parts to `results`; raises the error of a part."""
-    left = sum(map(_size, rest))
+    left = sum(bytes_of(*parts) for parts in rest)
     yield _slice(job, first, 1 - left / job.bytes, results)
     found, size = Found(), 0
     for parts in rest:
         found.read(job, parts)
-        size += _size(parts)
+        size += bytes_of(*parts)
         if size >= min(left, SLICE_BYTES) or is_waiting():
             left -= size
             yield _slice(job, found, 1 - left / job.bytes, results)
             found, size = Found(), 0
-
-
-def _size(parts: Sequence[Part]) -> int:
-    return sum(map(bytes_of, parts))
 
 
 def _slice(job: WindowJob, found: Found, read: float, results: list[Result]) -> Slice:
