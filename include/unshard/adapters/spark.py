@@ -72,10 +72,8 @@ UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled", "true"
 """Spark reaches its Python workers by Unix sockets, from Spark 4.1 on. With TCP most jobs wait 40 ms at their start:
 the JVM does not send the next bytes before Python's side has acknowledged the last ones, and that is delayed.
 """
-SOCKET_NAME_BYTES = 43
-"""Length of the name of such a socket, with the slash before it."""
-LONGEST_SOCKET_PATH = 107
-"""Longest path of a Unix socket in bytes (unix(7))."""
+LONGEST_SOCKET_FOLDER = 60
+"""Spark rejects a longer path of a folder for Unix sockets, because the path of a socket has at most 107 bytes."""
 ARENAS = "MALLOC_ARENA_MAX", "2"
 """Otherwise the C library keeps freed memory separately for every thread of the JVM."""
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder} -Djava.io.tmpdir={folder}"
@@ -214,7 +212,7 @@ def unix_sockets(*folders: Path) -> dict[str, str]:
     They are for a JVM whose Python workers run on the same machine.
     """
     for folder in folders:
-        if len(os.fsencode(folder)) + SOCKET_NAME_BYTES <= LONGEST_SOCKET_PATH:
+        if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
             return dict([UNIX_SOCKETS]) | {"spark.python.unix.domain.socket.dir": str(folder)}
     return {}
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -103,11 +104,19 @@ def test_jobs_reach_their_workers_by_unix_sockets(local: object, connect: str) -
 
 def test_a_socket_is_in_the_first_folder_with_a_short_path() -> None:
     enabled = {"spark.python.unix.domain.socket.enabled": "true"}
-    short, long = Path("/" + "s" * 63), Path("/" + "l" * 64)
-    name = "/.00000000-0000-0000-0000-000000000000.sock"
-    assert len(f"{short}{name}") == 107  # sun_path has 108 bytes, the last one is zero
+    short, long = Path("/" + "s" * 59), Path("/" + "l" * 60)
     assert sparks.unix_sockets(long, short) == enabled | {"spark.python.unix.domain.socket.dir": str(short)}
     assert sparks.unix_sockets(long) == {}
+
+
+@pytest.mark.parametrize("length", [60, 62])
+def test_a_server_has_sockets_whatever_the_length_of_its_folder(length: int) -> None:
+    """With the second length all jobs fail if the sockets are to be in its own folder."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / ("f" * (length - len(f"{name}//scratch")))
+        assert len(str(folder / "scratch")) == length
+        with running_spark(folder) as server, sparks.session(server.url) as spark:
+            assert list(sparks.map_items(spark, has_unix_socket, ["a"], 1)) == ["true"]
 
 
 def test_a_process_has_one_classic_session(local: object) -> None:
