@@ -3,16 +3,18 @@
 A window belongs to the tenth that has its middle row. The first tenth contains small windows at the start, because
 windows grow. The second one is the first with windows of full size, so memory is compared with that one, and the rate
 with both. Native replication applies the same backlog in turn: its rates show how much slower the server itself
-becomes.
+becomes. So do the CPU seconds of the server for each change.
 """
 
 import contextlib
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
+from tests.bench import cpu
+from tests.bench.cpu import Spent
 from tests.bench.figures import Figure, ratio, shown
 from tests.bench.memory import HEAP, Peaks, Watch
 from tests.bench.replay import apply_to, chosen_backlog, fetched_replica, native_name
@@ -21,44 +23,67 @@ from tests.bench.stand import SOURCE, Backlog, Stand, binlog_parts, import_all
 from tests.localspark import LocalSpark
 from unshard.adapters.spark import map_items, open_session
 from unshard.core.model import Location
-from unshard.units.window.sync import run_window
+from unshard.units.window.sync import WindowReport, run_window
+from unshard.units.work import Work
 from unshard_demo import spark
 from unshard_demo.processes import Program
 
 TENTHS = 10
 EVERY_SECONDS = 0.5
 """Reading the memory of all processes takes CPU time from the measured work."""
+UP_TO = {"first": slice(1), "second": slice(2), "last": slice(TENTHS)}
+"""The tenths whose last one has this name."""
+SERVER, OWN = ("server",), ("client", "spark")
 PLACES = ("Spark's JVM", "Spark's Python workers", "the task's process")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of the backlog: a window, or a tenth of all."""
+
+    changes: int
+    spent: Spent
+    peaks: Peaks = (0.0, 0.0, 0.0, 0.0)
+
+    @property
+    def rate(self) -> float:
+        """Changes per second."""
+        return self.changes / self.spent.wall
+
+    def cost(self, places: Sequence[str]) -> float:
+        """Return the CPU microseconds of these programs for each change."""
+        return 1e6 * sum(self.spent.cpu.get(place, 0.0) for place in places) / self.changes
 
 
 @dataclass
 class Passes:
-    """The passes over the backlog so far, each as a list of values by tenth."""
+    """The passes over the backlog so far, each in tenths."""
 
-    ours: list[list[float]] = field(default_factory=list)
-    """Changes per second."""
-    theirs: list[list[float]] = field(default_factory=list)
-    memory: dict[str, list[list[float]]] = field(default_factory=lambda: {place: [] for place in PLACES})
-    """Peak MiB by process."""
+    ours: list[list[Stretch]] = field(default_factory=list)
+    theirs: list[list[Stretch]] = field(default_factory=list)
 
 
 def measure(stand: Stand, size: Size) -> list[Figure]:
-    """Return rates and peaks of the first and the last tenth, and their ratios."""
+    """Return rates, costs and peaks of the first and the last tenth, and their ratios."""
     backlog, passes = chosen_backlog(stand, "mixed", size), Passes()
     threads = max(size.threads)
     with _session(stand) as (session, program):
-        _ours(stand, backlog, session, program, Passes())  # the first jobs of a session include its start
+        _ours(stand, backlog, session, program)  # the first jobs of a session include its start
         for number in range(size.rounds):
             turns = (True, False) if number % 2 == 0 else (False, True)
             for is_ours in turns:
                 if is_ours:
-                    _ours(stand, backlog, session, program, passes)
+                    passes.ours.append(_ours(stand, backlog, session, program))
                 else:
                     passes.theirs.append(_theirs(stand, backlog, threads))
     stand.describe(backlog)
     stand.release(backlog)
-    _note(stand, passes, native_name(threads))
-    return [*_rates("unshard", passes.ours, ">= 0.95"), *_rates(native_name(threads), passes.theirs), *_peaks(passes)]
+    native = native_name(threads)
+    figures = [*_rates("unshard", passes.ours, ">= 0.95"), *_rates(native, passes.theirs)]
+    figures += _costs("unshard", passes.ours, OWN)
+    figures += [figure for name, some in _both(native, passes) for figure in _costs(f"server beside {name}", some)]
+    _note(stand, passes, native)
+    return [*figures, *_peaks(passes.ours)]
 
 
 @contextlib.contextmanager
@@ -71,49 +96,52 @@ def _session(stand: Stand) -> Iterator[tuple[Any, Program | None]]:
         yield open_session(connect.url), connect.program
 
 
-def _ours(stand: Stand, backlog: Backlog, session: Any, program: Program | None, passes: Passes) -> None:
-    windows = list[tuple[int, float, Peaks]]()
+def _ours(stand: Stand, backlog: Backlog, session: Any, program: Program | None) -> list[Stretch]:
     with stand.server(backlog) as target, stand.work(backlog, target, lambda: session) as work:
         if program:
             list(map_items(session, import_all, ["1", "2"], 2))
+        programs = {"server": target.program} | ({"spark": program} if program else {})
         with Watch(program, EVERY_SECONDS) as watch:
-            began = time.monotonic()
-            while (report := run_window(work, SOURCE)).moved:
-                now = time.monotonic()
-                windows.append((report.rows_applied, now - began, watch.take()))
-                began = now
+            windows = list(_windows(work, programs, watch))
         stand.check(backlog, target)
-    rates, peaks = by_tenth(windows)
-    passes.ours.append(rates)
-    for place, values in zip(PLACES, zip(*peaks, strict=True), strict=False):
-        passes.memory[place].append(list(values))
+    return by_tenth(windows)
 
 
-def by_tenth(windows: Sequence[tuple[int, float, Peaks]]) -> tuple[list[float], list[Peaks]]:
-    """Return rows per second and peaks of each tenth that has the middle of a window."""
-    total, done = sum(rows for rows, _, _ in windows), 0
-    tenths: dict[int, list[tuple[int, float, Peaks]]] = {}
+def _windows(work: Work, programs: Mapping[str, Program], watch: Watch) -> Iterator[Stretch]:
+    reports = list[WindowReport]()
+    while True:
+        spent = cpu.measure(lambda: reports.append(run_window(work, SOURCE)), programs)
+        if not reports[-1].moved:
+            return
+        yield Stretch(reports[-1].rows_applied, spent, watch.take())
+
+
+def by_tenth(windows: Sequence[Stretch]) -> list[Stretch]:
+    """Join the windows of each tenth that has the middle of a window."""
+    total, done = sum(window.changes for window in windows), 0
+    tenths: dict[int, list[Stretch]] = {}
     for window in windows:
-        tenths.setdefault(min(TENTHS - 1, (2 * done + window[0]) * TENTHS // max(1, 2 * total)), []).append(window)
-        done += window[0]
-    rates = [sum(rows for rows, _, _ in some) / sum(spent for _, spent, _ in some) for some in tenths.values()]
-    return rates, [_highest([peaks for _, _, peaks in some]) for some in tenths.values()]
+        number = min(TENTHS - 1, (2 * done + window.changes) * TENTHS // max(1, 2 * total))
+        tenths.setdefault(number, []).append(window)
+        done += window.changes
+    return [_joined(some) for some in tenths.values()]
 
 
-def _highest(found: Sequence[Peaks]) -> Peaks:
-    one, two, three, four = (max(values) for values in zip(*found, strict=True))
-    return one, two, three, four
+def _joined(some: Sequence[Stretch]) -> Stretch:
+    spent = {place: sum(each.spent.cpu[place] for each in some) for place in some[0].spent.cpu}
+    one, two, three, four = (max(values) for values in zip(*(each.peaks for each in some), strict=True))
+    wall = sum(each.spent.wall for each in some)
+    return Stretch(sum(each.changes for each in some), Spent(wall, spent), (one, two, three, four))
 
 
-def _theirs(stand: Stand, backlog: Backlog, threads: int) -> list[float]:
-    rates = []
+def _theirs(stand: Stand, backlog: Backlog, threads: int) -> list[Stretch]:
     with fetched_replica(stand, backlog, threads) as replica:
-        for end in _ends(stand, backlog):
-            began = time.monotonic()
-            apply_to(replica, end)
-            rates.append(backlog.workload.changes / TENTHS / (time.monotonic() - began))
+        programs, changes = {"server": replica.program}, backlog.workload.changes // TENTHS
+        found = [
+            Stretch(changes, cpu.measure(partial(apply_to, replica, end), programs)) for end in _ends(stand, backlog)
+        ]
         stand.check(backlog, replica)
-    return rates
+    return found
 
 
 def _ends(stand: Stand, backlog: Backlog) -> Iterator[Location]:
@@ -130,10 +158,11 @@ def _ends(stand: Stand, backlog: Backlog) -> Iterator[Location]:
     yield backlog.ends
 
 
-def _rates(name: str, passes: Sequence[Sequence[float]], goal: str = "") -> list[Figure]:
-    first = Figure("m", f"{name}: first tenth", "changes/s", tuple(rates[0] for rates in passes))
-    second = Figure("m", f"{name}: second tenth", "changes/s", tuple(rates[:2][-1] for rates in passes))
-    last = Figure("m", f"{name}: last tenth", "changes/s", tuple(rates[-1] for rates in passes))
+def _rates(name: str, passes: Sequence[Sequence[Stretch]], goal: str = "") -> list[Figure]:
+    first, second, last = (
+        Figure("m", f"{name}: {which} tenth", "changes/s", tuple(tenths[up_to][-1].rate for tenths in passes))
+        for which, up_to in UP_TO.items()
+    )
     ratios = (
         ratio("m", f"{name}: rate of the last tenth to the first", last, first, goal),
         ratio("m", f"{name}: rate of the last tenth to the second", last, second),
@@ -141,22 +170,52 @@ def _rates(name: str, passes: Sequence[Sequence[float]], goal: str = "") -> list
     return [first, second, last, *ratios]
 
 
-def _peaks(passes: Passes) -> Iterator[Figure]:
-    for place, found in passes.memory.items():
-        if any(map(any, found)):
-            second = Figure("m", f"peak of {place}: second tenth", "MiB", tuple(values[:2][-1] for values in found))
-            last = Figure("m", f"peak of {place}: last tenth", "MiB", tuple(values[-1] for values in found))
+def _costs(name: str, passes: Sequence[Sequence[Stretch]], places: Sequence[str] = SERVER) -> list[Figure]:
+    first, _, last = (
+        Figure(
+            "m",
+            f"{name}: CPU per change, {which} tenth",
+            "µs",
+            tuple(tenths[up_to][-1].cost(places) for tenths in passes),
+        )
+        for which, up_to in UP_TO.items()
+    )
+    return [first, last, ratio("m", f"{name}: CPU per change, last tenth to the first", last, first)]
+
+
+def _peaks(passes: Sequence[Sequence[Stretch]]) -> Iterator[Figure]:
+    for number, place in enumerate(PLACES):
+        if all(tenths[0].peaks[number] for tenths in passes):
+            _, second, last = (
+                Figure(
+                    "m",
+                    f"peak of {place}: {which} tenth",
+                    "MiB",
+                    tuple(tenths[up_to][-1].peaks[number] for tenths in passes),
+                )
+                for which, up_to in UP_TO.items()
+            )
             yield from (second, last)
             yield ratio("m", f"peak of {place}: last tenth to the second", last, second, "<= 1.1")
 
 
+def _both(native: str, passes: Passes) -> Sequence[tuple[str, Sequence[Sequence[Stretch]]]]:
+    return ("unshard", passes.ours), (native, passes.theirs)
+
+
 def _note(stand: Stand, passes: Passes, native: str) -> None:
-    stand.notes.append(f"Changes per second by tenth, unshard: {_medians(passes.ours)}.")
-    stand.notes.append(f"Changes per second by tenth, {native}: {_medians(passes.theirs)}.")
-    seen = {place: found for place, found in passes.memory.items() if any(map(any, found))}
-    stand.notes.extend(f"Peak MiB by tenth, {place}: {_medians(found)}." for place, found in seen.items())
+    for name, some in _both(native, passes):
+        stand.notes.append(f"Changes per second by tenth, {name}: {_medians(some, lambda each: each.rate)}.")
+        cost = _medians(some, lambda each: each.cost(SERVER))
+        stand.notes.append(f"CPU µs of the server per change by tenth, {name}: {cost}.")
+    own = _medians(passes.ours, lambda each: each.cost(OWN))
+    stand.notes.append(f"CPU µs of Spark and the task per change by tenth: {own}.")
+    for number, place in enumerate(PLACES):
+        if passes.ours[0][0].peaks[number]:
+            peaks = _medians(passes.ours, lambda each, number=number: each.peaks[number])
+            stand.notes.append(f"Peak MiB by tenth, {place}: {peaks}.")
 
 
-def _medians(passes: Sequence[Sequence[float]]) -> str:
+def _medians(passes: Sequence[Sequence[Stretch]], value: Callable[[Stretch], float]) -> str:
     """Return the median of the passes for each tenth."""
-    return ", ".join(shown(median(values)) for values in zip(*passes, strict=False)).replace(", ", "; ")
+    return ", ".join(shown(median(map(value, some))) for some in zip(*passes, strict=False)).replace(", ", "; ")

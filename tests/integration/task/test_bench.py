@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.bench.__main__ import main
+from tests.bench.cpu import Spent
 from tests.bench.figures import Figure, Group, page, ratio
-from tests.bench.longrun import by_tenth
+from tests.bench.longrun import Stretch, by_tenth
+from tests.bench.memory import Peaks
 from tests.bench.settings import described
 from tests.bench.size import STEP, enough
 from tests.bench.workloads import Workload
@@ -118,8 +120,13 @@ def test_the_changes_that_take_the_wanted_time(speeds: tuple[float, float], seco
     assert enough(speeds, seconds) == changes
 
 
+def window(changes: int, wall: float, server: float = 1.0, peaks: Peaks = FLAT) -> Stretch:
+    return Stretch(changes, Spent(wall, {"server": server}), peaks)
+
+
 def test_windows_belong_to_the_tenth_that_has_their_middle() -> None:
-    windows = [(10, 1.0, FLAT), (10, 2.0, (5.0, 1.0, 1.0, 7.0)), (80, 4.0, FLAT), (95, 5.0, FLAT), (5, 1.0, FLAT)]
-    rates, peaks = by_tenth(windows)
-    assert rates == [20 / 3.0, 20.0, 19.0, 5.0]
-    assert peaks[0] == (5.0, 1.0, 1.0, 7.0) and peaks[1:] == [FLAT] * 3
+    peaks = (5.0, 1.0, 1.0, 7.0)
+    tenths = by_tenth([window(10, 1.0), window(10, 2.0, 2.0, peaks), window(80, 4.0), window(95, 5.0), window(5, 1.0)])
+    assert [tenth.rate for tenth in tenths] == [20 / 3.0, 20.0, 19.0, 5.0]
+    assert [tenth.cost(["server"]) for tenth in tenths] == [3e6 / 20, 1e6 / 80, 1e6 / 95, 1e6 / 5]
+    assert [tenth.peaks for tenth in tenths] == [peaks, FLAT, FLAT, FLAT]
