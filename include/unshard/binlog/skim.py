@@ -251,14 +251,13 @@ def _mask(kind: int, columns: int) -> npt.NDArray[np.uint8]:
 
 
 def pieces(sizes: Numbers, limit: int) -> Iterator[slice]:
-    """Split events into runs of about `limit` bytes."""
+    """Split events into runs of almost equal size, about `limit` bytes: a short rest would be read one by one."""
     total = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        before = int(total[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(total, before + limit, "right")))
-        yield slice(start, stop)
-        start = stop
+    if not len(total):
+        return
+    count = max(1, round(int(total[-1]) / limit))
+    ends = np.unique(np.searchsorted(total, np.arange(1, count + 1) * total[-1] // count) + 1).tolist()
+    yield from map(slice, [0, *ends[:-1]], ends)
 
 
 def gathered(data: Buffer, starts: Numbers, stops: Numbers) -> EventBytes:

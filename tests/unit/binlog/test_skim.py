@@ -12,7 +12,7 @@ from unshard.binlog import columns, values
 from unshard.binlog.checksums import are_whole
 from unshard.binlog.decoder import Origin, _Decoder, decode_range
 from unshard.binlog.events import EventType
-from unshard.binlog.skim import skim
+from unshard.binlog.skim import pieces, skim
 from unshard.errors import UnshardError
 
 E = EventType
@@ -161,3 +161,17 @@ def test_rows_that_the_dump_has_seen_are_passed_over():
     ]
     none, some, whole = [sum(batch.num_rows for _, batch in found) for found in reversed(read)]
     assert none == 0 < some < whole
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ([], []),
+        ([10] * 10, [(0, 4), (4, 7), (7, 10)]),
+        ([10] * 4, [(0, 4)]),
+        ([1, 1, 100, 1, 1], [(0, 3), (3, 5)]),
+        ([100], [(0, 1)]),
+    ],
+)
+def test_pieces_are_of_almost_equal_size(sizes, found):
+    assert [(piece.start, piece.stop) for piece in pieces(np.array(sizes, np.int64), 30)] == found
