@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from unshard.adapters.spark import ARENAS, REMEMBERED
+from unshard.adapters.spark import ARENAS, REMEMBERED, UNIX_SOCKETS
 from unshard.config import load_task
 
 ROOT = Path(__file__).parents[3]
@@ -144,9 +144,10 @@ def test_connections_are_those_of_the_task_file() -> None:
     assert named == given
 
 
-def test_connect_server_forgets_jobs_as_ours_do_and_the_manual_says_so() -> None:
+def test_connect_server_has_our_settings_and_the_manuals_name_them() -> None:
     service = SERVICES["spark-connect"]
     given = dict(text.split("=", 1) for text in service["command"] if "=" in text)
-    assert given.items() >= REMEMBERED.items() and service["environment"].items() >= {ARENAS}
+    assert given.items() >= {*REMEMBERED.items(), UNIX_SOCKETS} and service["environment"].items() >= {ARENAS}
     manual = (ROOT / "docs" / "operations.md").read_text()
     assert not [f"{name}={value}" for name, value in (*REMEMBERED.items(), ARENAS) if f"{name}={value}" not in manual]
+    assert "=".join(UNIX_SOCKETS) in (ROOT / "docs" / "install.md").read_text()
