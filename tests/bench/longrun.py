@@ -55,6 +55,10 @@ class Stretch:
         return 1e6 * sum(self.spent.cpu.get(place, 0.0) for place in places) / self.changes
 
 
+Tenths = Sequence[Sequence[Stretch]]
+"""The tenths of each pass over the backlog."""
+
+
 @dataclass
 class Passes:
     """The passes over the backlog so far, each in tenths."""
@@ -158,48 +162,47 @@ def _ends(stand: Stand, backlog: Backlog) -> Iterator[Location]:
     yield backlog.ends
 
 
-def _rates(name: str, passes: Sequence[Sequence[Stretch]], goal: str = "") -> list[Figure]:
-    first, second, last = (
-        Figure("m", f"{name}: {which} tenth", "changes/s", tuple(tenths[up_to][-1].rate for tenths in passes))
+def _of_three(name: str, unit: str, passes: Tenths, value: Callable[[Stretch], float]) -> list[Figure]:
+    """Return the figures of the first, the second and the last tenth."""
+    return [
+        Figure("m", f"{name}{which} tenth", unit, tuple(value(tenths[up_to][-1]) for tenths in passes))
         for which, up_to in UP_TO.items()
-    )
+    ]
+
+
+def _rates(name: str, passes: Tenths, goal: str = "") -> list[Figure]:
+    first, second, last = found = _of_three(f"{name}: ", "changes/s", passes, lambda each: each.rate)
     ratios = (
         ratio("m", f"{name}: rate of the last tenth to the first", last, first, goal),
         ratio("m", f"{name}: rate of the last tenth to the second", last, second),
     )
-    return [first, second, last, *ratios]
+    return [*found, *ratios]
 
 
-def _costs(name: str, passes: Sequence[Sequence[Stretch]], places: Sequence[str] = SERVER) -> list[Figure]:
-    first, _, last = (
-        Figure(
-            "m",
-            f"{name}: CPU per change, {which} tenth",
-            "µs",
-            tuple(tenths[up_to][-1].cost(places) for tenths in passes),
-        )
-        for which, up_to in UP_TO.items()
-    )
+def _costs(name: str, passes: Tenths, places: Sequence[str] = SERVER) -> list[Figure]:
+    first, _, last = _of_three(f"{name}: CPU per change, ", "µs", passes, lambda each: each.cost(places))
     return [first, last, ratio("m", f"{name}: CPU per change, last tenth to the first", last, first)]
 
 
-def _peaks(passes: Sequence[Sequence[Stretch]]) -> Iterator[Figure]:
+def _peaks(passes: Tenths) -> Iterator[Figure]:
+    for place, peak in _seen(passes):
+        _, second, last = _of_three(f"peak of {place}: ", "MiB", passes, peak)
+        yield from (second, last)
+        yield ratio("m", f"peak of {place}: last tenth to the second", last, second, "<= 1.1")
+
+
+def _seen(passes: Tenths) -> Iterator[tuple[str, Callable[[Stretch], float]]]:
+    """Yield the processes whose memory was read, and how to get it."""
     for number, place in enumerate(PLACES):
-        if all(tenths[0].peaks[number] for tenths in passes):
-            _, second, last = (
-                Figure(
-                    "m",
-                    f"peak of {place}: {which} tenth",
-                    "MiB",
-                    tuple(tenths[up_to][-1].peaks[number] for tenths in passes),
-                )
-                for which, up_to in UP_TO.items()
-            )
-            yield from (second, last)
-            yield ratio("m", f"peak of {place}: last tenth to the second", last, second, "<= 1.1")
+        if passes[0][0].peaks[number]:
+            yield place, partial(_peak, number)
 
 
-def _both(native: str, passes: Passes) -> Sequence[tuple[str, Sequence[Sequence[Stretch]]]]:
+def _peak(number: int, stretch: Stretch) -> float:
+    return stretch.peaks[number]
+
+
+def _both(native: str, passes: Passes) -> Sequence[tuple[str, Tenths]]:
     return ("unshard", passes.ours), (native, passes.theirs)
 
 
@@ -210,12 +213,10 @@ def _note(stand: Stand, passes: Passes, native: str) -> None:
         stand.notes.append(f"CPU µs of the server per change by tenth, {name}: {cost}.")
     own = _medians(passes.ours, lambda each: each.cost(OWN))
     stand.notes.append(f"CPU µs of Spark and the task per change by tenth: {own}.")
-    for number, place in enumerate(PLACES):
-        if passes.ours[0][0].peaks[number]:
-            peaks = _medians(passes.ours, lambda each, number=number: each.peaks[number])
-            stand.notes.append(f"Peak MiB by tenth, {place}: {peaks}.")
+    for place, peak in _seen(passes.ours):
+        stand.notes.append(f"Peak MiB by tenth, {place}: {_medians(passes.ours, peak)}.")
 
 
-def _medians(passes: Sequence[Sequence[Stretch]], value: Callable[[Stretch], float]) -> str:
+def _medians(passes: Tenths, value: Callable[[Stretch], float]) -> str:
     """Return the median of the passes for each tenth."""
     return ", ".join(shown(median(map(value, some))) for some in zip(*passes, strict=False)).replace(", ", "; ")
