@@ -256,7 +256,8 @@ def pieces(sizes: Numbers, limit: int) -> Iterator[slice]:
     if not len(total):
         return
     count = max(1, round(int(total[-1]) / limit))
-    ends = np.unique(np.searchsorted(total, np.arange(1, count + 1) * total[-1] // count) + 1).tolist()
+    inner = np.searchsorted(total, np.arange(1, count) * total[-1] // count) + 1
+    ends = np.unique(np.append(inner, len(total))).tolist()
     yield from map(slice, [0, *ends[:-1]], ends)
 
 

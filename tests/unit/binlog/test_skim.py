@@ -171,6 +171,7 @@ def test_rows_that_the_dump_has_seen_are_passed_over():
         ([10] * 4, [(0, 4)]),
         ([1, 1, 100, 1, 1], [(0, 3), (3, 5)]),
         ([100], [(0, 1)]),
+        ([40, 0], [(0, 2)]),
     ],
 )
 def test_pieces_are_of_almost_equal_size(sizes, found):
