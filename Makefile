@@ -34,7 +34,7 @@ demo-target:
 demo-down: ## stop what demo-up left running
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m unshard_demo down; else echo "nothing is set up, so nothing runs"; fi
 
-PYTEST := $(PYTHON) -m pytest tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(PYTHON) -m pytest tests --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup ## run all tests, the slow ones too; TARGETS=all runs all of them on TiDB as well
 	@sh .ci/setup $(VENV) browser

@@ -40,9 +40,19 @@ def seconds(pids: Iterable[int]) -> float:
     return sum(_ticks(pid) for pid in pids) / TICKS
 
 
+def parent(pid: int) -> int:
+    """Return the parent of a process; 0 if the process has ended."""
+    _, found, *_ = _status(pid) or ["", "0"]
+    return int(found)
+
+
 def _ticks(pid: int) -> int:
+    return sum(map(int, _status(pid)[11:15]))
+
+
+def _status(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name; none if the process has ended."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0
-    return sum(map(int, fields[11:15]))
+        return []

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +82,19 @@ class FullLoad:
     def _ours(self) -> Spent:
         self.target.run("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS unshard_meta")
         list(map_items(self.session, _import_all, ["1", "2"], 2))
-        return self._measured(self._run, spark=self.spark.program)
+        spent = self._measured(self._run, spark=self.spark.program)
+        if _forking(self.spark.program) > 1:
+            raise SystemExit("the load has used Python workers of another session, which were not warm")
+        return spent
 
     def _run(self) -> None:
-        with open_work(load_task(self.folder / "orders.yaml")) as work:
-            outcome = run(work, Until.FULL)
+        with open_work(load_task(self.folder / "orders.yaml")) as opened:
+            outcome = run(replace(opened, spark=self._warmed, bulk_spark=self._warmed), Until.FULL)
         if outcome.exit_code:
             raise SystemExit(f"the full load ended with {[str(trouble.error) for trouble in outcome.errors]}")
+
+    def _warmed(self) -> Any:
+        return self.session
 
     def _mydumper(self) -> Spent:
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
@@ -201,6 +207,11 @@ def measure(stand: Stand, size: Size) -> list[Figure]:
         for peer, goal in ((MYDUMPER, GOALS[indexes]), (PIPE, ""))
     ]
     return [*figures.values(), *ratios]
+
+
+def _forking(program: Program) -> int:
+    """Return how many processes fork Python workers: one for each session of a Connect server that has run a job."""
+    return [cpu.parent(pid) for pid in program.members()].count(program.pid)
 
 
 def _sums(server: MariaDb, table: str) -> tuple[int, ...]:

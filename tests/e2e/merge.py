@@ -12,6 +12,7 @@ import yaml
 
 from tests.oracle import assert_union
 from unshard_demo.servers import MariaDb
+from unshard_demo.spark import SparkConnect
 
 ROWS = 300
 ID_SPACE = 1_000_000
@@ -25,6 +26,8 @@ NO_SUCH_TABLE = 1146
 
 SUBMIT = "spark_bulk"
 """The connection of bulk work by spark-submit."""
+LIVE = "live"
+"""The connection of a Connect server, if one runs."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Merge:
     target: MariaDb
     password: str
     """Password of the task's account: a distinctive text, so that a leak is found."""
+    spark: SparkConnect | None = None
 
     @property
     def servers(self) -> dict[str, MariaDb]:
@@ -56,13 +60,14 @@ class Merge:
 
     @property
     def connections(self) -> dict[str, dict[str, Any]]:
-        """The Airflow connections of the servers, and one whose type selects spark-submit."""
+        """The Airflow connections of the servers and of Spark, and one whose type selects spark-submit."""
         login = {"login": f"{self.name}_user", "password": self.password}
         servers = {
             _conn_id(name): {"conn_type": "mysql", "host": "127.0.0.1", "port": server.port, **login}
             for name, server in self.servers.items()
         }
-        return {**servers, SUBMIT: {"conn_type": "spark", "host": "local[2]"}}
+        live = {LIVE: self.spark.connection} if self.spark else {}
+        return {**servers, **live, SUBMIT: {"conn_type": "spark", "host": "local[2]"}}
 
     def create(self, rows: int = ROWS) -> None:
         """Create and fill the shards."""
@@ -153,9 +158,11 @@ class Merge:
 
 
 @contextlib.contextmanager
-def merging(name: str, folder: Path, sources: dict[str, MariaDb], target: MariaDb) -> Iterator[Merge]:
+def merging(
+    name: str, folder: Path, sources: dict[str, MariaDb], target: MariaDb, spark: SparkConnect | None = None
+) -> Iterator[Merge]:
     """Create the shards for the block and drop everything afterwards."""
-    merge = Merge(name, folder, sources, target, secrets.token_hex(16))
+    merge = Merge(name, folder, sources, target, secrets.token_hex(16), spark)
     merge.create()
     try:
         yield merge

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.browser import Browser, browsing
-from tests.e2e.merge import Merge, merging
+from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduled import SECONDS, await_equal, log_in, succeed
 from unshard_demo.airflow import Airflow, running_airflow
 from unshard_demo.servers import MariaDb
@@ -23,8 +23,9 @@ def merge(
     source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Merge]:
     folder = tmp_path_factory.mktemp("joined")
-    with merging("joined", folder, {"east-1": source_1, "west-1": source_2}, target) as made:
-        live = {"spark_connection": "live", "bulk_connection": "live"}
+    sources = {"east-1": source_1, "west-1": source_2}
+    with running_spark(folder / "spark") as spark, merging("joined", folder, sources, target, spark) as made:
+        live = {"spark_connection": LIVE, "bulk_connection": LIVE}
         made.write_task("optimistic", **live, schedule="* * * * *", lock_timeout="3s")
         yield made
 
@@ -32,13 +33,11 @@ def merge(
 @pytest.fixture(scope="module")
 def airflow(merge: Merge) -> Iterator[Airflow]:
     """A scheduler that has loaded the task."""
-    with running_spark(merge.folder / "spark") as spark:
-        connections = merge.connections | {"live": spark.connection}
-        with running_airflow(merge.folder / "airflow", merge.tasks, connections) as airflow:
-            airflow.await_dags(*(f"unshard_{kind}__{merge.name}" for kind in ("full", "sync", "ddl", "join")))
-            full = f"unshard_full__{merge.name}"
-            succeed(airflow, full, airflow.trigger(full))
-            yield airflow
+    with running_airflow(merge.folder / "airflow", merge.tasks, merge.connections) as airflow:
+        airflow.await_dags(*(f"unshard_{kind}__{merge.name}" for kind in ("full", "sync", "ddl", "join")))
+        full = f"unshard_full__{merge.name}"
+        succeed(airflow, full, airflow.trigger(full))
+        yield airflow
 
 
 @pytest.fixture(scope="module")

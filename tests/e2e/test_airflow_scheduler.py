@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e import alerts
 from tests.e2e.browser import Browser, browsing
-from tests.e2e.merge import Merge, merging
+from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduled import (
     SECONDS,
     answer,
@@ -49,8 +49,9 @@ def merge(
     source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Merge]:
     folder = tmp_path_factory.mktemp("scheduled")
-    with merging("scheduled", folder, {"north-1": source_1, "south-1": source_2}, target) as merge:
-        merge.write_task(spark_connection="live", bulk_connection="live", schedule="* * * * *", lock_timeout="1h")
+    sources = {"north-1": source_1, "south-1": source_2}
+    with running_spark(folder / "spark") as spark, merging("scheduled", folder, sources, target, spark) as merge:
+        merge.write_task(spark_connection=LIVE, bulk_connection=LIVE, schedule="* * * * *", lock_timeout="1h")
         yield merge
 
 
@@ -58,19 +59,17 @@ def merge(
 def hasty(merge: Merge) -> Iterator[Merge]:
     """Create a second task over the same servers whose locks time out quickly."""
     with merging("impatient", merge.folder, merge.sources, merge.target) as other:
-        other.write_task(spark_connection="live", bulk_connection="live", schedule="* * * * *", lock_timeout="3s")
+        other.write_task(spark_connection=LIVE, bulk_connection=LIVE, schedule="* * * * *", lock_timeout="3s")
         yield other
 
 
 @pytest.fixture(scope="module")
 def airflow(merge: Merge, hasty: Merge) -> Iterator[Airflow]:
-    with running_spark(merge.folder / "spark") as spark:
-        connections = merge.connections | {"live": spark.connection}
-        settings = {"UNSHARD_NOTIFIER": "tests.e2e.alerts.ToFile", alerts.VARIABLE: str(merge.folder / "alerts")}
-        with running_airflow(merge.folder / "airflow", merge.tasks, connections, settings) as airflow:
-            for name in (merge.name, hasty.name):
-                airflow.await_dags(*(f"unshard_{kind}__{name}" for kind in ("full", "sync", "ddl")))
-            yield airflow
+    settings = {"UNSHARD_NOTIFIER": "tests.e2e.alerts.ToFile", alerts.VARIABLE: str(merge.folder / "alerts")}
+    with running_airflow(merge.folder / "airflow", merge.tasks, merge.connections, settings) as airflow:
+        for name in (merge.name, hasty.name):
+            airflow.await_dags(*(f"unshard_{kind}__{name}" for kind in ("full", "sync", "ddl")))
+        yield airflow
 
 
 @pytest.fixture(scope="module")
