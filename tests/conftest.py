@@ -11,7 +11,8 @@ A test with `tidb_only` always runs on TiDB, and on no other target.
 Tests with the mark `on_statements` also run on a MariaDB that refuses LOAD DATA LOCAL. With `all`, tests with the mark
 `writes_rows` do so, too.
 
-Tests on TiDB get the mark `tidb`. They are skipped with the reason if TiDB is not built.
+Tests on TiDB get the mark `tidb`, also those whose parameter is `tidb_target`. They are skipped with the reason if TiDB
+is not built.
 """
 
 import os
@@ -101,6 +102,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "mariadb_only" not in marks and (is_tidb_only or "on_tidb" in marks or takes_all):
         targets.append(pytest.param("tidb", id="tidb", marks=pytest.mark.tidb))
     metafunc.parametrize("target", targets, indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that are given the name of this fixture: `make test` runs those with the mark once TiDB is built."""
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if any(each == "tidb_target" for each in parameters):
+            item.add_marker(pytest.mark.tidb)
 
 
 def _argnames(mark: pytest.Mark) -> list[str]:
