@@ -93,7 +93,7 @@ OPTIONS = Block(
             "window. A backlog of any size is split into windows. A window ends at the end of a relay segment (8 "
             "MiB). Its size follows the measured speed, from a sixteenth of this value up to the whole value; the "
             "first window has a quarter. The plan of a window that has begun never changes. If a window has one "
-            "target and more than 128 MiB, several tasks read it before one writes: it takes twice as long.",
+            "target and more than 128 MiB, several tasks read it before one writes, which can take twice as long.",
             128 * 1024 * 1024,
             shown="128MiB",
         ),
