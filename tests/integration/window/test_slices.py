@@ -1,5 +1,6 @@
 """Windows that are written while they are read: the result is the same for every cut, and an error leaves no rows."""
 
+import contextlib
 import os
 import random
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cutting import bound_transactions, cut_at_commit, interrupted_at, open_transactions
+from tests.cutting import bound_transactions, cut_at_commit, interrupted_at, open_transactions, waiting_sessions
 from tests.integration.rows.test_target_apply import TABLES, Change, Shop, Target, _until, insert, make
 from tests.livetask import LiveTask, living
 from unshard.adapters.target import Applied, Fence, Slice, Slices, Writer, apply_slices
@@ -23,7 +24,7 @@ from unshard.core.rules.reshaping import Reshaping
 from unshard.errors import UnshardError
 from unshard.errors.relay import DamagedEvent
 from unshard.errors.rows import Collision, RowRefused
-from unshard.errors.source import ConnectionLost
+from unshard.errors.source import ConnectionLost, ServerBusy
 from unshard.errors.window import FencedOut
 from unshard.units.rows.apply import changes_of
 from unshard.units.rows.windowjob import HeldPart
@@ -200,6 +201,27 @@ def test_another_run_between_two_slices_fences_this_one_out(make):
     assert not target.stored()
     with pytest.raises(FencedOut):
         whole(target, cut)
+
+
+def test_a_deadlock_rolls_back_the_slices_that_wait_too(make):
+    """The server ends the transaction of the first slice: the second one, which waits for it, must not be committed."""
+    target = filled(make(TABLES["integer"]))
+    rows, shard = target.rows[target.shards[0]], target.shards[0]
+    cut: Cut = [{shard: [(Op.DELETE, rows[0]), (Op.DELETE, rows[10])]}, {shard: insert(*range(100))}, {}]
+    with contextlib.closing(target.server.connect()) as other, other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(f"UPDATE {target.table} SET n = 2 WHERE id >= 5010")
+
+        def cross(number: int) -> None:
+            if number == 3:
+                _until(lambda: bool(waiting_sessions(target.server)))
+                cursor.execute(f"DELETE FROM {target.table} WHERE id = 5000")
+
+        with pytest.raises(ServerBusy):
+            sliced(target, cut, cross)
+        other.rollback()
+    assert target.stored() == union(target)
+    assert whole(target, cut).written == 100
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["before it arrives", "before its answer"])

@@ -67,12 +67,22 @@ class _Session:
     thread: ThreadPoolExecutor
     applied: Applied = field(default_factory=Applied)
     under_way: deque[Future[Applied]] = field(default_factory=deque)
+    is_broken: bool = False
+    """A slice has failed. If it was a deadlock, the server has ended the transaction, and would commit what follows."""
 
     def write(self, changes: Changes) -> None:
         """Write the changes after those that wait; returns before they are written."""
         self.wait(WAITING_SLICES - 1)
+        self.under_way.append(self.thread.submit(self._write, changes))
+
+    def _write(self, changes: Changes) -> Applied:
+        if self.is_broken:
+            return Applied()
+        self.is_broken = True
         # Rows are diverted only when the window is applied as a whole, because a later slice may correct them.
-        self.under_way.append(self.thread.submit(write, self.connection, self.fence, changes, max_diverted=0))
+        applied = write(self.connection, self.fence, changes, max_diverted=0)
+        self.is_broken = False
+        return applied
 
     def is_waiting(self) -> bool:
         """Whether it can take another slice now."""
