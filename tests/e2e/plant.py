@@ -45,6 +45,8 @@ TABLES = {"orders": ORDERS} if CUT == "slices" else {"orders": ORDERS, "events":
 BULK = 100
 ROTATED_EVERY = 30 if CUT == "slices" else 100
 """Number of transactions after which a source begins another binlog file, which ends a part of a window."""
+SMALL_WINDOWS = {"window-size": "16KiB"} if CUT == "slices" else {}
+"""The windows of a backlog have several sections."""
 GONE = pymysql.err.OperationalError, pymysql.err.InterfaceError
 AGAIN = {0, 1053, 1205, 1213, 1927}
 """Errors of a server that shuts down, of lock waits and deadlocks; lost connections have numbers above 2000."""
@@ -229,9 +231,15 @@ class Plant:
                 for name in TABLES
             },
             "block-allow-list": {"ours": {"do-dbs": ["kill_*"]}},
-            "unshard": {**storage, "spark-connection": self.spark.url},
+            "unshard": {**storage, **SMALL_WINDOWS, "spark-connection": self.spark.url},
         }
         self.task.write_text(yaml.safe_dump(body))
+
+    def sections(self) -> int:
+        """Return the number of sections that windows have had beside the first one of each."""
+        later = "SELECT SUM(`window`) FROM unshard_meta.checkpoint", "SELECT COUNT(*) FROM unshard_meta.`window`"
+        ((numbers,),), ((windows,),) = (self.target.run(sql) for sql in later)
+        return int(str(numbers)) - int(str(windows))
 
     def assert_equal(self) -> None:
         for name in TABLES:

@@ -6,11 +6,11 @@ has died with its process.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unshard.adapters.target import Applied, Fence, Slice, Slices, Writer, apply_slices, steps
+from unshard.adapters.target import Committed, Fence, Slice, Slices, Writer, apply_slices, steps
 from unshard.units.window import slices as windowslices
 
 LOG = Path(os.environ["UNSHARD_KILLS_LOG"])
@@ -23,23 +23,24 @@ def line(fence: Fence, number: int, what: str) -> None:
 
 
 def into_slices() -> None:
-    def observed(writer: Writer, fence: Fence, slices: Slices) -> Applied | None:
-        made = 0
+    def observed(writer: Writer, fences: Sequence[Fence], slices: Slices) -> Iterator[Committed]:
+        made, reached = [0] * len(fences), 0
 
         def counted(is_waiting: Callable[[], bool]) -> Iterator[Slice]:
-            nonlocal made
             for each in slices(is_waiting):
-                made += 1
-                line(fence, made, "made")
+                made[each.section] += 1
+                line(fences[each.section], made[each.section], "made")
                 yield each
 
-        end = "left"
         try:
-            applied = apply_slices(writer, fence, counted)
-            end = "applied" if applied else "left"
-            return applied
+            for each in apply_slices(writer, fences, counted):
+                for number in range(reached, each.sections):
+                    line(fences[number], made[number], "applied")
+                reached = each.sections
+                yield each
         finally:
-            line(fence, made, end)
+            if reached < len(fences):
+                line(fences[reached], made[reached], "left")
 
     windowslices.PIECE_BYTES = windowslices.SLICE_BYTES = 1
     windowslices.apply_slices = observed

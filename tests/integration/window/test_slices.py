@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from tests.cutting import bound_transactions, cut_at_commit, interrupted_at, open_transactions, waiting_sessions
 from tests.integration.rows.test_target_apply import TABLES, Change, Shop, Target, _until, insert, make
 from tests.livetask import LiveTask, living
-from unshard.adapters.target import Applied, Fence, Slice, Slices, Writer, apply_slices
+from unshard.adapters.target import Applied, Committed, Fence, Slice, Slices, Writer, apply_slices
 from unshard.adapters.target.steps import Bounds
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.model import Shard
@@ -86,9 +86,13 @@ def sliced(
     def made() -> Iterator[Slice]:
         for number, some in enumerate(cut, 1):
             between(number)
-            yield Slice(changes_of(job, 0, target.runs(some, random.Random(number))), number / len(cut))
+            yield Slice(0, changes_of(job, 0, target.runs(some, random.Random(number))), number / len(cut))
 
-    return apply_slices(job.writer, fence_of(job, 0), lambda _: made())
+    return total(list(apply_slices(job.writer, [fence_of(job, 0)], lambda _: made())))
+
+
+def total(committed: Sequence[Committed]) -> Applied | None:
+    return sum((each.applied for each in committed), Applied()) if committed else None
 
 
 def whole(target: Target, cut: Cut) -> Applied:
@@ -351,8 +355,9 @@ def observed(
     """Cut windows into small pieces; `is_waiting` tells the reader of a session that waits, instead of the truth."""
     found: list[object] = []
 
-    def apply(writer: Writer, fence: Fence, slices: Slices) -> Applied | None:
+    def apply(writer: Writer, fences: Sequence[Fence], slices: Slices) -> Iterator[Committed]:
         made: list[Slice] = []
+        committed: list[Committed] = []
         found.append(made)
 
         def noted(truth: Callable[[], bool]) -> Iterator[Slice]:
@@ -361,11 +366,13 @@ def observed(
                 yield each
 
         try:
-            found[-1] = apply_slices(writer, fence, noted), len(made)
+            for each in apply_slices(writer, fences, noted):
+                committed.append(each)
+                yield each
+            found[-1] = total(committed), len(made)
         except UnshardError as error:
             found[-1] = type(error), len(made)
             raise
-        return found[-1][0]
 
     monkeypatch.setattr(windowslices, "PIECE_BYTES", 10_000)
     monkeypatch.setattr(windowslices, "SLICE_BYTES", slice_bytes)
@@ -471,8 +478,9 @@ def test_what_could_end_otherwise_is_not_cut(make, monkeypatch):
     monkeypatch.setattr(windowslices, "PIECE_BYTES", 10)
     job = make(TABLES["integer"]).job()
     (part,) = job.parts
+    assert windowslices.can_be_cut(job)
     job = replace(job, parts=tuple(replace(part, ordinal=n, end=size) for n, size in enumerate((3, 4, 4, 11, 1, 9))))
-    assert [[part.end for part in some] for some in windowslices.pieces_of(job)] == [[3, 4], [4], [11], [1, 9]]
+    assert [[part.end for part in some] for some in windowslices.pieces_of(job.parts)] == [[3, 4], [4], [11], [1, 9]]
     shard = job.shards[0]
     held = HeldPart(0, job.targets[0], HeldFile(shard, 1, 1, 0, "x", 1, 1, "", safe=True))
     keyless, ignored = replace(job.schemas[0], indexes=()), Reshaping(events=(("update", Judged()),))
@@ -486,4 +494,4 @@ def test_what_could_end_otherwise_is_not_cut(make, monkeypatch):
         replace(job, deferred=frozenset(job.targets)),
         replace(job, reshapings={shard.table: ignored}),
     ):
-        assert windowslices.pieces_of(other) == (other.parts,)
+        assert not windowslices.can_be_cut(other)

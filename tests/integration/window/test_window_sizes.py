@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from unshard.adapters.meta.tables import checkpoint
 from unshard.adapters.relay.index import index_of, read_index
 from unshard.core import codec
 from unshard.core.window.pace import Pace, WindowLimits
+from unshard.core.window.plan import Plan
 from unshard.errors.relay import SegmentDamaged
 from unshard.units.limits import Limits
 from unshard.units.window.sync import next_plan, run_window
@@ -48,15 +50,23 @@ def backlog(task: LiveTask, rows: int) -> None:
     task.pull("s1")
 
 
+def section_bytes(plan: Plan) -> list[int]:
+    """Return the number of bytes of each section."""
+    borders = [0, *(border.reads for border in plan.borders), len(plan.reads)]
+    return [sum(end - at for read in plan.reads[a:b] for at, end in read.ranges) for a, b in pairwise(borders)]
+
+
 def test_a_backlog_is_many_windows_and_the_speed_is_remembered(task: LiveTask) -> None:
     backlog(task, 400)
-    sizes = []
-    while plan_bytes := next_plan(task.work(), "s1").bytes:
+    sizes, sections = [], list[int]()
+    while (plan := next_plan(task.work(), "s1")).bytes:
         assert task.window("s1").moved
-        sizes.append(plan_bytes)
-    assert sizes[0] <= BYTES // 4, "nothing is known of the speed"
-    assert max(sizes) <= BYTES
-    assert len(sizes) >= sum(sizes) / BYTES > 6
+        sizes.append(plan.bytes)
+        sections += section_bytes(plan)
+    assert sizes[0] == sections[0] <= BYTES // 4, "nothing is known of the speed"
+    assert max(sections) <= BYTES
+    assert len(sections) >= sum(sizes) / BYTES > 6
+    assert len(sizes) < len(sections)
     assert [pace.bytes for pace in task.work().meta.windows.sync_state("s1").paces] == sizes[-5:]
     assert task.assert_union("g") == 400
 
@@ -67,7 +77,8 @@ def test_the_size_follows_time_and_rows(task: LiveTask) -> None:
         (WindowLimits(BYTES, 1_000_000, HOUR // 2), Pace(BYTES, 50, HOUR)),
         (WindowLimits(BYTES, 25, HOUR), Pace(BYTES, 50, 1)),
     ):
-        assert BYTES // 2 - 2 * SEGMENT_BYTES <= next_plan(sized(task, limits, pace), "s1").bytes <= BYTES // 2
+        first, *_ = section_bytes(next_plan(sized(task, limits, pace), "s1"))
+        assert BYTES // 2 - 2 * SEGMENT_BYTES <= first <= BYTES // 2
     slow = WindowLimits(BYTES, 1_000_000, 1)
     assert 0 < next_plan(sized(task, slow, Pace(BYTES, 50, HOUR)), "s1").bytes <= max(BYTES // 16, 2 * SEGMENT_BYTES)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.core.window.pace import REMEMBERED, Pace, WindowLimits, next_bytes, remembered
+from unshard.core.window.pace import REMEMBERED, SECTIONS, Pace, WindowLimits, next_bytes, next_sections, remembered
 
 MIB = 1 << 20
 LIMITS = WindowLimits(64 * MIB, 1_000_000, 30_000)
@@ -60,3 +60,20 @@ def test_a_steady_speed_is_reached_and_kept() -> None:
 def test_a_size_is_always_within_its_bounds(last: list[Pace], new: Pace) -> None:
     for limits in (LIMITS, WindowLimits(1, 1, 1), replace(LIMITS, rows=1)):
         assert 1 <= next_bytes(remembered(last, new, limits), limits) <= limits.bytes
+
+
+def test_sections_fill_the_wanted_time() -> None:
+    def sections(*paces: Pace, limits: WindowLimits = LIMITS) -> int:
+        return next_sections(paces, limits)
+
+    assert sections() == 1, "nothing is known"
+    assert sections(Pace(64 * MIB, 1000, 1000)) == 4, "not more than four times as much as was tried"
+    assert sections(Pace(256 * MIB, 1000, 4000)) == SECTIONS
+    assert sections(Pace(256 * MIB, 1000, 40_000)) == 3, "3 * 64 MiB take the wanted time"
+    assert sections(Pace(64 * MIB, 1000, 60_000)) == 1, "a section of half the size takes it"
+    assert sections(Pace(64 * MIB, 8_000_000, 1000)) == SECTIONS, "sections are small if a byte brings many rows"
+
+
+@given(st.lists(PACES, max_size=REMEMBERED))
+def test_sections_are_within_their_bounds(last: list[Pace]) -> None:
+    assert 1 <= next_sections(last, LIMITS) <= SECTIONS

@@ -15,12 +15,13 @@ from unshard.adapters.target.load import load_lines, load_text
 from unshard.adapters.target.rendering.lines import lines_of
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.session import Writer, open_session
-from unshard.adapters.target.slices import Slice, Slices, apply_slices
+from unshard.adapters.target.slices import Committed, Slice, Slices, apply_slices
 from unshard.adapters.target.trial import tried_load_data, tried_writer
 
 __all__ = [
     "Applied",
     "Changes",
+    "Committed",
     "Destination",
     "Fence",
     "Ledger",

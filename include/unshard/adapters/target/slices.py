@@ -2,16 +2,18 @@
 
 The reader asks whether a session waits for a slice, and reads more into the slice until one does.
 
-Each slice is divided between several sessions (shares). Each session has one open transaction for the whole window:
-deletes and writes of its share of the first slice, then of the second, and so on. Nothing is committed before all
-slices are written. Then the sessions commit one after the other. The first one stores the shares as steps, the last one
-deletes them and raises the fence. So a window with one session is one transaction. This is the fast path for the normal
-case. In all other cases `apply_changes` applies the window as a whole:
+Each slice is divided between several sessions (shares). Each session has one open transaction for a section of the
+window: deletes and writes of its share of the first slice, then of the second, and so on. Nothing is committed before
+all slices of the section are written. Then the sessions commit one after the other. The first one stores the shares as
+steps, the last one deletes them and raises the fence. So a section with one session is one transaction. The first slice
+of the next section is read before the sessions commit, so they need not wait for it.
+
+This is the fast path for the normal case. In all other cases `apply_changes` applies the section as a whole:
 
 | case                                            | result                                                       |
 |-------------------------------------------------|--------------------------------------------------------------|
 | the slices so far show that one transaction of  | rollback; no more slices are read                            |
-| each session cannot hold the window; lines lack |                                                              |
+| each session cannot hold it; lines lack         |                                                              |
 | values; a row takes its values from another key |                                                              |
 | a key is taken, or a row does not fit           | error, rollback                                              |
 | a deadlock, a lost connection                   | error, rollback by the server                                |
@@ -23,9 +25,10 @@ case. In all other cases `apply_changes` applies the window as a whole:
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain, groupby
 
 from pymysql.connections import Connection
 
@@ -49,26 +52,42 @@ WAITING_SLICES = 2
 class Slice:
     """The changes of one slice to the target table, which has a key."""
 
+    section: int
+    """Number of its section, from 0."""
     changes: Changes
     read: float
-    """Fraction of the window that has been read, including this slice, from 0 to 1."""
+    """Fraction of the section that has been read, including this slice, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The sections that the target has, and what it got since the last of these values."""
+
+    sections: int
+    applied: Applied
 
 
 Slices = Callable[[Callable[[], bool]], Iterator[Slice]]
-"""Reads the slices of a window; its parameter returns whether a session waits for the next one."""
+"""Reads the slices of all sections; its parameter returns whether a session waits for the next one."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """A session with an open transaction, and the thread that uses it while the next slice is read."""
+    """A session with a transaction, and the thread that uses it while the next slice is read."""
 
     connection: Connection
-    fence: Fence
     thread: ThreadPoolExecutor
+    fence: Fence
     applied: Applied = field(default_factory=Applied)
     under_way: deque[Future[Applied]] = field(default_factory=deque)
     is_broken: bool = False
     """A slice has failed. If it was a deadlock, the server has ended the transaction, and would commit what follows."""
+
+    def begin(self, fence: Fence) -> None:
+        """Begin the transaction of a section."""
+        self.fence, self.applied = fence, Applied()
+        mysql.query(self.connection, "BEGIN")
+        hold_join(self.connection, fence)
 
     def write(self, changes: Changes) -> None:
         """Write the changes after those that wait; returns before they are written."""
@@ -94,52 +113,54 @@ class _Session:
             self.applied += self.under_way.popleft().result()
 
 
-def apply_slices(writer: Writer, fence: Fence, made: Slices) -> Applied | None:
-    """Apply the window while its slices are read; None or an error means that it must be applied as a whole."""
+def apply_slices(writer: Writer, fences: Sequence[Fence], made: Slices) -> Iterator[Committed]:
+    """Apply the sections while their slices are read; yields after each COMMIT.
+
+    If it ends early or raises an error, the next section must be applied as a whole. Each section has a fence.
+    """
     sessions: list[_Session] = []
+    reached = 0
     slices = made(lambda: any(session.is_waiting() for session in sessions))
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(contextlib.closing(open_session(writer)))
-        if is_applied(connection, fence) or stepping.are_begun(connection, fence):
-            return None
+        if is_applied(connection, fences[0]) or stepping.are_begun(connection, fences[0]):
+            return
         first, bounds = next(slices), bounds_of(writer)
-        shares = shares_for(first.changes, bounds.sessions, bounds.least_keys, bounds.spread)
-        if shares and _has_triggers(connection, fence.target):
-            shares = None  # a trigger may change a row that all sessions need
-        sessions.append(_begun(stack, connection, fence))
-        for _ in range(shares.sessions - 1 if shares else 0):
-            connection = stack.enter_context(contextlib.closing(open_session(writer)))
-            sessions.append(_begun(stack, connection, fence))
-        if shares:
+        shares = _shares(connection, fences[0].target, first, bounds)
+        for number in range(shares.sessions if shares else 1):
+            if number:
+                connection = stack.enter_context(contextlib.closing(open_session(writer)))
+            if shares:
+                mysql.query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
+            sessions.append(_Session(connection, stack.enter_context(ThreadPoolExecutor(1)), fences[0]))
+        others = (each for each in slices if stepping.has_rows(each.changes))
+        for number, its in groupby(chain((first,), others), key=lambda each: each.section):
             for session in sessions:
-                mysql.query(session.connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
-        if not _are_written(sessions, shares, first, slices, bounds):
-            return None
-        if not _are_committed(sessions, shares, fence, first.changes):
-            return None
-        return sum((session.applied for session in sessions), Applied())
+                session.begin(fences[number])
+            if not _are_written(sessions, shares, its, bounds):
+                return
+            if not _are_committed(sessions, shares, fences[number], first.changes):
+                return
+            reached = number + 1
+            yield Committed(reached, sum((session.applied for session in sessions), Applied()))
+    if reached < len(fences):  # the last sections have no rows
+        yield Committed(len(fences), Applied())
 
 
-def _has_triggers(connection: Connection, table: TableId) -> bool:
+def _shares(connection: Connection, table: TableId, first: Slice, bounds: Bounds) -> Shares | None:
+    """Return how sessions share the sections; None: there is one session."""
+    shares = shares_for(first.changes, bounds.sessions, bounds.least_keys, bounds.spread)
     where = "event_object_schema = %s AND event_object_table = %s"
     sql = f"SELECT 1 FROM information_schema.triggers WHERE {where} LIMIT 1"  # noqa: S608
-    return bool(mysql.query(connection, sql, (table.schema, table.name)))
+    if shares and mysql.query(connection, sql, (table.schema, table.name)):
+        return None  # a trigger may change a row that all sessions need
+    return shares
 
 
-def _begun(stack: contextlib.ExitStack, connection: Connection, fence: Fence) -> _Session:
-    thread = stack.enter_context(ThreadPoolExecutor(1))
-    mysql.query(connection, "BEGIN")
-    hold_join(connection, fence)
-    return _Session(connection, fence, thread)
-
-
-def _are_written(
-    sessions: list[_Session], shares: Shares | None, first: Slice, others: Iterator[Slice], bounds: Bounds
-) -> bool:
+def _are_written(sessions: list[_Session], shares: Shares | None, slices: Iterator[Slice], bounds: Bounds) -> bool:
     """Write slices in the threads of the sessions while this one reads the next; False: they must not be committed."""
-    each: Slice | None = first
     rows = size = 0
-    while each is not None:
+    for each in slices:
         more = stepping.size_of(each.changes)
         rows, size = rows + more[0], size + more[1]
         most = each.read * len(sessions)
@@ -152,7 +173,6 @@ def _are_written(
         else:
             for session, changes in zip(sessions, shares.split(each.changes), strict=True):
                 session.write(changes)
-        each = next((some for some in others if stepping.has_rows(some.changes)), None)
     for session in sessions:
         session.wait()
     return True

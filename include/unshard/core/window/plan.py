@@ -4,7 +4,7 @@ A window takes one source from its checkpoint to a later transaction border. Its
 value that is persisted before anything else happens; a retry finds and runs the same plan.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unshard.core.ddl.effects import SchemaStatement
 from unshard.core.ddl.online import OnlineTables
@@ -80,6 +80,19 @@ class Read:
     dispositions: tuple[Disposition, ...]
     committed: bool = False
     """The range is an XA transaction that was prepared there; its COMMIT is in this window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """The end of a section that is not the last one: the rows before it are committed, and the window may end here."""
+
+    reads: int
+    """Number of the plan's reads before it."""
+    ends: Location
+    gtid: str
+    """As in Plan."""
+    last_time: int
+    """As in Plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +203,20 @@ class Plan:
     """Found by an earlier plan of this window. That plan was replaced before a target got any of its rows."""
     deletions: tuple[Deletion, ...] = ()
     """Done after the rows of the window; no row from after the first of them is in this window."""
+    borders: tuple[Border, ...] = ()
+    """The borders of the sections. Only a large window that applies rows to one target and does nothing else has more
+    than one section. Each section is one transaction or more, and has its own number for the fence."""
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last section: the next window follows it."""
+        return self.number + len(self.borders)
+
+    def until(self, sections: int) -> "Plan":
+        """Return the plan of the first sections."""
+        last = self.borders[sections - 1]
+        reads, borders = self.reads[: last.reads], self.borders[: sections - 1]
+        return replace(self, ends=last.ends, gtid=last.gtid, last_time=last.last_time, reads=reads, borders=borders)
 
     @property
     def is_empty(self) -> bool:

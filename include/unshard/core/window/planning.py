@@ -61,10 +61,11 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.chain import require_chain
 from unshard.core.relay.segment import Segment, Statement
 from unshard.core.window.contradictions import fingerprint_of, is_met, reason_of, text_of
-from unshard.core.window.plan import AppliedCommand, Contradiction, Drop, Plan, UnreadStatement
+from unshard.core.window.plan import AppliedCommand, Border, Contradiction, Drop, Plan, UnreadStatement
 from unshard.core.window.planrules import PlanRules, weight_of
 from unshard.core.window.reads import Reading, reads
 from unshard.core.window.releases import releases
+from unshard.core.window.sections import Sections
 from unshard.core.window.shardchanges import Site, Walk, apply_effect, coordinate, enter_alone, join
 from unshard.errors import UnshardError
 from unshard.errors.locks import MismatchedNewShard
@@ -94,8 +95,10 @@ def plan_window(
         online_tables=rules.online_tables,
     )
     drops = tuple(Drop(state.shard, state.held) for state in own if state.is_dropped and (state.queue or state.held))
-    walk = _walk(source, start, segments, rules, sum(file.bytes for file in released))
     safe = rules.force_safe or (rules.safe_until is not None and checkpoint < rules.safe_until)
+    most = 1 if due or drops or safe or rules.contradictions else rules.sections
+    sections = Sections(start, most, size=sum(file.bytes for file in released))
+    walk, borders = _walk(source, sections, segments, rules)
     return Plan(
         source,
         number,
@@ -120,6 +123,7 @@ def plan_window(
         schemas=walk.schemas,
         contradictions=rules.contradictions,
         deletions=walk.deletions,
+        borders=borders,
     )
 
 
@@ -129,27 +133,34 @@ def _without(state: ShardState, released: frozenset[HeldFile]) -> ShardState:
     return replace(state, held=tuple(file for file in state.held if file not in released))
 
 
-def _walk(source: str, walk: Walk, segments: Iterable[Segment], rules: PlanRules, size: int) -> Walk:
-    """Read segments until the window is full; `size` bytes are taken by releases."""
+def _walk(
+    source: str, sections: Sections, segments: Iterable[Segment], rules: PlanRules
+) -> tuple[Walk, tuple[Border, ...]]:
+    """Read segments until the window is full; releases have taken some bytes of the first section."""
+    walk, released = sections.begun, sections.size
     for segment in segments:
         weight = weight_of(segment, rules)
-        if walk.renames or (walk.passed and weight and size + weight > rules.window_bytes):
+        is_full = bool(walk.passed and weight and sections.size + weight > rules.window_bytes)
+        if walk.renames or (is_full and not sections.may_end(walk)):
             break
         if walk.deletions and segment.statement is None:
             break  # its rows come after the deleted ones
         try:
             found = _pass(source, walk, segment, rules)
         except UnshardError:
-            if not walk.passed and not size:
+            if not walk.passed and not released:
                 raise
+            break
+        longer = sections.ended(walk) if is_full else sections
+        if longer.borders and not longer.has_only_rows(found):
             break
         if found.deletions and not walk.deletions and walk.passed:
             break  # the rows before it are committed first
         if rules.is_joined and walk.passed and _creates_again(walk, found):
             break
         walk = found
-        size += weight
-    return walk
+        sections = replace(longer, size=longer.size + weight)
+    return walk, sections.borders
 
 
 def _creates_again(walk: Walk, found: Walk) -> bool:

@@ -26,6 +26,9 @@ class PlanRules:
     target_of: Callable[[TableId], TableId | None]
     effects: Effects
     window_bytes: int
+    """Largest size of a window, or of a section of a window that can have several."""
+    sections: int = 1
+    """Largest number of sections."""
     safe_until: Location | None = None
     """Windows that begin before it run in safe mode: the dump may have seen their rows."""
     force_safe: bool = False
@@ -60,7 +63,7 @@ def within_window(segments: Iterable[Segment], rules: PlanRules) -> tuple[Segmen
     size = 0
     for segment in segments:
         weight = weight_of(segment, rules)
-        if taken and weight and size + weight > rules.window_bytes:
+        if taken and weight and size + weight > rules.window_bytes * rules.sections:
             break
         taken.append(segment)
         size += weight

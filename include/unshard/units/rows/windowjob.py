@@ -4,7 +4,8 @@ Everything that can be refused without reading a row is refused at that time, se
 without a counterpart, keys without columns in the shard, engines without transactions.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -49,6 +50,8 @@ class BinlogPart:
     dispositions: tuple[Disposition, ...]
     committed: bool = False
     """As in Read."""
+    section: int = 0
+    """Number of the section of the window, from 0."""
 
 
 Part = HeldPart | BinlogPart
@@ -185,6 +188,20 @@ class WindowJob:
         return {(c.destination.table, _names(c)): number for number, c in enumerate(self.layouts)}
 
     @property
+    def sections(self) -> Sequence["WindowJob"]:
+        """The jobs of the sections, in order; each one is applied like a window."""
+        if not self.plan.borders:
+            return (self,)
+        parts: list[list[Part]] = [[] for _ in range(len(self.plan.borders) + 1)]
+        for part in self.parts:
+            parts[part.section if isinstance(part, BinlogPart) else 0].append(part)
+        plans = (replace(self.plan, number=self.plan.number + number, borders=()) for number in range(len(parts)))
+        return [
+            replace(self, begun=replace(self.begun, plan=plan), parts=tuple(its))
+            for plan, its in zip(plans, parts, strict=True)
+        ]
+
+    @property
     def bytes(self) -> int:
         """Number of bytes to read (`bytes_of`)."""
         return bytes_of(*self.parts)
@@ -246,10 +263,17 @@ def parts_of(
     ]
     released = [(release.target, file) for release in releases for file in release.files]
     held = [HeldPart(number, target, file) for number, (target, file) in enumerate(released)]
-    ranges = [(read, bounds) for read in reads if read.dispositions for bounds in read.ranges]
+    borders = [border.reads for border in plan.borders]
+    sections = [bisect_right(borders, number) for number in range(len(reads))]
+    ranges = [
+        (read, section, bounds)
+        for read, section in zip(reads, sections, strict=True)
+        if read.dispositions
+        for bounds in read.ranges
+    ]
     read = [
-        BinlogPart(number, read.segment, read.file, start, end, read.dispositions, read.committed)
-        for number, (read, (start, end)) in enumerate(ranges, len(held))
+        BinlogPart(number, read.segment, read.file, start, end, read.dispositions, read.committed, section)
+        for number, (read, section, (start, end)) in enumerate(ranges, len(held))
     ]
     return (*held, *read)
 

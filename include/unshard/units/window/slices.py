@@ -1,9 +1,12 @@
 """Reads and writes a window in one Spark task (executors): its rows do not leave the Python worker.
 
-The parts of a window with one target are cut into slices of consecutive parts. While the server writes one slice, the
+The sections of a window (core.window.sections) are applied one after the other. If one of them fails, the driver
+commits the window up to it.
+
+The parts of a section with one target are cut into slices of consecutive parts. While the server writes one slice, the
 next is read, and it is compacted as soon as a session has no other slice to write (adapters/target/slices). So if the
 server is the slower side, the slices become larger, and a key that changes often is written less often. The rows at
-the end are the same for every cut. A window is not cut if slices could end in other rows than the whole:
+the end are the same for every cut. A section is not cut if slices could end in other rows than the whole:
 
 | not cut                                   | because                                                               |
 |-------------------------------------------|-----------------------------------------------------------------------|
@@ -16,17 +19,18 @@ the end are the same for every cut. A window is not cut if slices could end in o
 | partial rows and deferred rows            | they are read from the target, and recorded, before anything is       |
 |                                           | written                                                               |
 
-An error between the slices undoes them; then the window is read and applied as a whole.
+An error between the slices undoes them; then the section is read and applied as a whole.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 
 from unshard.adapters.spark import freeze_imports
-from unshard.adapters.target import Slice, apply_slices
+from unshard.adapters.target import Changes, Slice, apply_slices
 from unshard.core.rows.compaction import Collisions
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors import UnshardError
@@ -34,11 +38,13 @@ from unshard.units.rows.apply import changes_of
 from unshard.units.rows.changes import RUNS
 from unshard.units.rows.windowjob import HeldPart, Part, WindowJob, bytes_of, fence_of
 from unshard.units.window.tasks import (
+    AppliedSections,
     PartReader,
     Result,
     TargetReport,
     applied_to,
     coded,
+    error_in,
     packed,
 )
 
@@ -87,66 +93,93 @@ class ReadAndApply:
             yield packed(self._results())
 
     def _results(self) -> Sequence[Result]:
-        first, *rest = pieces_of(self.job)
-        found = Found().read(self.job, first)
-        if rest and (results := _in_slices(self.job, found, rest)):
-            return results
-        for parts in rest:
-            found.read(self.job, parts)
-        runs = {target: found.runs(target) for target in sorted(found.batches)}
-        return [*found.results, *applied_to(self.job, runs, found.results)]
+        """Apply the sections one after the other, up to the first one with an error."""
+        sections, results, done = self.job.sections, list[Result](), 0
+        while done < len(sections):
+            applied = _in_slices(sections[done:])
+            results += applied.results
+            done += applied.sections
+            if done == len(sections):
+                break
+            whole = applied.errors or _as_a_whole(sections[done])
+            if error := next(filter(None, map(error_in, whole)), None):
+                return [*results, AppliedSections(done, error)] if done else whole
+            results += whole
+            done += 1
+        return results
 
 
-def pieces_of(job: WindowJob) -> Sequence[Sequence[Part]]:
-    """Return the parts of a window in pieces; one piece if it cannot be cut."""
-    if not _can_be_cut(job):
-        return (job.parts,)
-    made: list[list[Part]] = [[]]
-    for part in job.parts:
-        if made[-1] and bytes_of(*made[-1], part) > PIECE_BYTES:
-            made.append([])
-        made[-1].append(part)
-    return made
+@dataclass(slots=True)
+class _Applied:
+    """What was applied slice by slice, and an error that another attempt would meet too."""
+
+    sections: int = 0
+    results: list[Result] = field(default_factory=list)
+    errors: Sequence[Result] = ()
 
 
-def _can_be_cut(job: WindowJob) -> bool:
+def _as_a_whole(job: WindowJob) -> Sequence[Result]:
+    found = Found().read(job, job.parts)
+    runs = {target: found.runs(target) for target in sorted(found.batches)}
+    return [*found.results, *applied_to(job, runs, found.results)]
+
+
+def can_be_cut(job: WindowJob) -> bool:
+    """Whether every cut into slices ends in the same rows."""
     is_safe = job.plan.safe or any(isinstance(part, HeldPart) and part.file.safe for part in job.parts)
     filters = any(reshaping.filters_changes for reshaping in job.reshapings.values())
     is_plain = job.collisions is Collisions.ERROR and not is_safe and not (filters or job.deferred or job.groups)
     return is_plain and len(job.targets) == 1 and bool(job.schemas[0].key)
 
 
-def _in_slices(job: WindowJob, first: Found, rest: Sequence[Sequence[Part]]) -> Sequence[Result]:
-    """Apply the window while it is read; return nothing if it must be applied as a whole."""
-    results: list[Result] = []
+def _in_slices(sections: Sequence[WindowJob]) -> _Applied:
+    """Apply the first sections while they are read; the one after them must be applied as a whole."""
+    applied, first = _Applied(), sections[0]
+    if not can_be_cut(first) or (len(sections) == 1 and len(list(pieces_of(first.parts))) < 2):
+        return applied
+    reports: list[list[Result]] = [[] for _ in sections]
+    fences = [fence_of(job, 0) for job in sections]
     try:
-        applied = apply_slices(
-            job.writer, fence_of(job, 0), lambda is_waiting: _slices(job, first, rest, results, is_waiting)
-        )
+        for each in apply_slices(first.writer, fences, lambda is_waiting: _slices(sections, reports, is_waiting)):
+            applied.results += chain.from_iterable(reports[applied.sections : each.sections])
+            applied.results.append(TargetReport(first.targets[0], each.applied))
+            applied.sections = each.sections
     except UnshardError:
-        return ()  # Applying the window as a whole shows whether the error is caused by the slices only.
+        pass  # Applying the section as a whole shows whether the error is caused by the slices only.
     except Exception as error:
-        return (coded(error),)
-    return () if applied is None else [*results, TargetReport(job.targets[0], applied)]
+        applied.errors = (coded(error),)
+    return applied
 
 
 def _slices(
-    job: WindowJob, first: Found, rest: Sequence[Sequence[Part]], results: list[Result], is_waiting: Callable[[], bool]
+    sections: Sequence[WindowJob], reports: Sequence[list[Result]], is_waiting: Callable[[], bool]
 ) -> Iterator[Slice]:
-    """Yield the slices, and add the results of their parts to `results`; raises the error of a part."""
-    left = sum(bytes_of(*parts) for parts in rest)
-    yield _slice(job, first, 1 - left / job.bytes, results)
-    found, size = Found(), 0
-    for parts in rest:
-        found.read(job, parts)
-        size += bytes_of(*parts)
-        if size >= min(left, SLICE_BYTES) or is_waiting():
-            left -= size
-            yield _slice(job, found, 1 - left / job.bytes, results)
-            found, size = Found(), 0
+    """Yield the slices, and add the results of their parts to those of their section; raises the error of a part."""
+    for number, job in enumerate(sections):
+        found, size, left = Found(), 0, job.bytes
+        most = SLICE_BYTES if number else 0
+        for parts in pieces_of(job.parts):
+            found.read(job, parts)
+            size += bytes_of(*parts)
+            if size >= min(left, most) or is_waiting():
+                left -= size
+                yield Slice(number, _changes(job, found, reports[number]), 1 - left / job.bytes)
+                found, size, most = Found(), 0, SLICE_BYTES
 
 
-def _slice(job: WindowJob, found: Found, read: float, results: list[Result]) -> Slice:
+def pieces_of(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+    """Yield consecutive parts together, up to the size of a piece."""
+    piece: list[Part] = []
+    for part in parts:
+        if piece and bytes_of(*piece, part) > PIECE_BYTES:
+            yield piece
+            piece = []
+        piece.append(part)
+    if piece:
+        yield piece
+
+
+def _changes(job: WindowJob, found: Found, results: list[Result]) -> Changes:
     for result in found.results:
         match result:
             case TargetRefused(error=error):
@@ -154,4 +187,4 @@ def _slice(job: WindowJob, found: Found, read: float, results: list[Result]) -> 
             case UnshardError():
                 raise result
     results += found.results
-    return Slice(changes_of(job, 0, found.runs(0)), read)
+    return changes_of(job, 0, found.runs(0))

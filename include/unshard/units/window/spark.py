@@ -36,6 +36,8 @@ def _frame(spark: Any, job: WindowJob, limits: Limits) -> Any:
 
 def workers_for(job: WindowJob, limits: Limits) -> int:
     """Return the number of tasks that read."""
+    if len(job.targets) == 1 and job.plan.borders:
+        return 1
     if job.bytes <= (limits.alone_bytes if len(job.targets) == 1 else limits.small_bytes):
         return 1
     return max(1, min(len(job.parts), -(-job.bytes // limits.worker_bytes), limits.most_workers))

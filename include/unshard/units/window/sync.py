@@ -40,7 +40,7 @@ from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.structures.generated import with_stored_values
 from unshard.core.task.pendingwork import EVERYTHING, PendingWork
 from unshard.core.task.state import BegunWindow, Phase, SyncState
-from unshard.core.window.pace import Pace, next_bytes, remembered
+from unshard.core.window.pace import Pace, next_bytes, next_sections, remembered
 from unshard.core.window.plan import Contradiction, Plan
 from unshard.core.window.planning import plan_window
 from unshard.core.window.planrules import PlanRules, within_window
@@ -92,7 +92,7 @@ from unshard.units.window.suspension import (
     suspend_targets,
     suspended_of,
 )
-from unshard.units.window.tasks import PartReport, TargetReport, held_folder, held_window
+from unshard.units.window.tasks import AppliedSections, PartReport, TargetReport, held_folder, held_window
 from unshard.units.work import Work
 
 log = logging.getLogger(__name__)
@@ -159,6 +159,8 @@ class _Moved:
     """Shards whose rows contradict their structure: no target has any row of the window."""
     is_outdated: bool = False
     """A target was changed while rows for it were converted: the same plan runs again."""
+    sections: AppliedSections | None = None
+    """The sections that the target has, if something is wrong in the next one."""
 
 
 NOTHING_MOVED = _Moved()
@@ -277,8 +279,9 @@ class _Run:
             return replace(window, attempt=Attempt(is_again=True))
         if moved.refused:
             return replace(window, attempt=Attempt(is_again=True, refused=_refused_still(self.work, moved)))
-        self._say(3, "move", window.begun.plan)
-        return replace(window, moved=moved, attempt=Attempt(Done.MOVED, window.attempt.is_again))
+        begun = window.begun if moved.sections is None else _shortened(self.work, window.begun, moved.sections)
+        self._say(3, "move", begun.plan)
+        return replace(window, begun=begun, moved=moved, attempt=Attempt(Done.MOVED, window.attempt.is_again))
 
     def _commit(self, window: _Window) -> _Window:
         begun, moved = window.begun, window.moved
@@ -306,6 +309,16 @@ def _paces(work: Work, known: Sequence[Pace], plan: Plan, moved: _Moved, began: 
     rows = moved.applied + moved.filtered + moved.skipped + moved.diverted + sum(file.rows for file in moved.held)
     pace = Pace(plan.bytes, rows, int(1000 * (time.monotonic() - began)))
     return remembered(known, pace, work.task.options.window)
+
+
+def _shortened(work: Work, begun: BegunWindow, sections: AppliedSections) -> BegunWindow:
+    """Let the window end before the section that cannot be applied; raises its error if the target has a part of it."""
+    plan = begun.plan.until(sections.number)
+    log.warning("the window ends early source=%s location=%s because: %s", plan.source, plan.ends, sections.error)
+    shorter = work.meta.windows.shorten(begun, plan)
+    if shorter is None:
+        raise sections.error
+    return shorter
 
 
 def _plan_again(work: Work, begun: BegunWindow, found: Sequence[Contradiction]) -> None:
@@ -341,6 +354,7 @@ def _plan(
             work.trial_tables, work.meta.structures, instance.routing, feeds=feeds, foreign_keys=foreign_keys
         ),
         window_bytes=next_bytes(sync_state.paces, work.task.options.window),
+        sections=1 if foreign_keys else next_sections(sync_state.paces, work.task.options.window),
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
@@ -480,6 +494,7 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
     if not isinstance(job, WindowJob):
         return _Moved(refused=job, tried=schemas)
     results = run_job(work.spark(), job, work.limits) if job.parts else ()
+    sections = next((result for result in results if isinstance(result, AppliedSections)), None)
     if contradictions := tuple(result for result in results if isinstance(result, Contradiction)):
         return _Moved(contradictions=contradictions)
     if any(isinstance(result, JoinChanged) for result in results):
@@ -495,7 +510,7 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
     held = sorted((file for part in parts for file in part.held), key=lambda file: (file.shard, file.seq, file.part))
     skipped = sum(target.applied.skipped for target in targets)
     # Recorded together with the rows, because an earlier attempt may have quarantined some of them.
-    diverted = work.meta.row_errors.of_window(plan.source, plan.number) if job.diverts else 0
+    diverted = work.meta.row_errors.of_window(plan.source, plan.number, plan.last_number) if job.diverts else 0
     return _Moved(
         applied=sum(part.applied for part in parts) - skipped - diverted,
         filtered=sum(part.filtered for part in parts),
@@ -504,6 +519,7 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
         released=sum(part.released for part in parts),
         held=tuple(held),
         stopped=stopped,
+        sections=sections,
     )
 
 
@@ -521,7 +537,8 @@ def _sweep(work: Work, plan: Plan, stopped: Collection[SuspendedTarget], again: 
         work.storage.delete(file.path)
     holds = any(d.hold is not None for read in plan.reads for d in read.dispositions)
     is_first_or_last = (holds or bool(gone)) and not work.meta.structures.holds(plan.source, plan.number)
-    if again or is_first_or_last or plan.deletions or plan.number % SWEPT_WINDOWS == 0:
+    is_due = plan.last_number // SWEPT_WINDOWS > (plan.number - 1) // SWEPT_WINDOWS
+    if again or is_first_or_last or plan.deletions or is_due:
         _sweep_orphans(work, plan)
     work.store.purge(plan.source, plan.begins)
 

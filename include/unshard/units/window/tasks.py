@@ -41,7 +41,13 @@ from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Contradiction, Disposition
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, TargetRefused
 from unshard.errors import UnshardError
-from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers, KeyOutOfOrder, UnsupportedColumn
+from unshard.errors.rows import (
+    ColumnCountDiffers,
+    ColumnTypeDiffers,
+    KeyOutOfOrder,
+    RowsContradict,
+    UnsupportedColumn,
+)
 from unshard.errors.storage import SparkTaskCrashed
 from unshard.units.rows.apply import changes_of, shown_key
 from unshard.units.rows.changes import Origin, changes_in, runs_of
@@ -77,7 +83,15 @@ class TargetReport:
     applied: Applied
 
 
-Result = PartReport | TargetReport | TargetRefused | Contradiction | UnshardError
+@dataclass(frozen=True, slots=True)
+class AppliedSections:
+    """The number of sections that the target has, and the error in the next one."""
+
+    number: int
+    error: UnshardError
+
+
+Result = PartReport | TargetReport | AppliedSections | TargetRefused | Contradiction | UnshardError
 CONTRADICTS = (ColumnCountDiffers, ColumnTypeDiffers, UnsupportedColumn)
 """Errors about rows without the structure of their shard."""
 
@@ -170,6 +184,18 @@ def packed(results: Sequence[Result]) -> pa.RecordBatch:
 def apply_target(job: WindowJob, target: int, runs: pa.Table) -> Applied:
     """Apply all runs of one target table."""
     return apply_changes(job.writer, fence_of(job, target), changes_of(job, target, runs))
+
+
+def error_in(result: Result) -> UnshardError | None:
+    """Return the error in a result, if it is one."""
+    match result:
+        case UnshardError():
+            return result
+        case TargetRefused(error=error):
+            return error
+        case Contradiction(shard=shard, location=location, words=words):
+            return RowsContradict(str(shard), str(location), words)
+    return None
 
 
 def coded(error: Exception) -> UnshardError:

@@ -24,12 +24,12 @@ class RowErrorRecords(ReadingPart):
             )
             return tuple(map(_row_error, rows))
 
-    def of_window(self, source: str, window: int) -> int:
-        """Return how many rows a window has quarantined that no later window has mended."""
+    def of_window(self, source: str, first: int, last: int) -> int:
+        """Return how many rows the sections of a window have quarantined that no later window has mended."""
         mine = (
             ROW_ERROR.c.task == self._task,
             ROW_ERROR.c.source == source,
-            ROW_ERROR.c.window == window,
+            ROW_ERROR.c.window.between(first, last),
             ROW_ERROR.c.state == OPEN,
         )
         with self._database.reading() as connection:

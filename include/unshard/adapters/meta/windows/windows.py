@@ -7,6 +7,8 @@
 |                                           | target whose fence has this window is already done              |
 | a zombie goes on after another `begin`    | its fence updates match 0 rows, its `commit` raises FencedOut   |
 | before or after `plan_again`              | the old plan, which no target has a row of, or the new one      |
+| before or after `shorten`                 | the plan with all sections, or the plan of those that the       |
+|                                           | target has                                                      |
 | after the rows, before `commit`           | the same plan runs again; every fence says done; then commit    |
 | in `commit`                               | all of it or nothing                                            |
 | after `commit`, before its answer arrives | `commit` again finds the window committed and does nothing      |
@@ -139,21 +141,35 @@ class Windows(WritingPart, WindowReader):
 
         The epoch rises before the fences are read, so no writer of the first plan can write after that.
         """
-        mine = {"task": self._task, "source": plan.source}
         with self._database.transaction() as connection:
-            found = self._lock(connection, plan)
-            if found.epoch != begun.epoch or found.state != PLANNED:
-                raise FencedOut(plan.source, plan.number, begun.epoch, found.epoch)
-            for fenced in (SOURCE, FENCE):
-                connection.execute(update(fenced).where(matches(fenced, mine)).values(epoch=begun.epoch + 1))
-            written = connection.scalar(select(func.count()).where(matches(FENCE, mine), FENCE.c.window >= plan.number))
-            steps = matches(tables.fence_step, {**mine, "window": plan.number})
-            if written or connection.scalar(select(func.count()).where(steps, tables.fence_step.c.done != 0)):
-                return False
-            connection.execute(delete(tables.fence_step).where(steps))
-            if plan.orders:
-                require_known(connection, self._task, plan)
-            connection.execute(update(WINDOW).where(matches(WINDOW, self._key(plan))).values(plan=codec.dumps(plan)))
+            return self._replace(connection, begun, plan, plan.number)
+
+    def shorten(self, begun: BegunWindow, plan: Plan) -> BegunWindow | None:
+        """Let an open window end before a section; return None if a target has rows of that section.
+
+        The section's number becomes that of the next window, so no writer of the section may raise a fence any more.
+        """
+        with self._database.transaction() as connection:
+            if not self._replace(connection, begun, plan, plan.last_number + 1):
+                return None
+        return BegunWindow(plan, begun.epoch + 1, begun.beside)
+
+    def _replace(self, connection: Connection, begun: BegunWindow, plan: Plan, number: int) -> bool:
+        """Raise the epoch, and replace the plan unless a target has rows of the section with this number."""
+        mine = {"task": self._task, "source": plan.source}
+        found = self._lock(connection, plan)
+        if found.epoch != begun.epoch or found.state != PLANNED:
+            raise FencedOut(plan.source, plan.number, begun.epoch, found.epoch)
+        for fenced in (SOURCE, FENCE):
+            connection.execute(update(fenced).where(matches(fenced, mine)).values(epoch=begun.epoch + 1))
+        written = connection.scalar(select(func.count()).where(matches(FENCE, mine), FENCE.c.window >= number))
+        steps = matches(tables.fence_step, {**mine, "window": number})
+        if written or connection.scalar(select(func.count()).where(steps, tables.fence_step.c.done != 0)):
+            return False
+        connection.execute(delete(tables.fence_step).where(steps))
+        if plan.orders:
+            require_known(connection, self._task, plan)
+        connection.execute(update(WINDOW).where(matches(WINDOW, self._key(plan))).values(plan=codec.dumps(plan)))
         return True
 
     def commit(
@@ -262,7 +278,7 @@ class Windows(WritingPart, WindowReader):
         self, connection: Connection, plan: Plan, rows: tuple[int, int], paces: Sequence[Pace]
     ) -> None:
         """Move the checkpoint and close the window, in one statement."""
-        moved: dict[str, Any] = {**location_columns(plan.ends), "window": plan.number, "committed_at": tables.NOW}
+        moved: dict[str, Any] = {**location_columns(plan.ends), "window": plan.last_number, "committed_at": tables.NOW}
         moved |= {"gtid": plan.gtid} if plan.ends != plan.begins else {}
         moved |= {"last_time": plan.last_time} if plan.last_time else {}
         moved |= {"paces": codec.dumps(tuple(paces))} if paces else {}
@@ -275,7 +291,7 @@ class Windows(WritingPart, WindowReader):
 
     def _forget_plans(self, connection: Connection, plan: Plan) -> None:
         """Empty the plans of older windows every KEPT_PLANS windows."""
-        if plan.number % KEPT_PLANS == 0:
+        if plan.last_number // KEPT_PLANS > (plan.number - 1) // KEPT_PLANS:
             old = WINDOW.c.number.between(plan.number - 2 * KEPT_PLANS, plan.number - KEPT_PLANS)
             mine = matches(WINDOW, {"task": self._task, "source": plan.source})
             connection.execute(update(WINDOW).where(mine, old).values(plan=""))
