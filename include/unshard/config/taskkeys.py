@@ -89,11 +89,13 @@ OPTIONS = Block(
         Key(
             "window-size",
             size(),
-            "Largest number of bytes of binlog and held files in one window; a single larger transaction is one "
-            "window. A backlog of any size is split into windows. A window ends at the end of a relay segment (8 "
-            "MiB). Its size follows the measured speed, from a sixteenth of this value up to the whole value; the "
-            "first window has a quarter. The plan of a window that has begun never changes. If a window has one "
-            "target and more than 128 MiB, several tasks read it before one writes, which can take twice as long.",
+            "Largest number of bytes of binlog and held files in one section of a window; a single larger transaction "
+            "is one section. A backlog of any size is split into windows. A window that only applies rows to one "
+            "target may have up to eight sections; each is committed before the next one. Other windows have one section. A "
+            "section ends at the end of a relay segment (8 MiB). Its size follows the measured speed, from a sixteenth "
+            "of this value up to the whole value; the first window has a quarter. The plan of a window that has begun "
+            "does not change, except that it ends before a section that fails. With more than 128 MiB a window has one "
+            "section. If it has one target, several tasks read it before one writes, which can take twice as long.",
             128 * 1024 * 1024,
             shown="128MiB",
         ),
@@ -107,8 +109,8 @@ OPTIONS = Block(
         Key(
             "window-rows",
             integer(1),
-            "Intended maximum of row changes in a window, estimated from the rows per byte of the last five. It "
-            "limits the memory of Spark's workers if the binlog is compressed.",
+            "Intended maximum of row changes in a section of a window, estimated from the rows per byte of the last "
+            "five windows. It limits the memory of Spark's workers if the binlog is compressed.",
             1_000_000,
         ),
         Key(

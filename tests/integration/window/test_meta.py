@@ -21,7 +21,7 @@ from unshard.core.model import Column, Index, Location, Shard, TableId, TableSch
 from unshard.core.relay.segment import Statement
 from unshard.core.task.pendingwork import PendingWork
 from unshard.core.task.state import Chunk, ChunkState, DumpedFile, Phase, SyncState
-from unshard.core.window.plan import Disposition, Plan, Read, Release, Rename, StructureChange
+from unshard.core.window.plan import Border, Disposition, Plan, Read, Release, Rename, StructureChange
 from unshard.errors.locks import TargetIsReplaced
 from unshard.errors.meta import MetaMissing, MetaTooNew, PhaseFellBack, StructureMissing, UnknownSource
 from unshard.errors.source import ServerUnreachable
@@ -267,6 +267,49 @@ def test_plan_is_replaced_only_while_no_target_has_rows_of_it(synced: Meta, targ
     assert begun.plan == other and fence(target, synced) == [(0, begun.epoch)]
     target.run(f"UPDATE {synced.schema}.fence SET `window` = 1")
     assert not synced.windows.plan_again(begun, plan()) and synced.windows.open("s1") == other
+
+
+def with_sections() -> Plan:
+    """Return a plan of two sections; the target has the first one when its fence has window 1."""
+    read = plan().reads[0]
+    return plan(ends=P2, reads=(read, replace(read, ranges=((100, 200),))), borders=(Border(1, P1, "0-1-5", 11),))
+
+
+def test_a_window_ends_before_a_section_of_which_no_target_has_rows(synced: Meta, target: MariaDb) -> None:
+    zombie = synced.windows.begin("s1", with_sections())
+    begun = synced.windows.begin("s1", with_sections())
+    first = begun.plan.until(1)
+    with pytest.raises(FencedOut):
+        synced.windows.shorten(zombie, first)
+    target.run(f"UPDATE {synced.schema}.fence SET `window` = 1")
+    step = (
+        f"INSERT INTO {synced.schema}.fence_step VALUES ('orders', 's1', 'shop', 'orders', 2, 0, 'all', NULL, 'id', 0)"
+    )
+    target.run(step)
+    shorter = synced.windows.shorten(begun, first)
+    assert shorter is not None and synced.windows.open("s1") == shorter.plan == first
+    assert fence(target, synced) == [(1, shorter.epoch)] and shorter.epoch == begun.epoch + 1, "no writer goes on"
+    assert target.run(f"SELECT * FROM {synced.schema}.fence_step") == [], "the next window has this number"
+    with pytest.raises(FencedOut):
+        synced.windows.commit(begun, (), 5)
+    synced.windows.commit(shorter, (), 5)
+    state = synced.windows.sync_state("s1")
+    assert (state.checkpoint, state.window, state.gtid) == (P1, 1, "0-1-5")
+
+
+@pytest.mark.parametrize("done", ["its fence", "a step"])
+def test_a_window_does_not_end_before_a_section_of_which_a_target_has_rows(synced: Meta, target: MariaDb, done) -> None:
+    begun = synced.windows.begin("s1", with_sections())
+    target.run(f"UPDATE {synced.schema}.fence SET `window` = {1 + (done == 'its fence')}")
+    if done == "a step":
+        values = "'orders', 's1', 'shop', 'orders', 2, 0, 'all', NULL, 'id', 1"
+        target.run(f"INSERT INTO {synced.schema}.fence_step VALUES ({values})")
+    assert synced.windows.shorten(begun, begun.plan.until(1)) is None
+    assert synced.windows.open("s1") == with_sections()
+    again = synced.windows.begin("s1", plan())
+    synced.windows.commit(again, (), 5)
+    state = synced.windows.sync_state("s1")
+    assert (state.checkpoint, state.window) == (P2, 2), "the number of its last section"
 
 
 def test_commit_of_a_taken_over_window_writes_nothing(synced: Meta) -> None:

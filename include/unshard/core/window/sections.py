@@ -1,15 +1,17 @@
-"""The sections of a large window: parts that are committed one after the other, while the next one is read.
+"""The sections of a large window: each is committed before the next one, which is read meanwhile.
 
 A section is applied like a window: it has the size of one, its own number for the fence, and its own transactions. If
-something goes wrong in a section, the window ends before it, and the next window begins there. So only windows whose
-plan can be cut anywhere have more than one:
+something goes wrong in a section, the window ends before it, and the next window begins there. So only a window whose
+plan can be cut between any two segments has more than one section:
 
 | the window                                            | because                                                      |
 |-------------------------------------------------------|--------------------------------------------------------------|
 | applies rows to one target, and holds none            | one Spark task writes it while it reads                      |
 | neither releases nor drops held rows, has no DDL      | its commit changes nothing but the checkpoint                |
-| is not in safe mode, has no foreign keys (`_plan`)    | such windows are written as a whole                          |
+| is not in safe mode                                   | a window in safe mode is written as a whole                  |
 | has few dispositions                                  | its plan is one value of a meta table                        |
+
+The caller also allows one section only if the task checks foreign keys, or if several tasks read a section.
 """
 
 from dataclasses import dataclass, replace

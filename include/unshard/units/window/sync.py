@@ -348,13 +348,16 @@ def _plan(
         raise NotInSync(source, sync_state.phase.value)
     instance = work.task.instance(source)
     feeds, foreign_keys = work.task.feeds, work.task.checks_foreign_keys
+    paces, limits = sync_state.paces, work.task.options.window
+    window_bytes = next_bytes(paces, limits)
+    can_be_one_task = not foreign_keys and window_bytes <= work.limits.alone_bytes
     rules = PlanRules(
         target_of=instance.routing.target_of,
         effects=DdlEffects(
             work.trial_tables, work.meta.structures, instance.routing, feeds=feeds, foreign_keys=foreign_keys
         ),
-        window_bytes=next_bytes(sync_state.paces, work.task.options.window),
-        sections=1 if foreign_keys else next_sections(sync_state.paces, work.task.options.window),
+        window_bytes=window_bytes,
+        sections=next_sections(paces, limits) if can_be_one_task else 1,
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
