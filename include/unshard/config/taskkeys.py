@@ -91,11 +91,12 @@ OPTIONS = Block(
             size(),
             "Largest number of bytes of binlog and held files in one section of a window; a single larger transaction "
             "is one section. A backlog of any size is split into windows. A window that only applies rows to one "
-            "target may have up to eight sections; each is committed before the next one. Other windows have one section. A "
-            "section ends at the end of a relay segment (8 MiB). Its size follows the measured speed, from a sixteenth "
-            "of this value up to the whole value; the first window has a quarter. The plan of a window that has begun "
-            "does not change, except that it ends before a section that fails. With more than 128 MiB a window has one "
-            "section. If it has one target, several tasks read it before one writes, which can take twice as long.",
+            "target may have up to eight sections; each is committed before the next one. Other windows have one "
+            "section. A section ends at the end of a relay segment (8 MiB). Its size follows the measured speed, from "
+            "a sixteenth of this value up to the whole value; the first window has a quarter. The plan of a window "
+            "that has begun does not change, except that it ends before a section that fails. With more than 128 MiB "
+            "a window has one section. If it has one target, several tasks read it before one writes, which can take "
+            "twice as long.",
             128 * 1024 * 1024,
             shown="128MiB",
         ),
