@@ -68,6 +68,9 @@ class MoveRows(Stage):
     def describe(self) -> str:
         if not self.plan.moves_rows:
             return "no rows to move, so no Spark job runs"
+        if self.plan.borders:
+            sections = len(self.plan.borders) + 1
+            return f"run one Spark job that applies new rows in {sections} sections, each committed before the next one"
         safe = " in safe mode, because the dump may have seen the rows" if self.plan.safe else ""
         return f"run one Spark job that applies released and new rows{safe}, and writes held rows to files"
 

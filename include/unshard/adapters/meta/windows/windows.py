@@ -142,7 +142,10 @@ class Windows(WritingPart, WindowReader):
         The epoch rises before the fences are read, so no writer of the first plan can write after that.
         """
         with self._database.transaction() as connection:
-            return self._replace(connection, begun, plan, plan.number)
+            is_replaced = self._replace(connection, begun, plan, plan.number)
+            if is_replaced and plan.orders:
+                require_known(connection, self._task, plan)
+        return is_replaced
 
     def shorten(self, begun: BegunWindow, plan: Plan) -> BegunWindow | None:
         """Let an open window end before a section; return None if a target has rows of that section.
@@ -167,8 +170,6 @@ class Windows(WritingPart, WindowReader):
         if written or connection.scalar(select(func.count()).where(steps, tables.fence_step.c.done != 0)):
             return False
         connection.execute(delete(tables.fence_step).where(steps))
-        if plan.orders:
-            require_known(connection, self._task, plan)
         connection.execute(update(WINDOW).where(matches(WINDOW, self._key(plan))).values(plan=codec.dumps(plan)))
         return True
 
