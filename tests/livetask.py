@@ -163,6 +163,14 @@ class LiveTask:
         work = self.work()
         pull_source(work, source, segment_bytes=SEGMENT_BYTES)
 
+    def damage_segment(self, source: str, number: int) -> None:
+        """Change a bit in the last event of a segment."""
+        store = self.work().store
+        file = store.folder / source / store.segments(source)[number].name
+        damaged = bytearray(file.read_bytes())
+        damaged[-40] ^= 1
+        file.write_bytes(damaged)
+
     def window(self, source: str) -> WindowReport:
         return run_window(self.work(), source)
 

@@ -186,11 +186,7 @@ def test_a_damaged_segment_stops_the_window_after_it(opened, sessions):
     task = opened()
     write(task, *fill(0, 60))
     task.pull("s1")
-    store = task.work().store
-    last = store.folder / "s1" / store.segments("s1")[-2].name
-    damaged = bytearray(last.read_bytes())
-    damaged[-40] ^= 1
-    last.write_bytes(damaged)
+    task.damage_segment("s1", -2)
     report = task.window("s1")
     assert report.rows_applied >= 40 and report.more
     with pytest.raises(DamagedEvent):

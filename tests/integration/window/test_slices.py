@@ -462,11 +462,7 @@ def test_a_row_that_does_not_fit_stops_the_target_with_nothing_of_the_window(tas
 def test_a_segment_that_cannot_be_read_stops_the_window_with_nothing_written(task, ends):
     write(task, *fill(0, 40))
     task.pull("s1")
-    store = task.work().store
-    last = store.folder / "s1" / store.segments("s1")[-2].name
-    damaged = bytearray(last.read_bytes())
-    damaged[-40] ^= 1
-    last.write_bytes(damaged)
+    task.damage_segment("s1", -2)
     with pytest.raises(DamagedEvent):
         task.window("s1")
     ((error, slices),) = ends
