@@ -125,3 +125,9 @@ def test_a_plan_does_not_become_too_large_for_a_row_of_the_meta_tables() -> None
     given = [rows(number, *tables) for number in range(6)]
     made = plan(given, [state(table) for table in tables], SIZE, sections=6, target_of=lambda _: TARGET)
     assert made.ends == at(2) and len(made.borders) == 1
+
+
+def test_work_that_is_due_every_so_many_sections_is_not_missed() -> None:
+    made = plan(BACKLOG, SHARDS, **SEVERAL)
+    assert (made.number, made.last_number) == (5, 7)
+    assert [every for every in range(1, 10) if made.reaches_multiple(every)] == [1, 2, 3, 5, 6, 7]

@@ -212,6 +212,10 @@ class Plan:
         """The number of the last section: the next window follows it."""
         return self.number + len(self.borders)
 
+    def reaches_multiple(self, every: int) -> bool:
+        """Whether one of its sections has a number that is a multiple of `every`."""
+        return self.last_number // every > (self.number - 1) // every
+
     def until(self, sections: int) -> "Plan":
         """Return the plan of the first sections."""
         last = self.borders[sections - 1]

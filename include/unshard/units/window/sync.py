@@ -540,8 +540,7 @@ def _sweep(work: Work, plan: Plan, stopped: Collection[SuspendedTarget], again: 
         work.storage.delete(file.path)
     holds = any(d.hold is not None for read in plan.reads for d in read.dispositions)
     is_first_or_last = (holds or bool(gone)) and not work.meta.structures.holds(plan.source, plan.number)
-    is_due = plan.last_number // SWEPT_WINDOWS > (plan.number - 1) // SWEPT_WINDOWS
-    if again or is_first_or_last or plan.deletions or is_due:
+    if again or is_first_or_last or plan.deletions or plan.reaches_multiple(SWEPT_WINDOWS):
         _sweep_orphans(work, plan)
     work.store.purge(plan.source, plan.begins)
 

@@ -292,7 +292,7 @@ class Windows(WritingPart, WindowReader):
 
     def _forget_plans(self, connection: Connection, plan: Plan) -> None:
         """Empty the plans of older windows every KEPT_PLANS windows."""
-        if plan.last_number // KEPT_PLANS > (plan.number - 1) // KEPT_PLANS:
+        if plan.reaches_multiple(KEPT_PLANS):
             old = WINDOW.c.number.between(plan.number - 2 * KEPT_PLANS, plan.number - KEPT_PLANS)
             mine = matches(WINDOW, {"task": self._task, "source": plan.source})
             connection.execute(update(WINDOW).where(mine, old).values(plan=""))
