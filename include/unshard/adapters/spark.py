@@ -18,6 +18,7 @@ other workers finish theirs.
 import atexit
 import base64
 import contextlib
+import ctypes
 import gc
 import hashlib
 import os
@@ -76,6 +77,10 @@ LONGEST_SOCKET_FOLDER = 60
 """Spark rejects a longer path of a folder for Unix sockets, because the path of a socket has at most 107 bytes."""
 ARENAS = "MALLOC_ARENA_MAX", "2"
 """Otherwise the C library keeps freed memory separately for every thread of the JVM."""
+KEPT_MEMORY: Mapping[int, int] = {-1: 256 << 20, -3: 32 << 20}
+"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h, in bytes, for Python workers: so much freed memory remains
+with the process, and smaller buffers than this are made of it. 32 MiB is the most that glibc accepts for the second.
+"""
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder} -Djava.io.tmpdir={folder}"
 QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -218,14 +223,20 @@ def unix_sockets(*folders: Path) -> dict[str, str]:
 
 
 @cache
-def freeze_imports() -> None:
-    """Exempt imported modules from garbage collection for the life of a Python worker (in executors).
+def prepare_worker() -> None:
+    """Set up garbage collection and memory of a Python worker for its life (in executors).
 
     Spark's worker collects garbage after every task. Over the modules of Spark, Arrow and unshard that takes 60 ms of
-    CPU or more.
+    CPU or more. Arrow's own allocator returns large buffers to the operating system, which must clear the pages of the
+    next ones: a fifth of the worker's CPU time in a backlog. So the C library provides them, and keeps freed memory.
     """
-    if "pyspark.worker" in sys.modules:
-        gc.freeze()
+    if "pyspark.worker" not in sys.modules:
+        return
+    gc.freeze()
+    pa.set_memory_pool(pa.system_memory_pool())
+    with contextlib.suppress(AttributeError):  # another C library than glibc
+        for option, size in KEPT_MEMORY.items():
+            ctypes.CDLL(None).mallopt(option, size)
 
 
 class _StripeRunner:
@@ -235,7 +246,7 @@ class _StripeRunner:
         self._function, self._items, self._workers = function, items, workers
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
+        prepare_worker()
         for batch in batches:
             for stripe in batch.column(0).to_pylist():
                 yield from self._run(self._items[stripe :: self._workers])

@@ -76,6 +76,20 @@ def frozen(_: str) -> Iterable[str]:
     yield str(gc.get_freeze_count())
 
 
+def pages_of_a_second_buffer(_: str) -> Iterable[str]:
+    """Count the page faults while Arrow fills a buffer of the size of one that it has freed before."""
+    import resource
+
+    import pyarrow as pa
+
+    faults = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        pa.concat_arrays([pa.array([b"x" * 65536] * 64, pa.binary())] * 4)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    yield f"{pa.default_memory_pool().backend_name} {faults[-1]}"
+
+
 def check(spark: object) -> None:
     assert sorted(sparks.map_items(spark, twice, ["a", "b", "c"], 2)) == ["A", "B", "C", "a", "b", "c"]
     assert list(sparks.map_items(spark, twice, [], 2)) == []
@@ -94,6 +108,12 @@ def test_local(local: object) -> None:
 
 def test_what_a_worker_has_imported_is_not_collected_after_every_task(local: object) -> None:
     assert [int(count) > 10_000 for count in sparks.map_items(local, frozen, ["a", "b"], 2)] == [True, True]
+
+
+def test_a_worker_keeps_the_memory_of_large_buffers(local: object) -> None:
+    (found,) = sparks.map_items(local, pages_of_a_second_buffer, ["a"], 1)
+    pool, faults = found.split()
+    assert pool == "system" and int(faults) < 400, "20 MiB are 5,120 pages"
 
 
 def test_jobs_reach_their_workers_by_unix_sockets(local: object, connect: str) -> None:

@@ -111,8 +111,9 @@ def _keyed(
         comes = pa.array(adds)
         before = bases_of(ops, key).filter(comes)
         bases = origins(key.filter(comes), before, np.flatnonzero(adds), names.filter(pa.array(exists))).take(places)
-    marks = pc.fill_null(blank.take(places), False)
-    return _batch(origin, counts, names, lines.take(places), marks, bases), broken
+    if not exists.all():
+        lines, blank = lines.take(places), pc.fill_null(blank.take(places), False)
+    return _batch(origin, counts, names, lines, blank, bases), broken
 
 
 def _sparse(batch: pa.RecordBatch, conversion: Conversion, origin: Origin) -> pa.RecordBatch:

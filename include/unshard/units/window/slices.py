@@ -29,7 +29,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from unshard.adapters.spark import freeze_imports
+from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Changes, Slice, apply_slices
 from unshard.core.rows.compaction import Collisions
 from unshard.core.window.suspension import TargetRefused
@@ -88,7 +88,7 @@ class ReadAndApply:
     job: WindowJob
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
+        prepare_worker()
         for _ in batches:
             yield packed(self._results())
 

@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from unshard.adapters.spark import freeze_imports
+from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Applied, apply_changes
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.rowsteps import StepRefused
@@ -105,7 +105,7 @@ class ReadParts:
     slots: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
+        prepare_worker()
         for batch in batches:
             for stripe in batch.column(0).to_pylist():
                 for part in self.job.parts[stripe :: self.workers]:
@@ -133,7 +133,7 @@ class ApplyTargets:
     job: WindowJob
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
+        prepare_worker()
         found = pa.Table.from_batches(list(batches), PAYLOADS)
         messages = messages_in(found)
         results = [pickle.loads(body) for body in messages]  # noqa: S301  written by stage 1 of this job
