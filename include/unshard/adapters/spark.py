@@ -227,8 +227,8 @@ def prepare_worker() -> None:
     """Set up garbage collection and memory of a Python worker for its life (in executors).
 
     Spark's worker collects garbage after every task. Over the modules of Spark, Arrow and unshard that takes 60 ms of
-    CPU or more. With Arrow's own allocator a quarter of the worker's CPU time in a backlog is spent in the kernel, which
-    clears pages for new buffers. So the C library provides the buffers, and keeps freed memory for the next ones.
+    CPU or more. With Arrow's own allocator a quarter of the CPU time of a worker in a backlog is spent in the kernel,
+    which clears pages for new buffers. So the C library provides the buffers, and keeps freed memory for the next ones.
     """
     if "pyspark.worker" not in sys.modules:
         return
