@@ -8,8 +8,9 @@ A test with the fixture `target` runs on each target of UNSHARD_TARGETS:
 | all             | all tests on MariaDB and on TiDB, except those with `mariadb_only` |
 
 A test with `tidb_only` always runs on TiDB, and on no other target.
-Tests with the mark `on_statements` also run on a MariaDB that refuses LOAD DATA LOCAL. With `all`, tests with the mark
-`writes_rows` do so, too.
+A MariaDB target gets rows by COM_STMT_BULK_EXECUTE. Tests with the mark `on_statements` also run on a MariaDB that
+prepares no statements, so it gets LOAD DATA LOCAL, and on one that refuses that as well. With `all`, tests with the
+mark `writes_rows` do so, too.
 
 Tests on TiDB get the mark `tidb`, also those whose parameter is `tidb_target`. They are skipped with the reason if TiDB
 is not built.
@@ -39,6 +40,8 @@ settings.register_profile(
 )
 settings.load_profile("unshard")
 
+NOTHING_PREPARED = "--max-prepared-stmt-count=0"
+
 
 @pytest.fixture(scope="session")
 def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -67,9 +70,16 @@ def mariadb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
 
 
 @pytest.fixture(scope="session")
+def load_data_target(server_folder: Path) -> Iterator[servers.MariaDb]:
+    """Prepare no statements, so that all rows are written by LOAD DATA LOCAL."""
+    with servers.running(server_folder / "load-data", NOTHING_PREPARED) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def statements_target(server_folder: Path) -> Iterator[servers.MariaDb]:
-    """Refuse LOAD DATA LOCAL, so that all rows are written by statements."""
-    with servers.running(server_folder / "statements", "--local-infile=0") as server:
+    """Refuse LOAD DATA LOCAL as well, so that all rows are written by statements."""
+    with servers.running(server_folder / "statements", NOTHING_PREPARED, "--local-infile=0") as server:
         yield server
 
 
@@ -98,7 +108,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     targets = [] if is_tidb_only else [pytest.param("mariadb", id="mariadb")]
     takes_all = os.environ.get("UNSHARD_TARGETS") == "all"
     if "on_statements" in marks or ("writes_rows" in marks and takes_all):
-        targets.append(pytest.param("statements", id="statements"))
+        targets += [pytest.param("load_data", id="load-data"), pytest.param("statements", id="statements")]
     if "mariadb_only" not in marks and (is_tidb_only or "on_tidb" in marks or takes_all):
         targets.append(pytest.param("tidb", id="tidb", marks=pytest.mark.tidb))
     metafunc.parametrize("target", targets, indirect=True, scope="session")

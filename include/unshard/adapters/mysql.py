@@ -20,7 +20,7 @@ from pymysql.converters import conversions
 from pymysql.cursors import Cursor, SSCursor
 
 from unshard.adapters import tls, tracebacks
-from unshard.adapters.pymysqlprivate import TlsSharingConnection
+from unshard.adapters.pymysqlprivate import BulkConnection, TlsSharingConnection
 from unshard.core.model import Server, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import mode_names
@@ -129,6 +129,10 @@ class ServerConnection(TlsSharingConnection):
         self.charset, self.collation = charset, collation
 
 
+class WritingConnection(BulkConnection, ServerConnection):
+    """A connection that writes many rows."""
+
+
 def driver_connection(server: Server, kind: type[C] = ServerConnection, **options: Any) -> C:
     """Connect without setting the session; raises the driver's errors."""
     tracebacks.hide(server.password)
@@ -154,9 +158,13 @@ def connect(
     read_timeout: float | None = None,
     own: Sequence[str] = (OWN_SESSION,),
 ) -> Connection:
-    """Connect with utf8mb4, autocommit, the task's session variables, and then the variables in `own`."""
+    """Connect with utf8mb4, autocommit, the task's session variables, and then the variables in `own`.
+
+    `local_infile`: the session may use LOAD DATA LOCAL and COM_STMT_BULK_EXECUTE.
+    """
+    kind = WritingConnection if local_infile else ServerConnection
     options = {"database": database, "local_infile": local_infile, "read_timeout": read_timeout}
-    return prepare(_open(server, where, options), server, own)
+    return prepare(_open(server, where, {**options, "kind": kind}), server, own)
 
 
 def connect_raw(

@@ -12,7 +12,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from pymysql.connections import Connection
-from pymysql.constants.COMMAND import COM_QUERY
+from pymysql.constants.CLIENT import LONG_PASSWORD
+from pymysql.constants.COMMAND import COM_QUERY, COM_STMT_PREPARE
 from pymysql.err import raise_mysql_exception
 from pymysql.protocol import OKPacketWrapper
 
@@ -21,6 +22,18 @@ KEEPALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPC
 """A host that does not answer for 50 seconds has lost the connection. During a long statement its host answers."""
 LOCAL_BYTES = 1 << 20
 """Size of the packets that carry the lines of LOAD DATA LOCAL."""
+CLIENT_MYSQL = LONG_PASSWORD
+"""MariaDB's name for this bit. A server or client without it has further capabilities, in four reserved bytes."""
+LOGIN = Struct("<IIB19sI")
+"""The first fields of the login: capabilities, packet size, charset, reserved, further capabilities."""
+BULK_OPERATIONS = 1 << 2
+PREPARED = Struct("<xIHH")
+"""The answer to COM_STMT_PREPARE: number of the statement, of its columns, and of its parameters."""
+BULK = Struct("<BIH")
+COM_STMT_BULK_EXECUTE, SENDS_TYPES = 0xFA, 128
+BLOB = b"\xfc\0"
+MOST_IN_PACKET = (1 << 24) - 2
+"""Number of bytes in a packet that no further packet continues."""
 
 
 class Answer(NamedTuple):
@@ -56,6 +69,32 @@ class TlsSharingConnection(Connection):  # type: ignore[misc]
             self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+class BulkConnection(TlsSharingConnection):
+    """A connection that may use COM_STMT_BULK_EXECUTE if the server is MariaDB (`executes_bulk`)."""
+
+    executes_bulk = False
+    _is_logged_in = False
+
+    def _request_authentication(self) -> None:
+        self.executes_bulk = not self.server_capabilities & CLIENT_MYSQL
+        super()._request_authentication()
+
+    def write_packet(self, payload: Any) -> None:
+        """Write a packet; if it begins with the fields of the login, add the further capabilities to them."""
+        if self.executes_bulk and not self._is_logged_in and len(payload) >= LOGIN.size:
+            flags, size, charset, reserved, further = LOGIN.unpack_from(payload)
+            if flags & self.client_flag == self.client_flag and not any(reserved) and not further:
+                login = LOGIN.pack(flags & ~CLIENT_MYSQL, size, charset, reserved, BULK_OPERATIONS)
+                payload = login + payload[LOGIN.size :]
+        super().write_packet(payload)
+
+    def connect(self, sock: Any = None) -> None:
+        """Connect and log in."""
+        self._is_logged_in = False
+        super().connect(sock)
+        self._is_logged_in = True
+
+
 @cache
 def _default_context() -> Any:
     return Connection(defer_connect=True).ctx
@@ -76,6 +115,30 @@ def load_local(connection: Connection, statement: str, text: memoryview) -> Answ
     for start in range(0, len(text), LOCAL_BYTES):
         connection.write_packet(text[start : start + LOCAL_BYTES])
     connection.write_packet(b"")
+    return _answer(connection._read_packet())
+
+
+def prepare(connection: Connection, statement: str) -> int:
+    """Prepare a statement; return the server's number of it."""
+    connection._execute_command(COM_STMT_PREPARE, statement)
+    number, *counts = PREPARED.unpack_from(connection._read_packet()._data)
+    for count in reversed(counts):  # the definitions of parameters, then those of columns, each with an EOF packet
+        for _ in range(count + 1 if count else 0):
+            connection._read_packet()
+    return int(number)
+
+
+def bulk_bytes(parameters: int, packet_bytes: int) -> int:
+    """Return how many bytes of rows one command may have; `packet_bytes` is the server's max_allowed_packet."""
+    return min(packet_bytes, MOST_IN_PACKET) - BULK.size - len(BLOB) * parameters
+
+
+def execute_bulk(connection: Connection, number: int, parameters: int, rows: memoryview) -> Answer:
+    """Run a prepared statement once for each row of parameters, which are sent as BLOBs."""
+    head = BULK.pack(COM_STMT_BULK_EXECUTE, number, SENDS_TYPES) + BLOB * parameters
+    connection._write_bytes(LENGTH.pack(len(head) + len(rows)) + head)
+    connection._write_bytes(rows)
+    connection._next_seq_id = 1
     return _answer(connection._read_packet())
 
 

@@ -32,7 +32,7 @@ def _writing_document(task: Task, writing: Writing | None) -> dict[str, object]:
     if writing is None:
         return {"write_path": None, "load_data": None, "write_sessions": None}
     sessions = _sessions(task, writing)
-    return {"write_path": writing.load_data.path, "load_data": writing.load_data, "write_sessions": sessions}
+    return {"write_path": writing.path, "load_data": writing.load_data, "write_sessions": sessions}
 
 
 def _sessions(task: Task, writing: Writing) -> dict[str, int]:
@@ -45,7 +45,7 @@ def _writing(task: Task, writing: Writing | None) -> str:
     if writing is None:
         return "the way of writing rows is not known yet"
     most = max(_sessions(task, writing).values(), default=1)
-    return f"{writing.load_data.told}; up to {most} session{'s' * (most > 1)} of a source write one table"
+    return f"{writing.told}; up to {most} session{'s' * (most > 1)} of a source write one table"
 
 
 def status(options: Namespace, console: Console) -> Answer:

@@ -78,7 +78,14 @@ def _columns(schema: TableSchema, rows: list[tuple[bytes | None, ...]]) -> pa.Re
 
 def _load(writer, table: TableId, rows, mode: Mode = Mode.PLAIN) -> Loaded:
     schema = read_schema(writer, table)
-    return load_lines(writer, table, schema.written, _columns(schema, rows), mode)
+    mysql.begin(writer)
+    try:
+        loaded = load_lines(writer, table, schema.written, _columns(schema, rows), mode)
+    except RowRefused:
+        mysql.rollback(writer)
+        raise
+    mysql.commit(writer)
+    return loaded
 
 
 def _stored(target: servers.MariaDb, table: TableId, kind: str) -> list[object]:
@@ -208,6 +215,7 @@ def test_a_row_that_the_server_does_not_name_is_found(writer, target, unique):
     schema = read_schema(writer, table)
     columns = [replace(column, nullable=True) for column in schema.written]
     rows = [(b"%d" % n, b"1" if n != 57 else None) for n in range(150)]
+    mysql.begin(writer)
     with pytest.raises(RowRefused) as raised:
         load_lines(writer, table, columns, _columns(schema, rows), Mode.PLAIN)
     assert writer.uses_load_data or raised.value.key == "id = 57"

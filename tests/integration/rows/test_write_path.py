@@ -15,7 +15,8 @@ pytestmark = pytest.mark.integration
 WORKERS = 16
 """The default of `worker-count`."""
 EXPECTED = {
-    "mariadb_target": ("load-data", "takes part in the open transaction"),
+    "mariadb_target": ("bulk", "takes part in the open transaction"),
+    "load_data_target": ("load-data", "takes part in the open transaction"),
     "statements_target": ("statements", "is refused"),
     "tidb_target": ("statements", "commits the open transaction"),
 }
@@ -43,6 +44,7 @@ def test_check_tries_it_and_status_shows_what_was_used(
         (checked,) = [item for item in told(task, "check", capsys)["items"] if item["name"] == "write_path"]
         assert (checked["severity"], checked["place"]) == ("ok", "target")
         assert expected[1] in checked["message"]
+        assert ("COM_STMT_BULK_EXECUTE" in checked["message"]) is (expected[0] == "bulk")
         assert target.run(f"SHOW TABLES FROM {task.meta_schema}") == tables, "the table of the trial is dropped"
 
         found = told(task, "status", capsys)
@@ -57,7 +59,7 @@ def test_check_tries_it_and_status_shows_what_was_used(
         assert (found["write_path"], found["load_data"]) == expected
         ((source, sessions),) = found["write_sessions"].items()
         assert source == "s1"
-        assert sessions in (range(1, MOST_SESSIONS + 1) if expected[0] == "load-data" else (WORKERS,))
+        assert sessions in ((WORKERS,) if expected[0] == "statements" else range(1, MOST_SESSIONS + 1))
         assert main(["status", str(task.path)]) == 0
         said = capsys.readouterr().out
         assert expected[1] in said and f"up to {sessions} session" in said

@@ -119,9 +119,10 @@ precheck = _table(
 write_path = _table(
     "write_path",
     TASKS,
-    "task: the result of the last trial of LOAD DATA LOCAL on the target",
+    "task: the result of the last trial of the ways to write rows into the target",
     c.key("task"),
-    c.word("load_data", "result of the trial"),
+    c.word("load_data", "result of the trial of LOAD DATA LOCAL"),
+    c.flag("bulk", "whether the target has accepted COM_STMT_BULK_EXECUTE"),
     c.number("processors", "processors of the target, as far as it tells"),
     c.moment("tried_at"),
 )

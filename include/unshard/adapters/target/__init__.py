@@ -11,12 +11,12 @@ from unshard.adapters.target.chunk.deferred import write_or_defer
 from unshard.adapters.target.collisions import Ledger
 from unshard.adapters.target.destination import Destination, Loaded, Mode
 from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.load import load_lines, load_text
+from unshard.adapters.target.load import load_lines, load_rendered
 from unshard.adapters.target.rendering.lines import lines_of
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.session import Writer, open_session
 from unshard.adapters.target.slices import Committed, Slice, Slices, apply_slices
-from unshard.adapters.target.trial import tried_load_data, tried_writer
+from unshard.adapters.target.trial import tried_writer, tried_writing
 
 __all__ = [
     "Applied",
@@ -40,9 +40,9 @@ __all__ = [
     "in_sessions",
     "lines_of",
     "load_lines",
-    "load_text",
+    "load_rendered",
     "open_session",
-    "tried_load_data",
     "tried_writer",
+    "tried_writing",
     "write_or_defer",
 ]

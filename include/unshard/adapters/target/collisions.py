@@ -15,8 +15,7 @@ from unshard.adapters import mysql
 from unshard.adapters.target.changes import Lines, Writes
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
-from unshard.adapters.target.load import load_text
-from unshard.adapters.target.rendering.lines import values_of
+from unshard.adapters.target.load import load_rendered
 from unshard.core.model import Shard
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.rows.compaction import Collisions
@@ -73,7 +72,7 @@ def write_rows(connection: Connection, writes: Writes, ledger: Ledger) -> tuple[
 def _load(connection: Connection, lines: Sequence[Lines]) -> Loaded:
     total = Loaded()
     for each in lines:
-        total += load_text(connection, each.destination, each.lines, each.blank, each.mode)
+        total += load_rendered(connection, each.destination, each.lines, each.blank, each.mode)
     return total
 
 
@@ -148,7 +147,7 @@ def keyed_rows(
     names = [column.name for column in destination.columns]
     indexes = [names.index(name) for name in key.columns]
     for offset, line in enumerate(lines.slice(start, KEYS_PER_QUERY).to_pylist()):
-        values = values_of(line)
+        values = destination.values(line)
         chosen = tuple(value for index in indexes if (value := values[index]) is not None)
         if len(chosen) == len(indexes):
             yield start + offset, chosen

@@ -8,7 +8,6 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.destination import Destination, key_of
-from unshard.adapters.target.rendering.lines import values_of
 from unshard.adapters.target.statements import run_statement
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.missingcolumns import SHAPED
@@ -66,7 +65,9 @@ def remove_rows(connection: Connection, destination: Destination, schema: TableS
 def conditions_of(destination: Destination, schema: TableSchema, line: bytes) -> list[str]:
     """Return the conditions that a row has all values of a line, and defaults in other columns that shards fill."""
     named = {column.name for column in destination.columns}
-    conditions = [is_exactly(column, value) for column, value in zip(destination.columns, values_of(line), strict=True)]
+    conditions = [
+        is_exactly(column, value) for column, value in zip(destination.columns, destination.values(line), strict=True)
+    ]
     others = (c for c in schema.written if c.name not in named and c.name.lower() not in schema.own)
     return [*conditions, *(_is_default(column.name) for column in others)]
 

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from unshard.adapters.target.rendering.lines import values_of
+import pyarrow as pa
+
+from unshard.adapters.target.rendering.lines import lines_of, values_of
+from unshard.adapters.target.rendering.parameters import can_be_parameters, parameters_of, values_in
 from unshard.core.model import Column, TableId
 
 
@@ -18,6 +21,13 @@ class Mode(StrEnum):
     """The row replaces every row that it collides with."""
 
 
+class Form(StrEnum):
+    """The form of lines."""
+
+    TEXT = "text of LOAD DATA"
+    PARAMETERS = "parameters of COM_STMT_BULK_EXECUTE"
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A table and the columns that lines contain, in the order of the line."""
@@ -26,10 +36,23 @@ class Destination:
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     """The columns that identify a row in messages."""
+    form: Form = Form.TEXT
 
     def only(self, numbers: Sequence[int]) -> "Destination":
         """Return the same table with only some of the columns, by index."""
-        return Destination(self.table, tuple(self.columns[number] for number in numbers), self.key)
+        return replace(self, columns=tuple(self.columns[number] for number in numbers))
+
+    def in_form(self, form: Form) -> "Destination":
+        """Return the same columns with lines of another form; some types have only the form of text."""
+        return replace(self, form=form if can_be_parameters(self.columns) else Form.TEXT)
+
+    def lines(self, values: Sequence[pa.Array]) -> pa.BinaryArray:
+        """Render one line per row from the values of all columns."""
+        return lines_of(values) if self.form is Form.TEXT else parameters_of(values)
+
+    def values(self, line: bytes) -> list[bytes | None]:
+        """Return the values of one line."""
+        return values_of(line) if self.form is Form.TEXT else values_in(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +84,7 @@ def is_blankable(column: Column) -> bool:
 
 def key_of(destination: Destination, line: bytes) -> str:
     """Return the key of a line as a message shows it: `id = 1, region = 'eu'`."""
-    pairs = zip(destination.columns, values_of(line), strict=True)
+    pairs = zip(destination.columns, destination.values(line), strict=True)
     return ", ".join(shown(column, value) for column, value in pairs if column.name in destination.key)
 
 

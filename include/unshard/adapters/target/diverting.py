@@ -25,7 +25,6 @@ from unshard.adapters.target.collisions import SAVEPOINT, Ledger, write_rows
 from unshard.adapters.target.deletes import delete_keys
 from unshard.adapters.target.destination import Destination, Loaded, Mode
 from unshard.adapters.target.fence import Fence, table_of
-from unshard.adapters.target.rendering.lines import values_of
 from unshard.adapters.target.rowkeys import changed_keys, digest_of, key_of_line
 from unshard.core.model import Column, Shard
 from unshard.core.rows.rowerrors import RowErrorState
@@ -152,7 +151,7 @@ def _mark_mended(connection: Connection, fence: Fence, changes: Changes) -> None
 
 
 def _as_json(destination: Destination, line: bytes) -> str:
-    pairs = zip(destination.columns, values_of(line), strict=True)
+    pairs = zip(destination.columns, destination.values(line), strict=True)
     return json.dumps({column.name: _shown(value) for column, value in pairs}, ensure_ascii=False)
 
 

@@ -7,11 +7,13 @@ only as warnings. So a statement succeeds only if
 * its warnings are about ENUM values with index 0. These print as '' and cannot be written without a warning. Rows
   with such values are sent in separate statements, with a lenient sql_mode.
 
-Where LOAD DATA LOCAL cannot be used (`trial`), multi-row statements replace it (`statements`).
+Where LOAD DATA LOCAL cannot be used (`trial`), multi-row statements replace it (`statements`). Lines that are rows of
+parameters go to MariaDB's COM_STMT_BULK_EXECUTE first (`bulk`); what it does not take is written as text.
 """
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +23,9 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.pymysqlprivate import Answer, load_local
 from unshard.adapters.target.answers import DUPLICATE, expected_warnings, refused
-from unshard.adapters.target.destination import Destination, Loaded, Mode, is_blankable, key_of
-from unshard.adapters.target.rendering.lines import lines_of, pieces, text_of
+from unshard.adapters.target.bulk import bulk_bytes, insert_rows
+from unshard.adapters.target.destination import Destination, Form, Loaded, Mode, is_blankable, key_of
+from unshard.adapters.target.rendering.lines import pieces, text_of, values_of
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.adapters.target.statements import insert_lines
 from unshard.core.model import Column, TableId
@@ -49,27 +52,29 @@ def load_lines(
     """
     if not rows.num_rows:
         return Loaded()
-    destination = Destination(table, tuple(columns), tuple(c.name for c in columns[:1]))
+    form = Form.PARAMETERS if connection.uses_bulk else Form.TEXT
+    destination = Destination(table, tuple(columns), tuple(c.name for c in columns[:1])).in_form(form)
     step = max(1, RENDERED_BYTES * rows.num_rows // max(rows.nbytes, 1))
     loaded = Loaded()
     for start in range(0, rows.num_rows, step):
         part = rows.slice(start, step)
         arrays = [_combined(column) for column in part.columns]
         refuse_nulls(destination, arrays)
-        loaded += load_text(connection, destination, lines_of(arrays), blank_rows(columns, arrays), mode)
+        lines, blank = destination.lines(arrays), blank_rows(columns, arrays)
+        loaded += load_rendered(connection, destination, lines, blank, mode)
     return loaded
 
 
-def load_text(
+def load_rendered(
     connection: Connection, destination: Destination, lines: pa.BinaryArray, blank: pa.BooleanArray, mode: Mode
 ) -> Loaded:
-    """Write rendered lines; `blank` marks those that contain an ENUM value with index 0."""
+    """Write lines of the destination's form; `blank` marks those that contain an ENUM value with index 0."""
     if not pc.any(blank).as_py():
         return _load_all(connection, destination, lines, mode)
     loaded = _load_all(connection, destination, lines.filter(pc.invert(blank)), mode)
     mysql.query(connection, f"SET SESSION sql_mode = '{LENIENT}'")
     try:
-        return loaded + _load_all(connection, destination, lines.filter(blank), mode)
+        return loaded + _load_as_text(connection, destination, lines.filter(blank), mode)
     finally:
         if connection.open:
             mysql.query(connection, f"SET SESSION sql_mode = '{STRICT}'")
@@ -90,7 +95,7 @@ def refuse_nulls(destination: Destination, arrays: Sequence[pa.Array]) -> None:
     for column, array in zip(destination.columns, arrays, strict=True):
         if array.null_count and not column.nullable:
             row = pc.index(pc.is_null(array), True).as_py()
-            key = key_of(destination, lines_of([other.slice(row, 1) for other in arrays])[0].as_py())
+            key = key_of(destination, destination.lines([other.slice(row, 1) for other in arrays])[0].as_py())
             raise RowRefused(str(destination.table), column.name, key, "NULL is not allowed there")
 
 
@@ -99,11 +104,42 @@ def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _load_all(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
+    if destination.form is Form.TEXT:
+        return _load_as_text(connection, destination, lines, mode)
     loaded = Loaded()
-    for piece in pieces(lines, PIECE_ROWS, PIECE_BYTES):
-        write = _load_or_insert if connection.uses_load_data else insert_lines
-        loaded += write(connection, destination, piece, mode)
+    for piece in pieces(lines, PIECE_ROWS, min(PIECE_BYTES, bulk_bytes(connection, destination))):
+        done = insert_rows(connection, destination, piece, mode)
+        loaded += _load_as_text(connection, destination, piece, mode) if done is None else done
     return loaded
+
+
+def _load_as_text(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
+    loaded = Loaded()
+    with _lines_of_errors(destination):
+        for piece in pieces(_text_lines(destination, lines), PIECE_ROWS, PIECE_BYTES):
+            write = _load_or_insert if connection.uses_load_data else insert_lines
+            loaded += write(connection, destination.in_form(Form.TEXT), piece, mode)
+    return loaded
+
+
+def _text_lines(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray:
+    if destination.form is Form.TEXT or not len(lines):
+        return lines
+    columns = zip(*map(destination.values, lines.to_pylist()), strict=True)
+    return destination.in_form(Form.TEXT).lines([pa.array(values, pa.binary()) for values in columns])
+
+
+@contextlib.contextmanager
+def _lines_of_errors(destination: Destination) -> Iterator[None]:
+    """Give errors that name a line the line in the form of the destination."""
+    try:
+        yield
+    except RowRefused as error:
+        if error.line:
+            error.line = destination.lines([pa.array([value], pa.binary()) for value in values_of(error.line)])[
+                0
+            ].as_py()
+        raise
 
 
 def _load_or_insert(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from unshard.adapters.target.changes import Changes
 from unshard.adapters.target.destination import Destination
-from unshard.adapters.target.rendering.lines import values_of
 from unshard.core.model import Column
 from unshard.core.sql.literals import INTEGERS
 
@@ -15,7 +14,7 @@ Key = tuple[bytes | None, ...]
 
 def key_of_line(destination: Destination, line: bytes) -> Key:
     """Return the values of the key in a line."""
-    values = dict(zip((column.name for column in destination.columns), values_of(line), strict=True))
+    values = dict(zip((column.name for column in destination.columns), destination.values(line), strict=True))
     return tuple(values.get(name) for name in destination.key)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.target.destination import Form
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData, Writing
 
@@ -45,21 +46,31 @@ class Writer:
     """The processors of the target, as far as it tells."""
     settings: tuple[str, ...] = ()
     """Additional SET statements that the target accepts and that our sessions need."""
+    bulk: bool = False
+    """Whether the target has accepted COM_STMT_BULK_EXECUTE (MariaDB)."""
     version: str = ""
     """Version of the probed server. A server of another version at the same address gets statements."""
 
     @property
     def writing(self) -> Writing:
         """The result of the trial."""
-        return Writing(self.load_data, self.processors)
+        return Writing(self.load_data, self.processors, self.bulk)
 
-    def loads_into(self, connection: Connection) -> bool:
-        """Return whether a session may use LOAD DATA LOCAL; otherwise multi-row statements are used."""
-        return self.load_data is LoadData.TRANSACTIONAL and connection.get_server_info() == self.version
+    @property
+    def form(self) -> Form:
+        """The form of lines that is written fastest."""
+        return Form.PARAMETERS if self.bulk else Form.TEXT
+
+    def is_of(self, connection: Connection) -> bool:
+        """Return whether a session is connected to a server of the probed version; others get statements."""
+        return bool(connection.get_server_info() == self.version)
 
 
 def open_session(writer: Writer) -> Connection:
     """Connect to the target for writing rows; raises coded errors."""
     connection = mysql.connect(writer.server, "target", local_infile=True, own=(*OWN_SESSION, *writer.settings))
-    connection.uses_load_data, connection.packet_bytes = writer.loads_into(connection), writer.packet_bytes
+    is_same = writer.is_of(connection)
+    connection.uses_load_data = is_same and writer.load_data is LoadData.TRANSACTIONAL
+    connection.uses_bulk = is_same and writer.bulk and connection.executes_bulk
+    connection.packet_bytes, connection.prepared = writer.packet_bytes, {}
     return connection

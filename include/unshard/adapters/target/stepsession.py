@@ -40,7 +40,7 @@ from unshard.adapters.target.deletes import any_of, conditions_of, delete_keys, 
 from unshard.adapters.target.destination import Loaded, Mode, is_blankable, key_of
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
 from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.load import load_text
+from unshard.adapters.target.load import load_rendered
 from unshard.adapters.target.ownvalues import with_own_values
 from unshard.adapters.target.rendering.lines import ABSENT
 from unshard.adapters.target.rowsteps import (
@@ -221,7 +221,7 @@ class StepSession:
         whole, _ = self._with_own_values(step)
         deleted = delete_keys(self._connection, step.table, step.key, keys)
         for each in whole:
-            load_text(self._connection, each.destination, each.lines, each.blank, each.mode)
+            load_rendered(self._connection, each.destination, each.lines, each.blank, each.mode)
         if not step.is_unsure and self._references.missing_parent(step):
             self._early.append(step)
         return Applied(deleted, len(step.lines))

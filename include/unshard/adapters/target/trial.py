@@ -1,4 +1,4 @@
-"""Probe LOAD DATA LOCAL: whether the target accepts it, and whether it is part of the open transaction.
+"""Probe the target: are LOAD DATA LOCAL and COM_STMT_BULK_EXECUTE accepted, and are they part of the open transaction?
 
 TiDB commits the open transaction when it runs LOAD DATA LOCAL. Rows and fence would not be one transaction there. The
 trial loads one row, rolls back, and looks for the row. It runs once per process and task.
@@ -19,12 +19,13 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.pymysqlprivate import load_local
+from unshard.adapters.target.bulk import run_bulk
 from unshard.adapters.target.load import LOCAL_INFILE_REFUSED
 from unshard.adapters.target.retrying import repeated
 from unshard.adapters.target.session import TRANSACTIONS, Writer, open_session
 from unshard.core.model import Server, TableId
-from unshard.core.rows.writepath import LoadData
-from unshard.errors.source import MissingPrivilege, StatementRefused, TableMissing
+from unshard.core.rows.writepath import LoadData, Writing
+from unshard.errors.source import ConnectionLost, MissingPrivilege, StatementRefused, TableMissing
 
 TABLE = "load_data_trial"
 UNKNOWN_PROCESSORS = 2
@@ -35,18 +36,17 @@ def tried_writer(server: Server, meta_schema: str) -> Writer:
     return repeated(lambda: _tried(server, TableId(meta_schema, TABLE)))
 
 
-def tried_load_data(server: Server, table: TableId) -> LoadData:
-    """Return how the target handles LOAD DATA LOCAL; creates `table` for the trial and drops it afterwards."""
+def tried_writing(server: Server, table: TableId) -> Writing:
+    """Return how rows would be written; creates `table` for the trial and drops it afterwards."""
     return repeated(lambda: _tried_and_dropped(server, table))
 
 
-def _tried_and_dropped(server: Server, table: TableId) -> LoadData:
-    with contextlib.closing(open_session(Writer(server))) as connection:
-        try:
-            return _found(connection, table)
-        finally:
-            if connection.open:
-                mysql.query(connection, f"DROP TABLE IF EXISTS {mysql.table_name(table)}")
+def _tried_and_dropped(server: Server, table: TableId) -> Writing:
+    try:
+        return _tried(server, table).writing
+    finally:
+        with contextlib.closing(open_session(Writer(server))) as connection:
+            mysql.query(connection, f"DROP TABLE IF EXISTS {mysql.table_name(table)}")
 
 
 def _tried(server: Server, table: TableId) -> Writer:
@@ -61,7 +61,30 @@ def _tried(server: Server, table: TableId) -> Writer:
             settings=settings,
             version=version,
             processors=_processors(connection),
+            bulk=_takes_bulk(Writer(server, version=version, bulk=True), table),
         )
+
+
+def _takes_bulk(writer: Writer, table: TableId) -> bool:
+    """Whether COM_STMT_BULK_EXECUTE writes a row in the open transaction; a proxy may not know the command."""
+    row, name = secrets.token_hex(16).encode(), mysql.table_name(table)
+    statement = f"INSERT INTO {name} (id) VALUES (?)"  # noqa: S608
+    try:
+        with contextlib.closing(open_session(writer)) as connection:
+            if not connection.uses_bulk:
+                return False
+            mysql.query(connection, _creation(name))
+            mysql.query(connection, "BEGIN")
+            with mysql.coded_errors(connection, statement):
+                wrote = run_bulk(connection, statement, 1, memoryview(b"\0\x20" + row)).affected_rows
+            mysql.query(connection, "ROLLBACK")
+            return wrote == 1 and not mysql.query(connection, f"SELECT 1 FROM {name} WHERE id = %s", (row,))  # noqa: S608
+    except (StatementRefused, MissingPrivilege, ConnectionLost):
+        return False
+
+
+def _creation(name: str) -> str:
+    return f"CREATE TABLE IF NOT EXISTS {name} (id CHAR(32) PRIMARY KEY) ENGINE = InnoDB"
 
 
 def _processors(connection: Connection) -> int:
@@ -93,7 +116,7 @@ def _outcome(connection: Connection, table: TableId) -> LoadData:
     try:
         loaded = _load(connection, name, row)
     except TableMissing:
-        mysql.query(connection, f"CREATE TABLE IF NOT EXISTS {name} (id CHAR(32) PRIMARY KEY) ENGINE = InnoDB")
+        mysql.query(connection, _creation(name))
         mysql.query(connection, "BEGIN")
         loaded = _load(connection, name, row)
     mysql.query(connection, "ROLLBACK")

@@ -1,4 +1,4 @@
-"""The way in which rows are written into the target, with the reason: LOAD DATA LOCAL or multi-row statements."""
+"""The way in which rows are written into the target, with the reason."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +10,7 @@ MOST_SESSIONS = 4
 class WritePath(StrEnum):
     """The way in which rows are written into the target."""
 
+    BULK = "bulk"
     LOAD_DATA = "load-data"
     STATEMENTS = "statements"
 
@@ -27,13 +28,6 @@ class LoadData(StrEnum):
         """The write path that keeps rows and fence in one transaction."""
         return WritePath.LOAD_DATA if self is LoadData.TRANSACTIONAL else WritePath.STATEMENTS
 
-    @property
-    def told(self) -> str:
-        """The path and the reason in one sentence, for people."""
-        how = "LOAD DATA LOCAL" if self.path is WritePath.LOAD_DATA else "multi-row INSERT and REPLACE statements"
-        because = "which" if self.path is WritePath.LOAD_DATA else "because LOAD DATA LOCAL"
-        return f"rows are written by {how}, {because} {self.value}"
-
 
 @dataclass(frozen=True, slots=True)
 class Writing:
@@ -42,6 +36,22 @@ class Writing:
     load_data: LoadData
     processors: int = 1
     """The processors of the target, as far as it tells."""
+    bulk: bool = False
+    """Whether the target has accepted COM_STMT_BULK_EXECUTE."""
+
+    @property
+    def path(self) -> WritePath:
+        """The fastest path of the target; values that it does not take are written by the path of LOAD DATA."""
+        return WritePath.BULK if self.bulk else self.load_data.path
+
+    @property
+    def told(self) -> str:
+        """The paths and the reason in one sentence, for people."""
+        is_loading = self.load_data.path is WritePath.LOAD_DATA
+        how = "LOAD DATA LOCAL" if is_loading else "multi-row INSERT and REPLACE statements"
+        because = "which" if is_loading else "because LOAD DATA LOCAL"
+        first = "MariaDB's COM_STMT_BULK_EXECUTE, and the rest by " if self.bulk else ""
+        return f"rows are written by {first}{how}, {because} {self.load_data.value}"
 
     def sessions(self, worker_count: int) -> int:
         """Return how many sessions write one table at the same time, if the window is large and its keys allow it."""

@@ -7,7 +7,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, serverstate, structures
 from unshard.adapters.serverstate import account
-from unshard.adapters.target import tried_load_data
+from unshard.adapters.target import tried_writing
 from unshard.adapters.target.session import LISTED_WARNINGS
 from unshard.config import Connections, OnDuplicate, PrimaryKey, ShardMode, Task, resolve
 from unshard.config.model import CLUSTERED_INDEX
@@ -22,7 +22,7 @@ from unshard.core.checks.items import (
 )
 from unshard.core.checks.targetsettings import RULES, wrong_settings
 from unshard.core.model import Server, Shard, TableId, TableSchema
-from unshard.core.rows.writepath import LoadData
+from unshard.core.rows.writepath import LoadData, Writing
 from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
 from unshard.errors.checks import CheckFailed, CheckWarned, PrivilegesMissing
@@ -187,9 +187,9 @@ def _structures(
 def _write_path(server: Server, task: Task) -> list[Item]:
     """Report how rows will be written; a privilege that the session lacks has its own item."""
     try:
-        found = tried_load_data(server, trial_table(task.meta_schema))
+        found = tried_writing(server, trial_table(task.meta_schema))
     except MissingPrivilege:
-        found = LoadData.UNKNOWN
+        found = Writing(LoadData.UNKNOWN)
     return verdict("write_path", PLACE, (), found.told)
 
 

@@ -32,7 +32,6 @@ from unshard.adapters.target import (
     Writer,
     Writes,
     in_sessions,
-    lines_of,
     write_or_defer,
 )
 from unshard.adapters.target.changes import DeferredRow
@@ -239,7 +238,7 @@ def _remove(
         chosen = zip(*(values[number].to_pylist() for number in plan.key), strict=True)
         delete_keys(connection, load_batch.target, columns, [*chosen])
         return
-    for line in lines_of(values).to_pylist():
+    for line in plan.destination.lines(values).to_pylist():
         remove_rows(connection, plan.destination, schema, line, 1)
 
 
@@ -255,8 +254,9 @@ def _write(
 ) -> Loaded:
     plan, ledger = own.plan, Ledger(job.meta_schema, job.task, Found.LOAD)
     values = convert(plan, batch.columns)
-    lines, blank = lines_of(values), blank_rows(plan.destination.columns, values)
-    rows = Lines(plan.destination, Mode.PLAIN, lines, blank, [load_batch.shard] * len(lines))
+    destination = plan.destination.in_form(job.writer.form)
+    lines, blank = destination.lines(values), blank_rows(destination.columns, values)
+    rows = Lines(destination, Mode.PLAIN, lines, blank, [load_batch.shard] * len(lines))
     unique = unique_keys(job.targets[load_batch.target])
     diverts = job.diverts and bool(plan.key)
     writes = Writes(load_batch.target, [rows], unique, Collisions(job.on_duplicate.value), diverts=diverts)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target.load import blank_rows
-from unshard.adapters.target.rendering.lines import lines_of, rows_of
+from unshard.adapters.target.rendering.lines import rows_of
 from unshard.core.rows.compaction import Op
 from unshard.units.rows import sortkeys
 from unshard.units.rows.conversion import Conversion, convert
@@ -137,11 +137,11 @@ def rendered(columns: Sequence[pa.Array], rows: np.ndarray, conversion: Conversi
     """Return the lines of these rows in the target, and marks of those with an ENUM value with index 0."""
     taken = [rows_of(column, rows) for column in columns]
     values = convert(conversion, taken)
-    return lines_of(values), blank_rows(conversion.destination.columns, values)
+    return conversion.destination.lines(values), blank_rows(conversion.destination.columns, values)
 
 
 def _multiset(values: Sequence[pa.Array], adds: np.ndarray, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
-    lines, blank = lines_of(values), blank_rows(conversion.destination.columns, values)
+    lines, blank = conversion.destination.lines(values), blank_rows(conversion.destination.columns, values)
     counted = counted_lines(lines, np.where(adds, 1, -1))
     change = counted.change
     counts = np.maximum(-change, 0).astype(np.int32), np.maximum(change, 0).astype(np.int32)
@@ -151,7 +151,7 @@ def _multiset(values: Sequence[pa.Array], adds: np.ndarray, conversion: Conversi
 
 def _one_by_one(values: Sequence[pa.Array], ops: np.ndarray, conversion: Conversion, origin: Origin) -> pa.RecordBatch:
     """Make a run of each change, which is compacted with all runs of the target; an UPDATE has its line before."""
-    lines, blank = lines_of(values), blank_rows(conversion.destination.columns, values)
+    lines, blank = conversion.destination.lines(values), blank_rows(conversion.destination.columns, values)
     kept = np.flatnonzero(ops != Op.BEFORE)
     taken, adds = pa.array(kept), ADDS[ops[kept]]
     counts = (ops[kept] != Op.INSERT).astype(np.int32), adds.astype(np.int32)

@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Destination
-from unshard.adapters.target.destination import key_of
+from unshard.adapters.target.destination import Form, key_of
 from unshard.adapters.target.load import refuse_nulls
-from unshard.adapters.target.rendering.lines import lines_of
 from unshard.core.join.places import JoinedRows, Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
@@ -101,6 +100,10 @@ class Conversion:
     fields: tuple[Field, ...]
     key: tuple[int, ...]
     """Numbers of the fields of the target's key; empty for a multiset."""
+
+    def in_form(self, form: Form) -> "Conversion":
+        """Return the same conversion to lines of another form, if its columns have it."""
+        return replace(self, destination=self.destination.in_form(form))
 
 
 def conversion(
@@ -387,5 +390,5 @@ def _refuse_fractions(plan: Conversion, number: int, arrays: Sequence[pa.Array],
 
 def _refused(plan: Conversion, number: int, arrays: Sequence[pa.Array], row: int, message: str) -> RowRefused:
     destination = plan.destination
-    key = key_of(destination, lines_of([each.slice(row, 1) for each in arrays])[0].as_py())
+    key = key_of(destination, destination.lines([each.slice(row, 1) for each in arrays])[0].as_py())
     return RowRefused(str(destination.table), destination.columns[number].name, key, message)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.target import Fence, Writer
+from unshard.adapters.target.destination import Form
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema
@@ -105,6 +106,8 @@ class WindowJob:
     """The foreign keys of the target tables, if the task's session checks them."""
     together: tuple[tuple[TableId, ...], ...] = ()
     """Targets with a part of the window, written in the order of the binlog, whose foreign keys may be gone by now."""
+    form: Form = Form.TEXT
+    """The form of lines, for columns that have it."""
     is_unsure: bool = False
     """The window begins before P1: the dump may have read tables at moments between its changes."""
 
@@ -178,8 +181,9 @@ class WindowJob:
         structure, joined = self.structures[rows.structure], self.joined.get(rows.target)
         try:
             if joined is not None:
-                return conversion_by_ids(rows.shard, rows.seq, structure, (rows.target, schema), joined, reshaping)
-            return conversion(rows.shard, structure, rows.target, schema, behind, reshaping)
+                into = rows.target, schema
+                return conversion_by_ids(rows.shard, rows.seq, structure, into, joined, reshaping).in_form(self.form)
+            return conversion(rows.shard, structure, rows.target, schema, behind, reshaping).in_form(self.form)
         except ABOUT_ONE_TARGET as error:
             return error
 

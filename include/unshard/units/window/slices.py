@@ -24,13 +24,14 @@ An error between the slices undoes them; then the section is read and applied as
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Changes, Slice, apply_slices
+from unshard.adapters.target.destination import Form
 from unshard.core.rows.compaction import Collisions
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors import UnshardError
@@ -41,6 +42,7 @@ from unshard.units.window.tasks import (
     AppliedSections,
     PartReader,
     Result,
+    RowsArePartial,
     TargetReport,
     applied_to,
     coded,
@@ -68,6 +70,8 @@ class Found:
             try:
                 for target, runs in reader.runs():
                     self.batches[target].append(runs)
+            except RowsArePartial:
+                raise
             except Exception as error:
                 self.results.extend([coded(error), *reader.contradictions(error)])
             else:
@@ -94,13 +98,16 @@ class ReadAndApply:
 
     def _results(self) -> Sequence[Result]:
         """Apply the sections one after the other, up to the first one with an error."""
-        sections, results, done = self.job.sections, list[Result](), 0
+        sections, results, done, form = self.job.sections, list[Result](), 0, _form_of(self.job)
         while done < len(sections):
-            applied = _in_slices(sections[done:])
+            applied = _in_slices([replace(section, form=form) for section in sections[done:]])
             results += applied.results
             done += applied.sections
             if done == len(sections):
                 break
+            if applied.needs_text:
+                form = Form.TEXT
+                continue
             whole = applied.errors or _as_a_whole(sections[done])
             if error := next(filter(None, map(error_in, whole)), None):
                 return [*results, AppliedSections(done, error)] if done else whole
@@ -116,6 +123,13 @@ class _Applied:
     sections: int = 0
     results: list[Result] = field(default_factory=list)
     errors: Sequence[Result] = ()
+    needs_text: bool = False
+    """The next section has partial rows."""
+
+
+def _form_of(job: WindowJob) -> Form:
+    """Return the form of the lines of slices; values of columns that only the target has are added to text."""
+    return Form.TEXT if job.tracked else job.writer.form
 
 
 def _as_a_whole(job: WindowJob) -> Sequence[Result]:
@@ -144,6 +158,8 @@ def _in_slices(sections: Sequence[WindowJob]) -> _Applied:
             applied.results += chain.from_iterable(reports[applied.sections : each.sections])
             applied.results.append(TargetReport(first.targets[0], each.applied))
             applied.sections = each.sections
+    except RowsArePartial:
+        applied.needs_text = True
     except UnshardError:
         pass  # Applying the section as a whole shows whether the error is caused by the slices only.
     except Exception as error:

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Applied, apply_changes
+from unshard.adapters.target.destination import Form
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.rowsteps import StepRefused
 from unshard.binlog import rawrows
@@ -207,6 +208,10 @@ def coded(error: Exception) -> UnshardError:
     return crash
 
 
+class RowsArePartial(Exception):
+    """Rows lack columns, so their lines must be text."""
+
+
 class PartReader:
     """Reads one part; its report is complete when its runs are exhausted."""
 
@@ -327,6 +332,8 @@ class PartReader:
 
     def _compacted(self, rows: Rows, number: int, batch: pa.RecordBatch, safe: bool, unsure: bool) -> Run:
         conversion, layout = self._job.conversion(rows)
+        if is_sparse(batch) and conversion.destination.form is not Form.TEXT:
+            raise RowsArePartial
         seq = self._part.ordinal * BATCHES_PER_PART + self._batches
         tracked = number in self._job.tracked
         self._batches += batch.num_rows if is_sparse(batch) or tracked else 1

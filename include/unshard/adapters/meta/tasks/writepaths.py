@@ -15,10 +15,10 @@ class WritePathReader(ReadingPart):
 
     def last(self) -> Writing | None:
         """Return the result of the last trial; None if no process has written rows."""
-        columns = WRITE_PATH.c.load_data, WRITE_PATH.c.processors
+        columns = WRITE_PATH.c.load_data, WRITE_PATH.c.processors, WRITE_PATH.c.bulk
         with self._database.reading() as connection:
             row = connection.execute(select(*columns).where(WRITE_PATH.c.task == self._task)).one_or_none()
-        return Writing(LoadData[row.load_data], row.processors) if row else None
+        return Writing(LoadData[row.load_data], row.processors, bool(row.bulk)) if row else None
 
 
 class WritePaths(WritingPart, WritePathReader):
@@ -26,7 +26,12 @@ class WritePaths(WritingPart, WritePathReader):
 
     def record(self, writing: Writing) -> None:
         """Replace the result of the last trial."""
-        newer = {"load_data": writing.load_data.name, "processors": writing.processors, "tried_at": tables.NOW}
+        newer = {
+            "load_data": writing.load_data.name,
+            "processors": writing.processors,
+            "bulk": writing.bulk,
+            "tried_at": tables.NOW,
+        }
         with self._database.transaction() as connection:
             row = {"task": self._task, **newer}
             connection.execute(insert(WRITE_PATH).values(row).on_duplicate_key_update(newer))
