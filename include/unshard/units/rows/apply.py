@@ -21,7 +21,7 @@ from unshard.core.rows.compaction import Collisions, Write, actions
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors.rows import Collision, KeyOutOfOrder
 from unshard.units.rows import sortkeys
-from unshard.units.rows.changes import counted_lines, equal_to_previous, is_tracked
+from unshard.units.rows.changes import counted_lines, equal_to_previous, is_ascending, is_tracked
 from unshard.units.rows.origins import NONE, in_shard, net_lines, origins, without_shard
 from unshard.units.rows.partialrows import PATCH, folded, has_patches, split
 from unshard.units.rows.windowjob import WindowJob
@@ -188,12 +188,12 @@ def _keyed(job: WindowJob, target: int, given: pa.Table) -> Parts:
 
 def _sorted(job: WindowJob, target: int, runs: pa.Table) -> _Sorted:
     """Sort runs and decide their keys; the lines, most of the bytes, are copied later and only if they are written."""
-    order = pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")]).to_numpy()
+    order = _order(runs)
     has_gaps = has_patches(runs)
     if has_gaps:
         runs, order = runs.take(pa.array(order)), np.arange(len(order))
     narrow = runs.drop_columns(["line", "blank"])
-    narrow = (narrow if _is_ascending(order) else narrow.take(pa.array(order))).combine_chunks()
+    narrow = (narrow if _is_sorted(order) else narrow.take(pa.array(order))).combine_chunks()
     last, cases, broken = _decide(narrow)
     origins = _origins(narrow, last) if is_tracked(runs) else None
     if has_gaps:
@@ -203,6 +203,15 @@ def _sorted(job: WindowJob, target: int, runs: pa.Table) -> _Sorted:
         raise _disorder(job, target, narrow, broken)
     content = _Content(_array(runs, "line"), _array(runs, "blank"), order)
     return _Sorted(narrow, content, last, cases, origins)
+
+
+def _order(runs: pa.Table) -> np.ndarray:
+    """Return the order of runs by shard, key and time."""
+    shards = _numbers(runs, "shard")
+    if bool((shards == shards[0]).all()) and is_ascending(_array(runs, "key")):
+        return np.arange(runs.num_rows)
+    order: np.ndarray = pc.sort_indices(runs, [(name, "ascending") for name in ("shard", "key", "seq")]).to_numpy()
+    return order
 
 
 def _decide(runs: pa.Table) -> tuple[np.ndarray, np.ndarray, int | None]:
@@ -255,7 +264,9 @@ def _by_key(
     job: WindowJob, target: int, runs: pa.Table, rows: np.ndarray, how: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, tuple[Clash, ...]]:
     """Sort the rows to write by key, and resolve the keys that two shards have."""
-    key = _array(runs, "key").take(pa.array(rows))
+    key = rows_of(_array(runs, "key"), rows)
+    if is_ascending(key):
+        return rows, how, ()
     seq = _numbers(runs, "seq")[rows]
     order = pc.sort_indices(pa.table({"key": key, "seq": seq}), [("key", "ascending"), ("seq", "ascending")]).to_numpy()
     rows, how = rows[order], how[order]
@@ -343,7 +354,7 @@ def shown_key(job: WindowJob, target: int, key: bytes) -> str:
     return ", ".join(f"{c.name} = {value.decode('utf-8', 'backslashreplace')[:60]}" for c, value in pairs)
 
 
-def _is_ascending(order: np.ndarray) -> bool:
+def _is_sorted(order: np.ndarray) -> bool:
     """Whether rows are in this order already."""
     return bool((order[1:] > order[:-1]).all())
 

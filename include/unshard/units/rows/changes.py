@@ -37,6 +37,8 @@ TRACKED = RUNS.append(pa.field("base", pa.binary()))
 """Runs of a target with columns of its own (origins.py): the name that the row had before the run."""
 FIRST_COLUMN = 2
 """A batch begins with `_op` and `_seq`; the shard's columns follow in their order."""
+TRIED_FIRST = 1000
+"""So many values show in most cases that they are not in order."""
 ADDS = np.array([op.adds for op in Op])
 
 
@@ -105,7 +107,7 @@ def _keyed(
     lines, blank = rendered(columns, last[exists], conversion)
     places = pa.array(np.cumsum(exists) - 1, pa.int64(), mask=~exists)
     counts = existed.astype(np.int32), exists.astype(np.int32)
-    names = key.take(last)
+    names = rows_of(key, last)
     bases = None
     if origin.tracked:
         comes = pa.array(adds)
@@ -182,13 +184,25 @@ def counted_lines(lines: pa.Array, change: np.ndarray) -> Counted:
 
 def grouped(key: pa.Array, existed: np.ndarray, exists: np.ndarray) -> Groups:
     """Group rows by key; the order inside a key stays."""
-    order = pc.sort_indices(key).to_numpy()
-    ordered = key.take(pa.array(order))
-    same = equal_to_previous(ordered)
+    if is_ascending(key):
+        order, same = np.arange(len(key), dtype=np.uint64), np.zeros(len(key), bool)
+    else:
+        order = pc.sort_indices(key).to_numpy()
+        same = equal_to_previous(key.take(pa.array(order)))
     first = np.flatnonzero(~same)
     last = np.append(first[1:], len(order)) - 1 if len(order) else first
     broken = np.flatnonzero(same[1:] & (exists[order[:-1]] != existed[order[1:]])) + 1
     return Groups(order, order[first], order[last], order[broken])
+
+
+def is_ascending(values: pa.Array) -> bool:
+    """Whether each value is greater than the one before, as the keys of new rows are; faster than sorting them."""
+    some = values.slice(0, TRIED_FIRST)
+    return _is_ascending(some) and (len(some) == len(values) or _is_ascending(values))
+
+
+def _is_ascending(values: pa.Array) -> bool:
+    return len(values) < 2 or pc.all(pc.greater(values.slice(1), values.slice(0, len(values) - 1))).as_py()
 
 
 def equal_to_previous(values: pa.Array) -> np.ndarray:
