@@ -24,6 +24,7 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Applied, Writer, tried_writer
+from unshard.adapters.target.destination import Form
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.core.rows.lineage import ExecutedDdl
@@ -89,6 +90,7 @@ class Target:
             {structure.digest: structure},
             {(s, None): (ExecutedDdl(f"ALTER TABLE t {behind}", 0),) for s in self.shards if behind},
             (BinlogPart(0, "", "", 0, 0, dispositions),),
+            form=self.tried.form,
         )
 
     def apply(self, changes: dict[Shard, list[Change]], chance: random.Random, **options: object) -> Applied:
@@ -134,14 +136,20 @@ def batch_of(schema: TableSchema, changes: list[Change]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*numbers, *columns], names=["_op", "_seq", *(c.name for c in schema.written)])
 
 
-@pytest.fixture
-def make(target: servers.MariaDb, unique: str):
+@pytest.fixture(params=Form, ids=lambda form: form.name.lower())
+def make(target: servers.MariaDb, unique: str, request: pytest.FixtureRequest):
+    """Make tables whose rows are written in each form of lines that the target has."""
     meta_schema = f"{unique}_meta"
     target.run(f"CREATE DATABASE {unique}")
     meta = Meta(target.server, meta_schema, "task")
     meta.migrate()
     meta.close()
     tried = tried_writer(target.server, meta_schema)
+    if request.param is Form.TEXT:
+        tried = replace(tried, bulk=False)
+    elif not tried.bulk:
+        target.run(f"DROP DATABASE {unique}", f"DROP DATABASE {meta_schema}")
+        pytest.skip("only MariaDB takes parameters")
     shards = tuple(Shard("s1", TableId("db", f"t_{n}")) for n in (1, 2))
 
     def made(columns: str, **options: object) -> Target:

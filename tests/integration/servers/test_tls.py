@@ -16,6 +16,7 @@ from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.relay import RelayStore
+from unshard.adapters.target import tried_writer
 from unshard.config import environment_connections, load_task, resolve
 from unshard.core.model import Location, Server
 from unshard.errors import UnshardError
@@ -96,6 +97,13 @@ def cipher(server: Server) -> str:
     with contextlib.closing(mysql.connect(server, "source s1")) as connection:
         ((_, name),) = mysql.query(connection, "SHOW STATUS LIKE 'Ssl_cipher'")
     return str(name)
+
+
+def test_rows_are_written_by_parameters_over_tls(world: World) -> None:
+    """The capabilities that tell MariaDB so are sent twice: before and after the connection is encrypted."""
+    if world.server.run("SELECT VERSION() LIKE '%TiDB%'") == [(1,)]:
+        pytest.skip("TiDB has no COM_STMT_BULK_EXECUTE")
+    assert tried_writer(world.shown(**{"ssl-ca": world.ca}), "d").bulk
 
 
 def failure(server: Server) -> UnshardError:

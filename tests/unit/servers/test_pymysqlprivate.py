@@ -19,6 +19,8 @@ SIGNATURES = {
     Connection._write_bytes: "(self, data)",
     Connection._create_ssl_ctx: "(self, sslp)",
     Connection.write_packet: "(self, payload)",
+    Connection._request_authentication: "(self)",
+    Connection.connect: "(self, sock=None)",
     Connection.set_character_set: "(self, charset, collation=None)",
     MysqlPacket.read_length_encoded_integer: "(self)",
     MysqlPacket.is_eof_packet: "(self)",
@@ -52,6 +54,13 @@ def test_the_context_of_tls_is_made_by_the_method_that_we_override() -> None:
 
 def test_the_character_set_is_set_by_the_method_that_we_override() -> None:
     assert "self.set_character_set(" in inspect.getsource(Connection.connect)
+
+
+def test_the_login_begins_with_the_fields_to_which_we_add_capabilities() -> None:
+    source = inspect.getsource(Connection._request_authentication)
+    assert '"<iIB23s", client_flags, MAX_PACKET_LEN, charset_id, b""' in source
+    assert "self._get_server_information()" in inspect.getsource(Connection.connect)
+    assert "self.server_capabilities" in inspect.getsource(Connection._get_server_information)
 
 
 def test_what_an_answer_says() -> None:
