@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pymysql.connections import Connection
 from pymysql.constants.CLIENT import LONG_PASSWORD
 from pymysql.constants.COMMAND import COM_QUERY, COM_STMT_PREPARE
-from pymysql.err import raise_mysql_exception
+from pymysql.err import Error, raise_mysql_exception
 from pymysql.protocol import OKPacketWrapper
 
 LENGTH = Struct("<I")
@@ -133,13 +133,24 @@ def bulk_bytes(parameters: int, packet_bytes: int) -> int:
     return min(packet_bytes, MOST_IN_PACKET) - BULK.size - len(BLOB) * parameters
 
 
-def execute_bulk(connection: Connection, number: int, parameters: int, rows: memoryview) -> Answer:
-    """Run a prepared statement once for each row of parameters, which are sent as BLOBs."""
+def execute_bulk(connection: Connection, before: str, number: int, parameters: int, rows: memoryview) -> Answer:
+    """Run a statement, and then a prepared one for each row of parameters, which are sent as BLOBs; one round trip."""
+    first = bytes((COM_QUERY,)) + before.encode()
     head = BULK.pack(COM_STMT_BULK_EXECUTE, number, SENDS_TYPES) + BLOB * parameters
-    connection._write_bytes(LENGTH.pack(len(head) + len(rows)) + head)
+    connection._write_bytes(LENGTH.pack(len(first)) + first + LENGTH.pack(len(head) + len(rows)) + head)
     connection._write_bytes(rows)
-    connection._next_seq_id = 1
-    return _answer(connection._read_packet())
+    errors = []
+    for _ in (first, head):
+        connection._next_seq_id = 1
+        try:
+            answer = _answer(connection._read_packet())
+        except Error as error:
+            if not connection.open:
+                raise
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return answer
 
 
 def _answer(packet: Any) -> Answer:

@@ -6,7 +6,7 @@ from unshard.config.model import Consistency, ImportMode, OnDuplicate, Validatio
 from unshard.core.rules.expressionfilter import unfit_expression
 
 PHYSICAL = "the physical import"
-OF_PHYSICAL = "it belongs to the physical import; unshard always uses LOAD DATA"
+OF_PHYSICAL = "it belongs to the physical import; unshard writes rows over connections"
 BY_WINDOW = "unshard applies rows in windows, whose size is unshard.window-size"
 SAFE = "safe mode ends exactly at the position of the dump's end"
 
@@ -100,7 +100,7 @@ LOADER = Block(
         Key(
             "import-mode",
             choice(IMPORT_MODES, {"physical": PHYSICAL, "import-into": PHYSICAL}, OLD_IMPORT_MODES, any_case=True),
-            "The only mode is LOAD DATA. DM's old names `sql` and `loader` are accepted with a warning.",
+            "The only mode writes over connections. DM's old names `sql` and `loader` are accepted with a warning.",
             ImportMode.LOGICAL,
         ),
         Ignored("security", OF_PHYSICAL),

@@ -9,8 +9,8 @@ import pytest
 from unshard.adapters.mysql import connect, connect_raw, query
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Mode, open_session, tried_writer
-from unshard.adapters.target.load import blank_rows, load_text
 from unshard.adapters.target.rendering.lines import lines_of
+from unshard.adapters.target.sending.load import blank_rows, load_text
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.errors import UnshardError

@@ -8,7 +8,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.destination import Destination, key_of
-from unshard.adapters.target.statements import run_statement
+from unshard.adapters.target.sending.statements import run_statement
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.missingcolumns import SHAPED
 from unshard.core.sql.literals import TEXTS, bytes_of, expression, literal

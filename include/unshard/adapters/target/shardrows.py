@@ -23,8 +23,8 @@ from unshard.adapters import mysql
 from unshard.adapters.target.deletes import is_exactly
 from unshard.adapters.target.fence import Fence, own
 from unshard.adapters.target.retrying import in_sessions
+from unshard.adapters.target.sending.statements import run_statement
 from unshard.adapters.target.session import Writer
-from unshard.adapters.target.statements import run_statement
 from unshard.adapters.target.steps import bounds_of
 from unshard.core.full.chunks import Key, walked_columns
 from unshard.core.model import Shard, TableSchema

@@ -31,7 +31,6 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target import deferredrows
-from unshard.adapters.target.answers import TRUNCATED, refused
 from unshard.adapters.target.apply import naming_table
 from unshard.adapters.target.changes import Applied, Changes, DeferredRow, Lines, Origins, Removal, Writes
 from unshard.adapters.target.collisions import SAVEPOINT as BEFORE_WRITES
@@ -40,7 +39,6 @@ from unshard.adapters.target.deletes import any_of, conditions_of, delete_keys, 
 from unshard.adapters.target.destination import Loaded, Mode, is_blankable, key_of
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
 from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.load import load_rendered
 from unshard.adapters.target.ownvalues import with_own_values
 from unshard.adapters.target.rendering.lines import ABSENT
 from unshard.adapters.target.rowsteps import (
@@ -55,8 +53,10 @@ from unshard.adapters.target.rowsteps import (
     value_of,
     values_of,
 )
+from unshard.adapters.target.sending.answers import TRUNCATED, refused
+from unshard.adapters.target.sending.load import load_rendered
+from unshard.adapters.target.sending.statements import run_statement
 from unshard.adapters.target.session import LENIENT, STRICT
-from unshard.adapters.target.statements import run_statement
 from unshard.core.model import TableId
 from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions

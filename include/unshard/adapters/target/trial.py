@@ -17,11 +17,11 @@ import secrets
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql
+from unshard.adapters import mysql, pymysqlprivate
 from unshard.adapters.pymysqlprivate import load_local
-from unshard.adapters.target.bulk import run_bulk
-from unshard.adapters.target.load import LOCAL_INFILE_REFUSED
 from unshard.adapters.target.retrying import repeated
+from unshard.adapters.target.sending.bulk import prepared
+from unshard.adapters.target.sending.load import LOCAL_INFILE_REFUSED
 from unshard.adapters.target.session import TRANSACTIONS, Writer, open_session
 from unshard.core.model import Server, TableId
 from unshard.core.rows.writepath import LoadData, Writing
@@ -75,8 +75,10 @@ def _takes_bulk(writer: Writer, table: TableId) -> bool:
                 return False
             mysql.query(connection, _creation(name))
             mysql.query(connection, "BEGIN")
+            number = prepared(connection, statement)
             with mysql.coded_errors(connection, statement):
-                wrote = run_bulk(connection, statement, 1, memoryview(b"\0\x20" + row)).affected_rows
+                rows = memoryview(b"\0\x20" + row)
+                wrote = pymysqlprivate.execute_bulk(connection, "SAVEPOINT s", number, 1, rows).affected_rows
             mysql.query(connection, "ROLLBACK")
             return wrote == 1 and not mysql.query(connection, f"SELECT 1 FROM {name} WHERE id = %s", (row,))  # noqa: S608
     except (StatementRefused, MissingPrivilege, ConnectionLost):

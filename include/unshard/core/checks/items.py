@@ -62,7 +62,7 @@ ITEMS = {
     " clocks of the sources are in the task's time zone, `max_allowed_packet` is enough for `validate`",
     "rules": "every route and every entry of a list matches something",
     "local_infile": "the target takes LOAD DATA LOCAL",
-    "write_path": "how rows are written: LOAD DATA LOCAL, or multi-row statements, and why",
+    "write_path": "how rows are written: COM_STMT_BULK_EXECUTE, LOAD DATA LOCAL or multi-row statements, and why",
     "meta_schema": "privileges on the meta schema",
     "target_privilege": "privileges on the target schemas",
     "target_tables": "target tables that exist fit, hold every value of shards, and no rows before the load",

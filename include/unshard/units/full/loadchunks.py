@@ -41,7 +41,7 @@ from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.fence import hold_version
-from unshard.adapters.target.load import blank_rows
+from unshard.adapters.target.sending.load import blank_rows
 from unshard.config import OnDuplicate
 from unshard.core import codec
 from unshard.core.join.places import JoinedRows

@@ -107,7 +107,7 @@ class WindowJob:
     together: tuple[tuple[TableId, ...], ...] = ()
     """Targets with a part of the window, written in the order of the binlog, whose foreign keys may be gone by now."""
     form: Form = Form.TEXT
-    """The form of lines, for columns that have it."""
+    """The form of lines, for columns that have it. Rows that are written in order, or keep values, stay text."""
     is_unsure: bool = False
     """The window begins before P1: the dump may have read tables at moments between its changes."""
 
@@ -179,11 +179,13 @@ class WindowJob:
         behind = self.behind.get((rows.shard, rows.seq), ())
         reshaping = self.reshapings.get(rows.shard.table, AS_IT_IS)
         structure, joined = self.structures[rows.structure], self.joined.get(rows.target)
+        number = self.targets.index(rows.target)
+        form = Form.TEXT if number in self.tracked or number in self.leaders else self.form
         try:
             if joined is not None:
                 into = rows.target, schema
-                return conversion_by_ids(rows.shard, rows.seq, structure, into, joined, reshaping).in_form(self.form)
-            return conversion(rows.shard, structure, rows.target, schema, behind, reshaping).in_form(self.form)
+                return conversion_by_ids(rows.shard, rows.seq, structure, into, joined, reshaping).in_form(form)
+            return conversion(rows.shard, structure, rows.target, schema, behind, reshaping).in_form(form)
         except ABOUT_ONE_TARGET as error:
             return error
 

@@ -75,7 +75,7 @@ class Remarks:
     deferred: Mapping[str, int] = field(default_factory=dict)
     """Number of deferred rows of each target."""
     writing: Writing | None = None
-    """The result of the trial of LOAD DATA LOCAL on the target; None: no process has written rows yet."""
+    """The result of the last trial on the target; None: no process has written rows yet."""
     deleted: tuple[DeletedShard, ...] = ()
     """Dropped and truncated shards whose rows were deleted from a merged target, the newest first."""
     reloads: tuple[Reload, ...] = ()

@@ -98,7 +98,7 @@ class ReadAndApply:
 
     def _results(self) -> Sequence[Result]:
         """Apply the sections one after the other, up to the first one with an error."""
-        sections, results, done, form = self.job.sections, list[Result](), 0, _form_of(self.job)
+        sections, results, done, form = self.job.sections, list[Result](), 0, self.job.writer.form
         while done < len(sections):
             applied = _in_slices([replace(section, form=form) for section in sections[done:]])
             results += applied.results
@@ -108,7 +108,11 @@ class ReadAndApply:
             if applied.needs_text:
                 form = Form.TEXT
                 continue
-            whole = applied.errors or _as_a_whole(sections[done])
+            try:
+                whole = applied.errors or _as_a_whole(replace(sections[done], form=form))
+            except RowsArePartial:
+                form = Form.TEXT
+                continue
             if error := next(filter(None, map(error_in, whole)), None):
                 return [*results, AppliedSections(done, error)] if done else whole
             results += whole
@@ -125,11 +129,6 @@ class _Applied:
     errors: Sequence[Result] = ()
     needs_text: bool = False
     """The next section has partial rows."""
-
-
-def _form_of(job: WindowJob) -> Form:
-    """Return the form of the lines of slices; values of columns that only the target has are added to text."""
-    return Form.TEXT if job.tracked else job.writer.form
 
 
 def _as_a_whole(job: WindowJob) -> Sequence[Result]:

@@ -13,7 +13,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.deletes import any_of
-from unshard.adapters.target.statements import STATEMENT_BYTES, run_statement
+from unshard.adapters.target.sending.statements import STATEMENT_BYTES, run_statement
 from unshard.core.full.chunks import Key, pack_key, unpack_key
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.rows.reload import ReloadState, names_digest

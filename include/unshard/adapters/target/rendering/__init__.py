@@ -1,1 +1,1 @@
-"""Rows as text: lines of LOAD DATA, and value lists of INSERT."""
+"""Rows as bytes: lines of LOAD DATA, value lists of INSERT, and parameters of MariaDB's COM_STMT_BULK_EXECUTE."""

@@ -5,6 +5,7 @@ newline are escaped. Every other byte is sent unchanged (CHARACTER SET binary).
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ ABSENT = b"\\A"
 ESCAPES = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"))
 SEARCHED_BYTES = 64 << 10
 """Size of a copy that is searched for them; it fits into the processor's cache."""
+RUN_ROWS = 64
+"""Runs of so many consecutive rows are copied faster than row by row."""
 UNESCAPED = {b"t"[0]: b"\t", b"n"[0]: b"\n", b"\\"[0]: b"\\"}
 
 
@@ -60,10 +63,15 @@ def content_of(column: pa.Array) -> np.ndarray:
 
 
 def rows_of(values: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
-    """Return the values of these rows; consecutive rows are not copied."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
-        return values.slice(int(rows[0]), len(rows))
-    return values.take(pa.array(rows))
+    """Return the values of these rows; consecutive rows are not copied, and long runs of them are copied at once."""
+    if not len(rows):
+        return values.slice(0, 0)
+    ends = np.flatnonzero(np.diff(rows) != 1) + 1
+    if len(ends) * RUN_ROWS > len(rows):
+        return values.take(pa.array(rows))
+    bounds = [0, *ends.tolist(), len(rows)]
+    runs = [values.slice(int(rows[first]), last - first) for first, last in pairwise(bounds)]
+    return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
 
 
 def unescaped(text: bytes) -> bytes:

@@ -22,12 +22,12 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.pymysqlprivate import Answer, load_local
-from unshard.adapters.target.answers import DUPLICATE, expected_warnings, refused
-from unshard.adapters.target.bulk import bulk_bytes, insert_rows
 from unshard.adapters.target.destination import Destination, Form, Loaded, Mode, is_blankable, key_of
 from unshard.adapters.target.rendering.lines import pieces, text_of, values_of
+from unshard.adapters.target.sending.answers import DUPLICATE, expected_warnings, refused
+from unshard.adapters.target.sending.bulk import bulk_bytes, insert_rows
+from unshard.adapters.target.sending.statements import insert_lines
 from unshard.adapters.target.session import LENIENT, STRICT
-from unshard.adapters.target.statements import insert_lines
 from unshard.core.model import Column, TableId
 from unshard.errors.rows import RowRefused
 from unshard.errors.source import StatementRefused

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, pymysqlprivate
-from unshard.adapters.target.answers import DUPLICATE, expected_warnings, refused
 from unshard.adapters.target.destination import Destination, Loaded, Mode, key_of
 from unshard.adapters.target.rendering.lines import pieces, text_of, values_of
 from unshard.adapters.target.rendering.tuples import tuples_of
+from unshard.adapters.target.sending.answers import DUPLICATE, expected_warnings, refused
 from unshard.core.sql.literals import literal
 from unshard.errors.rows import RowRefused
 from unshard.errors.source import StatementRefused, ValueNotCanonical
