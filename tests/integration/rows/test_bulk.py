@@ -96,7 +96,7 @@ def test_taken_keys_are_counted(session, unique):
 def test_triggers_see_every_row(session, unique):
     table = create(session, unique, "id int PRIMARY KEY, v int")
     mysql.query(session, "CREATE TABLE seen (id int)")
-    mysql.query(session, f"CREATE TRIGGER tr AFTER INSERT ON {table} FOR EACH ROW INSERT INTO seen VALUES (NEW.id)")
+    mysql.query(session, f"CREATE TRIGGER tr BEFORE INSERT ON {table} FOR EACH ROW INSERT INTO seen VALUES (NEW.id)")
     mysql.begin(session)
     load(session, table, [(b"%d" % n, b"1") for n in range(500)])
     assert mysql.query(session, "SELECT COUNT(*), SUM(id) FROM seen") == [(500, 499 * 250)]

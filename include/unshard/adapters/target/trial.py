@@ -24,7 +24,7 @@ from unshard.adapters.target.sending.bulk import prepared
 from unshard.adapters.target.sending.load import LOCAL_INFILE_REFUSED
 from unshard.adapters.target.session import TRANSACTIONS, Writer, open_session
 from unshard.core.model import Server, TableId
-from unshard.core.rows.writepath import LoadData, Writing
+from unshard.core.rows.writepath import LoadData, Writing, has_bulk
 from unshard.errors.source import ConnectionLost, MissingPrivilege, StatementRefused, TableMissing
 
 TABLE = "load_data_trial"
@@ -61,7 +61,7 @@ def _tried(server: Server, table: TableId) -> Writer:
             settings=settings,
             version=version,
             processors=_processors(connection),
-            bulk=_takes_bulk(Writer(server, version=version, bulk=True), table),
+            bulk=has_bulk(version) and _takes_bulk(Writer(server, version=version, bulk=True), table),
         )
 
 

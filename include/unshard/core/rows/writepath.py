@@ -1,10 +1,24 @@
 """The way in which rows are written into the target, with the reason."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 MOST_SESSIONS = 4
 """More sessions of one InnoDB table wait for each other (ADR 0016)."""
+
+FIRST_BULK = {(10, 5): 25, (10, 6): 18, (10, 11): 8, (11, 0): 6, (11, 1): 5, (11, 2): 4, (11, 4): 2}
+"""Releases of MariaDB since which the INSERT of a trigger takes no values from COM_STMT_BULK_EXECUTE (MDEV-24411)."""
+MARIADB = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)-MariaDB", re.IGNORECASE)
+
+
+def has_bulk(version: str) -> bool:
+    """Whether a server of this version has COM_STMT_BULK_EXECUTE, without a known error."""
+    found = MARIADB.match(version)
+    if not found:
+        return False
+    series, release = (int(found[1]), int(found[2])), int(found[3])
+    return release >= FIRST_BULK[series] if series in FIRST_BULK else series > max(FIRST_BULK)
 
 
 class WritePath(StrEnum):

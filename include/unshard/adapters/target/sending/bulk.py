@@ -41,8 +41,9 @@ def insert_rows(connection: Connection, destination: Destination, rows: pa.Binar
             ok = pymysqlprivate.execute_bulk(connection, before, number, width, text_of(rows))
     except StatementRefused:
         ok = None
-    if ok and not ok.warning_count and (mode is Mode.REPLACE or ok.affected_rows == len(rows)):
-        return Loaded(len(rows), replaced=ok.affected_rows - len(rows))
+    replaced = ok.affected_rows - len(rows) if ok else -1
+    if ok and not ok.warning_count and (replaced == 0 or (replaced > 0 and mode is Mode.REPLACE)):
+        return Loaded(len(rows), replaced=replaced)
     mysql.query(connection, f"ROLLBACK TO SAVEPOINT {savepoint}")
     return None
 
