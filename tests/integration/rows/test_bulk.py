@@ -13,6 +13,7 @@ from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Loaded, Mode, load_lines, open_session, tried_writer
 from unshard.adapters.target.rendering.parameters import TYPES as PARAMETERS
 from unshard.core.model import TableId
+from unshard.core.rows.writepath import LoadData, WritePath
 from unshard.errors.rows import RowRefused
 from unshard_demo.servers import MariaDb
 
@@ -129,3 +130,12 @@ def test_a_server_that_prepares_nothing_any_more_gets_text(session, mariadb_targ
     finally:
         mariadb_target.run(f"SET GLOBAL max_prepared_stmt_count = {most}")
     assert mysql.query(session, f"SELECT * FROM {table}") == [(1, 1)]
+
+
+def test_a_server_that_refuses_load_data_gets_parameters(mariadb_target, unique):
+    mariadb_target.run(f"CREATE DATABASE {unique}", "SET GLOBAL local_infile = 0")
+    try:
+        writer = tried_writer(mariadb_target.server, unique)
+    finally:
+        mariadb_target.run("SET GLOBAL local_infile = 1", f"DROP DATABASE {unique}")
+    assert (writer.load_data, writer.writing.path) == (LoadData.REFUSED, WritePath.BULK)

@@ -73,9 +73,12 @@ def _takes_bulk(writer: Writer, table: TableId) -> bool:
         with contextlib.closing(open_session(writer)) as connection:
             if not connection.uses_bulk:
                 return False
-            mysql.query(connection, _creation(name))
+            try:
+                number = prepared(connection, statement)
+            except TableMissing:  # LOAD DATA LOCAL was refused before its table was needed
+                mysql.query(connection, _creation(name))
+                number = prepared(connection, statement)
             mysql.query(connection, "BEGIN")
-            number = prepared(connection, statement)
             with mysql.coded_errors(connection, statement):
                 rows = memoryview(b"\0\x20" + row)
                 wrote = pymysqlprivate.execute_bulk(connection, "SAVEPOINT s", number, 1, rows).affected_rows
