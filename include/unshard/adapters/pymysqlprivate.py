@@ -137,8 +137,12 @@ def execute_bulk(connection: Connection, before: str, number: int, parameters: i
     """Run a statement, and then a prepared one for each row of parameters, which are sent as BLOBs; one round trip."""
     first = bytes((COM_QUERY,)) + before.encode()
     head = BULK.pack(COM_STMT_BULK_EXECUTE, number, SENDS_TYPES) + BLOB * parameters
-    connection._write_bytes(LENGTH.pack(len(first)) + first + LENGTH.pack(len(head) + len(rows)) + head)
-    connection._write_bytes(rows)
+    begin = LENGTH.pack(len(first)) + first + LENGTH.pack(len(head) + len(rows)) + head
+    if len(rows) <= LOCAL_BYTES:
+        connection._write_bytes(b"".join((begin, rows)))
+    else:  # many rows are not copied, although the server may answer `before` meanwhile
+        connection._write_bytes(begin)
+        connection._write_bytes(rows)
     errors = []
     for _ in (first, head):
         connection._next_seq_id = 1
