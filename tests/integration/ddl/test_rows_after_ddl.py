@@ -10,7 +10,7 @@ from unshard.adapters.mysql import connect, connect_raw, query
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Mode, open_session, tried_writer
 from unshard.adapters.target.rendering.lines import lines_of
-from unshard.adapters.target.sending.load import blank_rows, load_text
+from unshard.adapters.target.sending.load import blank_rows, load_rendered
 from unshard.core.model import Shard, TableId
 from unshard.core.rows.lineage import ExecutedDdl
 from unshard.errors import UnshardError
@@ -52,7 +52,7 @@ class Field:
         values = convert(plan, [pa.array(list(column), pa.binary()) for column in zip(*rows, strict=True)])
         with contextlib.closing(open_session(self.writer)) as session:
             session.begin()
-            loaded = load_text(
+            loaded = load_rendered(
                 session, plan.destination, lines_of(values), blank_rows(plan.destination.columns, values), Mode.PLAIN
             )
             assert loaded.sent - loaded.skipped == len(rows)
