@@ -13,9 +13,9 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql, pymysqlprivate
 from unshard.adapters.target.destination import Destination, Loaded, Mode
 from unshard.adapters.target.rendering.lines import text_of
+from unshard.adapters.target.sending.statements import VERBS
 from unshard.errors.source import StatementRefused
 
-VERBS = {Mode.PLAIN: "INSERT", Mode.REPLACE: "REPLACE"}
 NUMBERS = itertools.count()
 
 

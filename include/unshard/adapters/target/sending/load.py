@@ -109,7 +109,9 @@ def _load_all(connection: Connection, destination: Destination, lines: pa.Binary
     loaded = Loaded()
     for piece in pieces(lines, PIECE_ROWS, min(PIECE_BYTES, bulk_bytes(connection, destination))):
         done = insert_rows(connection, destination, piece, mode)
-        loaded += _load_as_text(connection, destination, piece, mode) if done is None else done
+        if done is None:
+            done = _load_as_text(connection, destination, piece, mode)
+        loaded += done
     return loaded
 
 
