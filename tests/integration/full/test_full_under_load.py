@@ -24,6 +24,7 @@ TABLES = {
     "word": "w VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY, n INT",
 }
 ROWS = 4000
+HIGHEST = ROWS * 4 + 400  # UPDATE IGNORE gives no number above it, so every number above it is free
 
 
 def fill(server: MariaDb, schema: str, shard: int) -> None:
@@ -47,7 +48,7 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         self._server, self._schema, self._shards = server, schema, shards
         self._chance = random.Random(schema)
-        self._next = ROWS * 4 + 8
+        self._next = HIGHEST
         self.done = threading.Event()
         self.transactions = 0
 
