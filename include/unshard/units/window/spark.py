@@ -6,29 +6,39 @@ code uses only the session of pyspark, so it is the same for spark-submit, Conne
 """
 
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from unshard.adapters.spark import collect, columns, numbers
+from unshard.adapters.target.destination import Form
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.rows.shuffle import PAYLOADS
 from unshard.units.rows.windowjob import WindowJob
 from unshard.units.window.slices import ReadAndApply
-from unshard.units.window.tasks import RESULTS, ApplyTargets, ReadParts, Result
+from unshard.units.window.tasks import RESULTS, ApplyTargets, NeedsText, ReadParts, Result
 
 MOST_APPLIERS = 8
 
 
 def run_job(spark: Any, job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
     """Run the window on Spark and return its results; coded errors are returned as results."""
-    bodies = collect(spark, lambda: _frame(spark, job, limits)).column("body").to_pylist()
+    workers = workers_for(job, limits)
+    if workers == 1:
+        return _results(spark, lambda: numbers(spark, 1).mapInArrow(ReadAndApply(job), columns(RESULTS)))
+    results = _results(spark, lambda: _two_stages(spark, replace(job, form=job.writer.form), workers))
+    if any(isinstance(result, NeedsText) for result in results):
+        return _results(spark, lambda: _two_stages(spark, replace(job, form=Form.TEXT), workers))
+    return results
+
+
+def _results(spark: Any, frame: Callable[[], Any]) -> tuple[Result, ...]:
+    bodies = collect(spark, frame).column("body").to_pylist()
     return tuple(pickle.loads(body) for body in bodies)  # noqa: S301  written by our own executors
 
 
-def _frame(spark: Any, job: WindowJob, limits: Limits) -> Any:
-    workers = workers_for(job, limits)
+def _two_stages(spark: Any, job: WindowJob, workers: int) -> Any:
     tasks = numbers(spark, workers)
-    if workers == 1:
-        return tasks.mapInArrow(ReadAndApply(job), columns(RESULTS))
     slots = min(max(len(job.targets), 1), MOST_APPLIERS)
     payloads = tasks.mapInArrow(ReadParts(job, workers, slots), columns(PAYLOADS)).repartitionById(slots, "slot")
     return payloads.mapInArrow(ApplyTargets(job), columns(RESULTS))

@@ -12,7 +12,8 @@ running once.
 | stage 2, before the COMMIT of a target  | that target rolls back; the others are applied; it runs again     |
 | stage 2, after it                       | the fence of the target has the window; it runs again             |
 
-A coded error of stage 1 is sent to *all* appliers instead of runs, so that no applier applies half a window.
+A coded error of stage 1 is sent to *all* appliers instead of runs, so that no applier applies half a window. So is
+the message that a window has partial rows. Then both stages run again, with lines of text.
 """
 
 import contextlib
@@ -85,6 +86,11 @@ class TargetReport:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedsText:
+    """The window has partial rows, so nothing was applied, and its lines must be text."""
+
+
+@dataclass(frozen=True, slots=True)
 class AppliedSections:
     """The number of sections that the target has, and the error in the next one."""
 
@@ -92,7 +98,7 @@ class AppliedSections:
     error: UnshardError
 
 
-Result = PartReport | TargetReport | AppliedSections | TargetRefused | Contradiction | UnshardError
+Result = PartReport | TargetReport | NeedsText | AppliedSections | TargetRefused | Contradiction | UnshardError
 CONTRADICTS = (ColumnCountDiffers, ColumnTypeDiffers, UnsupportedColumn)
 """Errors about rows without the structure of their shard."""
 
@@ -116,6 +122,8 @@ class ReadParts:
         reader = PartReader(self.job, part)
         try:
             yield from payloads(reader.runs(), self.slots, leaders=self.job.leaders)
+        except RowsArePartial:
+            yield from (message(slot, pickle.dumps(NeedsText())) for slot in range(self.slots))
         except Exception as error:
             poison = pickle.dumps(coded(error))
             yield from (message(slot, poison) for slot in range(self.slots))
@@ -143,8 +151,8 @@ class ApplyTargets:
 
 
 def applied_to(job: WindowJob, runs: Mapping[int, pa.Table], results: Sequence[Result]) -> Iterator[Result]:
-    """Apply the runs of each target, unless reading has failed."""
-    if any(isinstance(result, UnshardError) for result in results):
+    """Apply the runs of each target, unless reading has failed or must be repeated."""
+    if any(isinstance(result, UnshardError | NeedsText) for result in results):
         return
     refused = {result.target for result in results if isinstance(result, TargetRefused)}
     for group in job.groups:
