@@ -10,8 +10,9 @@ import pytest
 from tests.tidbsettings import is_tidb
 from unshard.adapters import mysql
 from unshard.adapters.structures import read_schema
-from unshard.adapters.target import Loaded, Mode, load_lines, open_session, tried_writer
+from unshard.adapters.target import Loaded, Mode, load_lines, open_session, retrying, tried_writer
 from unshard.core.model import TableId, TableSchema
+from unshard.errors import UnshardError
 from unshard.errors.rows import RowRefused
 from unshard_demo import servers
 
@@ -77,15 +78,20 @@ def _columns(schema: TableSchema, rows: list[tuple[bytes | None, ...]]) -> pa.Re
 
 
 def _load(writer, table: TableId, rows, mode: Mode = Mode.PLAIN) -> Loaded:
+    """Load in one transaction, again after a transient error as a load does: TiDB ends a COMMIT now and then."""
     schema = read_schema(writer, table)
-    mysql.begin(writer)
-    try:
-        loaded = load_lines(writer, table, schema.written, _columns(schema, rows), mode)
-    except RowRefused:
-        mysql.rollback(writer)
-        raise
-    mysql.commit(writer)
-    return loaded
+
+    def once() -> Loaded:
+        mysql.begin(writer)
+        try:
+            loaded = load_lines(writer, table, schema.written, _columns(schema, rows), mode)
+            mysql.commit(writer)
+        except UnshardError:
+            mysql.rollback(writer)
+            raise
+        return loaded
+
+    return retrying.repeated(once)
 
 
 def _stored(target: servers.MariaDb, table: TableId, kind: str) -> list[object]:
