@@ -7,7 +7,7 @@ export PYTHONPATH := $(CURDIR)/include:$(CURDIR)/plugins:$(CURDIR)
 # Tasks of Airflow start in half the time when bytecode may be written.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo demo-target demo-up demo-down test forms check fast lint type format bench docs clean
+.PHONY: help setup demo demo-target demo-up demo-down test test-setup test-all test-times tidb forms check fast lint type format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -34,16 +34,25 @@ demo-target:
 demo-down: ## stop what demo-up left running
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m unshard_demo down; else echo "nothing is set up, so nothing runs"; fi
 
-PYTEST := $(PYTHON) -m pytest tests --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Tests wait for servers a part of their time, so there is one process more than cores.
+PYTEST := $(PYTHON) -m pytest --numprocesses $(shell expr $$(nproc) + 1)
 
-test: setup ## run all tests, the slow ones too; TARGETS=all runs all of them on TiDB as well
+test-setup: setup
 	@sh .ci/setup $(VENV) browser
 	@sh .ci/servers
-	@sh .ci/tidb/build & failed=0; \
-	UNSHARD_TARGETS=$(TARGETS) $(PYTEST) -m "not tidb" || failed=1; \
-	wait; \
-	UNSHARD_TARGETS=$(TARGETS) $(PYTEST) -m tidb || failed=1; \
-	exit $$failed
+
+test: test-setup ## the tests that show that a change is right, 15 minutes on 2 cores; with TiDB if `make tidb` has built it
+	@$(PYTEST) tests
+
+test-all: test-setup tidb ## all tests on all targets, part by part: hours
+	@$(PYTHON) -m tests.everything
+
+test-times: test-setup ## `make test`, then where its time went; writes tests/durations.json
+	@rm -rf build/times
+	@$(PYTEST) tests -p tests.times; $(PYTHON) -m tests.times
+
+tidb: ## build TiDB for the tests and the demo: 6 to 11 minutes, once
+	@sh .ci/tidb/build
 
 forms: setup ## run all forms of DDL on real servers and write docs/ddl-on-tidb.md
 	@sh .ci/servers
@@ -60,7 +69,7 @@ type: $(READY) ## mypy --strict
 	@$(VENV)/bin/mypy include/unshard include/unshard_demo plugins dags spark_jobs
 
 fast: $(READY) ## the unmarked tests, with fewer random games and deaths than `make test`
-	@UNSHARD_FAST=1 $(PYTHON) -m pytest tests/unit tests/scenario -q --numprocesses 2 --dist worksteal -m "not integration and not spark and not e2e and not slow"
+	@UNSHARD_TESTS=fast $(PYTHON) -m pytest tests/unit tests/scenario -q --numprocesses 2 -m "not integration and not spark and not e2e and not slow"
 
 format: $(READY) ## rewrite the layout of the code
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .

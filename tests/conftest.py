@@ -1,22 +1,17 @@
 """Fixtures for tests of every level: real servers on free loopback ports.
 
-A test with the fixture `target` runs on each target of UNSHARD_TARGETS:
-
-| UNSHARD_TARGETS | tests                                                              |
-|-----------------|--------------------------------------------------------------------|
-| (not set)       | all tests on MariaDB, those with the mark `on_tidb` on TiDB too    |
-| all             | all tests on MariaDB and on TiDB, except those with `mariadb_only` |
+A test with the fixture `target` runs on MariaDB, and on TiDB too if it has the mark `on_tidb`. `make test-all` runs all of
+them on TiDB as well, except those with `mariadb_only`.
 
 A test with `tidb_only` always runs on TiDB, and on no other target.
 A MariaDB target gets rows by COM_STMT_BULK_EXECUTE. Tests with the mark `on_statements` also run on a MariaDB that
-prepares no statements, so it gets LOAD DATA LOCAL, and on one that refuses that as well. With `all`, tests with the
-mark `writes_rows` do so, too.
+prepares no statements, so it gets LOAD DATA LOCAL, and on one that refuses that as well. In `make test-all`, tests with
+the mark `writes_rows` do so, too.
 
 Tests on TiDB get the mark `tidb`, also those whose parameter is `tidb_target`. They are skipped with the reason if TiDB
 is not built.
 """
 
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -25,17 +20,24 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import s3server
-from tests.scenario import IS_FAST
+from tests import distribution, failures, portions, s3server, sharedspark
+from tests.portions import EXAMPLES, IS_ALL, leave_out, portion
 from unshard_demo import servers, tidb
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the plugins of the tests; each says what it does."""
+    for plugin in (distribution, failures, portions, sharedspark):
+        config.pluginmanager.register(plugin)
+
+
 # Deadlines and slow generation would measure the load of the machine. Examples are the same in every run, so that a
-# change is judged by itself. With UNSHARD_EXAMPLES each run uses new examples. `make fast` uses less than half of them.
+# change is judged by itself. With UNSHARD_EXAMPLES each run uses new examples.
 settings.register_profile(
     "unshard",
-    max_examples=25 if IS_FAST else 100,
+    max_examples=portion(25, 40, 100),
     deadline=None,
-    derandomize="UNSHARD_EXAMPLES" not in os.environ,
+    derandomize=not EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unshard")
@@ -106,21 +108,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     is_tidb_only = "tidb_only" in marks
     targets = [] if is_tidb_only else [pytest.param("mariadb", id="mariadb")]
-    takes_all = os.environ.get("UNSHARD_TARGETS") == "all"
-    if "on_statements" in marks or ("writes_rows" in marks and takes_all):
+    if "on_statements" in marks or ("writes_rows" in marks and IS_ALL):
         targets += [pytest.param("load_data", id="load-data"), pytest.param("statements", id="statements")]
-    if "mariadb_only" not in marks and (is_tidb_only or "on_tidb" in marks or takes_all):
+    if "mariadb_only" not in marks and (is_tidb_only or "on_tidb" in marks or IS_ALL):
         targets.append(pytest.param("tidb", id="tidb", marks=pytest.mark.tidb))
     metafunc.parametrize("target", targets, indirect=True, scope="session")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that are given the name of this fixture: `make test` runs those with the mark once TiDB is built."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests with TiDB, and leave out those that belong to `make test-all` alone."""
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        if any(each == "tidb_target" for each in parameters):
+        if "tidb_target" in (*parameters, *getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.tidb)
+    leave_out(config, items)
 
 
 def _argnames(mark: pytest.Mark) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.02
 TAIL_LINES = 15
 LEAVE = "leave"
 INCLUDE = Path(__file__).resolve().parents[1]
@@ -54,6 +54,10 @@ class Program:
         return ""
 
 
+STARTED: list[Program] = []
+"""The programs that this process has started."""
+
+
 def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, folder: Path | None = None) -> Program:
     """Start a program with its output in `log` and an empty standard input."""
     with log.open("ab") as output:
@@ -68,6 +72,7 @@ def start(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, 
         )
     process.returncode = 0  # it may outlive us, and _reap() collects it: no warning, no second wait
     program = Program(name, process.pid, _started(process.pid) or 0, str(log))
+    STARTED.append(program)
     _guard.tell(json.dumps(asdict(program)))
     return program
 

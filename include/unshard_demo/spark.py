@@ -46,6 +46,17 @@ class SparkConnect:
 
 def start(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> SparkConnect:
     """Start a Connect server whose files are below `folder`; return when it accepts connections."""
+    server = launch(folder, master, memory, port)
+    try:
+        await_answer(server)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def launch(folder: Path, master: str = "local[2]", memory: str = "1g", port: int = 0) -> SparkConnect:
+    """Start a Connect server whose files are below `folder`, without waiting for it."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     program = processes.start(
@@ -55,13 +66,14 @@ def start(folder: Path, master: str = "local[2]", memory: str = "1g", port: int 
         folder / "spark-connect.log",
         folder,
     )
-    server = SparkConnect(port, program)
-    try:
-        processes.await_true(lambda: processes.listens(port), START_SECONDS, [program], "Spark Connect listens")
-    except BaseException:
-        server.stop()
-        raise
-    return server
+    return SparkConnect(port, program)
+
+
+def await_answer(server: SparkConnect) -> None:
+    """Wait until a server accepts connections."""
+    processes.await_true(
+        lambda: processes.listens(server.port), START_SECONDS, [server.program], "Spark Connect listens"
+    )
 
 
 @contextlib.contextmanager

@@ -11,15 +11,9 @@ from unshard.units.begun import existing_meta
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.task.joins import open_differences
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect, running_spark
+from unshard_demo.spark import SparkConnect
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnect]:
-    with running_spark(tmp_path_factory.mktemp("spark")) as spark:
-        yield spark
 
 
 @pytest.fixture
@@ -27,11 +21,11 @@ def merge(
     source_1: MariaDb,
     source_2: MariaDb,
     target: MariaDb,
-    spark: SparkConnect,
+    shared_spark: SparkConnect,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Merge]:
     folder = tmp_path_factory.mktemp("joins")
-    with merging("joinsdag", folder, {"east-1": source_1, "west-1": source_2}, target, spark) as made:
+    with merging("joinsdag", folder, {"east-1": source_1, "west-1": source_2}, target, shared_spark) as made:
         made.write_task("optimistic", spark_connection=LIVE, bulk_connection=LIVE, schedule="0 3 * * *")
         yield made
 

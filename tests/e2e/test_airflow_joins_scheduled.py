@@ -11,7 +11,7 @@ from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduled import SECONDS, await_equal, log_in, succeed
 from unshard_demo.airflow import Airflow, running_airflow
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import running_spark
+from unshard_demo.spark import SparkConnect
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
@@ -20,11 +20,15 @@ FOLLOW = "follow_difference"
 
 @pytest.fixture(scope="module")
 def merge(
-    source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path_factory: pytest.TempPathFactory
+    source_1: MariaDb,
+    source_2: MariaDb,
+    target: MariaDb,
+    shared_spark: SparkConnect,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Merge]:
     folder = tmp_path_factory.mktemp("joined")
     sources = {"east-1": source_1, "west-1": source_2}
-    with running_spark(folder / "spark") as spark, merging("joined", folder, sources, target, spark) as made:
+    with merging("joined", folder, sources, target, shared_spark) as made:
         live = {"spark_connection": LIVE, "bulk_connection": LIVE}
         made.write_task("optimistic", **live, schedule="* * * * *", lock_timeout="3s")
         yield made

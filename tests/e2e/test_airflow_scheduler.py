@@ -34,7 +34,7 @@ from tests.e2e.scheduled import (
 from unshard_airflow.windows import LATE
 from unshard_demo.airflow import Airflow, running_airflow
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import running_spark
+from unshard_demo.spark import SparkConnect
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
@@ -46,11 +46,15 @@ RESIZE = "ALTER TABLE {} MODIFY COLUMN name VARCHAR(60) NOT NULL"
 
 @pytest.fixture(scope="module")
 def merge(
-    source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path_factory: pytest.TempPathFactory
+    source_1: MariaDb,
+    source_2: MariaDb,
+    target: MariaDb,
+    shared_spark: SparkConnect,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Merge]:
     folder = tmp_path_factory.mktemp("scheduled")
     sources = {"north-1": source_1, "south-1": source_2}
-    with running_spark(folder / "spark") as spark, merging("scheduled", folder, sources, target, spark) as merge:
+    with merging("scheduled", folder, sources, target, shared_spark) as merge:
         merge.write_task(spark_connection=LIVE, bulk_connection=LIVE, schedule="* * * * *", lock_timeout="1h")
         yield merge
 

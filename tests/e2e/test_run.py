@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from unshard.config import load_task
 from unshard.units.validate.validate import Settings, validate
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect, running_spark
+from unshard_demo.spark import SparkConnect
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
@@ -88,10 +87,9 @@ class World:
             assert_union(self.sources, shards, self.target, f"{self.schema}.{name}")
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnect]:
-    with running_spark(tmp_path_factory.mktemp("spark")) as server:
-        yield server
+@pytest.fixture
+def spark(shared_spark: SparkConnect) -> SparkConnect:
+    return shared_spark
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.scenario import IS_FAST
+from tests.portions import portion
 from tests.scenario.language import Change, Expect, LockCommand, Restart, Scenario, Step, parse
 from tests.scenario.world import EVENT_BYTES, Killed, World
 from unshard.core.ddl import lockcommands
@@ -20,7 +20,7 @@ from unshard.units.ddl import lockcommands as giving
 
 T = TypeVar("T")
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
-DEATHS_EVERY = 12 if IS_FAST else 1
+DEATHS_EVERY = portion(12, 1, 1)
 SIZES = (EVENT_BYTES, 3 * EVENT_BYTES, 1000 * EVENT_BYTES)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.scenario import IS_FAST
+from tests.portions import portion
 from tests.scenario.joinedworld import TARGET, JoinedWorld, LockExecutor
 from tests.scenario.turns import Turns
 from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed
@@ -25,7 +25,7 @@ STEPS = (
     *("begin", "rows", "file", "commit"),
 )
 """The steps that change the surviving state; each has a point of death before and after it, but `file`."""
-DEATHS_EVERY = 12 if IS_FAST else 1
+DEATHS_EVERY = portion(12, 1, 1)
 
 
 class Dying:

@@ -3,13 +3,12 @@
 In the end, every target must equal the union of its shards. `UNSHARD_EXAMPLES=5000` runs 5,000 games.
 """
 
-import os
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.scenario import IS_FAST
+from tests.portions import examples
 from tests.scenario.world import EVENT_BYTES, Killed, World, structure
 from unshard.core.ddl.lockcommands import Force, Replace, Skip
 from unshard.core.model import TableId
@@ -18,7 +17,7 @@ from unshard.errors.locks import LockBusy
 from unshard.errors.window import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "10" if IS_FAST else "60"))
+EXAMPLES = examples(10, 40, 10_000)
 COLUMNS = "id int, v int"
 MEANINGLESS = "exchange partition"
 

@@ -5,13 +5,12 @@ with different shards, `contract-delay`, `strict-optimistic-shard-mode`. `UNSHAR
 """
 
 import contextlib
-import os
 import random
 import re
 
 import pytest
 
-from tests.scenario import IS_FAST
+from tests.portions import examples
 from tests.scenario.joinedworld import JoinedWorld
 from tests.scenario.turns import Turns
 from tests.scenario.world import EVENT_BYTES, Killed
@@ -27,7 +26,7 @@ from unshard.errors.window import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.joining import JoinRules
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "10" if IS_FAST else "60"))
+EXAMPLES = examples(10, 40, 10_000)
 PART = 10
 BARRIER = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, b)"
 

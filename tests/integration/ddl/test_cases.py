@@ -34,6 +34,7 @@ from unshard.units.ddl.lockcommands import give
 from unshard.units.task.run import Outcome, Until, run
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
+from unshard_demo.spark import SparkConnect
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
@@ -85,9 +86,9 @@ def test_all_cases_that_can_be_run_are() -> None:
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session(shared_spark: SparkConnect) -> Iterator[Session]:
     """One Spark session for all cases."""
-    with spark.session("local[2]", environment_connections) as session:
+    with spark.session(shared_spark.url, environment_connections) as session:
         yield lambda: session
 
 

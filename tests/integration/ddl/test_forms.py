@@ -1,6 +1,5 @@
 """The forms of DDL end as `docs/ddl-on-tidb.md` says; `python -m tests.ddlforms` writes that page."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -58,15 +57,14 @@ def test_the_page_has_every_form_and_none_is_different() -> None:
 
 @pytest.mark.on_tidb
 def test_forms_end_as_the_page_says(source_1: MariaDb, target: MariaDb, tmp_path: Path) -> None:
-    """A part of the forms; all of them, also those of MySQL, with UNSHARD_TARGETS=all."""
-    is_all = os.environ.get("UNSHARD_TARGETS") == "all"
-    chosen = [form for form in ddlforms.forms() if is_all or form.number in TELLING]
+    """A part of the forms; `make test-all` runs all of them, also those of MySQL."""
+    chosen = [form for form in ddlforms.forms() if IS_ALL or form.number in TELLING]
     column = int("TiDB" in str(target.run("SELECT VERSION()")))
     wanted = {form.number: ddlforms.told()[form.number][column] for form in chosen if form.dialect != "mysql"}
     assert ddlforms.play(tmp_path, {"mariadb": source_1}, target, chosen) == wanted
 
 
-@pytest.mark.skipif(os.environ.get("UNSHARD_TARGETS") != "all", reason="it runs with UNSHARD_TARGETS=all")
+@pytest.mark.test_all("all forms take minutes; those of MariaDB in the other test show the same paths")
 def test_forms_of_mysql_end_as_the_page_says(target: MariaDb, tmp_path: Path) -> None:
     chosen = [form for form in ddlforms.forms() if form.dialect == "mysql"]
     column = int("TiDB" in str(target.run("SELECT VERSION()")))

@@ -7,7 +7,6 @@ the end every shard has run its group's DDLs, and each target must be the union 
 """
 
 import contextlib
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.dying import Died
 from tests.livetask import LiveTask, living
+from tests.portions import examples
 from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema
 from unshard.core.ddl.lockcommands import Force
@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.mariadb_only("the random statements are in the dialect of MariaDB: TiDB refuses FORCE"),
 ]
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "24"))
+EXAMPLES = examples(0, 8, 500)
 COLUMNS = {"t": "id INT PRIMARY KEY, v INT", "u": "id INT NOT NULL, v INT"}
 """Rows of t have a key, rows of u have none."""
 KINDS = ("INT", "BIGINT", "VARCHAR(20)", "DECIMAL(9,2)", "INT NOT NULL DEFAULT 7", "VARCHAR(9) DEFAULT 'ä''b'")

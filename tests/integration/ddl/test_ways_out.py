@@ -1,6 +1,5 @@
 """Ways out of conflicts and of undecided DDLs on real servers: each ends with the rows of all shards in the target."""
 
-import os
 import random
 import re
 import sys
@@ -17,6 +16,7 @@ from tests.dying import mortal
 from tests.integration.task.test_lock_page import browse
 from tests.livetask import LiveTask, living
 from tests.operator import lock, order, run
+from tests.portions import examples
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
@@ -269,7 +269,7 @@ def test_the_page_offers_only_ways_out_that_succeed(task: LiveTask, monkeypatch:
     assert 'id="unlock"' in page and 'id="skip"' not in page and 'id="ready-1"' not in page
 
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "8"))
+EXAMPLES = examples(0, 4, 200)
 STEPS = 12
 
 

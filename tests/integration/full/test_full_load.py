@@ -36,6 +36,7 @@ from unshard.units.full.snapshot import take_snapshot
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
+from unshard_demo.spark import SparkConnect
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 SEQ = "mysql.seq_1_to_"
@@ -46,8 +47,8 @@ MADE_OTHERWISE = "CREATE TABLE {} (id BIGINT PRIMARY KEY, v VARCHAR(30), j JSON,
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[object]:
-    with sparks.session("local[2]") as opened:
+def spark(shared_spark: SparkConnect) -> Iterator[object]:
+    with sparks.session(shared_spark.url) as opened:
         yield opened
 
 

@@ -5,13 +5,13 @@ plays 1,000 rollouts.
 """
 
 import contextlib
-import os
 import random
 from collections.abc import Iterator
 
 import pytest
 from pymysql.connections import Connection
 
+from tests.portions import examples
 from unshard.adapters.mysql import connect, query
 from unshard.adapters.structures import read_schema
 from unshard.core.join.decision import Change, Decision, decide, executed, steps_to_join, wanted
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.mariadb_only("the random statements are in the dialect of MariaDB"),
 ]
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "12"))
+EXAMPLES = examples(0, 6, 200)
 STEPS = 14
 TYPES = (
     *("TINYINT", "TINYINT(1)", "SMALLINT UNSIGNED", "MEDIUMINT", "INT", "INT UNSIGNED", "BIGINT", "BIGINT UNSIGNED"),

@@ -4,7 +4,6 @@ The migrations are those of `tests/unit/join/test_rollouts.py`. `UNSHARD_EXAMPLE
 """
 
 import contextlib
-import os
 import random
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ import pymysql
 import pytest
 
 from tests.joinedtask import JoinedTask
+from tests.portions import examples
 from tests.unit.join.rollout import Play
 from tests.unit.join.test_rollouts import Rollout
 from unshard.core.join.decision import wanted
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.mariadb_only("the migrations are in the dialect of MariaDB"),
 ]
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "6"))
+EXAMPLES = examples(0, 3, 100)
 COLUMNS = (
     "id INT PRIMARY KEY, a INT, b INT NOT NULL, c VARCHAR(9), d DECIMAL(8,2), e ENUM('x','y'), g INT, "
     "UNIQUE KEY u (b), KEY k (c)"

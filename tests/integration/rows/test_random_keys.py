@@ -6,7 +6,6 @@ collation, for PAD SPACE or for a prefix. UNSHARD_EXAMPLES runs more, random one
 """
 
 import contextlib
-import os
 import uuid
 
 import pymysql
@@ -15,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.livetask import LiveTask, living
+from tests.portions import examples
 from unshard.units.relay import pull
 from unshard_demo.servers import MariaDb
 
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.mariadb_only("the random keys have types and collations that TiDB lacks"),
 ]
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "0"))
+EXAMPLES = examples(0, 6, 100)
 KINDS = {
     "INT": ["-1", "0", "1", "2", "2147483647"],
     "BIGINT UNSIGNED": ["0", "1", "18446744073709551615", "9223372036854775808"],
@@ -157,8 +157,8 @@ def carry_out(task: LiveTask, connection: pymysql.connections.Connection, transa
 
 
 @settings(
-    max_examples=EXAMPLES or 12,
-    derandomize=not EXAMPLES,
+    max_examples=EXAMPLES,
+    derandomize=EXAMPLES <= 50,
     database=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -6,7 +6,6 @@ UNSHARD_EXAMPLES runs more random histories.
 
 import contextlib
 import dataclasses
-import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.cutting import bound_transactions
 from tests.dying import Died, dying_after
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union, columns_of, rows, union
+from tests.portions import examples
 from tests.taskfile import Settings, schemas, write_task
 from tests.tidbsettings import is_tidb
 from unshard.adapters.target import steps
@@ -39,7 +39,7 @@ from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
-SEEDS = range(int(os.environ.get("UNSHARD_EXAMPLES", "1")))
+SEEDS = range(examples(0, 1, 20))
 ROWS = 60
 CHUNK_ROWS = 10
 CI = "COLLATE utf8mb4_general_ci"

@@ -28,6 +28,7 @@ from unshard.units.window.sync import WindowReport, next_plan, run_window, windo
 from unshard.units.window.tasks import PartReport
 from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
+from unshard_demo.spark import SparkConnect
 
 pytestmark = [
     pytest.mark.integration,
@@ -60,8 +61,8 @@ SHARDS = (1, 2)
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    with session("local[2]") as opened:
+def spark(shared_spark: SparkConnect) -> Iterator[object]:
+    with session(shared_spark.url) as opened:
         yield opened
 
 

@@ -4,17 +4,17 @@ Each shard runs the migrations of a rollout in its own order, some of them forth
 has run the same. `UNSHARD_EXAMPLES=10000` runs 10,000.
 """
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
+from tests.portions import examples
 from tests.unit.join.paper import create
 from tests.unit.join.rollout import Play, shards
 
-EXAMPLES = int(os.environ.get("UNSHARD_EXAMPLES", "100"))
+EXAMPLES = examples(50, 100, 10_000)
 TABLE = (
     "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT NOT NULL, c VARCHAR(9), d DECIMAL(8,2), e ENUM('x','y'), "
     "g INT, UNIQUE KEY u (b), KEY k (c))"

@@ -1,0 +1,103 @@
+"""Which tests belong to a run: `make fast` and `make test` run a part, `make test-all` runs all.
+
+| `UNSHARD_TESTS` | command | what runs |
+|---|---|---|
+| `fast` | `make fast` | tests without servers; few random examples, few deaths |
+| `usual` (default) | `make test` | what shows that a change is right, on 2 cores in 15 minutes |
+| `all` | `make test-all` | all tests and all their parameters, many random examples |
+
+A test says by its mark how much of it `make test` runs; `tests/README.md` lists them with the reasons. A test that is
+named on the command line (`file.py::test`) always runs.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from unshard_demo import tidb
+
+FAST, USUAL, ALL = "fast", "usual", "all"
+RUN = os.environ.get("UNSHARD_TESTS", USUAL)
+IS_ALL = RUN == ALL
+EXAMPLES = os.environ.get("UNSHARD_EXAMPLES", "")
+"""A number of random examples that replaces that of each random test."""
+
+LEFT_OUT = pytest.StashKey[int]()
+
+if RUN not in (FAST, USUAL, ALL):
+    raise pytest.UsageError(f"UNSHARD_TESTS={RUN}: it must be {FAST}, {USUAL} or {ALL}")
+
+
+def portion(fast: int, usual: int, everything: int) -> int:
+    """Return the number for this run."""
+    return {FAST: fast, USUAL: usual, ALL: everything}[RUN]
+
+
+def examples(fast: int, usual: int, everything: int) -> int:
+    """Return the number of random examples of a test, which UNSHARD_EXAMPLES replaces."""
+    return int(EXAMPLES) if EXAMPLES else portion(fast, usual, everything)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Remove the tests that this run leaves to `make test-all`, unless a test is named on the command line."""
+    left = set() if any("::" in argument for argument in config.args) else set(left_out(items))
+    if left:
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=list(left))
+    config.stash[LEFT_OUT] = len(left)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the first process of a distributed run how many tests this one has left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say how many tests did not run, and how to run them."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    if without := [report for report in skipped if tidb.NOT_BUILT in str(report.longrepr)]:
+        terminalreporter.write_line(f"left out: {len(without)} tests with TiDB. To run them: make tidb, then make test")
+    if number := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"left out: {number} tests that run rarely. To run them too: make test-all")
+
+
+def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests that this run leaves to `make test-all`."""
+    if IS_ALL:
+        return []
+    found = [item for item in items if item.get_closest_marker("test_all")]
+    groups: dict[tuple[str, object], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") and not item.get_closest_marker("test_all"):
+            # A sample is one of each target, because a target is another path.
+            groups.setdefault((item.nodeid.partition("[")[0], _values(item).get("target")), []).append(item)
+    for group in groups.values():
+        every = group[0].get_closest_marker("sample").kwargs.get("every")
+        kept = group[::every] if every else _each_value(group)
+        found += [item for item in group if item not in kept]
+    return found
+
+
+def _each_value(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return few items that together have each value of each parameter: the paths of the values do not interact."""
+    left = {item: set(_values(item).items()) for item in items}
+    kept = []
+    while any(left.values()):
+        best = max(left, key=lambda item: len(left[item]))
+        kept.append(best)
+        new = left.pop(best)
+        left = {item: values - new for item, values in left.items()}
+    return kept
+
+
+def _values(item: pytest.Item) -> dict[str, int]:
+    """Return the number of the value of each parameter."""
+    return dict(item.callspec.indices) if hasattr(item, "callspec") else {}

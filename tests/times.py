@@ -1,0 +1,184 @@
+"""Where the time of a test run goes: `make test-times` runs the tests with this plugin and prints its table.
+
+Each process of the run writes the tests that it ran to `build/times`: seconds of set-up, call and tear-down, CPU
+seconds, started programs by kind, and seconds of waiting by caller. `python -m tests.times` adds them up.
+"""
+
+import collections
+import concurrent.futures
+import functools
+import json
+import multiprocessing.process
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unshard_demo import processes
+
+FOLDER = Path(__file__).resolve().parents[1] / "build" / "times"
+KINDS = {
+    "mariadb-install-db": "MariaDB data directory",
+    "mariadbd": "MariaDB",
+    "mysqld": "MySQL",
+    "tidb-server": "TiDB",
+    "spark-submit": "JVM (Spark)",
+    "spark-class": "JVM (Spark)",
+    "java": "JVM (Spark)",
+    "airflow": "Airflow",
+    "chromium": "Chromium",
+    "python": "Python",
+}
+WAITS = (
+    (time, "sleep"),
+    (threading.Event, "wait"),
+    (threading.Thread, "join"),
+    (subprocess.Popen, "wait"),
+    (subprocess.Popen, "communicate"),
+    (multiprocessing.process.BaseProcess, "join"),
+    (concurrent.futures.Future, "result"),
+    (processes, "await_true"),
+    (processes, "stop"),
+    (processes, "kill"),
+)
+SLOWEST = 100
+SLOWEST_FILES = 40
+
+
+def kind_of(command: Sequence[str]) -> str:
+    """Name the kind of a started program; the first word of its command that has one decides, Airflow before Python."""
+    words = [os.path.basename(os.fsdecode(word)) for word in command]
+    if "airflow" in words:
+        return KINDS["airflow"]
+    found = (kind for word in words[:3] for name, kind in KINDS.items() if word.startswith(name))
+    return next(found, words[0])
+
+
+class Clock:
+    """The measurements of one process."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, dict[str, Any]] = {}
+        self.begun = time.monotonic()
+        self.node = "(import and collection)"
+        self.started: dict[str, Counter[str]] = defaultdict(Counter)
+        self.waited: Counter[str] = Counter()
+        self.is_waiting = False
+        self.lock = threading.Lock()
+
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Count an audit event of the interpreter."""
+        if event == "subprocess.Popen":
+            command = arguments[1]
+            with self.lock:
+                self.started[self.node][kind_of([command] if isinstance(command, str | bytes) else command)] += 1
+
+    def watch(self, holder: Any, name: str) -> None:
+        """Add up the time that the main thread spends in a function that waits, by its caller."""
+        function = getattr(holder, name)
+
+        @functools.wraps(function)
+        def measured(*given: Any, **named: Any) -> Any:
+            if threading.current_thread() is not threading.main_thread() or self.is_waiting:
+                return function(*given, **named)
+            code = sys._getframe(1).f_code
+            self.is_waiting, begun = True, time.monotonic()
+            try:
+                return function(*given, **named)
+            finally:
+                self.is_waiting = False
+                self.waited[f"{name} in {Path(code.co_filename).stem}.{code.co_qualname}"] += time.monotonic() - begun
+
+        setattr(holder, name, measured)
+
+    def save(self, worker: str) -> None:
+        """Write the file of this process."""
+        times = os.times()
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        body = {
+            "wall": time.monotonic() - self.begun,
+            "cpu": times.user + times.system,
+            "children": times.children_user + times.children_system,
+            "tests": self.tests,
+            "started": self.started,
+            "waited": self.waited,
+        }
+        (FOLDER / f"{worker}-{os.getpid()}.json").write_text(json.dumps(body))
+
+
+_clock = Clock()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    sys.addaudithook(_clock.hear)
+    for holder, name in WAITS:
+        _clock.watch(holder, name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    _clock.node = item.nodeid
+    before = time.monotonic(), time.process_time()
+    try:
+        return (yield)
+    finally:
+        spent = _clock.tests.setdefault(item.nodeid, {})
+        spent["wall"] = time.monotonic() - before[0]
+        spent["cpu"] = time.process_time() - before[1]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ or not hasattr(report, "node"):
+        _clock.tests.setdefault(report.nodeid, {})[report.when] = report.duration
+
+
+def pytest_sessionfinish() -> None:
+    if _clock.tests:
+        _clock.save(os.environ.get("PYTEST_XDIST_WORKER", "alone"))
+
+
+def total(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    tests = {name: each for one in found for name, each in one["tests"].items()}
+    phase = {when: sum(each.get(when, 0) for each in tests.values()) for when in ("setup", "call", "teardown")}
+    yield f"{len(tests)} tests in {len(found)} processes"
+    for one in found:
+        busy = sum(each["wall"] for each in one["tests"].values())
+        yield (
+            f"process: {one['wall']:6.0f} s, of these {busy:6.0f} s in {len(one['tests'])} tests,"
+            f" {one['cpu']:5.0f} CPU s of its own and {one['children']:5.0f} of ended child processes"
+        )
+    yield "set-up {setup:.0f} s, calls {call:.0f} s, tear-down {teardown:.0f} s".format(**phase)
+    started = sum((Counter(each) for one in found for each in one["started"].values()), Counter())
+    yield "started: " + ", ".join(f"{count} {kind}" for kind, count in started.most_common(15))
+    waited = sum((Counter(one["waited"]) for one in found), Counter())
+    yield f"waited in the main thread, without answers of servers: {sum(waited.values()):.0f} s, by function and caller"
+    yield from (f"  {seconds:7.1f} {where}" for where, seconds in waited.most_common(30))
+    files: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0.0, 0])
+    for name, each in tests.items():
+        for at, more in enumerate((each["wall"], each.get("setup", 0) + each.get("teardown", 0), 1)):
+            files[name.partition("::")[0]][at] += more
+    yield f"the {SLOWEST_FILES} slowest files of {len(files)}: seconds, of these set-up and tear-down, tests"
+    ordered = sorted(files.items(), key=lambda item: -item[1][0])
+    for name, (wall, setup, count) in ordered[:SLOWEST_FILES]:
+        yield f"  {wall:7.1f} {setup:6.1f} {count:4.0f} {name}"
+    yield f"the {SLOWEST} slowest tests: seconds, CPU seconds of the process itself"
+    slow = sorted(tests.items(), key=lambda item: -item[1]["wall"])[:SLOWEST]
+    yield from (f"  {each['wall']:7.1f} {each['cpu']:6.1f} {name}" for name, each in slow)
+
+
+def main() -> None:
+    """Print the table of the last run."""
+    for line in total([json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))]):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
