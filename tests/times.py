@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.distribution import DURATIONS
 from unshard_demo import processes
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "times"
@@ -48,6 +49,8 @@ WAITS = (
     (processes, "stop"),
     (processes, "kill"),
 )
+SHORTEST = 0.05
+"""Seconds of the shortest test whose duration is stored."""
 SLOWEST = 100
 SLOWEST_FILES = 40
 
@@ -132,6 +135,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         spent = _clock.tests.setdefault(item.nodeid, {})
         spent["wall"] = time.monotonic() - before[0]
         spent["cpu"] = time.process_time() - before[1]
+        fixtures = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
+        spent["shares"] = any(found[-1].scope in ("module", "class") for found in fixtures)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -174,10 +179,24 @@ def total(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from (f"  {each['wall']:7.1f} {each['cpu']:6.1f} {name}" for name, each in slow)
 
 
+def durations(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what `tests/distribution.py` reads: seconds of a test of each function, and files that share a fixture."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    whole = set()
+    for name, each in ((name, each) for one in found for name, each in one["tests"].items()):
+        seconds[name.partition("[")[0]].append(each["wall"])
+        if each["shares"]:
+            whole.add(name.partition("::")[0])
+    means = {name: round(sum(some) / len(some), 2) for name, some in sorted(seconds.items())}
+    return {"tests": {name: mean for name, mean in means.items() if mean >= SHORTEST}, "whole": sorted(whole)}
+
+
 def main() -> None:
-    """Print the table of the last run."""
-    for line in total([json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))]):
+    """Print the table of the last run, and store the durations."""
+    found = [json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))]
+    for line in total(found):
         print(line)
+    DURATIONS.write_text(json.dumps(durations(found), indent=0) + "\n")
 
 
 if __name__ == "__main__":
