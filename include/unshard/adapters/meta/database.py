@@ -18,7 +18,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import pymysql
@@ -56,8 +56,6 @@ class ReadDatabase:
 
     def __init__(self, server: Server, schema: str, task: str) -> None:
         self.server, self.schema, self.task = server, schema, task
-        self._process = os.getpid()
-        self._engine = _kept(server, schema)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -83,11 +81,8 @@ class ReadDatabase:
         self._own_engine().dispose()
 
     def _own_engine(self) -> Engine:
-        """Return the engine; after a fork, without the connections of the parent process."""
-        if self._process != os.getpid():
-            self._engine.dispose(close=False)
-            self._process = os.getpid()
-        return self._engine
+        """Return the engine of this process: after a fork it is another one, with connections of its own."""
+        return _kept(self.server, self.schema, os.getpid())
 
     def refuse_other_version(self) -> None:
         """Raise MetaTooNew or MetaTooOld if the tables are not those of this version; wait for a process that creates
@@ -196,5 +191,9 @@ def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool
     return engine
 
 
-def _kept(server: Server, schema: str) -> Engine:
+@lru_cache(maxsize=8)
+def _kept(server: Server, schema: str, process: int) -> Engine:
+    """Return the engine of a schema. It is kept, because it compiles a statement only once, which takes longer than
+    running it.
+    """
     return _engine(server, schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=NO_LIMIT)
