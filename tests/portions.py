@@ -11,6 +11,7 @@ named on the command line (`file.py::test`) always runs.
 """
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,20 +82,23 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
             groups.setdefault((item.nodeid.partition("[")[0], _values(item).get("target")), []).append(item)
     for group in groups.values():
         every = group[0].get_closest_marker("sample").kwargs.get("every")
-        kept = group[::every] if every else _each_value(group)
+        kept = group[::every] if every else each_value(group)
         found += [item for item in group if item not in kept]
     return found
 
 
-def _each_value(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return few items that together have each value of each parameter: the paths of the values do not interact."""
-    left = {item: set(_values(item).items()) for item in items}
-    kept = []
-    while any(left.values()):
-        best = max(left, key=lambda item: len(left[item]))
+def each_value(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return few items that together have each value of each parameter, and each value about as often as others."""
+    values = {item: _values(item).items() for item in items}
+    used: Counter[tuple[str, int]] = Counter()
+    left, kept = list(items), []
+    while not kept or any(not used[value] for item in left for value in values[item]):
+        best = max(
+            left, key=lambda item: (sum(not used[one] for one in values[item]), -sum(used[one] for one in values[item]))
+        )
+        left.remove(best)
         kept.append(best)
-        new = left.pop(best)
-        left = {item: values - new for item, values in left.items()}
+        used.update(values[best])
     return kept
 
 
