@@ -90,7 +90,7 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 def each_value(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return few items that together have each value of each parameter, and each value about as often as others."""
     values = {item: _values(item).items() for item in items}
-    used: Counter[tuple[str, int]] = Counter()
+    used: Counter[tuple[str, str]] = Counter()
     left, kept = list(items), []
     while not kept or any(not used[value] for item in left for value in values[item]):
         best = max(
@@ -102,6 +102,6 @@ def each_value(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     return kept
 
 
-def _values(item: pytest.Item) -> dict[str, int]:
-    """Return the number of the value of each parameter."""
-    return dict(item.callspec.indices) if hasattr(item, "callspec") else {}
+def _values(item: pytest.Item) -> dict[str, str]:
+    """Return the value of each parameter as text, by which it is compared."""
+    return {name: repr(value) for name, value in item.callspec.params.items()} if hasattr(item, "callspec") else {}

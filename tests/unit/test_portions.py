@@ -5,15 +5,15 @@ from tests.portions import each_value
 
 
 class Item:
-    """A test with the number of the value of each parameter."""
+    """A test with its parameters."""
 
     def __init__(self, **values: int) -> None:
-        self.callspec, self.indices = self, values
+        self.callspec, self.params = self, values
 
 
 def test_each_value_of_each_parameter_is_there_and_about_as_often_as_the_others() -> None:
     items = [Item(case=case, way=way) for case in range(6) for way in range(2)]
-    kept = [one.indices for one in each_value(items)]
+    kept = [one.params for one in each_value(items)]
     assert sorted(one["case"] for one in kept) == [0, 1, 2, 3, 4, 5]
     assert sorted(one["way"] for one in kept) == [0, 0, 0, 1, 1, 1]
 

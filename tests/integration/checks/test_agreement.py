@@ -180,6 +180,7 @@ def errors(task: LifeTask) -> dict[str, Item]:
     return {item.code: item for item in check(task.load()) if item.severity is Severity.ERROR}
 
 
+@pytest.mark.sample(reason="each way starts a whole task", every=2)
 @pytest.mark.parametrize("name", CASES)
 def test_check_reports_what_the_steps_reject_even_if_all_checks_are_ignored(task: LifeTask, name: str) -> None:
     case = CASES[name]

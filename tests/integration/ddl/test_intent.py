@@ -97,6 +97,7 @@ DEATHS = [
 ]
 
 
+@pytest.mark.sample(reason="deaths at every step by simulation, a part on servers")
 @pytest.mark.parametrize(("spec", "step", "after"), DEATHS)
 def test_executed_once_wherever_it_dies(
     target: MariaDb, meta: Meta, table: TableId, monkeypatch: pytest.MonkeyPatch, spec: str, step: str, *, after: bool
@@ -147,6 +148,7 @@ def dying_at(function: Callable[..., object], call: int, *, after: bool) -> Call
     return replacement
 
 
+@pytest.mark.sample(reason="deaths at every step by simulation, a part on servers")
 @pytest.mark.on_tidb
 @pytest.mark.parametrize(("place", "step", "call", "after"), STEP_DEATHS)
 def test_a_ddl_in_steps_is_executed_once_wherever_it_dies(

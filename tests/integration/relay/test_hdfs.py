@@ -60,6 +60,7 @@ def test_a_file_has_its_name_when_it_is_whole(hdfs: Hdfs) -> None:
     assert hdfs.files == {}
 
 
+@pytest.mark.sample(reason="the request and the failure do not interact")
 @pytest.mark.parametrize("answer", [403, 500, CUT])
 @pytest.mark.parametrize("operation", ["CREATE", "CREATE.DATA", "APPEND", "APPEND.DATA", "GETFILESTATUS", "RENAME"])
 def test_a_request_of_a_writer_that_fails(hdfs: Hdfs, operation: str, answer: int) -> None:
@@ -72,6 +73,7 @@ def test_a_request_of_a_writer_that_fails(hdfs: Hdfs, operation: str, answer: in
     assert rows_of(storage, "a") == 10 and storage.list() == ("a",)
 
 
+@pytest.mark.sample(reason="the request and the failure do not interact")
 @pytest.mark.parametrize("answer", [403, 500, CUT])
 @pytest.mark.parametrize("operation", ["OPEN", "OPEN.DATA", "GETFILESTATUS"])
 def test_a_request_of_a_reader_that_fails(hdfs: Hdfs, operation: str, answer: int) -> None:

@@ -247,6 +247,7 @@ class Shop:
                 )
 
 
+@pytest.mark.sample(reason="seeds, tables and ways of writing do not interact")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("safe", [False, True], ids=["", "safe"])
 @pytest.mark.parametrize("name", TABLES)
@@ -261,6 +262,7 @@ def test_random_windows_end_in_the_union(make, name, seed, safe):
         assert target.fence() == (target.window, 1)
 
 
+@pytest.mark.sample(reason="the tables and the way of writing do not interact")
 @pytest.mark.parametrize("name", TABLES)
 def test_safe_mode_repairs_what_the_dump_saw_of_keyed_tables(make, name):
     if name == "without key":

@@ -99,6 +99,7 @@ SEPARATED = {
 ROWS = "INSERT INTO {t} VALUES (1, '{r}', 'a', 1), (2, '{r}', 'b', NULL), (3, '{r}', NULL, 3), ({k}, '{r}', 'k', 4)"
 
 
+@pytest.mark.sample(reason="the key and the way of writing do not interact")
 @pytest.mark.on_tidb
 @pytest.mark.parametrize("table", SEPARATED.values(), ids=SEPARATED)
 def test_rows_with_equal_ids_of_several_shards_are_kept_apart(
@@ -366,6 +367,7 @@ def begin(world: World, table: str, **keys: object) -> dict[object, tuple[object
     return lives(world)
 
 
+@pytest.mark.sample(reason="the key and the way of writing do not interact")
 @pytest.mark.on_tidb
 @pytest.mark.on_statements
 @pytest.mark.parametrize("table", KEEPING.values(), ids=KEEPING)

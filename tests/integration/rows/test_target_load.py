@@ -100,6 +100,7 @@ def _stored(target: servers.MariaDb, table: TableId, kind: str) -> list[object]:
         return [row[0] for row in mysql.query(connection, f"SELECT {shown} FROM {table} ORDER BY id")]
 
 
+@pytest.mark.sample(reason="a type and a way of writing do not interact")
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_arrives_byte_for_byte(writer, target, unique, kind):
     if is_tidb(target) and kind in NOT_ON_TIDB:
@@ -112,6 +113,7 @@ def test_every_type_arrives_byte_for_byte(writer, target, unique, kind):
         assert _stored(target, table, kind) == TYPES[kind]
 
 
+@pytest.mark.sample(reason="a value and a way of writing do not interact")
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize(
     ("kind", "value"),
@@ -205,6 +207,7 @@ def test_rows_that_replace_others_are_no_skipped_rows(writer, target, unique):
         assert target.run(f"SELECT * FROM {table} ORDER BY id") == [(1, 3, "x"), (2, 2, "b"), (4, 1, "y")]
 
 
+@pytest.mark.sample(reason="the mode and the way of writing do not interact")
 @pytest.mark.parametrize("count", [1, 2, 300])
 def test_more_duplicates_than_a_server_lists_by_default_are_all_counted(writer, target, unique, count):
     table = TableId(unique, "t")

@@ -136,6 +136,7 @@ def test_every_kind_of_connection_is_secured(world: World) -> None:
     assert store.segments("s1")
 
 
+@pytest.mark.sample(reason="the certificate and the client do not interact")
 @pytest.mark.parametrize(
     ("security", "works", "words"),
     [

@@ -61,6 +61,7 @@ def dies(patch: pytest.MonkeyPatch, number: int, when: str, error: type[BaseExce
     patch.setattr(inorder._Attempt, "commit", replacement)
 
 
+@pytest.mark.sample(reason="the tables and the way of writing do not interact")
 @pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
 @pytest.mark.parametrize("bounds", [Bounds(1, 1 << 20, 1), Bounds(7, 1 << 20, 1), Bounds(1000, 40, 1)], ids=str)
 def test_a_large_window_is_several_transactions(
@@ -109,6 +110,7 @@ def test_children_that_come_before_their_parents(
     world.assert_same()
 
 
+@pytest.mark.sample(reason="the moment and the way of writing do not interact")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_process_that_dies_in_a_large_window(
@@ -131,6 +133,7 @@ def test_a_process_that_dies_in_a_large_window(
     assert done(world) == []
 
 
+@pytest.mark.sample(reason="the moment and the way of writing do not interact")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("number", [1, 3, 6])
 def test_an_answer_to_a_commit_that_is_lost(

@@ -186,6 +186,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sample(reason="the change and the way of writing do not interact")
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
 def test_changes_have_the_effect_that_they_had_on_the_source(world: World, name: str, safe: bool) -> None:

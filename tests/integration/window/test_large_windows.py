@@ -41,6 +41,7 @@ def left(target: Target) -> list[tuple[object, ...]]:
     return target.server.run(f"SELECT kind, done FROM {target.meta}.fence_step ORDER BY number")
 
 
+@pytest.mark.sample(reason="seeds, tables and ways of writing do not interact")
 @pytest.mark.parametrize("bounds", [ONE, Bounds(1000, 20, 1), Bounds(4, 1 << 20, 4)], ids=["rows", "bytes", "ranges"])
 @pytest.mark.parametrize("name", TABLES)
 def test_random_windows_in_many_transactions_end_in_the_union(make, small, name, bounds, monkeypatch):
@@ -64,6 +65,7 @@ def changes(target: Target, chance: random.Random) -> dict:
     return {shard: shop.changes(40) for shard, shop in shops.items()}
 
 
+@pytest.mark.sample(reason="the moment and the form of rows do not interact")
 @pytest.mark.parametrize("deaths", [(1, 2), (3,)], ids=str)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_window_goes_on_where_it_died(make, small, monkeypatch, when, deaths):

@@ -104,6 +104,7 @@ def backlog(task: LiveTask) -> int:
     return len(made)
 
 
+@pytest.mark.sample(reason="the size and the form of rows do not interact")
 @pytest.mark.on_tidb
 @pytest.mark.parametrize("columns", [KEYED, KEYLESS, f"{KEYED}, UNIQUE (v(20))"], ids=["keyed", "keyless", "unique"])
 def test_a_backlog_becomes_the_union_in_few_windows(opened, sessions, columns):
@@ -195,6 +196,7 @@ def test_a_damaged_segment_stops_the_window_after_it(opened, sessions):
     assert count == report.rows_applied
 
 
+@pytest.mark.sample(reason="the moment and the form of rows do not interact")
 @pytest.mark.parametrize("arrives", [False, True], ids=["before it arrives", "before its answer"])
 @pytest.mark.parametrize("number", [1, 2, 4, 8])
 def test_a_commit_that_is_lost_ends_in_the_union(opened, sessions, monkeypatch, number, arrives):
@@ -213,6 +215,7 @@ def test_a_commit_that_is_lost_ends_in_the_union(opened, sessions, monkeypatch, 
     assert not steps(task) and numbers(task)[0] == numbers(task)[1]
 
 
+@pytest.mark.sample(reason="the moment and the form of rows do not interact")
 @pytest.mark.parametrize("moment", range(1, 40, 5))
 def test_a_process_killed_between_two_slices_ends_in_the_union(opened, sessions, monkeypatch, moment):
     task = opened()

@@ -109,6 +109,7 @@ def union(target: Target) -> Counter:
     return Counter(row for rows in target.rows.values() for row in rows)
 
 
+@pytest.mark.sample(reason="the cut and the form of rows do not interact")
 @pytest.mark.parametrize("name", KEYED)
 def test_any_cut_ends_in_the_union(make, sessions, name):
     """Among them keys that change, rows that go and come again, and unique values that move, from slice to slice."""
@@ -242,6 +243,7 @@ def test_a_commit_that_is_lost_is_seen_by_the_fence(make, arrives):
     assert sum(target.stored().values()) == 3 and target.fence() == (1, 1)
 
 
+@pytest.mark.sample(reason="the moment and the form of rows do not interact")
 @pytest.mark.parametrize("number", [2, 4])
 def test_a_process_killed_between_two_slices_leaves_nothing(make, sessions, number):
     target = make(TABLES["integer"])
@@ -258,6 +260,7 @@ def test_a_process_killed_between_two_slices_leaves_nothing(make, sessions, numb
 # --- several sessions ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(reason="the session, the moment and the form of rows do not interact")
 @pytest.mark.parametrize("name", SHARED)
 @pytest.mark.parametrize("arrives", [False, True], ids=["before it arrives", "before its answer"])
 @pytest.mark.parametrize("number", [1, 2, 3])
