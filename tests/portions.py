@@ -75,11 +75,11 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     if IS_ALL:
         return []
     found = [item for item in items if item.get_closest_marker("test_all")]
-    groups: dict[tuple[str, object], list[pytest.Item]] = {}
+    groups: dict[tuple[str, bool], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sample") and not item.get_closest_marker("test_all"):
-            # A sample is one of each target, because a target is another path.
-            groups.setdefault((item.nodeid.partition("[")[0], _values(item).get("target")), []).append(item)
+            is_on_tidb = item.get_closest_marker("tidb") is not None
+            groups.setdefault((item.nodeid.partition("[")[0], is_on_tidb), []).append(item)
     for group in groups.values():
         every = group[0].get_closest_marker("sample").kwargs.get("every")
         kept = group[::every] if every else each_value(group)
