@@ -3,6 +3,7 @@
 The logs of the programs that ran during the test are copied to `build/failed/<test>`.
 """
 
+import os
 import re
 import shlex
 import shutil
@@ -14,7 +15,7 @@ import pytest
 from tests.portions import ALL, RUN
 from unshard_demo import processes
 
-KEPT = Path(__file__).resolve().parents[1] / "build" / "failed"
+KEPT = Path(os.environ.get("UNSHARD_FAILED_TESTS", Path(__file__).resolve().parents[1] / "build" / "failed"))
 LONGEST_NAME = 120
 
 
