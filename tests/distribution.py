@@ -16,6 +16,8 @@ DURATIONS = Path(__file__).with_name("durations.json")
 UNKNOWN_SECONDS = 0.02
 """Assumed for a test without a measurement."""
 LONGEST_UNIT = 20.0
+TIDB = " on TiDB"
+WITHOUT_SERVERS = "tests/unit"
 
 
 class ByDuration(LoadScopeScheduling):
@@ -48,9 +50,6 @@ class ByDuration(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
 
-TIDB = " on TiDB"
-
-
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> ByDuration:
     return ByDuration(config, log)
 
@@ -65,7 +64,7 @@ def units(collection: Sequence[str], measured: Mapping[str, float], whole: Itera
     found, filled, number = {}, defaultdict(float), defaultdict(int)
     for nodeid in collection:
         file = nodeid.partition("::")[0]
-        scope = f"{file}{TIDB}" if "tidb" in nodeid.rpartition("[")[2] else file
+        scope = f"{file}{TIDB}" if "tidb" in nodeid and not file.startswith(WITHOUT_SERVERS) else file
         if file not in whole and filled[scope] > LONGEST_UNIT:
             filled[scope], number[scope] = 0.0, number[scope] + 1
         filled[scope] += seconds_of(nodeid, measured)

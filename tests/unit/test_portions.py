@@ -32,5 +32,5 @@ def test_a_long_file_is_divided_unless_its_tests_share_a_fixture() -> None:
 
 
 def test_tests_with_tidb_are_units_of_their_own() -> None:
-    found = units(["a.py::test[mariadb]", "a.py::test[tidb]"], {}, ())
+    found = units(["tests/integration/a.py::test[mariadb]", "tests/integration/a.py::test[tidb]"], {}, ())
     assert len(set(found.values())) == 2

@@ -14,7 +14,7 @@ from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
 
-pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
+pytestmark = pytest.mark.integration
 __all__ = ["two", "world"]
 CHILD = "c (id INT PRIMARY KEY, p_id INT, v VARCHAR(20), FOREIGN KEY (p_id) REFERENCES p (id) {})"
 CASCADES = "ON DELETE CASCADE ON UPDATE CASCADE"
@@ -61,6 +61,7 @@ def dies(patch: pytest.MonkeyPatch, number: int, when: str, error: type[BaseExce
     patch.setattr(inorder._Attempt, "commit", replacement)
 
 
+@pytest.mark.on_tidb
 @pytest.mark.sample(reason="the tables and the way of writing do not interact")
 @pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
 @pytest.mark.parametrize("bounds", [Bounds(1, 1 << 20, 1), Bounds(7, 1 << 20, 1), Bounds(1000, 40, 1)], ids=str)
@@ -79,6 +80,7 @@ def test_a_large_window_is_several_transactions(
     assert done(world) == []
 
 
+@pytest.mark.on_tidb
 @pytest.mark.on_tidb
 @pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
 @pytest.mark.parametrize("most", [4, 1000], ids=["several transactions", "one transaction"])
@@ -198,6 +200,7 @@ def test_a_window_that_goes_on_with_other_images_is_written_again(
     world.assert_same()
 
 
+@pytest.mark.on_tidb
 def test_a_target_that_refuses_a_row_in_the_middle_of_a_window(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both targets are suspended with a part of the window; then the whole window is written again."""
     begin(world)

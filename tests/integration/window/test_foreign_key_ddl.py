@@ -10,7 +10,7 @@ from unshard.adapters import mysql
 from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.core.model import TableId
 
-pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
+pytestmark = pytest.mark.integration
 __all__ = ["two", "world"]
 CHILD = "c (id INT PRIMARY KEY, p_id INT)"
 
@@ -33,6 +33,7 @@ def begun(world: World, *statements: str, suffix: str = "", checks: int = 1) -> 
     world.go()
 
 
+@pytest.mark.on_tidb
 def test_a_foreign_key_that_is_added_names_the_target_of_its_parent(world: World) -> None:
     world.tables = ("p", "c")
     begun(world, f"CREATE TABLE {PLAIN}", f"CREATE TABLE {CHILD}", suffix="_r")
@@ -52,6 +53,7 @@ def test_a_foreign_key_that_is_added_names_the_target_of_its_parent(world: World
     assert world.rows("c", "_r") == []
 
 
+@pytest.mark.on_tidb
 def test_a_foreign_key_that_is_dropped_leaves_the_target(world: World) -> None:
     world.tables = ("p", "c")
     begun(
