@@ -1,4 +1,4 @@
-"""A failed test names its programs, its folder and the command that runs it alone; the logs of its programs are kept."""
+"""A failed test names its programs, its folder and its command; the logs of its programs are kept."""
 
 import os
 import subprocess
