@@ -125,7 +125,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
         "--part-seconds",
         type=float,
         default=default.part_seconds,
-        help="begin no round that would end later than so many seconds after the begin of its part, except the first",
+        help="after its first round, a part begins no round that would end later than so many seconds after its start",
     )
     parser.add_argument(
         "--durable",

@@ -75,8 +75,8 @@ Each section is one run of one part. It names the size of the run, and the setti
 
 ## Conditions
 
-- **Rounds:** a part has a limit of seconds. It begins no round that would end later, except the first one. Each section
-  names the number of rounds.
+- **Rounds:** after the first round, a part begins no round that would end after its limit (`--part-seconds`). Each
+  section names the number of rounds.
 - **`mariadb-binlog | mariadb`** (parts a to c) and **`mariadb-dump | mariadb`** (part e) run once, and with less: the
   former replays the beginning of the backlog, the latter loads a tenth of the rows. Their figures say so.
 - **Machine:** source, target, Spark and client share one machine with 2 cores. Each section names the machine.
