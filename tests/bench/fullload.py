@@ -54,15 +54,15 @@ SHARE = 10
 
 @dataclass
 class FullLoad:
-    """Two filled sources, an empty target, a warm Spark session."""
+    """Two filled sources, an empty target, and a Spark session, for which the part starts a server."""
 
     folder: Path
     sources: Mapping[str, MariaDb]
     target: MariaDb
-    spark: spark.SparkConnect
-    session: Any
     settings: Settings
     shard_rows: int
+    spark: spark.SparkConnect = field(init=False)
+    session: Any = None
     spent: dict[str, list[Spent]] = field(default_factory=dict)
     loaded: dict[str, int] = field(default_factory=dict)
     """The rows that each contestant has loaded in a round."""
@@ -81,10 +81,6 @@ class FullLoad:
         """Load the first rows of each shard, and compare the target with them."""
         self.spent.setdefault(name, []).append(load())
         self.loaded[name] = self._compare(rows)
-
-    def warm(self) -> None:
-        """Load once: the first load of a session includes its start."""
-        self.ours()
 
     def _compare(self, rows: int) -> int:
         """Compare the target with the first rows of each shard, and return how many it has."""
@@ -207,8 +203,7 @@ def measure(stand: Stand, size: Size) -> list[Figure]:
     """Measure with shards of half of `rows` each; the peer is Debian's package `mydumper`."""
     if shutil.which("mydumper") is None:
         raise SystemExit("part e needs mydumper and myloader: `make bench` installs them, or apt-get install mydumper")
-    with filled_sources(size.rows // 2, stand.settings) as load:
-        load.warm()
+    with filled_sources(size.rows // 2, stand.settings) as load, _warm_spark(load):
         for number in stand.rounds(size.rounds):
             load.contest(number)
         stand.conditions.append(f"{max(load.loaded.values()):,} rows in all shards")
@@ -257,9 +252,17 @@ def filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
         shop.create_shards(sources, rows)
         for server in sources.values():
             settings.write_as_measured(server)
-        connect = stack.enter_context(spark.running_spark(folder / "spark"))
-        _write_task(folder, sources, target, connect.url)
-        yield FullLoad(folder, sources, target, connect, open_session(connect.url), settings, rows)
+        yield FullLoad(folder, sources, target, settings, rows)
+
+
+@contextlib.contextmanager
+def _warm_spark(load: FullLoad) -> Iterator[None]:
+    """Start Spark and load once: the first load of a session includes its start."""
+    with spark.running_spark(load.folder / "spark") as load.spark:
+        _write_task(load.folder, load.sources, load.target, load.spark.url)
+        load.session = open_session(load.spark.url)
+        load.ours()
+        yield
 
 
 def _write_task(folder: Path, sources: Mapping[str, MariaDb], target: MariaDb, url: str) -> None:
