@@ -61,7 +61,7 @@ class FullLoad:
     target: MariaDb
     settings: Settings
     shard_rows: int
-    spark: spark.SparkConnect = field(init=False)
+    connect: spark.SparkConnect = field(init=False)
     session: Any = None
     spent: dict[str, list[Spent]] = field(default_factory=dict)
     loaded: dict[str, int] = field(default_factory=dict)
@@ -97,8 +97,8 @@ class FullLoad:
     def ours(self) -> Spent:
         self.target.run("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS unshard_meta")
         list(map_items(self.session, _import_all, ["1", "2"], 2))
-        spent = self._measured(self._run, spark=self.spark.program)
-        if _forking(self.spark.program) > 1:
+        spent = self._measured(self._run, spark=self.connect.program)
+        if _forking(self.connect.program) > 1:
             raise SystemExit("the load has used Python workers of another session, which were not warm")
         return spent
 
@@ -258,9 +258,9 @@ def filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
 @contextlib.contextmanager
 def _warm_spark(load: FullLoad) -> Iterator[None]:
     """Start Spark and load once: the first load of a session includes its start."""
-    with spark.running_spark(load.folder / "spark") as load.spark:
-        _write_task(load.folder, load.sources, load.target, load.spark.url)
-        load.session = open_session(load.spark.url)
+    with spark.running_spark(load.folder / "spark") as load.connect:
+        _write_task(load.folder, load.sources, load.target, load.connect.url)
+        load.session = open_session(load.connect.url)
         load.ours()
         yield
 
