@@ -1,7 +1,7 @@
 """`python -m tests.bench [parts] [--rounds n] [--rows n]`: measure, print the table, write build/bench.json.
 
 Without options each backlog has as many changes as its table has rows, which takes a second or two. The page shows
-backlogs of a minute: `--rows 2000000 --backlog-seconds 60`. CONTRIBUTING.md lists the runs of the page.
+longer backlogs: `--rows 500000 --backlog-seconds 10`. The Makefile lists the runs of the page.
 """
 
 import argparse
@@ -69,7 +69,14 @@ def main(given: list[str] | None = None) -> list[Group]:
     """Measure the given parts (default: all) and write the figures after each part."""
     options = arguments(given)
     settings = Settings(options.buffer_pool, options.durable)
-    size = Size(options.rounds, options.rows, options.changes, options.backlog_seconds, options.threads)
+    size = Size(
+        options.rounds,
+        options.rows,
+        options.changes,
+        options.backlog_seconds,
+        options.part_seconds,
+        options.threads,
+    )
     found: list[Group] = []
     with running(not options.without_spark, settings) as stand:
         for letter, (title, part) in parts().items():
@@ -81,10 +88,12 @@ def main(given: list[str] | None = None) -> list[Group]:
 
 def _measured(stand: Stand, size: Size, title: str, part: Part) -> Group:
     """Run a part; print its figures as soon as they are measured."""
-    stand.begin_part()
+    stand.begin_part(size.part_seconds)
     began = time.monotonic()
     figures = part(stand, size)
-    sizes = ", ".join((f"{size.rounds} rounds", f"{size.rows:,} rows", *stand.conditions))
+    sizes = ", ".join(
+        (f"{' and '.join(map(str, dict.fromkeys(stand.ran)))} rounds", f"{size.rows:,} rows", *stand.conditions)
+    )
     about = f"{machine()}; {sizes}; {time.monotonic() - began:,.0f} s; {datetime.now(UTC).date()}"
     title = f"{title}, {stand.settings.label}" if stand.settings.label else title
     group = Group(title, about, figures, [*described(stand.reported)], [*stand.notes])
@@ -111,6 +120,12 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
         type=float,
         default=0.0,
         help=f"choose the changes so that each side needs this long (parts {', '.join(WITH_BACKLOG)})",
+    )
+    parser.add_argument(
+        "--part-seconds",
+        type=float,
+        default=default.part_seconds,
+        help="after its first round, a part begins no round that would end later than so many seconds after its start",
     )
     parser.add_argument(
         "--durable",

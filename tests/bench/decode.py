@@ -47,7 +47,7 @@ def _beside(backlog: Backlog, title: str, stand: Stand, rounds: int, goal: str) 
     ours: list[float] = []
     theirs: list[float] = []
     _ours(sample, table, schema)
-    for _ in range(rounds):
+    for _ in stand.rounds(rounds):
         first = _timed(lambda: _ours(sample, table, schema), ours)
         other = _timed(lambda: _theirs(sample, schema), theirs)
         if first != other:

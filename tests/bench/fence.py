@@ -40,11 +40,12 @@ def measure_fence(stand: Stand, rounds: int, rows: int) -> list[Figure]:
     backlog = stand.backlog(Workload("mixed", rows, rows))
     spent: dict[bool, list[Spent]] = {True: [], False: []}
     windows = set[Windows]()
-    for number in range(rounds * PAIRS):
-        for guarded in (True, False) if number % 2 == 0 else (False, True):
-            used, written = _replay(stand, backlog, guarded)
-            spent[guarded].append(used)
-            windows.add(written)
+    for number in stand.rounds(rounds):
+        for pair in range(number * PAIRS, (number + 1) * PAIRS):
+            for guarded in (True, False) if pair % 2 == 0 else (False, True):
+                used, written = _replay(stand, backlog, guarded)
+                spent[guarded].append(used)
+                windows.add(written)
     if len(windows) != 1:
         raise SystemExit(f"the changes of the windows differ: {windows}")
     ((*sizes,),) = windows

@@ -18,7 +18,7 @@ def measure_fetch(stand: Stand, rounds: int, rows: int) -> list[Figure]:
     """Return MB per second of both, and the ratio of their CPU seconds."""
     backlog = stand.backlog(Workload("mixed", rows, rows))
     spent: dict[str, list[Spent]] = {OURS: [], THEIRS: []}
-    for number in range(rounds):
+    for number in stand.rounds(rounds):
         pulls = [(OURS, _ours), (THEIRS, _theirs)]
         for name, pull in pulls if number % 2 == 0 else reversed(pulls):
             folder = stand.folder / "fetched"

@@ -75,6 +75,10 @@ Each section is one run of one part. It names the size of the run, and the setti
 
 ## Conditions
 
+- **Rounds:** after the first round, a part begins no round that would end after its limit (`--part-seconds`). Each
+  section names the number of rounds.
+- **`mariadb-binlog | mariadb`** (parts a to c) and **`mariadb-dump | mariadb`** (part e) run once, and with less: the
+  former replays the beginning of the backlog, the latter loads a tenth of the rows. Their figures say so.
 - **Machine:** source, target, Spark and client share one machine with 2 cores. Each section names the machine.
 - **Servers:** MariaDB on loopback without TLS. TiDB is one process with its embedded store.
 - **Durable settings:** a power failure loses no commit. Target and replica both write a binlog and sync it with each

@@ -2,8 +2,8 @@
 
 There are two tables: the demo's orders with one index besides its key, and the same with four, because a loader that
 maintains indexes while it inserts pays for each of them. In the files of the peers, `sed` replaces the shards' names by
-the merged table's name; for mydumper this is not measured. Each load ends with the comparison of the target with all
-shards.
+the merged table's name; for mydumper this is not measured. The pipe runs once for each table, on the first tenth of
+each shard's rows. Each load ends with the comparison of the target with all shards.
 """
 
 import contextlib
@@ -37,53 +37,68 @@ from unshard_demo.stage import TASK_FILE
 
 TARGET = "shop.orders"
 SHARDS = {source: [s.table for s in shop.SHARDS if s.source == source] for source in shop.SOURCES}
-MORE_INDEXES = (
-    "ALTER TABLE {} ADD KEY by_time (created_at), ADD KEY by_amount (amount), ADD KEY by_status (status, customer)"
-)
+FIRST_IDS = {shard.table: shard.first_id for shard in shop.SHARDS}
+INDEXES = {
+    "one index": "ALTER TABLE {} DROP KEY IF EXISTS by_time, DROP KEY IF EXISTS by_amount,"
+    " DROP KEY IF EXISTS by_status",
+    "four indexes": "ALTER TABLE {} ADD KEY by_time (created_at), ADD KEY by_amount (amount),"
+    " ADD KEY by_status (status, customer)",
+}
 THREADS = 2
 ATTEMPTS = 3
 GOALS = {"one index": ">= 1.6", "four indexes": ">= 2.0"}
 OURS, MYDUMPER, PIPE = "unshard", "mydumper, myloader", "mariadb-dump | mariadb"
+SHARE = 10
+"""The pipe loads one row of so many."""
 
 
 @dataclass
 class FullLoad:
-    """Two filled sources, an empty target, a warm Spark session."""
+    """Two filled sources, an empty target, and a Spark session, for which the part starts a server."""
 
     folder: Path
     sources: Mapping[str, MariaDb]
     target: MariaDb
-    spark: spark.SparkConnect
-    session: Any
     settings: Settings
-    indexes: str = "one index"
+    shard_rows: int
+    connect: spark.SparkConnect = field(init=False)
+    session: Any = None
     spent: dict[str, list[Spent]] = field(default_factory=dict)
+    loaded: dict[str, int] = field(default_factory=dict)
+    """The rows that each contestant has loaded in a round."""
 
-    def contest(self) -> None:
-        """Run every contestant once, each into an empty target."""
-        for name, load in ((PIPE, self._pipe), (MYDUMPER, self._mydumper), (OURS, self._ours)):
-            spent = load()
-            self._compare()
-            self.spent.setdefault(f"{self.indexes}: {name}", []).append(spent)
+    def contest(self, number: int) -> None:
+        """Run every contestant, each into an empty target, with few and with many indexes."""
+        for indexes, alter in INDEXES.items():
+            for source, tables in SHARDS.items():
+                self.sources[source].run(*map(alter.format, tables))
+            if number == 0:
+                self.contend(f"{indexes}: {PIPE}, a tenth of the rows, once", self.pipe, self.shard_rows // SHARE)
+            for name, load in ((MYDUMPER, self._mydumper), (OURS, self.ours)):
+                self.contend(f"{indexes}: {name}", load, self.shard_rows)
 
-    def warm(self) -> None:
-        """Load once: the first load of a session includes its start."""
-        self._ours()
+    def contend(self, name: str, load: Callable[[], Spent], rows: int) -> None:
+        """Load the first rows of each shard, and compare the target with them."""
+        self.spent.setdefault(name, []).append(load())
+        self.loaded[name] = self._compare(rows)
 
-    def rows(self) -> int:
-        return _sums(self.target, TARGET)[0]
-
-    def _compare(self) -> None:
-        shards = [_sums(self.sources[source], table) for source, tables in SHARDS.items() for table in tables]
+    def _compare(self, rows: int) -> int:
+        """Compare the target with the first rows of each shard, and return how many it has."""
+        shards = [
+            _sums(self.sources[source], table, _first(table, rows))
+            for source, tables in SHARDS.items()
+            for table in tables
+        ]
         found, wanted = _sums(self.target, TARGET), tuple(map(sum, zip(*shards, strict=True)))
         if found != wanted:
             raise SystemExit(f"{TARGET}: rows and sum of their hashes are {found}, the shards have {wanted}")
+        return found[0]
 
-    def _ours(self) -> Spent:
+    def ours(self) -> Spent:
         self.target.run("DROP DATABASE IF EXISTS shop", "DROP DATABASE IF EXISTS unshard_meta")
         list(map_items(self.session, _import_all, ["1", "2"], 2))
-        spent = self._measured(self._run, spark=self.spark.program)
-        if _forking(self.spark.program) > 1:
+        spent = self._measured(self._run, spark=self.connect.program)
+        if _forking(self.connect.program) > 1:
             raise SystemExit("the load has used Python workers of another session, which were not warm")
         return spent
 
@@ -141,7 +156,7 @@ class FullLoad:
             options = ["--database=shop", f"--threads={THREADS}", f"--directory={folder}", *binlog]
             subprocess.run(["myloader", *_login(self.target), *options], check=True)
 
-    def _pipe(self) -> Spent:
+    def pipe(self) -> Spent:
         self._empty_target()
         return self._measured(lambda: [self._pipe_one(s, table) for s, tables in SHARDS.items() for table in tables])
 
@@ -154,6 +169,7 @@ class FullLoad:
             "--single-transaction",
             "--skip-add-locks",
             "--skip-disable-keys",
+            f"--where={_first(table, self.shard_rows // SHARE)}",
             schema,
             name,
         ]
@@ -187,24 +203,16 @@ def measure(stand: Stand, size: Size) -> list[Figure]:
     """Measure with shards of half of `rows` each; the peer is Debian's package `mydumper`."""
     if shutil.which("mydumper") is None:
         raise SystemExit("part e needs mydumper and myloader: `make bench` installs them, or apt-get install mydumper")
-    with _filled_sources(size.rows // 2, stand.settings) as load:
-        load.warm()
-        for _ in range(size.rounds):
-            load.contest()
-        count = load.rows()
-        stand.conditions.append(f"{count:,} rows in all shards")
+    with filled_sources(size.rows // 2, stand.settings) as load, _warm_spark(load):
+        for number in stand.rounds(size.rounds):
+            load.contest(number)
+        stand.conditions.append(f"{max(load.loaded.values()):,} rows in all shards")
         for role, server in (("source", load.sources[shop.SOURCES[0]]), ("target", load.target)):
             stand.note_settings(role, server)
-        load.indexes = "four indexes"
-        for source, tables in SHARDS.items():
-            load.sources[source].run(*map(MORE_INDEXES.format, tables))
-        for _ in range(size.rounds):
-            load.contest()
-    figures = {name: _figure(name, count, spent) for name, spent in load.spent.items()}
+    figures = {name: _figure(name, load.loaded[name], spent) for name, spent in load.spent.items()}
     ratios = [
-        ratio("e", f"{indexes}: unshard to {peer}", figures[f"{indexes}: {OURS}"], figures[f"{indexes}: {peer}"], goal)
-        for indexes in GOALS
-        for peer, goal in ((MYDUMPER, GOALS[indexes]), (PIPE, ""))
+        ratio("e", f"{kind}: unshard to {MYDUMPER}", figures[f"{kind}: {OURS}"], figures[f"{kind}: {MYDUMPER}"], goal)
+        for kind, goal in GOALS.items()
     ]
     return [*figures.values(), *ratios]
 
@@ -214,11 +222,16 @@ def _forking(program: Program) -> int:
     return [cpu.parent(pid) for pid in program.members()].count(program.pid)
 
 
-def _sums(server: MariaDb, table: str) -> tuple[int, ...]:
+def _first(table: str, rows: int) -> str:
+    """Return the condition of the first rows of a shard."""
+    return f"id <= {FIRST_IDS[table] + rows}"
+
+
+def _sums(server: MariaDb, table: str, where: str = "TRUE") -> tuple[int, ...]:
     """Return how many rows a table has, and the sum of 64 bits of each row's MD5."""
     columns = ", ".join(columns_of(server, table))
     digest = f"CAST(CONV(LEFT(MD5(JSON_ARRAY({columns})), 16), 16, 10) AS UNSIGNED)"
-    (counted,) = server.run("SET time_zone = '+00:00'", f"SELECT COUNT(*), SUM({digest}) FROM {table}")
+    (counted,) = server.run("SET time_zone = '+00:00'", f"SELECT COUNT(*), SUM({digest}) FROM {table} WHERE {where}")
     return tuple(int(str(value)) for value in counted)
 
 
@@ -228,7 +241,7 @@ def _figure(name: str, rows: int, spent: list[Spent]) -> Figure:
 
 
 @contextlib.contextmanager
-def _filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
+def filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
     with tempfile.TemporaryDirectory(prefix="unshard-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         sources = {
@@ -239,9 +252,17 @@ def _filled_sources(rows: int, settings: Settings) -> Iterator[FullLoad]:
         shop.create_shards(sources, rows)
         for server in sources.values():
             settings.write_as_measured(server)
-        connect = stack.enter_context(spark.running_spark(folder / "spark"))
-        _write_task(folder, sources, target, connect.url)
-        yield FullLoad(folder, sources, target, connect, open_session(connect.url), settings)
+        yield FullLoad(folder, sources, target, settings, rows)
+
+
+@contextlib.contextmanager
+def _warm_spark(load: FullLoad) -> Iterator[None]:
+    """Start Spark and load once: the first load of a session includes its start."""
+    with spark.running_spark(load.folder / "spark") as load.connect:
+        _write_task(load.folder, load.sources, load.target, load.connect.url)
+        load.session = open_session(load.connect.url)
+        load.ours()
+        yield
 
 
 def _write_task(folder: Path, sources: Mapping[str, MariaDb], target: MariaDb, url: str) -> None:

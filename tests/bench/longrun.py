@@ -17,7 +17,7 @@ from tests.bench import cpu
 from tests.bench.cpu import Spent
 from tests.bench.figures import Figure, ratio, shown
 from tests.bench.memory import HEAP, Peaks, Watch
-from tests.bench.replay import apply_to, chosen_backlog, fetched_replica, native_name
+from tests.bench.replay import apply_to, fetched_replica, longer_backlog, native_name, short_backlog
 from tests.bench.size import Size
 from tests.bench.stand import SOURCE, Backlog, Stand, binlog_parts, import_all
 from tests.localspark import LocalSpark
@@ -69,11 +69,12 @@ class Passes:
 
 def measure(stand: Stand, size: Size) -> list[Figure]:
     """Return rates, costs and peaks of the first and the last tenth, and their ratios."""
-    backlog, passes = chosen_backlog(stand, "mixed", size), Passes()
+    short, passes = short_backlog(stand, "mixed", size), Passes()
     threads = max(size.threads)
     with _session(stand) as (session, program):
-        _ours(stand, backlog, session, program)  # the first jobs of a session include its start
-        for number in range(size.rounds):
+        _ours(stand, short, session, program)  # the first jobs of a session include its start
+        backlog = longer_backlog(stand, short, size)
+        for number in stand.rounds(size.rounds):
             turns = (True, False) if number % 2 == 0 else (False, True)
             for is_ours in turns:
                 if is_ours:

@@ -75,7 +75,7 @@ def measure(stand: Stand, size: Size) -> list[Figure]:
         cases = {number: _case(running, folder, _shards(number, size), number, each, turns) for number in CASES}
         stand.note_settings("source", running[0])
         _measured(stand, folder, base, cases[1])  # the first job of a session includes its start
-        for number in range(size.rounds):
+        for number in stand.rounds(size.rounds):
             for one in CASES if number % 2 == 0 else reversed(CASES):
                 found[one].append(_measured(stand, folder, base, cases[one]))
     figures = {number: _speed(number, changes, spent) for number, spent in found.items()}

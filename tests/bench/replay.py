@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tests.bench.cpu import Spent, measure
 from tests.bench.figures import Figure, ratio
-from tests.bench.size import STEP, Size, enough
+from tests.bench.size import Size, enough
 from tests.bench.stand import SOURCE, Backlog, Stand, binlog_parts, login, pipe
-from tests.bench.workloads import SCHEMA, Workload
+from tests.bench.workloads import SCHEMA, TRANSACTION, Workload
 from unshard.core.model import Location
 from unshard.units.window.sync import run_window
 from unshard_demo.processes import await_true
@@ -22,12 +22,12 @@ UNSHARD, PIPE = "unshard, warm Spark session", "mariadb-binlog | mariadb"
 TITLES = {"a": "mixed OLTP changes", "b": "inserts", "c": "mixed changes of 20 columns", "d": "mixed, skewed keys"}
 NAMES = {"a": "mixed", "b": "inserts", "c": "wide", "d": "skewed"}
 GOALS = {"a": ">= 1.6", "b": ">= 0.95", "c": ">= 1.8", "d": ">= 2.5"}
-PIPED_CHANGES = 1_000_000
-"""The pipe takes a second for 6,600 mixed changes, so it gets no longer backlog of them."""
-TRIED_SHARE = 10
-"""The backlog that tells how long the real one must be has a tenth of the table's rows as changes.
+SHORT_SHARE = 10
+"""A backlog begins with a short one, which has a tenth of its changes, or as many as a tenth of the table's rows.
 
-With inserts it has as many as the table has rows, because both sides become slower while the table grows.
+The pipe gets no more, because it takes a second for 6,600 mixed changes. The short one also tells how many changes need
+the wanted time. With inserts it then has as many as the table has rows, because both sides become slower while the
+table grows.
 """
 PATIENCE_SECONDS = 3600
 REPLICA = ("--server-id=7", "--skip-slave-start", "--slave-parallel-mode=optimistic")
@@ -37,34 +37,38 @@ Contest = Callable[[Stand, Backlog], Spent]
 
 def measure_replay(stand: Stand, part: str, size: Size) -> list[Figure]:
     """Run the contestants in turn; return changes per second of each and the ratio to native replication's best."""
-    backlog = chosen_backlog(stand, NAMES[part], size)
+    short = short_backlog(stand, NAMES[part], size)
+    once = f"{PIPE}, {short.workload.changes:,} changes, once"
+    piped = [] if part == "d" else [_speed(part, once, [by_pipe(stand, short)], short.workload)]
+    backlog = longer_backlog(stand, short, size)
     contests = {UNSHARD: unshard} | {native_name(threads): native(threads) for threads in size.threads}
-    if part == "b" or (part != "d" and backlog.workload.changes <= PIPED_CHANGES):
-        contests[PIPE] = by_pipe
     spent: dict[str, list[Spent]] = {name: [] for name in contests}
-    if not size.seconds:
-        unshard(stand, backlog)  # the first job of a session includes its start
-    for number in range(size.rounds):
+    for number in stand.rounds(size.rounds):
         names = list(contests) if number % 2 == 0 else list(reversed(contests))
         for name in names:
             spent[name].append(contests[name](stand, backlog))
     stand.describe(backlog)
     stand.release(backlog)
     found = [_speed(part, name, runs, backlog.workload) for name, runs in spent.items()]
-    best = max(found[1 : 1 + len(size.threads)], key=lambda figure: figure.median)
-    return [*found, ratio(part, f"{TITLES[part]}: unshard to native replication's best", found[0], best, GOALS[part])]
+    best = max(found[1:], key=lambda figure: figure.median)
+    versus = ratio(part, f"{TITLES[part]}: unshard to native replication's best", found[0], best, GOALS[part])
+    return [*found, *piped, versus]
 
 
-def chosen_backlog(stand: Stand, name: str, size: Size) -> Backlog:
-    """Return a backlog of the wanted size, or one that takes the wanted time."""
-    if size.changes or not size.seconds:
-        return stand.backlog(Workload(name, size.rows, size.fixed))
-    first = size.rows if name == "inserts" else size.rows // TRIED_SHARE
-    tried = stand.backlog(Workload(name, size.rows, max(STEP, first // STEP * STEP)))
-    unshard(stand, tried)  # the first job of a session includes its start
-    walls = unshard(stand, tried).wall, min(native(threads)(stand, tried).wall for threads in size.threads)
-    speeds = tried.workload.changes / walls[0], tried.workload.changes / walls[1]
-    return stand.longer(tried, max(enough(speeds, size.seconds), tried.workload.changes))
+def short_backlog(stand: Stand, name: str, size: Size) -> Backlog:
+    """Return the beginning of a backlog."""
+    changes = size.fixed if name == "inserts" and size.is_timed else size.fixed // SHORT_SHARE
+    return stand.backlog(Workload(name, size.rows, max(TRANSACTION, changes // TRANSACTION * TRANSACTION)))
+
+
+def longer_backlog(stand: Stand, short: Backlog, size: Size) -> Backlog:
+    """Return a backlog of the wanted size, or one that takes the wanted time; it replaces the short one."""
+    unshard(stand, short)  # the first job of a session includes its start
+    if not size.is_timed:
+        return stand.longer(short, size.fixed)
+    walls = unshard(stand, short).wall, min(native(threads)(stand, short).wall for threads in size.threads)
+    speeds = short.workload.changes / walls[0], short.workload.changes / walls[1]
+    return stand.longer(short, max(enough(speeds, size.seconds), short.workload.changes))
 
 
 def native_name(threads: int) -> str:

@@ -1,6 +1,7 @@
 """How much a bench run measures: rounds, rows, and the changes of a backlog."""
 
 from dataclasses import dataclass
+from math import inf
 
 from tests.bench.workloads import INSERTED, TRANSACTION
 
@@ -23,6 +24,8 @@ class Size:
     """The row changes of a backlog; 0: as many as rows, or as `seconds` needs."""
     seconds: float = 0.0
     """How long each side shall need for a backlog; 0: any time."""
+    part_seconds: float = inf
+    """How long a part shall take: it begins no round that would end later."""
     threads: tuple[int, ...] = (1, 2)
     """The numbers of threads that native replication tries."""
 
@@ -30,6 +33,11 @@ class Size:
     def fixed(self) -> int:
         """The changes of a backlog whose duration does not matter."""
         return self.changes or self.rows
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the changes of a backlog follow from its duration."""
+        return bool(self.seconds and not self.changes)
 
 
 def enough(speeds: tuple[float, float], seconds: float) -> int:

@@ -4,7 +4,7 @@ The task's `worker-count` is 1, 2 and 4. The same backlog is also applied withou
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from tests.bench.cpu import Spent
@@ -19,37 +19,37 @@ from unshard.units.window.sync import run_window
 from unshard_demo.servers import MariaDb
 
 DELAY = 0.005
-WORKERS = (1, 2, 4)
 BACKLOGS = {"inserts": TITLES["b"], "mixed": TITLES["a"]}
-DIRECT = "no delay, default worker-count"
+DIRECT, ONE, *MORE = WRITERS = {"no delay, default worker-count": None} | {f"worker-count {n}": n for n in (1, 2, 4)}
 
 
 def measure(stand: Stand, size: Size) -> list[Figure]:
     """Return changes per second of each number of writers, and the ratios to one writer."""
-    return [figure for name, title in BACKLOGS.items() for figure in _of_backlog(stand, size, name, title)]
-
-
-def _of_backlog(stand: Stand, size: Size, name: str, title: str) -> Iterator[Figure]:
-    backlog = stand.backlog(Workload(name, size.rows, size.fixed))
-    contests: dict[str, Callable[[], Spent]] = {DIRECT: partial(_applied, stand, backlog, None)}
-    contests |= {f"worker-count {count}": partial(_applied, stand, backlog, count) for count in WORKERS}
+    backlogs = {title: stand.backlog(Workload(name, size.rows, size.fixed)) for name, title in BACKLOGS.items()}
+    contests = {
+        f"{title}: {how}": partial(_applied, stand, backlog, count)
+        for title, backlog in backlogs.items()
+        for how, count in WRITERS.items()
+    }
     spent: dict[str, list[Spent]] = {contest: [] for contest in contests}
-    contests[DIRECT]()  # the first job of a session includes its start
-    for number in range(size.rounds):
+    for title in backlogs:
+        contests[f"{title}: {DIRECT}"]()  # the first job of a session includes its start
+    for number in stand.rounds(size.rounds):
         for contest in contests if number % 2 == 0 else reversed(contests):
             spent[contest].append(contests[contest]())
-    stand.describe(backlog)
-    stand.release(backlog)
+    for backlog in backlogs.values():
+        stand.describe(backlog)
+        stand.release(backlog)
     found = {
-        contest: Figure(
-            "o", f"{title}: {contest}", "changes/s", tuple(size.fixed / run.wall for run in runs), cpu_of(runs)
-        )
+        contest: Figure("o", contest, "changes/s", tuple(size.fixed / run.wall for run in runs), cpu_of(runs))
         for contest, runs in spent.items()
     }
-    yield from found.values()
-    one = found[f"worker-count {WORKERS[0]}"]
-    for count in WORKERS[1:]:
-        yield ratio("o", f"{title}: worker-count {count} to 1", found[f"worker-count {count}"], one)
+    ratios = (
+        ratio("o", f"{title}: {more} to 1", found[f"{title}: {more}"], found[f"{title}: {ONE}"])
+        for title in backlogs
+        for more in MORE
+    )
+    return [*found.values(), *ratios]
 
 
 def _applied(stand: Stand, backlog: Backlog, workers: int | None) -> Spent:

@@ -10,9 +10,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +76,28 @@ class Stand:
     """What this part has measured with: for the page."""
     notes: list[str] = field(default_factory=list)
     """What the page says below the figures of this part."""
+    ends: float = inf
+    """When this part shall have ended, on the monotonic clock."""
+    ran: list[int] = field(default_factory=list)
+    """How many rounds each comparison of this part has had."""
 
-    def begin_part(self) -> None:
+    def begin_part(self, seconds: float) -> None:
         """Forget what the part before has noted."""
+        self.ends = time.monotonic() + seconds
+        self.ran.clear()
         self.reported.clear()
         self.conditions.clear()
         self.notes.clear()
+
+    def rounds(self, wanted: int) -> Iterator[int]:
+        """Yield the numbers of the rounds; after the first one, none that would end later than the part shall end."""
+        self.ran.append(0)
+        while self.ran[-1] < wanted:
+            began = time.monotonic()
+            yield self.ran[-1]
+            self.ran[-1] += 1
+            if (now := time.monotonic()) + (now - began) > self.ends:
+                return
 
     def note_settings(self, role: str, server: MariaDb) -> None:
         self.reported[role] = reported(server)

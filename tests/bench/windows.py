@@ -34,9 +34,9 @@ def measure_overhead(stand: Stand, rounds: int, rows: int) -> list[Figure]:
         stand.warm()
         _change(stand, workload, 1)
         _step(work)  # the first one includes imports and structures
-        for number in range(2, 2 + max(rounds, REPEATS)):
+        for number in stand.rounds(max(rounds, REPEATS)):
             idle.append(_timed(lambda: _step(work)))
-            _change(stand, workload, number)
+            _change(stand, workload, 2 + number)
             small.append(_timed(lambda: _step(work)))
         _compare(stand, workload, target)
     return [
@@ -48,7 +48,7 @@ def measure_overhead(stand: Stand, rounds: int, rows: int) -> list[Figure]:
 def measure_freshness(stand: Stand, rounds: int, rows: int) -> list[Figure]:
     """Return the time from a row's commit until it is visible in the target, under a steady write load."""
     found = []
-    for _ in range(rounds):
+    for _ in stand.rounds(rounds):
         workload = Workload("inserts", min(rows, SMALL), 0)
         stand.backlogs.pop(workload, None)  # each round begins with a table without the rows of the last one
         found.append(_ages(stand, stand.backlog(workload), LOAD_SECONDS * min(1.0, rows / 20_000)))

@@ -8,9 +8,10 @@ import pytest
 from tests.bench.__main__ import main
 from tests.bench.cpu import Spent
 from tests.bench.figures import Figure, Group, page, ratio
+from tests.bench.fullload import filled_sources
 from tests.bench.longrun import Stretch, by_tenth
 from tests.bench.memory import Peaks
-from tests.bench.settings import described
+from tests.bench.settings import PLAIN, described
 from tests.bench.size import STEP, enough
 from tests.bench.workloads import Workload
 from unshard_demo import tidb
@@ -44,6 +45,28 @@ def test_a_backlog_that_lasts_as_long_as_wanted(tmp_path: Path) -> None:
         "native replication, 1 thread",
         "unshard to native replication's best",
     ]
+
+
+def test_no_round_begins_that_would_end_later_than_its_part(tmp_path: Path) -> None:
+    (group,) = main(["g", *SMALL, "--rounds", "3", "--part-seconds", "0", "--out", str(tmp_path)])
+    assert "; 1 rounds, " in group.about and {len(figure.values) for figure in group.figures} == {1}
+
+
+def test_a_peer_that_nobody_would_choose_replays_a_tenth_once(tmp_path: Path) -> None:
+    (group,) = main(["b", *SMALL, "--rounds", "2", "--threads", "1", "--out", str(tmp_path)])
+    assert "; 2 rounds, " in group.about and " 240 changes in " in group.about
+    assert {figure.name.partition(": ")[2]: len(figure.values) for figure in group.figures} == {
+        "unshard, warm Spark session": 2,
+        "native replication, 1 thread": 2,
+        "mariadb-binlog | mariadb, 24 changes, once": 1,
+        "unshard to native replication's best": 2,
+    }
+
+
+def test_a_peer_that_nobody_would_choose_loads_a_tenth() -> None:
+    with filled_sources(240, PLAIN) as load:
+        load.contend("theirs", load.pipe, 24)
+        assert load.loaded == {"theirs": 8 * 24}
 
 
 @pytest.mark.parametrize("name", ["mixed", "wide"])
