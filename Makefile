@@ -88,6 +88,7 @@ docs: $(READY) ## rewrite the generated pages of docs/
 	@$(PYTHON) -m unshard.config.reference > docs/config.md
 	@$(PYTHON) -m unshard.errors.reference > docs/errors.md
 	@$(PYTHON) -m unshard.adapters.meta.reference > docs/meta-tables.md
+	@$(PYTHON) -m tests.rare
 
 clean: demo-down ## remove the virtual environment, the demo's folder and caches
 	@rm -rf $(VENV) .demo .servers build .pytest_cache .mypy_cache .ruff_cache .hypothesis

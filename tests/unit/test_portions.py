@@ -1,5 +1,6 @@
 """How the tests of `make test` are chosen and distributed."""
 
+from tests import rare
 from tests.distribution import LONGEST_UNIT, units
 from tests.portions import each_value
 
@@ -34,3 +35,7 @@ def test_a_long_file_is_divided_unless_its_tests_share_a_fixture() -> None:
 def test_tests_with_tidb_are_units_of_their_own() -> None:
     found = units(["tests/integration/a.py::test[mariadb]", "tests/integration/a.py::test[tidb]"], {}, ())
     assert len(set(found.values())) == 2
+
+
+def test_readme_lists_what_make_test_leaves_out_with_the_reasons() -> None:
+    assert rare.page() == rare.README.read_text(), "run `make docs`"
