@@ -16,6 +16,8 @@ DURATIONS = Path(__file__).with_name("durations.json")
 UNKNOWN_SECONDS = 0.02
 """Assumed for a test without a measurement."""
 LONGEST_UNIT = 20.0
+TOGETHER = ("tests/e2e/scheduler",)
+"""Folders whose files share fixtures."""
 
 
 class ByDuration(LoadScopeScheduling):
@@ -61,12 +63,14 @@ def seconds_of(nodeid: str, measured: Mapping[str, float]) -> float:
 
 
 def units(collection: Sequence[str], measured: Mapping[str, float], whole: Iterable[str]) -> dict[str, str]:
-    """Return the unit of each test: a file, or a part of it of about LONGEST_UNIT seconds."""
-    found, filled, number = {}, defaultdict(float), defaultdict(int)
+    """Return the unit of each test: a folder of TOGETHER, a file, or a part of it of about LONGEST_UNIT seconds."""
+    found, filled, number, whole = {}, defaultdict(float), defaultdict(int), {*whole, *TOGETHER}
     for nodeid in collection:
         file = nodeid.partition("::")[0]
-        scope = f"{file}{TIDB}" if "tidb" in nodeid.rpartition("[")[2] else file
-        if file not in whole and filled[scope] > LONGEST_UNIT:
+        folder = file.rpartition("/")[0]
+        place = folder if folder in TOGETHER else file
+        scope = f"{place}{TIDB}" if "tidb" in nodeid.rpartition("[")[2] else place
+        if place not in whole and filled[scope] > LONGEST_UNIT:
             filled[scope], number[scope] = 0.0, number[scope] + 1
         filled[scope] += seconds_of(nodeid, measured)
         found[nodeid] = f"{number[scope]} {scope}"

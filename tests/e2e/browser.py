@@ -16,7 +16,7 @@ from playwright.sync_api import Error, Locator, Page, sync_playwright
 
 from unshard_demo import processes
 
-SECONDS = 600.0
+SECONDS = 1800.0
 STEP_MILLISECONDS = 5000
 OPTIONS = (
     "--disable-dev-shm-usage",
