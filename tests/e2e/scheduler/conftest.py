@@ -1,4 +1,4 @@
-"""One running Airflow with three tasks for all tests of this folder, because its start costs a CPU minute."""
+"""One running Airflow with three tasks for all tests of this folder, because its start costs tens of CPU seconds."""
 
 from collections.abc import Iterator
 from typing import Any
