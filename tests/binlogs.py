@@ -23,7 +23,7 @@ from unshard_demo.servers import MariaDb
 SOURCE = "s1"
 FIRST = Location("mysql-bin.000001", 4)
 UNKNOWN_XID = 1397
-SECONDS = 120.0
+SECONDS = 900.0
 Row = tuple[bytes | None, ...]
 
 

@@ -15,7 +15,7 @@ from unshard_demo.servers import MariaDb
 COMMIT = b"\x03COMMIT"
 LOOKUP = b"\x03SELECT 1 FROM"
 """The search for a key that is taken; the locks of the write before it are released."""
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 900
 
 
 def bound_transactions(patch: pytest.MonkeyPatch, bounds: steps.Bounds) -> None:

@@ -18,6 +18,8 @@ UNKNOWN_SECONDS = 0.02
 LONGEST_UNIT = 20.0
 TIDB = " on TiDB"
 WITHOUT_SERVERS = "tests/unit"
+TOGETHER = ("tests/e2e/scheduler",)
+"""Folders whose files share fixtures."""
 
 
 class ByDuration(LoadScopeScheduling):
@@ -60,12 +62,14 @@ def seconds_of(nodeid: str, measured: Mapping[str, float]) -> float:
 
 
 def units(collection: Sequence[str], measured: Mapping[str, float], whole: Iterable[str]) -> dict[str, str]:
-    """Return the unit of each test: a file, or a part of it of about LONGEST_UNIT seconds."""
-    found, filled, number = {}, defaultdict(float), defaultdict(int)
+    """Return the unit of each test: a folder of TOGETHER, a file, or a part of it of about LONGEST_UNIT seconds."""
+    found, filled, number, whole = {}, defaultdict(float), defaultdict(int), {*whole, *TOGETHER}
     for nodeid in collection:
         file = nodeid.partition("::")[0]
-        scope = f"{file}{TIDB}" if "tidb" in nodeid and not file.startswith(WITHOUT_SERVERS) else file
-        if file not in whole and filled[scope] > LONGEST_UNIT:
+        folder = file.rpartition("/")[0]
+        place = folder if folder in TOGETHER else file
+        scope = f"{place}{TIDB}" if "tidb" in nodeid and not file.startswith(WITHOUT_SERVERS) else place
+        if place not in whole and filled[scope] > LONGEST_UNIT:
             filled[scope], number[scope] = 0.0, number[scope] + 1
         filled[scope] += seconds_of(nodeid, measured)
         found[nodeid] = f"{number[scope]} {scope}"

@@ -136,7 +136,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         spent["wall"] = time.monotonic() - before[0]
         spent["cpu"] = time.process_time() - before[1]
         fixtures = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
-        spent["shares"] = any(found[-1].scope in ("module", "class") for found in fixtures)
+        spent["shares"] = any(found[-1].scope in ("package", "module", "class") for found in fixtures)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

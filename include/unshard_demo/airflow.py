@@ -26,12 +26,14 @@ from unshard_demo.processes import Program
 from unshard_demo.servers import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
-START_SECONDS = 300.0
+START_SECONDS = 900.0
 STOP_SECONDS = 60.0
 USER = "admin"
 ROLES = {USER: "admin", "operator": "op", "viewer": "viewer"}
 """Users with their roles; all have the same password."""
-ATTEMPTS = 10
+ATTEMPTS = 30
+POLL_SECONDS = 0.3
+"""Each look is a request, which takes the API server about 30 ms of CPU."""
 COMPONENTS = {
     "api-server": ("api-server", "--workers", "1"),
     "dag-processor": ("dag-processor",),
@@ -86,7 +88,7 @@ class Airflow:
                 if error.code == 401:
                     self._log_in()
                 else:  # SQLite was busy; the request had no effect
-                    time.sleep(attempt / 10)
+                    time.sleep(min(attempt / 10, 1))
         raise AssertionError("unreachable")
 
     def has_dag(self, dag: str) -> bool:
@@ -157,7 +159,7 @@ class Airflow:
 
     def await_true(self, condition: Any, seconds: float, what: str) -> None:
         """Wait until the condition is true; raises if a component has ended."""
-        processes.await_true(condition, seconds, self.programs, what)
+        processes.await_true(condition, seconds, self.programs, what, POLL_SECONDS)
 
     def stop(self) -> None:
         """Stop the scheduler first, so that no task loses the API server, then the rest."""
@@ -174,7 +176,7 @@ class Airflow:
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  own address
-        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310
             text = answer.read()
         return json.loads(text) if text else None
 

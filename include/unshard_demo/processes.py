@@ -98,8 +98,17 @@ def kill(program: Program) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def await_true(condition: Callable[[], bool], seconds: float, programs: Sequence[Program], what: str) -> None:
-    """Wait until the condition is true; raises with the end of the log if a program ends before."""
+def await_true(
+    condition: Callable[[], bool],
+    seconds: float,
+    programs: Sequence[Program],
+    what: str,
+    pause: float = POLL_SECONDS,
+) -> None:
+    """Wait until the condition is true; raises with the end of the log if a program ends before.
+
+    `pause` are the seconds between two looks.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         for program in programs:
@@ -107,7 +116,7 @@ def await_true(condition: Callable[[], bool], seconds: float, programs: Sequence
                 raise RuntimeError(f"{program.name} has ended, see {program.log}:\n{program.tail()}")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {seconds:.0f} s; see {', '.join(p.log for p in programs)}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
 
 
 def listens(port: int) -> bool:

@@ -26,7 +26,7 @@ from unshard_demo.rollout import Rollout
 from unshard_demo.stage import TARGET_TABLE, TASK, Stage
 
 FULL, SYNC, DDL, JOIN = (f"unshard_{kind}__{TASK}" for kind in ("full", "sync", "ddl", "join"))
-LOAD_SECONDS, WINDOW_SECONDS, LOCK_SECONDS, CATCH_UP_SECONDS = 600.0, 600.0, 600.0, 600.0
+LOAD_SECONDS, WINDOW_SECONDS, LOCK_SECONDS, CATCH_UP_SECONDS = 1800.0, 1800.0, 1800.0, 1800.0
 WINDOWS_BEFORE_DDL = 3
 DDL_GAP_SECONDS = 2.0
 POLL_SECONDS = 0.5

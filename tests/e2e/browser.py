@@ -1,10 +1,12 @@
 """The installed Chromium without a window, driven by Playwright; Playwright downloads no browser.
 
-Every step is tried again until it works: Airflow redraws its pages while a test acts on them. Selectors also look into
-iframes, because Airflow shows the pages of plugins in one.
+Every step is tried again until it works: Airflow redraws its pages while a test acts on them. Each try may take
+longer than the last one, because a busy machine needs long for one. Selectors also look into iframes, because Airflow
+shows the pages of plugins in one.
 """
 
 import contextlib
+import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,8 +18,11 @@ from playwright.sync_api import Error, Locator, Page, sync_playwright
 
 from unshard_demo import processes
 
-SECONDS = 600.0
-STEP_MILLISECONDS = 5000
+SECONDS = 1800.0
+SHORTEST, LONGEST = 500, 60_000
+"""Milliseconds of the first try of a step, and of any."""
+OPENING = 20
+"""A page may take so many times as long as a step."""
 OPTIONS = (
     "--disable-dev-shm-usage",
     "--disable-gpu",
@@ -37,28 +42,40 @@ class Browser:
 
     def go(self, url: str) -> None:
         """Open an address and wait until the page has been read."""
-        self.page.goto(url, timeout=1000 * SECONDS)
+        self._until(lambda limit: bool(self.page.goto(url, timeout=OPENING * limit)), url)
 
     def await_element(self, selector: str, text: str = "") -> None:
         """Wait until the element is there and visible."""
-        self._with(selector, text, lambda element: None)
+        self._with(selector, text, lambda element, limit: element.wait_for(timeout=limit))
 
     def await_gone(self, selector: str) -> None:
         """Wait until no such element is visible."""
-        self._until(lambda: self.count(selector) == 0, f"{selector} is gone")
+
+        def is_gone(limit: int) -> bool:
+            for element in self._found(selector, ""):
+                element.first.wait_for(state="hidden", timeout=limit)
+            return True
+
+        self._until(is_gone, f"{selector} is gone")
 
     def click(self, selector: str, text: str = "") -> None:
         """Click an element as soon as it is there and enabled."""
-        self._with(selector, text, lambda element: element.click(timeout=STEP_MILLISECONDS))
+
+        def click(element: Locator, limit: int) -> None:
+            element.wait_for(timeout=limit)
+            # A click whose limit ends after it, while the next page opens, would be tried again there without end.
+            element.click(timeout=LONGEST, no_wait_after=True)
+
+        self._with(selector, text, click)
 
     def fill(self, selector: str, value: str) -> None:
         """Type into a field."""
-        self._with(selector, "", lambda element: element.fill(value, timeout=STEP_MILLISECONDS))
+        self._with(selector, "", lambda element, limit: element.fill(value, timeout=limit))
 
     def text(self, selector: str) -> str:
         """Return the text that an element shows."""
         found: list[str] = []
-        self._with(selector, "", lambda element: found.append(element.inner_text(timeout=STEP_MILLISECONDS)))
+        self._with(selector, "", lambda element, limit: found.append(element.inner_text(timeout=limit)))
         return found[-1]
 
     def count(self, selector: str) -> int:
@@ -83,24 +100,30 @@ class Browser:
 
     def _found(self, selector: str, text: str) -> list[Locator]:
         exactly = re.compile(rf"^\s*{re.escape(text)}\s*$") if text else None
-        return [frame.locator(selector, has_text=exactly).filter(visible=True) for frame in self.page.frames]
+        frames = reversed(self.page.frames)  # what a test uses is in the iframe, if there is one
+        return [frame.locator(selector, has_text=exactly).filter(visible=True) for frame in frames]
 
-    def _with(self, selector: str, text: str, use: Callable[[Locator], Any]) -> None:
+    def _with(self, selector: str, text: str, use: Callable[[Locator, int], Any]) -> None:
         """Use the first such element as soon as that works."""
 
-        def works() -> bool:
+        def works(limit: int) -> bool:
             for element in self._found(selector, text):
-                if element.count():
-                    use(element.first)
+                with contextlib.suppress(Error):
+                    use(element.first, limit)
                     return True
             return False
 
         self._until(works, f"{selector} {text}")
 
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
+    def _until(self, condition: Callable[[int], bool], what: str) -> None:
+        """Try it with a limit in milliseconds that doubles from try to try."""
+        limits = itertools.accumulate(
+            itertools.repeat(2), lambda limit, factor: min(limit * factor, LONGEST), initial=SHORTEST
+        )
+
         def holds() -> bool:
             with contextlib.suppress(Error):
-                return condition()
+                return condition(next(limits))
             return False
 
         try:

@@ -21,6 +21,7 @@ import yaml
 
 from tests import s3server
 from tests.oracle import assert_union
+from tests.portions import portion
 from tests.s3server import S3
 from tests.taskfile import endpoint, write_source
 from unshard_demo import processes, servers, tidb
@@ -28,7 +29,7 @@ from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 from unshard_demo.spark import start as start_spark
 
-ROUNDS = int(os.environ.get("UNSHARD_KILLS", "10"))
+ROUNDS = int(os.environ.get("UNSHARD_KILLS", portion(0, 4, 10)))
 SEED = int(os.environ.get("UNSHARD_SEED", "42"))
 IMAGE = os.environ.get("UNSHARD_KILLS_IMAGE", "FULL")
 CUT = os.environ.get("UNSHARD_KILLS_CUT", "")
@@ -50,6 +51,8 @@ SMALL_WINDOWS = {"window-size": "16KiB"} if CUT == "slices" else {}
 GONE = pymysql.err.OperationalError, pymysql.err.InterfaceError
 AGAIN = {0, 1053, 1205, 1213, 1927}
 """Errors of a server that shuts down, of lock waits and deadlocks; lost connections have numbers above 2000."""
+SECONDS = 1800
+"""The longest wait for anything; a run that catches up takes an idle machine a minute at most."""
 SCHEMAS = {"kill-1": "kill_01", "kill-2": "kill_02"}
 
 
@@ -191,7 +194,7 @@ class Plant:
         Reading completes the commit of rows that are still locked.
         """
         busy = "SELECT COUNT(*) FROM information_schema.processlist WHERE command <> 'Sleep' AND id <> CONNECTION_ID()"
-        processes.await_true(lambda: self.target.run(busy) == [(0,)], 60, [], "TiDB to be idle")
+        processes.await_true(lambda: self.target.run(busy) == [(0,)], SECONDS, [], "TiDB to be idle")
         tables = (
             "SELECT CONCAT(table_schema, '.`', table_name, '`') FROM information_schema.tables"
             " WHERE table_schema IN ('killed', 'unshard_meta')"
@@ -206,7 +209,7 @@ class Plant:
             self.spark = start_session(self.folder)
             self.write_task()
         process = self.spawn()
-        out, err = process.communicate(timeout=900)
+        out, err = process.communicate(timeout=SECONDS)
         assert process.returncode in (exits or (0,)), f"{out}\n{err}"
 
     def write_task(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.merge import LIVE, Merge, merging
-from tests.e2e.test_airflow_dag import run_dag
+from tests.e2e.test_airflow_dag import ALL, run_dag
 from unshard.config import load_task
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.differences import DifferenceView
@@ -13,7 +13,7 @@ from unshard.units.task.joins import open_differences
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration, ALL]
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from unshard.units.work import Work, open_work
 from unshard_demo.cluster import SparkCluster, running_cluster
 from unshard_demo.servers import MariaDb
 
-pytestmark = [pytest.mark.e2e, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
+ALL = pytest.mark.test_all("the jobs are the same at every master")
+pytestmark = [pytest.mark.e2e, pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, ALL]
 
 WIDE = "REPEAT(CHAR(65 + {} % 26), 600)"
 """Large enough that several tasks read the window and shuffle it to the appliers."""

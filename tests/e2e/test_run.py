@@ -222,6 +222,7 @@ def test_unlock_goes_on_without_the_missing_shards(world: World, command, capsys
     assert order["reason"] == "the shard is retired"
 
 
+@pytest.mark.test_all("the scheduler has a source that fails")
 def test_a_source_that_is_down_does_not_stop_the_other(world: World, command) -> None:
     assert command("run")[0] == 0
     world.write("s1", "INSERT INTO orders_1 VALUES (1, 'waits', 1)")
@@ -297,6 +298,7 @@ def test_a_failed_precheck_ends_the_run_before_anything_is_written(world: World,
     assert world.target.run(f"SHOW DATABASES LIKE '{world.schema}'") == []
 
 
+@pytest.mark.test_all("tests/integration/ddl refuses DDLs without Spark")
 def test_a_ddl_that_the_target_refuses_is_shown_and_tried_once_a_run(world: World, command, capsys) -> None:
     assert command("run")[0] == 0
     world.target.run(f"ALTER TABLE {world.schema}.orders ADD COLUMN channel int")
@@ -315,7 +317,7 @@ def environment() -> dict[str, str]:
 
 
 def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(world: World, command) -> None:
-    world.write("s1", f"INSERT INTO orders_1 SELECT 500000 + seq, 'many', 1 FROM {world.schema}_1.seq_1_to_100000")
+    world.write("s1", f"INSERT INTO orders_1 SELECT 500000 + seq, 'many', 1 FROM {world.schema}_1.seq_1_to_40000")
     # Processes that a shell starts in the background ignore SIGINT; those of a user's terminal do not.
     process = subprocess.Popen(
         [*COMMAND, "run", str(world.path)],
@@ -329,7 +331,7 @@ def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(world: World, command) ->
     assert process.stdout is not None
     assert any("dump begins" in line for line in iter(process.stdout.readline, ""))
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=1800)
     assert process.returncode == 130, said
     assert "the next run continues from here" in said and "Traceback" not in said
     assert command("run")[0] == 0

@@ -2,7 +2,6 @@
 
 import contextlib
 import multiprocessing
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from unshard.core.structures.difference import differences
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
 from unshard.units.ddl import execute
 from unshard.units.ddl.execute import create_target, execute_ddl
+from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -114,10 +114,8 @@ def test_killed_while_the_target_works(target: MariaDb, table: TableId) -> None:
     )
     child.start()
     running = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'ALTER%'"
-    deadline = time.monotonic() + 300
-    while not rows(target, running)[0][0]:
-        assert time.monotonic() < deadline
-        assert child.exitcode is None, "the DDL was over before it was seen"
+    await_true(lambda: child.exitcode is not None or rows(target, running)[0][0], 900, [target.program], "the DDL runs")
+    assert child.exitcode is None, "the DDL was over before it was seen"
     child.kill()
     child.join()
     assert rows(target, running)[0][0], "the DDL was over before the kill"

@@ -27,7 +27,7 @@ from unshard.units.work import Work, open_work
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
-SECONDS = 300.0
+SECONDS = 900.0
 RATE = 200_000
 TABLE = "CREATE TABLE {} (id INT PRIMARY KEY, c CHAR(60))"
 ROWS = "INSERT INTO {} SELECT seq{}, REPEAT('x', 60) FROM mysql.seq_1_to_{}"

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 
 COLUMNS = {"t": "id INT PRIMARY KEY, v VARCHAR(40)", "u": "v VARCHAR(40), n INT"}
 REPLICATES = ("--log-bin=other-bin", "--log-slave-updates", "--gtid-strict-mode=1", "--binlog-row-event-max-size=512")
-SECONDS = 120.0
+SECONDS = 900.0
 
 
 def replicate(replica: MariaDb, source: MariaDb) -> None:

@@ -1,6 +1,7 @@
 """The relay against a real server: the stored bytes are the server's own, despite all disturbances."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -31,6 +32,7 @@ from unshard.errors.relay import (
 )
 from unshard.units.relay.pull import pull
 from unshard_demo import servers
+from unshard_demo.processes import await_true
 
 pytestmark = pytest.mark.integration
 
@@ -188,9 +190,11 @@ def test_closes_its_connections(upstream_server, tmp_path):
         fill(upstream_server, 2000)
         pull(SOURCE, upstream_server.server, store, FIRST, until=Location(FIRST.file, 400 + number))
         pull(SOURCE, upstream_server.server, store, FIRST)
-    deadline = time.monotonic() + 120
-    while threads := [row for row in upstream_server.run("SHOW PROCESSLIST") if row[4] == "Binlog Dump"]:
-        assert time.monotonic() < deadline, threads
+
+    def is_closed() -> bool:
+        return not [row for row in upstream_server.run("SHOW PROCESSLIST") if row[4] == "Binlog Dump"]
+
+    await_true(is_closed, 900, [upstream_server.program], "the server to end its threads of the binlog")
 
 
 def test_large_transactions_and_large_events(server_folder, tmp_path):
@@ -231,7 +235,7 @@ def start_puller(server, folder: Path) -> subprocess.Popen[bytes]:
 def test_killed_at_random_moments(upstream_server, tmp_path):
     store, random = RelayStore(tmp_path), Random(7)
     killed = 0
-    for number in range(8):
+    for number in itertools.count():
         fill(upstream_server, 60000, 90)
         upstream_server.run(f"CREATE TABLE d.k{number}(id int)")
         process = start_puller(upstream_server, tmp_path)
@@ -243,7 +247,8 @@ def test_killed_at_random_moments(upstream_server, tmp_path):
         process.send_signal(signal.SIGKILL)
         killed += process.wait() == -signal.SIGKILL
         assert_equal_to_server(upstream_server, store)
-    assert killed >= 3
+        if number >= 7 and killed >= 3:  # on a busy machine a process may end before its moment
+            break
     pull(SOURCE, upstream_server.server, store, FIRST)
     run = assert_equal_to_server(upstream_server, store)
     assert run[-1].ends == end_of(upstream_server)

@@ -1,7 +1,5 @@
 """Refusals of the relay: each is a coded error that names the place, and nothing is stored partially."""
 
-import time
-
 import pytest
 
 from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill, purge
@@ -17,8 +15,11 @@ from unshard.errors.relay import (
     StatementDml,
 )
 from unshard.units.relay.pull import pull
+from unshard_demo.processes import await_true
 
 pytestmark = pytest.mark.integration
+
+SECOND = "SELECT UNIX_TIMESTAMP()"
 
 
 def test_purged_binlog_of_the_source(upstream_server, tmp_path):
@@ -37,9 +38,11 @@ def test_a_reset_binlog_is_noticed(upstream_server, tmp_path):
     fill(upstream_server, 100)
     begins = pull(SOURCE, upstream_server.server, store, FIRST).ends
     upstream_server.run("RESET MASTER")
+    created = upstream_server.run(SECOND)
     with pytest.raises(PositionBeyondEnd):
         pull(SOURCE, upstream_server.server, store, FIRST)
-    time.sleep(1)  # the creation time of the binlog file has whole seconds
+    # The creation time of the binlog file has whole seconds.
+    await_true(lambda: upstream_server.run(SECOND) != created, 900, [upstream_server.program], "another second")
     upstream_server.run("RESET MASTER")
     fill(upstream_server, 2000)
     assert end_of(upstream_server) > begins

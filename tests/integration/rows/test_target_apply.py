@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from unshard.units.rows.changes import RUNS, Origin, runs_of
 from unshard.units.rows.windowjob import BinlogPart, Rows, WindowJob
 from unshard.units.window.tasks import apply_target
 from unshard_demo import servers
+from unshard_demo.processes import await_true
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
 
@@ -328,12 +328,9 @@ def _catch(target: Target, changes: dict[Shard, list[Change]], caught: list[Unsh
         caught.append(error)
 
 
-def _until(condition, seconds: float = 300.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        # InnoDB refreshes its tables of transactions only if they were not read for 0.1 s.
-        time.sleep(0.15)
+def _until(condition, what: str = "a session that waits for a lock") -> None:
+    # InnoDB refreshes its tables of transactions only if they were not read for 0.1 s.
+    await_true(condition, 900, [], what, pause=0.15)
 
 
 def test_a_process_killed_in_its_transaction_leaves_nothing_and_a_retry_does_it_once(make):
@@ -354,7 +351,7 @@ def test_a_process_killed_in_its_transaction_leaves_nothing_and_a_retry_does_it_
         blocker.rollback()
     target.server.run(f"UPDATE {target.meta}.fence SET epoch = 2")
     target.epoch = 2
-    _until(lambda: not open_transactions(target.server))
+    _until(lambda: not open_transactions(target.server), "the end of the transaction")
     once = Counter(row for _, row in changes[target.shards[0]])
     if not target.stored():
         target.apply(changes, random.Random(1))

@@ -15,7 +15,7 @@ from unshard_demo import guard, processes
 from unshard_demo.processes import LEAVE, Program
 
 pytestmark = pytest.mark.integration
-SECONDS = 120
+SECONDS = 900
 STARTER = """
 import dataclasses, json, signal, sys
 from concurrent.futures import ThreadPoolExecutor

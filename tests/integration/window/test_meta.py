@@ -169,13 +169,13 @@ def test_a_reader_waits_for_the_process_that_creates_the_tables(meta: Meta, targ
             creating.commit()
             reading = pool.submit(meta.refuse_other_version)
             await_true(
-                lambda: reading.done() or target.run(waiting) == [(1,)], 20, [target.program], "the reader waits"
+                lambda: reading.done() or target.run(waiting) == [(1,)], 900, [target.program], "the reader waits"
             )
             rows = ", ".join(f"({step.number}, '', UTC_TIMESTAMP())" for step in MIGRATIONS)
             cursor.execute(f"INSERT INTO {meta.schema}.migration VALUES {rows}")
             creating.commit()
             cursor.execute(lock.replace("GET_LOCK", "RELEASE_LOCK").replace(", 0)", ")"))
-        assert reading.result(20) is None
+        assert reading.result(900) is None
 
 
 def test_newer_schema_is_refused(meta: Meta, target: MariaDb) -> None:
@@ -337,7 +337,7 @@ def test_zombie_writer_waits_for_its_fate(synced: Meta, target: MariaDb) -> None
         with pytest.raises(TimeoutError):
             taking_over.result(0.3)
         writer.commit()
-        epoch = taking_over.result(10).epoch
+        epoch = taking_over.result(900).epoch
         assert fence(target, synced) == [(1, epoch)]
         assert cursor.execute(claim) == 0
     writer.close()
@@ -548,7 +548,7 @@ def test_a_rename_waits_for_a_lock_that_is_being_resolved_and_takes_nothing_befo
             commit.result(0.3)
         cursor.execute(f"SELECT * FROM {synced.schema}.shard_ddl FOR UPDATE NOWAIT")
         resolving.commit()
-        commit.result(10)
+        commit.result(900)
     resolving.close()
     assert synced.structures.shards("s1")[0].shard == NEW_NAME
 

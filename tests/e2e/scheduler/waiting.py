@@ -10,7 +10,7 @@ from tests.e2e.merge import Merge
 from unshard_airflow.windows import LATE
 from unshard_demo.airflow import Airflow
 
-SECONDS = 900.0
+SECONDS = 1800.0
 
 
 def succeed(airflow: Airflow, dag: str, run: str) -> dict[str, Any]:

@@ -1,23 +1,18 @@
-"""The DAGs under a running scheduler: full load, windows that start each other, a DDL lock forced by a clear.
-
-Bulk work and windows share one Spark Connect server here; `test_airflow_dag.py` tests the other ways.
-"""
+"""The DAGs under a running scheduler: full load, windows that start each other, a DDL lock forced by a clear."""
 
 import contextlib
 import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e import alerts
-from tests.e2e.browser import Browser, browsing
-from tests.e2e.merge import LIVE, Merge, merging
-from tests.e2e.scheduled import (
+from tests.e2e.browser import Browser
+from tests.e2e.merge import Merge
+from tests.e2e.scheduler.waiting import (
     SECONDS,
     answer,
     await_equal,
@@ -32,9 +27,7 @@ from tests.e2e.scheduled import (
     succeed,
 )
 from unshard_airflow.windows import LATE
-from unshard_demo.airflow import Airflow, running_airflow
-from unshard_demo.servers import MariaDb
-from unshard_demo.spark import SparkConnect
+from unshard_demo.airflow import Airflow
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]
 
@@ -42,52 +35,6 @@ ADD = "ALTER TABLE {} ADD COLUMN extra INT NOT NULL DEFAULT 5"
 WIDEN = "ALTER TABLE {} MODIFY COLUMN name VARCHAR(80) NOT NULL"
 NOTE = "ALTER TABLE {} ADD COLUMN note VARCHAR({})"
 RESIZE = "ALTER TABLE {} MODIFY COLUMN name VARCHAR(60) NOT NULL"
-
-
-@pytest.fixture(scope="module")
-def merge(
-    source_1: MariaDb,
-    source_2: MariaDb,
-    target: MariaDb,
-    shared_spark: SparkConnect,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Merge]:
-    folder = tmp_path_factory.mktemp("scheduled")
-    sources = {"north-1": source_1, "south-1": source_2}
-    with merging("scheduled", folder, sources, target, shared_spark) as merge:
-        merge.write_task(spark_connection=LIVE, bulk_connection=LIVE, schedule="* * * * *", lock_timeout="1h")
-        yield merge
-
-
-@pytest.fixture(scope="module")
-def hasty(merge: Merge) -> Iterator[Merge]:
-    """Create a second task over the same servers whose locks time out quickly."""
-    with merging("impatient", merge.folder, merge.sources, merge.target) as other:
-        other.write_task(spark_connection=LIVE, bulk_connection=LIVE, schedule="* * * * *", lock_timeout="3s")
-        yield other
-
-
-@pytest.fixture(scope="module")
-def airflow(merge: Merge, hasty: Merge) -> Iterator[Airflow]:
-    settings = {"UNSHARD_NOTIFIER": "tests.e2e.alerts.ToFile", alerts.VARIABLE: str(merge.folder / "alerts")}
-    with running_airflow(merge.folder / "airflow", merge.tasks, merge.connections, settings) as airflow:
-        for name in (merge.name, hasty.name):
-            airflow.await_dags(*(f"unshard_{kind}__{name}" for kind in ("full", "sync", "ddl")))
-        yield airflow
-
-
-@pytest.fixture(scope="module")
-def impatient(airflow: Airflow, hasty: Merge) -> Merge:
-    """Return the second task after its full load."""
-    full = f"unshard_full__{hasty.name}"
-    succeed(airflow, full, airflow.trigger(full))
-    return hasty
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browsing(tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
 
 
 def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, merge: Merge) -> None:
@@ -104,6 +51,7 @@ def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, 
     await_equal(airflow, merge)
 
 
+@pytest.mark.test_all("the windows of the demo do so, too")
 def test_windows_follow_each_other_without_waiting_for_the_clock(airflow: Airflow, merge: Merge) -> None:
     """`make bench` prints how long a cycle takes."""
     sync = f"unshard_sync__{merge.name}"
@@ -148,6 +96,7 @@ def test_clearing_unlock_forces_the_lock(airflow: Airflow, merge: Merge) -> None
     assert [run["dag_run_id"] for run in airflow.runs(dag)] == [lock]
 
 
+@pytest.mark.test_all("the lock of the demo does so, too")
 def test_lock_resolves_when_every_shard_has_come(airflow: Airflow, merge: Merge) -> None:
     dag = f"unshard_ddl__{merge.name}"
     tables = [(source, table) for source, tables in merge.shards.items() for table in tables]
@@ -168,6 +117,7 @@ def test_lock_resolves_when_every_shard_has_come(airflow: Airflow, merge: Merge)
     await_equal(airflow, merge)
 
 
+@pytest.mark.test_all("a killed window is repeated, too")
 def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
     sync = f"unshard_sync__{merge.name}"
     merge.change(5)
@@ -178,6 +128,7 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
     await_equal(airflow, merge)
 
 
+@pytest.mark.test_all("tests/integration/ddl executes them without Airflow")
 def test_statements_about_whole_tables_reach_one_to_one_targets(airflow: Airflow, merge: Merge) -> None:
     source, dag = merge.sources["north-1"], f"unshard_ddl__{merge.name}"
 
@@ -358,6 +309,7 @@ def test_red_lock_is_unlocked_by_a_clear_in_the_browser(
     assert locks_run(airflow, dag)[-1] == lock, "the late shards have skipped the DDL"
 
 
+@pytest.mark.test_all("tests/integration/task/test_lock_page.py replaces without Airflow")
 def test_person_is_asked_for_statements_to_execute_instead(airflow: Airflow, impatient: Merge) -> None:
     dag = f"unshard_ddl__{impatient.name}"
     lock = red_lock(airflow, impatient, NOTE.format("{}", 20))
@@ -378,6 +330,7 @@ def test_person_is_asked_for_statements_to_execute_instead(airflow: Airflow, imp
     await_equal(airflow, impatient)
 
 
+@pytest.mark.test_all("another test opens the page; tests/integration/task/test_lock_page.py gives its commands")
 def test_page_shows_a_lock_to_viewers_and_lets_operators_unlock_it(
     airflow: Airflow, impatient: Merge, browser: Browser
 ) -> None:

@@ -1,0 +1,93 @@
+"""One running Airflow with three tasks for all tests of this folder, because its start costs tens of CPU seconds."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e import alerts
+from tests.e2e.browser import Browser, browsing
+from tests.e2e.merge import LIVE, SUBMIT, Merge, merging
+from tests.e2e.scheduler.waiting import succeed
+from unshard_demo.airflow import Airflow, running_airflow
+from unshard_demo.servers import MariaDb
+from unshard_demo.spark import SparkConnect
+
+SPARK = {"spark_connection": LIVE, "bulk_connection": LIVE}
+RARELY = "0 3 * * *"
+"""The windows of a task that runs so only follow a trigger, so they take no time of other tests."""
+SETTINGS = {
+    "UNSHARD_NOTIFIER": "tests.e2e.alerts.ToFile",
+    # The demo looks for work more often, and at its task files; both take CPU time of other tests.
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+}
+
+
+@pytest.fixture(scope="package")
+def merge(
+    source_1: MariaDb,
+    source_2: MariaDb,
+    target: MariaDb,
+    shared_spark: SparkConnect,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Merge]:
+    """A task whose windows continue as long as rows come, and whose locks wait for an hour."""
+    folder = tmp_path_factory.mktemp("scheduled")
+    sources = {"north-1": source_1, "south-1": source_2}
+    with merging("scheduled", folder, sources, target, shared_spark) as merge:
+        merge.write_task(**SPARK, schedule="* * * * *", lock_timeout="1h")
+        yield merge
+
+
+@pytest.fixture(scope="package")
+def hasty(merge: Merge) -> Iterator[Merge]:
+    """A second task over the same servers, whose locks time out quickly; its bulk work uses spark-submit."""
+    yield from _beside(merge, "impatient", "pessimistic", SPARK | {"bulk_connection": SUBMIT})
+
+
+@pytest.fixture(scope="package")
+def joining(merge: Merge) -> Iterator[Merge]:
+    """A task in optimistic mode over the same servers."""
+    yield from _beside(merge, "joined", "optimistic", SPARK)
+
+
+def _beside(merge: Merge, name: str, mode: str, options: dict[str, Any]) -> Iterator[Merge]:
+    with merging(name, merge.folder, merge.sources, merge.target, merge.spark) as other:
+        other.write_task(mode, **options, schedule=RARELY, lock_timeout="3s")
+        yield other
+
+
+@pytest.fixture(scope="package")
+def airflow(merge: Merge, hasty: Merge, joining: Merge) -> Iterator[Airflow]:
+    """A scheduler that knows the DAGs of all tasks."""
+    settings = SETTINGS | {alerts.VARIABLE: str(merge.folder / "alerts")}
+    with running_airflow(merge.folder / "airflow", merge.tasks, merge.connections, settings) as airflow:
+        kinds = "full", "sync", "ddl"
+        dags = [f"unshard_{kind}__{task.name}" for task in (merge, hasty, joining) for kind in kinds]
+        airflow.await_dags(*dags, f"unshard_join__{joining.name}")
+        yield airflow
+
+
+@pytest.fixture(scope="package")
+def impatient(airflow: Airflow, hasty: Merge) -> Merge:
+    """The second task after its full load."""
+    return loaded(airflow, hasty)
+
+
+@pytest.fixture(scope="package")
+def joined(airflow: Airflow, joining: Merge) -> Merge:
+    """The task in optimistic mode after its full load."""
+    return loaded(airflow, joining)
+
+
+def loaded(airflow: Airflow, merge: Merge) -> Merge:
+    full = f"unshard_full__{merge.name}"
+    assert set(succeed(airflow, full, airflow.trigger(full)).values()) == {"success"}
+    return merge
+
+
+@pytest.fixture(scope="package")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
