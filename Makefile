@@ -45,11 +45,11 @@ test: test-setup ## the tests that show that a change is right, 15 minutes on 2 
 	@$(PYTEST) tests
 
 test-all: test-setup tidb ## all tests on all targets, part by part: hours
-	@$(PYTHON) -m tests.everything
+	@$(PYTHON) -m tests.suite.everything
 
-test-times: test-setup ## `make test`, then where its time went; writes tests/durations.json
+test-times: test-setup ## `make test`, then where its time went; writes tests/suite/durations.json
 	@rm -rf build/times
-	@$(PYTEST) tests -p tests.times; $(PYTHON) -m tests.times
+	@$(PYTEST) tests -p tests.suite.times; $(PYTHON) -m tests.suite.times
 
 tidb: ## build TiDB for the tests and the demo: 6 to 11 minutes, once
 	@sh .ci/tidb/build
@@ -88,7 +88,7 @@ docs: $(READY) ## rewrite the generated pages of docs/
 	@$(PYTHON) -m unshard.config.reference > docs/config.md
 	@$(PYTHON) -m unshard.errors.reference > docs/errors.md
 	@$(PYTHON) -m unshard.adapters.meta.reference > docs/meta-tables.md
-	@$(PYTHON) -m tests.rare
+	@$(PYTHON) -m tests.suite.rare
 
 clean: demo-down ## remove the virtual environment, the demo's folder and caches
 	@rm -rf $(VENV) .demo .servers build .pytest_cache .mypy_cache .ruff_cache .hypothesis

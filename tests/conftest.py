@@ -23,8 +23,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import distribution, failures, portions, s3server, sharedspark
-from tests.portions import EXAMPLES, IS_ALL, leave_out, portion
+from tests import s3server
+from tests.suite import distribution, failures, portions, sharedspark
+from tests.suite.portions import EXAMPLES, IS_ALL, leave_out, portion
 from unshard_demo import servers, tidb
 
 MEMORY = Path("/dev/shm")

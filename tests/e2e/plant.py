@@ -21,8 +21,8 @@ import yaml
 
 from tests import s3server
 from tests.oracle import assert_union
-from tests.portions import portion
 from tests.s3server import S3
+from tests.suite.portions import portion
 from tests.taskfile import endpoint, write_source
 from unshard_demo import processes, servers, tidb
 from unshard_demo.servers import MariaDb

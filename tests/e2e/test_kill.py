@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.plant import CUT, IMAGE, ROUNDS, SCHEMAS, SECONDS, SEED, TABLES, TARGET, Plant, cuts_in, running
-from tests.portions import IS_ALL
+from tests.suite.portions import IS_ALL
 from unshard_demo import processes, tidb
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration]

@@ -11,7 +11,7 @@ import pytest
 
 import unshard
 from tests.oracle import assert_union
-from tests.portions import portion
+from tests.suite.portions import portion
 from tests.taskfile import Settings, write_task
 from unshard.adapters.meta import Meta
 from unshard.core.task.state import ChunkState

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-from tests.portions import portion
 from tests.scenario.language import Change, Expect, LockCommand, Restart, Scenario, Step, parse
 from tests.scenario.world import EVENT_BYTES, Killed, World
+from tests.suite.portions import portion
 from unshard.core.ddl import lockcommands
 from unshard.core.ddl.lockcommands import DropShard, Force, Replace, Skip
 from unshard.core.model import Shard, TableId

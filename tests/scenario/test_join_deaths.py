@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.portions import portion
 from tests.scenario.joinedworld import TARGET, JoinedWorld, LockExecutor
 from tests.scenario.turns import Turns
 from tests.scenario.world import EVENT_BYTES, FILE, NOWHERE, Killed
+from tests.suite.portions import portion
 from tests.unit.join.paper import create
 from unshard.core.model import Location, Shard, TableId
 from unshard.errors.join import TargetBeingChanged

@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.portions import examples
 from tests.scenario.world import EVENT_BYTES, Killed, World, structure
+from tests.suite.portions import examples
 from unshard.core.ddl.lockcommands import Force, Replace, Skip
 from unshard.core.model import TableId
 from unshard.errors import UnshardError

@@ -10,10 +10,10 @@ import re
 
 import pytest
 
-from tests.portions import examples
 from tests.scenario.joinedworld import JoinedWorld
 from tests.scenario.turns import Turns
 from tests.scenario.world import EVENT_BYTES, Killed
+from tests.suite.portions import examples
 from tests.unit.join.paper import PaperTable, alter, create
 from tests.unit.join.rollout import Play, convertible
 from tests.unit.join.test_rollouts import TABLE, Rollout

@@ -24,7 +24,7 @@ def test_what_a_failed_test_names(tmp_path: Path) -> None:
     (tmp_path / "test_failing.py").write_text(FAILING)
     kept = tmp_path / "kept"
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.failures", "-p", "no:cacheprovider", "test_failing.py"],
+        [sys.executable, "-m", "pytest", "-p", "tests.suite.failures", "-p", "no:cacheprovider", "test_failing.py"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "UNSHARD_FAILED_TESTS": str(kept)},
         capture_output=True,

@@ -1,8 +1,8 @@
 """How the tests of `make test` are chosen and distributed."""
 
-from tests import rare
-from tests.distribution import LONGEST_UNIT, units
-from tests.portions import each_value
+from tests.suite import rare
+from tests.suite.distribution import LONGEST_UNIT, units
+from tests.suite.portions import each_value
 
 
 class Item:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tests.binlogs import SOURCE, end_of, schema_of
-from tests.portions import portion
+from tests.suite.portions import portion
 from unshard.adapters.relay import RelayStore
 from unshard.binlog.decoder import Origin, decode_range
 from unshard.binlog.events import CHECKSUM, read_frame

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import ddlforms, versions
-from tests.portions import IS_ALL
+from tests.suite.portions import IS_ALL
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

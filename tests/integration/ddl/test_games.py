@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.dying import Died
 from tests.livetask import LiveTask, living
-from tests.portions import examples
+from tests.suite.portions import examples
 from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema
 from unshard.core.ddl.lockcommands import Force

@@ -16,7 +16,7 @@ from tests.dying import mortal
 from tests.integration.task.test_lock_page import browse
 from tests.livetask import LiveTask, living
 from tests.operator import lock, order, run
-from tests.portions import examples
+from tests.suite.portions import examples
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace

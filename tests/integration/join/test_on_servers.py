@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from pymysql.connections import Connection
 
-from tests.portions import examples
+from tests.suite.portions import examples
 from unshard.adapters.mysql import connect, query
 from unshard.adapters.structures import read_schema
 from unshard.core.join.decision import Change, Decision, decide, executed, steps_to_join, wanted

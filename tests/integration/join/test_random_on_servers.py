@@ -12,7 +12,7 @@ import pymysql
 import pytest
 
 from tests.joinedtask import JoinedTask
-from tests.portions import examples
+from tests.suite.portions import examples
 from tests.unit.join.rollout import Play
 from tests.unit.join.test_rollouts import Rollout
 from unshard.core.join.decision import wanted

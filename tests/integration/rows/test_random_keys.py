@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.livetask import LiveTask, living
-from tests.portions import examples
+from tests.suite.portions import examples
 from unshard.units.relay import pull
 from unshard_demo.servers import MariaDb
 

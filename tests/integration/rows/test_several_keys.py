@@ -17,7 +17,7 @@ from tests.cutting import bound_transactions
 from tests.dying import Died, dying_after
 from tests.localspark import LocalSpark
 from tests.oracle import assert_union, columns_of, rows, union
-from tests.portions import examples
+from tests.suite.portions import examples
 from tests.taskfile import Settings, schemas, write_task
 from tests.tidbsettings import is_tidb
 from unshard.adapters.target import steps

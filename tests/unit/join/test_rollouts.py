@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.portions import examples
+from tests.suite.portions import examples
 from tests.unit.join.paper import create
 from tests.unit.join.rollout import Play, shards
 

@@ -1,7 +1,7 @@
 """`make test-all`: every test on every target, in parts, one line each. It takes hours.
 
-`python -m tests.everything [parts]` runs the named parts. The output of each part is in `build/test-all`. A part ends
-when its tests end, and the next ones run whatever its result is.
+`python -m tests.suite.everything [parts]` runs the named parts. The output of each part is in `build/test-all`. A part
+ends when its tests end, and the next ones run whatever its result is.
 """
 
 import os
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "test-all"
 SUMMARY = re.compile(r"^=* ?((?:\d+ \w+,? ?)+) in [\d.]+s", re.MULTILINE)
 INTEGRATION = ROOT / "tests" / "integration"

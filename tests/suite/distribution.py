@@ -1,4 +1,4 @@
-"""Distributes the tests to the processes of a run: the longest first, by the seconds measured in `durations.json`.
+"""Distributes the tests to the processes of a run: the longest first, by the seconds in `durations.json`.
 
 Tests of a file stay together while they are short or share a fixture of their file. Tests with TiDB go to one process,
 so that one TiDB is started. `make test-times` measures the seconds again.

@@ -1,7 +1,7 @@
 """Where the time of a test run goes: `make test-times` runs the tests with this plugin and prints its table.
 
 Each process of the run writes the tests that it ran to `build/times`: seconds of set-up, call and tear-down, CPU
-seconds, started programs by kind, and seconds of waiting by caller. `python -m tests.times` adds them up.
+seconds, started programs by kind, and seconds of waiting by caller. `python -m tests.suite.times` adds them up.
 """
 
 import collections
@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from tests.distribution import DURATIONS
+from tests.suite.distribution import DURATIONS
 from unshard_demo import processes
 
-FOLDER = Path(__file__).resolve().parents[1] / "build" / "times"
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "times"
 KINDS = {
     "mariadb-install-db": "MariaDB data directory",
     "mariadbd": "MariaDB",
@@ -180,7 +180,7 @@ def total(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def durations(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what `tests/distribution.py` reads: seconds of a test of each function, and files that share a fixture."""
+    """Return what `distribution.py` reads: seconds of a test of each function, and files that share a fixture."""
     seconds: dict[str, list[float]] = defaultdict(list)
     whole = set()
     for name, each in ((name, each) for one in found for name, each in one["tests"].items()):

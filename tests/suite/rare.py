@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 README = TESTS / "README.md"
 BEGIN, END = "<!-- begin of the list: make docs -->\n", "<!-- end of the list -->\n"
 HEAD = "| file | test | `make test` runs | reason |\n|---|---|---|---|\n"

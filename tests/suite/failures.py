@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.portions import ALL, RUN
+from tests.suite.portions import ALL, RUN
 from unshard_demo import processes
 
-KEPT = Path(os.environ.get("UNSHARD_FAILED_TESTS", Path(__file__).resolve().parents[1] / "build" / "failed"))
+KEPT = Path(os.environ.get("UNSHARD_FAILED_TESTS", Path(__file__).resolve().parents[2] / "build" / "failed"))
 LONGEST_NAME = 120
 
 
