@@ -25,6 +25,8 @@ IS_ALL = RUN == ALL
 EXAMPLES = os.environ.get("UNSHARD_EXAMPLES", "")
 """A number of random examples that replaces that of each random test."""
 
+ON_TIDB_TOO = 3
+"""Of the tests of a file that run on MariaDB, too, TiDB gets one of so many: it takes seconds to create a task's tables."""
 LEFT_OUT = pytest.StashKey[int]()
 
 if RUN not in (FAST, USUAL, ALL):
@@ -84,7 +86,15 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
         every = group[0].get_closest_marker("sample").kwargs.get("every")
         kept = group[::every] if every else each_value(group)
         found += [item for item in group if item not in kept]
-    return found
+    return found + _too_many_on_tidb([item for item in items if item not in set(found)])
+
+
+def _too_many_on_tidb(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("tidb") and item.get_closest_marker("on_tidb"):
+            files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    return [item for group in files.values() for number, item in enumerate(group) if number % ON_TIDB_TOO]
 
 
 def each_value(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -104,7 +104,7 @@ def make(source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Path) 
     return made
 
 
-@pytest.mark.sample(reason="every third case, in one of its two ways; in memory all cases run both ways", every=3)
+@pytest.mark.sample(reason="a sixth of cases and ways; in memory all of them run", every=6)
 @pytest.mark.parametrize("each", [False, True], ids=["at once", "step by step"])
 @pytest.mark.parametrize("name", [name for name in CASES if name not in TELLING])
 def test_case(name: str, each: bool, make: Maker) -> None:
@@ -117,6 +117,7 @@ def test_telling_case(name: str, make: Maker) -> None:
     play(make(name), each=False)
 
 
+@pytest.mark.test_all("in memory it runs step by step; on servers the other cases do")
 @pytest.mark.parametrize("name", TELLING)
 def test_telling_case_step_by_step(name: str, make: Maker) -> None:
     play(make(name), each=True)
