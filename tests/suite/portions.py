@@ -26,7 +26,7 @@ EXAMPLES = os.environ.get("UNSHARD_EXAMPLES", "")
 """A number of random examples that replaces that of each random test."""
 
 ON_TIDB_TOO = 3
-"""Of the tests of a file that run on MariaDB, too, TiDB gets one of so many: it takes seconds to create a task's tables."""
+"""Of the tests of a file that run on MariaDB, too, TiDB gets one of so many: it creates the tables of a task slowly."""
 LEFT_OUT = pytest.StashKey[int]()
 
 if RUN not in (FAST, USUAL, ALL):
