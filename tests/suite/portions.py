@@ -94,7 +94,7 @@ def _too_many_on_tidb(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         if item.get_closest_marker("tidb") and item.get_closest_marker("on_tidb"):
             files.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    return [item for group in files.values() for number, item in enumerate(group) if number % ON_TIDB_TOO]
+    return [item for group in files.values() for number, item in enumerate(group, 1) if number % ON_TIDB_TOO]
 
 
 def each_value(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -53,7 +53,7 @@ def meta(target: MariaDb, unique: str) -> Iterator[RealMeta]:
     target.run(f"DROP DATABASE {unique}")
 
 
-@pytest.mark.sample(reason="all cases run in memory, a part on the real meta tables", every=3)
+@pytest.mark.sample(reason="all cases run in memory, a part on the real meta tables", every=6)
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path: Path, meta: RealMeta) -> None:
     scenario = parse(path)

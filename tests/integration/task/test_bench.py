@@ -23,6 +23,7 @@ SMALL = ("--rounds", "1", "--rows", "240", "--without-spark")
 FLAT = (1.0, 1.0, 1.0, 3.0)
 
 
+@pytest.mark.test_all("the parts of the bench take minutes; the other tests run those that change")
 def test_every_part_gives_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     markdown = tmp_path / "figures.md"
     found = main([*"dfghijklmno", *SMALL, "--out", str(tmp_path), "--page", str(markdown)])

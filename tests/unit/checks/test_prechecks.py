@@ -41,6 +41,8 @@ def test_only_problems_of_these_names_are_ignored(names: tuple[str, ...]) -> Non
 def test_an_error_that_stops_the_task_anyway_is_not_ignored() -> None:
     unfit = Item("target_tables", Severity.ERROR, "target t", "lacks a column", "US-6802", "change it")
     warned = replace(unfit, severity=Severity.WARNING)
+    (by_its_name,) = ignoring((unfit,), ("target_tables",), {"US-6802"})
+    assert by_its_name.severity is Severity.ERROR
     found = ignoring((unfit, warned, BAD, FINE), ("all",), {"US-6802"})
     assert [item.severity for item in found] == [Severity.ERROR, Severity.IGNORED, Severity.IGNORED, Severity.OK]
     assert found[0].remedy.startswith("change it; `ignore-checking-items` has no effect")

@@ -982,3 +982,7 @@ def test_old_switch_is_warned_of_with_the_new_one(write: Write) -> None:
     (warning,) = load_task(write("is-sharding: true\n" + MINIMAL)).warnings
     assert "'shard-mode: pessimistic'" in warning
     assert load_task(write("is-sharding: true\nshard-mode: pessimistic\n" + MINIMAL)).warnings == ()
+
+
+def test_the_largest_port_is_accepted(write: Write) -> None:
+    assert load_task(write(MINIMAL.replace("host: t,", "host: t, port: 65535,"))).target.port == 65535

@@ -318,3 +318,11 @@ def test_roles() -> None:
 def test_collation_that_a_server_does_not_print_is_written_out(text: str, options: str) -> None:
     head = "CREATE TABLE `t` (\n  `a` int COMMENT ' DEFAULT CHARSET=latin1 COLLATE='\n"
     assert with_collation(head + text, "latin1_german1_ci") == head + options
+
+
+@pytest.mark.parametrize(
+    ("version", "runs"),
+    [(50699, True), (50700, False), (80036, False), (99999, False), (100000, True), (101104, False)],
+)
+def test_a_mariadb_leaves_out_what_only_mysql_runs(version: int, runs: bool) -> None:
+    assert Dialect(version=101103).runs("!", version) is runs

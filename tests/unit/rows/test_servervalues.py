@@ -31,6 +31,7 @@ SPECS = [
 ]
 
 
+@pytest.mark.sample(reason="each starts a process", every=3)
 @pytest.mark.parametrize(("specs", "want"), SPECS, ids=[specs for specs, _ in SPECS])
 def test_columns_that_each_server_fills_by_itself(specs: str, want: list[str]) -> None:
     assert list(filled_by_each(ExecutedDdl(f"ALTER TABLE `d`.`t` {specs}", 0))) == want
