@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, cast
+from weakref import WeakKeyDictionary, WeakSet
 
 import pymysql
 from pymysql.connections import Connection as DriverConnection
@@ -56,6 +57,9 @@ class ReadDatabase:
 
     def __init__(self, server: Server, schema: str, task: str) -> None:
         self.server, self.schema, self.task = server, schema, task
+        self._process = os.getpid()
+        self._engine = _kept(server, schema, self._process)
+        _USERS.setdefault(self._engine, WeakSet()).add(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -77,12 +81,18 @@ class ReadDatabase:
             return connection.scalar(select(func.utc_timestamp(6, type_=Moment())))
 
     def close(self) -> None:
-        """Close the pooled connections; the next use opens new ones."""
-        self._own_engine().dispose()
+        """Close the pooled connections unless another object uses them; the next use opens new ones."""
+        users = _USERS.get(engine := self._own_engine(), WeakSet())
+        users.discard(self)
+        if not users:
+            engine.dispose()
 
     def _own_engine(self) -> Engine:
         """Return the engine of this process: after a fork it is another one, with connections of its own."""
-        return _kept(self.server, self.schema, os.getpid())
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._engine = _kept(self.server, self.schema, self._process)
+        return self._engine
 
     def refuse_other_version(self) -> None:
         """Raise MetaTooNew or MetaTooOld if the tables are not those of this version; wait for a process that creates
@@ -191,9 +201,13 @@ def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool
     return engine
 
 
-@lru_cache(maxsize=8)
+_USERS: WeakKeyDictionary[Engine, WeakSet[ReadDatabase]] = WeakKeyDictionary()
+"""The open objects of each engine."""
+
+
+@lru_cache(maxsize=1)
 def _kept(server: Server, schema: str, process: int) -> Engine:
-    """Return the engine of a schema. It is kept, because it compiles a statement only once, which takes longer than
-    running it.
+    """Return the engine of a schema. The last one is kept, because an engine compiles a statement only once, which takes
+    longer than running it.
     """
     return _engine(server, schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=NO_LIMIT)
