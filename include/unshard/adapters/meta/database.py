@@ -207,5 +207,5 @@ _USERS: WeakKeyDictionary[Engine, WeakSet[ReadDatabase]] = WeakKeyDictionary()
 
 @lru_cache(maxsize=1)
 def _kept(server: Server, schema: str, process: int) -> Engine:
-    """Return the engine of a schema; the last one is kept, because compiling statements takes longer than running them."""
+    """Return the engine of a schema; the last one is kept, because compiling statements takes long."""
     return _engine(server, schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=NO_LIMIT)
