@@ -15,19 +15,19 @@ def clock(connection: Connection) -> int:
     return int(now)
 
 
-def system_offsets(connection: Connection) -> dict[datetime, timedelta]:
-    """Return the offset of the server's clock from UTC, if its time zone is SYSTEM, now and in half a year.
+def zone_offsets(connection: Connection) -> dict[datetime, timedelta]:
+    """Return the offset of the server's time zone from UTC, now and in half a year.
 
     Two moments, because clocks may change twice a year.
     """
-    ((zone, now, later, *minutes),) = query(
+    ((now, later, *minutes),) = query(
         connection,
-        "SELECT @@GLOBAL.time_zone, t, u, TIMESTAMPDIFF(MINUTE, t, CONVERT_TZ(t, '+00:00', 'SYSTEM')),"
-        " TIMESTAMPDIFF(MINUTE, u, CONVERT_TZ(u, '+00:00', 'SYSTEM'))"
+        "SELECT t, u, TIMESTAMPDIFF(MINUTE, t, CONVERT_TZ(t, '+00:00', @@GLOBAL.time_zone)),"
+        " TIMESTAMPDIFF(MINUTE, u, CONVERT_TZ(u, '+00:00', @@GLOBAL.time_zone))"
         " FROM (SELECT UTC_TIMESTAMP() t, UTC_TIMESTAMP() + INTERVAL 6 MONTH u) moments",
     )
     pairs = zip((now, later), minutes, strict=True)
-    return {moment: timedelta(minutes=ahead) for moment, ahead in pairs} if zone == "SYSTEM" else {}
+    return {moment: timedelta(minutes=ahead) for moment, ahead in pairs}
 
 
 def account(connection: Connection) -> str:

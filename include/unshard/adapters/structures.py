@@ -92,12 +92,20 @@ def read_collations(connection: Connection, *, defaults: bool) -> frozenset[str]
     return frozenset(canonical(_name(name)) for (name,) in rows if name)
 
 
+def meaning_of_utf8(connection: Connection) -> str:
+    """Return the character set that `utf8` names in new sessions: MariaDB's `old_mode` decides it."""
+    ((collation,),) = query(connection, "SELECT COLLATION(CONVERT('' USING utf8))")
+    return canonical(_name(collation)).partition("_")[0]
+
+
 def collations_by_charset(connection: Connection, numbers: Iterable[int]) -> dict[str, str]:
-    """Read the names of collations from their numbers, by character set (MariaDB)."""
-    sql = (
-        "SELECT CHARACTER_SET_NAME, FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
-        " WHERE ID IN %s"
-    )
+    """Read the names of collations from their numbers, by character set."""
+    sql = "SELECT CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID IN %s"
+    if "mariadb" in connection.get_server_info().lower():  # it has collations of several character sets
+        sql = (
+            "SELECT CHARACTER_SET_NAME, FULL_COLLATION_NAME"
+            " FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IN %s"
+        )
     return {_name(charset): _name(name) for charset, name in query(connection, sql, (tuple(numbers),))}
 
 

@@ -26,7 +26,7 @@ from unshard.adapters.mysql import (
     set_collation,
     table_name,
 )
-from unshard.adapters.structures import read_collations, read_schema
+from unshard.adapters.structures import meaning_of_utf8, read_collations, read_schema
 from unshard.core import codec
 from unshard.core.ddl.foreignkeys import adds_keys, for_target, made_indexes, with_index_names
 from unshard.core.ddl.grammar import without_engine
@@ -63,6 +63,8 @@ class TargetTypes(NamedTuple):
     """All collations that it knows, with the names that `canonical` returns."""
     defaults: frozenset[str]
     """Collations that are the default of their character set."""
+    utf8: str
+    """The character set that `utf8` names."""
 
 
 class Tried(NamedTuple):
@@ -286,6 +288,7 @@ def _target_types(connection: Connection, trial: TableId) -> TargetTypes:
         str(n.charset),
         read_collations(connection, defaults=False),
         read_collations(connection, defaults=True),
+        meaning_of_utf8(connection),
     )
 
 

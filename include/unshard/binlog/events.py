@@ -185,7 +185,7 @@ class Query:
             text = decode(self.text, "utf8mb4" if self.charset in ("", "binary") else self.charset)
         except UnicodeDecodeError as error:
             raise DamagedEvent(place, f"the statement is not valid {self.charset}: {error}") from error
-        charset, zone = self.charset or "utf8mb4", self.time_zone or "SYSTEM"
+        charset = self.charset or "utf8mb4"
         session = session_of(self.variables, server_version)
         is_mysql = server_version != "" and not is_mariadb(server_version)
         mode = from_mysql(self.sql_mode) if is_mysql else self.sql_mode
@@ -200,7 +200,7 @@ class Query:
             mode,
             charset,
             self.time,
-            zone,
+            self.time_zone,
             fraction_of(self.variables),
             session,
             collations=collations_of(self.variables),

@@ -7,7 +7,8 @@ Collations and the language of dates are numbers, which SET accepts too.
 import re
 from collections.abc import Mapping
 
-FLAGS, CHARSETS, LANGUAGE, TIMESTAMPS, FRACTION, COLLATIONS = 0, 4, 7, 16, 128, 131
+FLAGS, CHARSETS, LANGUAGE, MICROSECONDS, TIMESTAMPS, DEFAULT_UTF8MB4 = 0, 4, 7, 13, 16, 18
+FRACTION, COLLATIONS = 128, 131
 NO_CHECKS, EXPLICIT, IF_EXISTS = 1 << 15, 1 << 24, 1 << 28
 FLAGGED_SINCE = (10, 8, 4)
 """Since this version a MariaDB session can set explicit_defaults_for_timestamp, and the flags contain it."""
@@ -40,16 +41,17 @@ def is_mariadb(server_version: str) -> bool:
 
 def fraction_of(variables: Mapping[int, bytes]) -> int:
     """Return the microseconds of the statement's time, 0 if the event has none."""
-    return int.from_bytes(variables.get(FRACTION, b""), "little")
+    return int.from_bytes(variables.get(FRACTION, variables.get(MICROSECONDS, b"")), "little")
 
 
 def collations_of(variables: Mapping[int, bytes]) -> tuple[int, ...]:
-    """Return the numbers of the collations in `character_set_collations` of MariaDB 11.3 and later.
+    """Return the numbers of `character_set_collations` (MariaDB 11.3) and `default_collation_for_utf8mb4` (MySQL 8).
 
-    A character set that a statement names without a collation has one of them. The event contains pairs of numbers:
-    the default collation that is compiled into the server, and the collation that the session uses instead.
+    A character set that a statement names without a collation has one of them. MariaDB's event contains pairs of
+    numbers: the default collation that is compiled into the server, and the collation that the session uses instead.
     """
-    return _numbers(variables.get(COLLATIONS, b"\0")[1:])[1::2]
+    pairs = _numbers(variables.get(COLLATIONS, b"\0")[1:])
+    return (*pairs[1::2], *_numbers(variables.get(DEFAULT_UTF8MB4, b"")))
 
 
 def _numbers(data: bytes) -> tuple[int, ...]:

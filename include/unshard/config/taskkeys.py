@@ -356,8 +356,8 @@ TASK = Block(
         Key(
             "timezone",
             text("time zone", checks.time_zone),
-            "IANA name or offset: time zone of DDLs whose session names none. Rows do not depend on it, because "
-            "TIMESTAMP is transferred in UTC.",
+            "IANA name or offset: time zone of DDLs whose session has that of its machine, and of conversions from and "
+            "to TIMESTAMP in optimistic mode. Other rows do not depend on it, because TIMESTAMP is transferred in UTC.",
             "+00:00",
         ),
         Key("case-sensitive", boolean(), "Whether patterns of routes and lists are case-sensitive.", False),

@@ -393,18 +393,20 @@ class StartWithin(CheckFailed, code="US-2344"):
 
 
 class ZonesDiffer(CheckWarned, code="US-2345", scope=Scope.CONFIG):
-    """Sessions of a source use the time zone of its machine, and the task's `timezone` (default UTC) is different.
+    """The global time zone of a source, or that of its machine, is not the task's `timezone` (default UTC).
 
-    Consequence: `unshard check` reports a warning. Rows are not affected. A DDL that gives a TIMESTAMP column a default
-    such as `DEFAULT '2026-01-31 12:00:00'` has no time zone in the binlog, and unshard executes it in the task's zone.
+    Consequence: `unshard check` reports a warning. Rows are not affected. If the source has `time_zone = SYSTEM`, the
+    binlog does not say which zone that is, and unshard executes its DDL in the task's zone. That matters for
+    `DEFAULT '2026-01-31 12:00:00'` of a TIMESTAMP column, and for changes from or to TIMESTAMP. If sources have
+    different zones, such a DDL has different effects on their shards and ends in a conflict.
     """
 
     source: str
     theirs: str
     ours: str
     template = (
-        "sessions of source {source} are in its SYSTEM time zone, {theirs}, but `timezone` of the task is {ours}: a"
-        " DDL such as DEFAULT '2026-01-31 12:00:00' of a TIMESTAMP column would mean another time"
+        "sessions of source {source} are in time zone {theirs}, but `timezone` of the task is {ours}: a"
+        " DDL such as DEFAULT '2026-01-31 12:00:00' of a TIMESTAMP column may mean another time"
     )
     hint = "set `timezone` of the task file to the zone of the sources"
 

@@ -110,8 +110,9 @@ class DefaultUnknown(RelayError, code="US-3031"):
 class RowsContradict(RelayError, code="US-3032"):
     """The rows of a shard do not have the structure that unshard tracks.
 
-    The shard was altered without a trace in its binlog, for example with `sql_log_bin=0`. This code is the reason of an
-    undecided lock.
+    The shard was altered without a trace in its binlog, for example with `sql_log_bin=0`. Or a MariaDB session had
+    another `old_mode` than its server, which no binlog contains, so its `CHARACTER SET utf8` means another character
+    set. This code is the reason of an undecided lock.
 
     Consequence: unshard holds the rows of this shard after the named location. All other shards continue.
     Remedy: Name the missing statement: `unshard replace TASK.yaml LOCK --shard SHARD --sql 'ALTER TABLE …'`. It then

@@ -426,6 +426,15 @@ def test_clocks_of_another_zone_than_the_task_says(world: World) -> None:
     assert found(world) == []
 
 
+def test_global_time_zones_of_sources(world: World) -> None:
+    world.s1.run("SET GLOBAL time_zone = '+08:00'")
+    try:
+        (item,) = [item for item in world.items() if item.code == "US-2345"]
+        assert "source s1" in item.message and "UTC+08:00" in item.message
+    finally:
+        world.s1.run("SET GLOBAL time_zone = 'SYSTEM'")
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [

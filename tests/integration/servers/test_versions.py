@@ -321,6 +321,62 @@ def test_character_sets_have_the_collations_of_the_source_session(others, target
     assert [*columns] == [("a", "utf8mb4_unicode_ci"), ("b", "latin1_general_ci")]
 
 
+COLLATIONS = (
+    "SELECT TABLE_NAME, COLUMN_NAME, REPLACE(COLLATION_NAME, 'utf8_', 'utf8mb3_') FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = '{}' AND COLLATION_NAME IS NOT NULL ORDER BY COLUMN_NAME"
+)
+
+
+def test_a_session_of_mysql_chooses_the_collation_of_utf8mb4(others, unique, tmp_path):
+    server, name = server_of(MYSQL, others), f"{unique}.t_1"
+    with living(unique, tmp_path, {"s1": server}, server) as task:
+        server.run(f"CREATE TABLE {name} (id INT PRIMARY KEY) CHARSET utf8mb4", f"INSERT INTO {name} VALUES (1)")
+        task.shards["s1"] = [name]
+        task.go()
+        server.run(
+            "SET default_collation_for_utf8mb4 = utf8mb4_general_ci",
+            f"ALTER TABLE {name} ADD a VARCHAR(9) CHARACTER SET utf8mb4, ADD at DATETIME(6) DEFAULT NOW(6)",
+            f"ALTER TABLE {name} ADD b VARCHAR(9), DEFAULT CHARSET=utf8mb4, ADD UNIQUE (a)",
+            f"ALTER TABLE {name} ADD c VARCHAR(9)",
+        )
+        server.run(
+            f"ALTER TABLE {name} ADD d VARCHAR(9) CHARSET 'utf8mb4'",
+            f"INSERT INTO {name} (id, a, d) VALUES (2, 'é', 'é'), (3, 'ß', 'ß')",
+        )
+        task.go()
+        assert task.assert_union() == 3
+        wanted, found = (server.run(COLLATIONS.format(schema)) for schema in (unique, f"{unique}_to"))
+        assert [row[1:] for row in found] == [row[1:] for row in wanted]
+        assert {str(row[2]) for row in found} == {"utf8mb4_general_ci", "utf8mb4_0900_ai_ci"}
+
+
+@pytest.mark.parametrize("mode", ["", "UTF8_IS_UTF8MB3"])
+def test_old_mode_of_mariadb_says_what_utf8_is(others, source_1, unique, tmp_path, mode):
+    server, name = server_of(MARIADB_NEW, others), f"{unique}.t_1"
+    opposite = "" if mode else "UTF8_IS_UTF8MB3"
+    ((own,),), ((before,),) = (each.run("SELECT @@GLOBAL.old_mode") for each in (server, source_1))
+    with living(unique, tmp_path, {"s1": server}, source_1) as task:
+        try:
+            server.run(f"SET GLOBAL old_mode = '{mode}'")
+            source_1.run(f"SET GLOBAL old_mode = '{opposite}'")
+            server.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, z TEXT)", f"INSERT INTO {name} VALUES (1, 'é')")
+            task.shards["s1"] = [name]
+            task.go()
+            server.run(
+                f"ALTER TABLE {name} ADD a VARCHAR(9) CHARACTER SET utf8, ADD b TEXT CHARSET=utf8 COLLATE utf8_bin",
+                f"ALTER TABLE {name} ADD c VARCHAR(9) COLLATE utf8_general_ci, ADD utf8 INT",
+                f"ALTER TABLE {name} CONVERT TO CHARACTER SET utf8",
+                f"INSERT INTO {name} (id, z, a, b, c) VALUES (2, '日', '日', '日', '日')",
+            )
+            task.go()
+            assert task.assert_union() == 2
+            wanted, found = server.run(COLLATIONS.format(unique)), source_1.run(COLLATIONS.format(f"{unique}_to"))
+            assert [row[1:] for row in found] == [row[1:] for row in wanted]
+        finally:
+            server.run(f"SET GLOBAL old_mode = '{own}'")
+            source_1.run(f"SET GLOBAL old_mode = '{before}'")
+
+
 def test_gtids_are_turned_off_and_on_under_a_task(others, target, unique, tmp_path):
     server, back = server_of(MYSQL, others), ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
     assert server.run("SELECT @@gtid_mode") == [("ON",)], "the other tests follow a source with GTIDs"

@@ -41,3 +41,23 @@ CASES = [
 def test_words_are_named_as_the_source_means_them(text: str, wanted: str | None) -> None:
     assert as_source_means(text, 0, ALL) == (wanted or text)
     assert as_source_means(text, 0, Meanings()) == text
+
+
+UTF8 = Meanings(utf8="utf8mb4", collations={"utf8mb4": "utf8mb4_uca1400_ai_ci", "utf8": "utf8_bin"})
+RENAMED = [
+    (
+        "ALTER TABLE t ADD utf8 CHAR(3) CHARACTER SET utf8",
+        "ALTER TABLE t ADD utf8 CHAR(3) CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_ai_ci",
+    ),
+    ("CREATE TABLE t (a TEXT COLLATE utf8_bin) COLLATE=`utf8_general_ci`", None),
+    ("ALTER TABLE t ADD b CHAR(3) AS (CONVERT(a USING utf8)), ADD c CHAR(4) COLLATE 'utf8_bin'", None),
+    ("ALTER TABLE t CHARSET='utf8' COLLATE utf8_bin, ADD d CHAR(4) DEFAULT 'utf8'", None),
+]
+
+
+@pytest.mark.parametrize(("text", "wanted"), RENAMED)
+def test_utf8_is_what_the_source_means(text: str, wanted: str | None) -> None:
+    found = as_source_means(text, 0, UTF8)
+    other = text.replace("`utf8_", "utf8_").replace("`", "").replace("T 'utf8'", "T 'text'")
+    other = other.replace("'utf8_bin'", "utf8_bin").replace("'utf8'", "utf8").replace("utf8", "utf8mb4")
+    assert found == (wanted or other.replace("'text'", "'utf8'"))

@@ -59,7 +59,7 @@ ITEMS = {
     "dump_condition": "the sources can evaluate `where`, and changes of rows that it leaves out can be applied",
     "key_overlap": "sampled keys of a shard are in no other shard",
     "server_settings": "names of tables are compared alike, `sql_mode` and `collation_server` are the same,"
-    " clocks of the sources are in the task's time zone, `max_allowed_packet` is enough for `validate`",
+    " time zones of the sources are the task's, `max_allowed_packet` is enough for `validate`",
     "rules": "every route and every entry of a list matches something",
     "local_infile": "the target takes LOAD DATA LOCAL",
     "write_path": "how rows are written: COM_STMT_BULK_EXECUTE, LOAD DATA LOCAL or multi-row statements, and why",

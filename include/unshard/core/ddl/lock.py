@@ -102,6 +102,7 @@ from unshard.core.ddl.newshards import is_expected
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone, releasable
 from unshard.core.model import Shard, TableId
+from unshard.core.sql.mode import STRICT
 
 LONGEST_NAME = 170
 
@@ -394,14 +395,18 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
     """Return the entry whose time stamp and sql_mode the execution uses, and the statements that the lock executes.
 
     The entry is the owner's own DDL. If an operator has replaced the DDL for all shards, the sql_mode is that of the
-    entry that opened the lock, because the replacement was read in it.
+    entry that opened the lock, because the replacement was read in it. The mode is strict only if all shards have run
+    the DDL in a strict one: a strict mode rejects what the others change (core.rows.sessioneffects).
     """
-    own = [state.queue[0] for state in members if state.shard.source == owner and agrees(state, lock.fingerprint)]
+    heads = [state.queue[0] for state in members if agrees(state, lock.fingerprint)]
+    own = (head for head in heads if head.shard.source == owner)
     entry = min(own, key=lambda entry: (bool(entry.verdict), entry.shard), default=lock.entry)
+    statement, statements = entry.statement, lock.replacement or entry.replacement or (entry.routed,)
     if lock.replacement and lock.verdict is OperatorDecision.REPLACE:
-        statement = replace(lock.entry.statement, timestamp=entry.statement.timestamp)
-        return replace(entry, statement=statement), lock.replacement
-    return entry, lock.replacement or entry.replacement or (entry.routed,)
+        statement, statements = replace(lock.entry.statement, timestamp=statement.timestamp), lock.replacement
+    if not all(head.statement.sql_mode & STRICT for head in heads):
+        statement = replace(statement, sql_mode=statement.sql_mode & ~STRICT)
+    return replace(entry, statement=statement), statements
 
 
 def skip_resolutions(shards: Iterable[ShardState], pending_skips: PendingSkips) -> tuple[SkipResolution, ...]:

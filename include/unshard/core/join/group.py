@@ -52,9 +52,8 @@ from unshard.core.join.types import ColumnType, Form, IntegerType, LabelType, Te
 from unshard.core.model import Column, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
-from unshard.core.sql.mode import NAMES
-
-STRICT = 1 << NAMES.index("STRICT_TRANS_TABLES") | 1 << NAMES.index("STRICT_ALL_TABLES")
+from unshard.core.rows.sessioneffects import converted_in
+from unshard.core.sql.mode import STRICT
 
 
 class ReloadReason(StrEnum):
@@ -284,7 +283,7 @@ def moved(
     stale |= _same_names(state, after)
     changed = Member(after, state.ids, stale.difference(state.ids.values()), frozenset(state.reloads))
     is_strict = all(each.sql_mode & STRICT for each in ran)
-    changed = replace(changed, reloads=frozenset((*_lasting(changed), *conversions(member, changed, is_strict))))
+    changed = replace(changed, reloads=frozenset((*_lasting(changed), *conversions(member, changed, is_strict, ran))))
     members = _with_equal_ids({**group.members, shard: changed}, shard)
     return _noted(replace(group, members=members, columns=state.columns, last_id=state.last)), ()
 
@@ -498,14 +497,21 @@ def _lasting(member: Member) -> tuple[Reload, ...]:
     return tuple(reload for reload in member.reloads if reload.column in member.ids.values())
 
 
-def conversions(before: Member, after: Member, is_strict: bool) -> tuple[Reload, ...]:
+def conversions(before: Member, after: Member, is_strict: bool, ran: Sequence[ExecutedDdl] = ()) -> tuple[Reload, ...]:
     """Return the reloads of columns whose stored values the shard's DDL may have changed."""
     old, new = before.table.columns, after.table.columns
     return tuple(
-        Reload(id, ReloadReason.CONVERTED, conversion(definition))
+        Reload(id, ReloadReason.CONVERTED, conversion(definition) + _in_session(before, after, id, ran))
         for id, definition in new.items()
         if id in old and definition is not None and _may_convert(old[id], definition, is_strict)
     )
+
+
+def _in_session(before: Member, after: Member, id: int, ran: Sequence[ExecutedDdl]) -> str:
+    """Return how the session of a DDL has converted values otherwise than the target would; empty if it has not."""
+    old, new = (member.structure.column(member.names[id]) for member in (before, after))
+    how = dict.fromkeys(converted_in(old, new, each) for each in ran)
+    return "".join(f" {each}" for each in how if each)
 
 
 def _may_convert(old: Definition | None, new: Definition | None, is_strict: bool) -> bool:

@@ -86,6 +86,7 @@ from unshard.core.join.tables import Table, limited
 from unshard.core.join.waiting import decide_back, decide_new, decide_waiting
 from unshard.core.model import Location, Shard, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.rows.sessioneffects import fixed
 from unshard.core.window.plan import StructureChange
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import MismatchedNewShard
@@ -125,6 +126,8 @@ class JoinScene:
     """The features of tables that the target's server leaves out (core.join.tables.FEATURES)."""
     rejected: Mapping[Shard | None, str] = field(default_factory=dict)
     """Shards for which the target has rejected an expansion in this run, with its message; None: one for no shard."""
+    time_zone: str = "+00:00"
+    """That in which the target converts times; a shard that has converted them in another one is read again."""
     own: Callable[[QueueEntry], TableSchema | None] | None = None
     """Returns the target after a shard's own statement, None if the target does not take it; only in strict mode."""
 
@@ -235,10 +238,11 @@ def needless_states(numbers: Collection[int], needed: int) -> tuple[int, ...]:
     return tuple(sorted(number for number in numbers if number < own))
 
 
-def change_of(entry: QueueEntry, schemas: Callable[[str], TableSchema]) -> Change:
+def change_of(entry: QueueEntry, scene: JoinScene) -> Change:
     """Return a queued DDL as the join sees it."""
-    texts = entry.replacement or (entry.routed,)
-    return Change(tuple(ExecutedDdl(text, entry.statement.sql_mode) for text in texts), schemas(entry.after))
+    texts, statement = entry.replacement or (entry.routed,), entry.statement
+    zone = "" if fixed(statement.time_zone) == fixed(scene.time_zone) else statement.time_zone
+    return Change(tuple(ExecutedDdl(text, statement.sql_mode, zone) for text in texts), scene.schemas(entry.after))
 
 
 # --- the shards of the group
@@ -336,7 +340,7 @@ def _after_resolved(
 
 def _past(group: Group, entry: QueueEntry, scene: JoinScene) -> Group:
     """Return the group after a DDL that a lock has resolved."""
-    change, shard = change_of(entry, scene.schemas), entry.shard
+    change, shard = change_of(entry, scene), entry.shard
     try:
         if unread_names(group, shard, change.statements, change.after):
             return followed_by(group, shard, change.after)
@@ -376,7 +380,7 @@ def _joining(scene: JoinScene, state: ShardState) -> Iterator[JoinStage]:
     decided = decide_group(scene.group, joined_by(scene.group, state.shard, scene.schemas(structure)), scene.target)
     if decided.decision not in ACCEPTED:
         own = [*takewhile(lambda entry: not _unjoinable(entry), queue)]
-        changes = [change_of(entry, scene.schemas) for entry in own]
+        changes = [change_of(entry, scene) for entry in own]
         later = decide_new(scene.group, scene.target, state.shard, scene.schemas(structure), changes, scene.mapped)
         if later is None:
             return
@@ -418,7 +422,7 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
         if reason := _unjoinable(entry) or scene.rejected.get(state.shard, ""):
             waiting[state.shard] = Decided(Decision.BARRIER, scene.group, reason=reason)
             continue
-        decided = decide(scene.group, scene.target, state.shard, change_of(entry, scene.schemas), scene.mapped)
+        decided = decide(scene.group, scene.target, state.shard, change_of(entry, scene), scene.mapped)
         if decided.decision not in ACCEPTED:
             waiting[state.shard] = decided
         elif _is_against_strict_mode(scene, entry, decided):
@@ -466,7 +470,7 @@ def _back(scene: JoinScene, states: Mapping[Shard, ShardState]) -> Iterator[Join
 
 
 def _changes(scene: JoinScene, state: ShardState) -> list[Change]:
-    return [change_of(entry, scene.schemas) for entry in takewhile(lambda entry: not _unjoinable(entry), state.queue)]
+    return [change_of(entry, scene) for entry in takewhile(lambda entry: not _unjoinable(entry), state.queue)]
 
 
 def _all_accepted(scene: JoinScene, states: Mapping[Shard, ShardState], decided: Decided) -> Iterator[JoinStage]:

@@ -28,7 +28,7 @@ from unshard.core.join.difference import (
     target_of,
 )
 from unshard.core.join.tables import MOMENT, Definition, Key, shown_expression, tokens_of
-from unshard.core.join.types import IntegerType, LabelType, TextType, TimeType, collation_of, type_of
+from unshard.core.join.types import Form, IntegerType, LabelType, TextType, TimeType, collation_of, type_of
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.sql.quoting import identifier, qualified
@@ -54,6 +54,8 @@ ORDER = (
 )
 """The order of single statements."""
 NAMING = AddColumn | RenameColumn
+IN_TASK_ZONE = "/* in the time zone of the task */"
+"""Part of a statement that is executed in the task's time zone; all other texts are for UTC."""
 ON_UPDATE = re.compile(r"on update current_timestamp(?:\(\d*\))?")
 
 
@@ -70,15 +72,34 @@ class AlterPart:
 def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str]) -> tuple[AlterPart, ...]:
     """Return the statements that execute the steps, in order; `names` are those of the columns after all steps."""
     early = [step for step in steps if isinstance(step, DropCheck | DropKey | DropColumn | RenameColumn)]
-    late = [step for step in steps if step not in early]
-    is_split = any(isinstance(step, RenameColumn) for step in early)
-    groups = (early, late) if is_split else (steps,)
+    zoned = [step for step in steps if isinstance(step, ChangeColumn) and _moves_zone(step)]
+    late = [step for step in steps if step not in early and step not in zoned]
+    is_split = zoned or any(isinstance(step, RenameColumn) for step in early)
+    converting = [each for step in zoned for each in _without_default(step)]
+    groups = (early, *([each] for each in converting), late) if is_split else (steps,)
     head = f"ALTER TABLE {qualified(table.schema, table.name)} "
-    return tuple(
-        AlterPart(head + ", ".join(clause for step in group for clause in _clauses(step, names)), tuple(group), names)
-        for group in groups
-        if group
-    )
+    return tuple(AlterPart(_text(head, group, names), tuple(group), names) for group in groups if group)
+
+
+def _text(head: str, group: Sequence[Step], names: Mapping[int, str]) -> str:
+    zone = f"{IN_TASK_ZONE} " if any(isinstance(step, ChangeColumn) and _moves_zone(step) for step in group) else ""
+    return head + zone + ", ".join(clause for step in group for clause in _clauses(step, names))
+
+
+def _moves_zone(step: ChangeColumn) -> bool:
+    """Whether the time zone of the session decides what stored values become."""
+    kinds = [str(definition.type).partition("(")[0] for definition in (step.before, step.after)]
+    return kinds.count("timestamp") == 1 and not (step.before.is_generated or step.after.is_generated)
+
+
+def _without_default(step: ChangeColumn) -> Iterator[ChangeColumn]:
+    """Yield a conversion without the new default, which is written in UTC, then the default."""
+    if str(step.after.default)[:1] not in ("'", '"'):
+        yield step
+        return
+    middle = replace(step.after, default="")
+    yield replace(step, after=middle)
+    yield replace(step, before=middle)
 
 
 def taken_names(present: TableSchema, names: Mapping[int, str], steps: Sequence[Step]) -> tuple[str, ...]:
@@ -105,6 +126,22 @@ def moves_as(entry: QueueEntry, present: Target, expected: Target) -> bool:
     except DdlUnreadable:
         return False
     return all(found.get(name) == expected.names.get(id) for id, name in present.names.items())
+
+
+def has_same_effect(entry: QueueEntry, present: Target, expected: Target) -> bool:
+    """Whether a shard's own statement does to the names and the stored values of the target what the steps would do."""
+    old, new = present.table.columns, expected.table.columns
+    pairs = ((old[id], new[id]) for id in old.keys() & new.keys())
+    in_session = any(one and other and _depends_on_session(one, other) for one, other in pairs)
+    return not in_session and moves_as(entry, present, expected)
+
+
+def _depends_on_session(before: Definition, after: Definition) -> bool:
+    """Whether the session decides what stored values become (core.rows.sessioneffects)."""
+    old, new = before.type, after.type
+    is_cut = isinstance(old, TimeType) and isinstance(new, TimeType) and new.fraction < old.fraction
+    is_padded = isinstance(old, TextType) and old.resolved[0] is Form.FIXED and old != new
+    return is_cut or is_padded or _moves_zone(ChangeColumn(0, "", before, after))
 
 
 def single_parts(table: TableId, part: AlterPart) -> tuple[AlterPart, ...]:

@@ -137,8 +137,8 @@ def _with_rows_between(
         lost |= unfit
     is_strict = all(ran.sql_mode & STRICT for change in part for ran in change.statements)
     reloads = {Reload(id, ReloadReason.CONVERTED) for id in lost}
-    for one, other in zip(chain, (*chain[1:], last), strict=True):
-        reloads |= {*conversions(one, other, is_strict)} if between else set()
+    for change, one, other in zip(part, chain, (*chain[1:], last), strict=True):
+        reloads |= {*conversions(one, other, is_strict, change.statements)} if between else set()
     return tuple(between), replace(last, reloads=last.reloads | reloads)
 
 

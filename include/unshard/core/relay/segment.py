@@ -37,7 +37,7 @@ class Statement:
     timestamp: int
     """Seconds since the epoch, UTC."""
     time_zone: str
-    """Session time zone, `SYSTEM` if the event names none."""
+    """Session time zone; empty if the event names none, because the statement has not used it."""
     microseconds: int = 0
     """Microseconds of the time stamp, if the statement used them."""
     session: tuple[tuple[str, int], ...] = ()
@@ -45,7 +45,7 @@ class Statement:
     default: SchemaDefault | None = None
     """The default of the table's schema, if the statement depends on it."""
     collations: tuple[int, ...] = ()
-    """Numbers of the collations that the session used for character sets without one (MariaDB)."""
+    """Numbers of the collations that the session used for character sets without one."""
 
 
 @dataclass(frozen=True, slots=True)

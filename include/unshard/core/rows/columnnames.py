@@ -31,6 +31,7 @@ from unshard.core.ddl.statement import fingerprint
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.lineage import NO_COLUMNS, ExecutedDdl, names_after, specs_of_alter
 from unshard.core.rows.servervalues import added_columns
+from unshard.core.rows.sessioneffects import note_of
 from unshard.core.rows.unnamed import UnnamedShard
 from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
@@ -288,7 +289,10 @@ def in_target(
         return ChangeInTarget(after, routed, agreed, is_certain=False)
     is_nothing = before.shape == after.shape and own_names(after) != names
     return ChangeInTarget(
-        after, text, agreed if text == routed else fingerprint(text, ran.sql_mode), is_nothing=is_nothing
+        after,
+        text,
+        agreed if text == routed else fingerprint(text, ran.sql_mode) + note_of(agreed),
+        is_nothing=is_nothing,
     )
 
 

@@ -31,6 +31,8 @@ class ExecutedDdl:
 
     text: str
     sql_mode: int
+    time_zone: str = ""
+    """Of its session; empty: that of the target's own statements."""
 
 
 def names_after(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> dict[str, str]:

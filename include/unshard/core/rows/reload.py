@@ -133,11 +133,14 @@ def filled_columns(lock: DdlLock) -> tuple[str, ...]:
     """Return the columns whose old rows differ from server to server once the target has the lock's DDL."""
     texts = lock.replacement or lock.entry.replacement or (lock.entry.routed,)
     is_not_executed = lock.verdict is OperatorDecision.SKIP or lock.outcome in (Outcome.SKIPPED, Outcome.WITHDRAWN)
-    if is_not_executed or not any(map(MAY_FILL.search, texts)):
+    if is_not_executed or not (lock.is_forced or any(map(MAY_FILL.search, texts))):
         return ()
     from unshard.core.rows.lineage import ExecutedDdl  # these bring the tokenizer
     from unshard.core.rows.servervalues import filled_by_each
+    from unshard.core.rows.sessioneffects import noted_columns
 
     statement = lock.entry.statement
     explicit = bool(dict(statement.session).get("explicit_defaults_for_timestamp", 1))
-    return tuple(name for text in texts for name in filled_by_each(ExecutedDdl(text, statement.sql_mode), explicit))
+    filled = (name for text in texts for name in filled_by_each(ExecutedDdl(text, statement.sql_mode), explicit))
+    # Without `unlock`, the sessions of all shards had the same effect.
+    return tuple(dict.fromkeys((*filled, *(noted_columns(lock.fingerprint) if lock.is_forced else ()))))

@@ -7,6 +7,7 @@ The statement gets text that has the source's meaning on the target:
 | `JSON` on MariaDB | a text | has a JSON type | `LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin` |
 | `NATIONAL VARCHAR(9)`, `NCHAR` | character set utf8 | uses another, e.g. TiDB | `VARCHAR(9) CHARACTER SET utf8 …` |
 | `CHARACTER SET utf8mb4` | utf8mb4_general_ci | compares bytes, e.g. TiDB | `… utf8mb4 COLLATE utf8mb4_general_ci` |
+| `CHARACTER SET utf8`, `COLLATE utf8_bin` | utf8mb4: MariaDB's `old_mode` | utf8mb3 | `CHARACTER SET utf8mb4` |
 """
 
 import re
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.core.sql.words import words_of
 
-DEPENDS = re.compile(r"\b(JSON|NATIONAL|NCHAR|NVARCHAR|CHARSET|SET)\b", re.IGNORECASE)
+DEPENDS = re.compile(r"\b(JSON|NATIONAL|NCHAR|NVARCHAR|CHARSET|SET|utf8|utf8_\w+)\b", re.IGNORECASE)
 """A statement without any of these words has the same meaning on every server."""
 JSON_AS_TEXT = "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 NO_COLUMN = words_of("ADD AFTER AS BY CHANGE COLUMN CONVERT DROP EXISTS INDEX KEY MODIFY RENAME TABLE TO UNIQUE")
@@ -38,6 +39,8 @@ class Meanings:
     """The character set, with its collation, of NATIONAL types on the source, if the target uses another one."""
     collations: Mapping[str, str] | None = None
     """The collations of character sets without one, if those of the target compare bytes or the session chose them."""
+    utf8: str = ""
+    """The character set that `utf8` names on the source, if it names another one on the target."""
 
 
 def as_source_means(text: str, sql_mode: int, meanings: Meanings) -> str:
@@ -46,7 +49,8 @@ def as_source_means(text: str, sql_mode: int, meanings: Meanings) -> str:
     words = [token.word for token in tokens]
     edits = [*_json(tokens, words)] if meanings.json_is_text else []
     edits += _national(tokens, words, meanings.national) if meanings.national else []
-    edits += _charsets(tokens, words, meanings.collations or {})
+    edits += _charsets(tokens, words, meanings)
+    edits += _utf8(tokens, words, meanings.utf8) if meanings.utf8 else []
     for start, end, new in sorted(edits, reverse=True):
         plain = plain[:start] + new + plain[end:]
     return plain if edits else text
@@ -80,14 +84,26 @@ def _national(tokens: Sequence[Token], words: Sequence[str], charset: str) -> It
         yield tokens[end - 1].end, tokens[end - 1].end, f" {charset}"
 
 
-def _charsets(tokens: Sequence[Token], words: Sequence[str], collations: Mapping[str, str]) -> Iterator[Edit]:
+def _utf8(tokens: Sequence[Token], words: Sequence[str], charset: str) -> Iterator[Edit]:
+    for position, word in enumerate(words):
+        token, before = tokens[position], [other for other in words[max(position - 2, 0) : position] if other != "="]
+        is_named = before[-1:] in (["CHARSET"], ["SET"], ["USING"], ["COLLATE"])
+        if is_named and (word == "UTF8" or token.name.lower() == "utf8" or token.name.lower().startswith("utf8_")):
+            yield token.start, token.end, charset + token.name[len("utf8") :].lower()
+
+
+def _charsets(tokens: Sequence[Token], words: Sequence[str], meanings: Meanings) -> Iterator[Edit]:
+    collations = meanings.collations or {}
     for position, word in enumerate(words):
         if word != "CHARSET" and not (word == "SET" and words[position - 1] in ("CHARACTER", "CHAR")):
             continue
         value = position + (2 if words[position + 1 : position + 2] == ["="] else 1)
         if value < len(tokens) and not _is_collated(words, value):
-            collation = collations.get(tokens[value].name.lower())
+            name = tokens[value].name.lower()
+            collation = collations.get(meanings.utf8 or name if name == "utf8" else name)
             if collation:
+                if meanings.utf8 and collation.startswith("utf8_"):
+                    collation = f"utf8mb3{collation[len('utf8') :]}"
                 yield tokens[value].end, tokens[value].end, f" COLLATE {collation}"
 
 

@@ -229,7 +229,7 @@ def _clocks(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
     """Compare the time zones of the sources' DDLs with the one that the task assumes."""
     name, zone = task.timezone, zone_of(task.timezone)
     wrong = [error for source, each in checked.items() for error in zone_problems(source, each.offsets, name, zone)]
-    return verdict("server_settings", "task", wrong, f"clocks of the sources are in {name}", Severity.WARNING)
+    return verdict("server_settings", "task", wrong, f"time zones of the sources are {name}", Severity.WARNING)
 
 
 def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:

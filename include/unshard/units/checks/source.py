@@ -92,7 +92,7 @@ class Checked:
     defaults: Mapping[str, str] = field(default_factory=dict)
     """The collations that the schemas of its shards give to their tables."""
     offsets: Mapping[datetime, timedelta] = field(default_factory=dict)
-    """The UTC offset of its clock at some moments, if its sessions are in its SYSTEM time zone."""
+    """The UTC offset of its time zone at some moments."""
     foreign_keys: tuple[ForeignKey, ...] = ()
     """The foreign keys of its shards."""
 
@@ -176,7 +176,7 @@ def _ask(
     within = {table.schema for table in found.targets}
     all_defaults = structures.read_defaults(connection).items()
     defaults = {schema: default.collation for schema, default in all_defaults if schema in within}
-    return Checked(tuple(items), found, schemas, values, size, defaults, serverstate.system_offsets(connection), keys)
+    return Checked(tuple(items), found, schemas, values, size, defaults, serverstate.zone_offsets(connection), keys)
 
 
 def variables(connection: Connection) -> dict[str, str]:

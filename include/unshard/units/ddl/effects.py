@@ -48,6 +48,7 @@ from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.columnnames import as_own, in_target, otherwise, own_names
 from unshard.core.rows.lineage import ExecutedDdl
+from unshard.core.rows.sessioneffects import elsewhere, session_note
 from unshard.core.rules.columnmapping import overlaps, touched_mapping
 from unshard.core.rules.eventfilter import Action, Event, EventFilter
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
@@ -316,7 +317,16 @@ class DdlEffects:
             reason = str(ShardDdlRefused(str(table), ddl.text, touched, MAPPED_STEP))
         if reason:
             return Undecided(table, reason, change.routed, change.fingerprint, after)
-        return Coordinated(table, change.routed, change.fingerprint, after)
+        note = self._session_note(as_own(known), found, statement, table)
+        return Coordinated(table, change.routed, change.fingerprint + note, after)
+
+    def _session_note(self, before: TableSchema, after: TableSchema, statement: Statement, table: TableId) -> str:
+        """Return what the session of the statement adds to its text."""
+        other = elsewhere(statement)
+        found: TableSchema | None = None
+        with contextlib.suppress(*UNKNOWABLE):
+            found = self._trial.effect(before, other, table, self._target_of(table)) if other else None
+        return session_note(before, after, found, statement, is_tried=other is not None)
 
     def _agreed(
         self,

@@ -66,7 +66,7 @@ from unshard.core.join.stages import (
     WaitForRows,
 )
 from unshard.core.join.start import begun_at, begun_names, unjoined_columns
-from unshard.core.join.statements import AlterPart, alter_parts, leads_to, moves_as, single_parts, taken_names
+from unshard.core.join.statements import AlterPart, alter_parts, has_same_effect, leads_to, single_parts, taken_names
 from unshard.core.join.tables import features
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Phase
@@ -150,6 +150,8 @@ class JoinRules:
     """Whether a DDL waits for an operator if its own text does not lead to the join."""
     reload: Callable[[Shard, Sequence[str]], ReloadOutcome] = no_reload
     """Reads columns of a shard again; raises ReloadError if an operator must do something before."""
+    time_zone: str = "+00:00"
+    """The task's: the target converts times in it."""
 
 
 def follow(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> bool:
@@ -333,6 +335,7 @@ class _Follower:
             is_delayed,
             self._lacks([*self._structures(shards), *members], present),
             self.rejected,
+            self.rules.time_zone,
             (lambda entry: self.executor.own(entry, present, in_steps=True)) if self.rules.is_strict else None,
         )
 
@@ -494,7 +497,7 @@ class _Follower:
         expected = apply(stage.steps, middle)
         # A column that must be dropped first and one that is added may look alike.
         entry = stage.entry if not stage.first else None
-        if entry is not None and moves_as(entry, scene.target, expected):
+        if entry is not None and has_same_effect(entry, scene.target, expected):
             own = self.executor.own(entry, scene.present)
             if own is not None and leads_to(own, expected):
                 self.meta.structures.put(scene.present)

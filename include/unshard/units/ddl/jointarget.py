@@ -12,11 +12,12 @@ from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema, read_schemas
 from unshard.adapters.trialtables import DdlTrialTables
 from unshard.core.ddl.queue import QueueEntry
-from unshard.core.join.group import STRICT
 from unshard.core.join.joined import JoinStatement
+from unshard.core.join.statements import IN_TASK_ZONE
 from unshard.core.join.tables import features
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.sql.mode import STRICT
 from unshard.errors.ddl import EffectRefused, TargetChanged
 from unshard.units.ddl.execute import run_statement, target_guard, with_present_keys
 
@@ -24,8 +25,9 @@ from unshard.units.ddl.execute import run_statement, target_guard, with_present_
 class OnTarget:
     """Reads and changes target tables on their server."""
 
-    def __init__(self, server: Server, meta_schema: str) -> None:
-        self._server = server
+    def __init__(self, server: Server, meta_schema: str, time_zone: str = "+00:00") -> None:
+        """Keep the target; it converts times in `time_zone`, the task's."""
+        self._server, self._time_zone = server, time_zone
         self._trials = DdlTrialTables(server, meta_schema)
         self._features: frozenset[str] | None = None
 
@@ -77,13 +79,13 @@ class OnTarget:
                 return True
             if not statement.is_before(found):
                 raise TargetChanged(str(target), f"it is now {found.create_sql}", statement.text)
-            run = _own_statement(statement.text)
+            run = _own_statement(statement.text, self._time_zone if IN_TASK_ZONE in statement.text else "+00:00")
             if entry is not None:
                 run = replace(entry.statement, text=with_present_keys(connection, target, entry))
             run_statement(connection, target, run)
         return True
 
 
-def _own_statement(text: str) -> Statement:
+def _own_statement(text: str, time_zone: str = "+00:00") -> Statement:
     """Return a statement of unshard: in a strict mode, so that it changes no value without an error."""
-    return Statement(text, "", STRICT, "utf8mb4", 0, "+00:00")
+    return Statement(text, "", STRICT, "utf8mb4", 0, time_zone)

@@ -309,10 +309,13 @@ def _decide(case: _Case, verdict: OperatorDecision, statements: tuple[str, ...],
 
 def _made(case: _Case, entry: QueueEntry, statements: tuple[str, ...]) -> QueueEntry:
     from unshard.core.ddl.replacement import replacing  # brings the tokenizer, which the other commands do not need
+    from unshard.core.rows.sessioneffects import without_note
 
     tables = [state.shard.table for state in case.members]
     is_described = not entry.is_alone or bool(entry.before or entry.after or adopted(case.members, entry.shard))
     routed, fingerprint = replacing(case.lock.id, statements, case.lock.target, tables, entry, is_described)
+    if fingerprint == without_note(case.lock.fingerprint):
+        fingerprint = case.lock.fingerprint
     return replace(
         entry,
         routed="; ".join(routed),

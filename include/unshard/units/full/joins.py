@@ -46,8 +46,9 @@ def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool
 def _parts(work: Work) -> tuple[OnTarget, JoinRules]:
     """Return what executes statements on targets, and the rules of the task."""
     delay = work.task.options.contract_delay.total_seconds()
-    rules = JoinRules(partial(mapped_columns, work.task, work.meta), delay, work.task.options.is_strict)
-    return OnTarget(work.target, work.task.meta_schema), rules
+    mapped = partial(mapped_columns, work.task, work.meta)
+    rules = JoinRules(mapped, delay, work.task.options.is_strict, time_zone=work.task.timezone)
+    return OnTarget(work.target, work.task.meta_schema, work.task.timezone), rules
 
 
 def follow_mode(work: Work, has_joined: bool) -> None:

@@ -38,21 +38,25 @@ def follow_each(work: Work) -> Followed:
     if work.task.shard_mode is not ShardMode.OPTIMISTIC:
         follow_mode(work, bool(work.meta.joins.targets()))
         return Followed()
-    return joining.follow_each(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
+    return joining.follow_each(
+        work.meta, OnTarget(work.target, work.task.meta_schema, work.task.timezone), rules_of(work)
+    )
 
 
 def plan_joins(work: Work) -> Mapping[TableId, JoinPlan]:
     """Return what is due for the targets of a task in optimistic mode; changes nothing."""
     if work.task.shard_mode is not ShardMode.OPTIMISTIC or not work.task.task_mode.syncs:
         return {}
-    return joining.planned(work.meta, OnTarget(work.target, work.task.meta_schema), rules_of(work))
+    return joining.planned(work.meta, OnTarget(work.target, work.task.meta_schema, work.task.timezone), rules_of(work))
 
 
 def rules_of(work: Work) -> JoinRules:
     """Return the parts of a task that decide about its joined targets."""
     delay = work.task.options.contract_delay.total_seconds()
     strict = work.task.options.is_strict
-    return JoinRules(partial(mapped_columns, work.task, work.meta), delay, strict, partial(_reload, work))
+    return JoinRules(
+        partial(mapped_columns, work.task, work.meta), delay, strict, partial(_reload, work), work.task.timezone
+    )
 
 
 def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:
@@ -83,5 +87,5 @@ def open_differences(task: Task, meta: MetaReader, connections: Connections) -> 
     if task.shard_mode is not ShardMode.OPTIMISTIC or not task.task_mode.syncs:
         return ()
     delay = task.options.contract_delay.total_seconds()
-    rules = JoinRules(partial(mapped_columns, task, meta), delay, task.options.is_strict)
+    rules = JoinRules(partial(mapped_columns, task, meta), delay, task.options.is_strict, time_zone=task.timezone)
     return differences(meta, OnTarget(resolve(task.target, connections), task.meta_schema), rules)

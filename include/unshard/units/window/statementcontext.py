@@ -10,10 +10,13 @@ once, so the next plan begins at the checkpoint and not at the snapshot.
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 
-from unshard.adapters import mysql, structures
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, serverstate, structures
 from unshard.adapters.meta.shards.schemadefaults import DefaultChange
 from unshard.core.ddl.parsed import Ddl
 from unshard.core.ddl.schemadefaults import altered, relies_on_schema
@@ -21,26 +24,51 @@ from unshard.core.ddl.statement import DdlKind, read
 from unshard.core.model import Location
 from unshard.core.relay.segment import SchemaDefault, Segment, Statement
 from unshard.core.structures.sourcetypes import DEPENDS, Meanings, as_source_means
+from unshard.errors.base import ServerError
 from unshard.errors.ddl import DdlUnreadable
 from unshard.units.work import Work
 
 UTF8 = {"utf8": "utf8mb3"}
 """The name that every server knows, and the name that current servers print."""
+CONVERTS = re.compile(r"\b(MODIFY|CHANGE)\b", re.IGNORECASE)
+OLD_NAME = re.compile(r"\butf8(_\w+)?\b", re.IGNORECASE)
+USUAL = "utf8mb4_0900_ai_ci"
 CONCERNED = re.compile(r"\b(DATABASE|SCHEMA|CREATE|CHARSET|SET)\b", re.IGNORECASE)
 
 
 def in_context(work: Work, source: str, begins: Location, segments: Iterable[Segment]) -> list[Segment]:
     """Return the segments after `begins` with statements that are complete without further context."""
-    zoned = [_meant(work, source, in_zone(segment, work.task.timezone)) for segment in segments]
+    server_zone = cache(lambda: _server_zone(work, source))
+    zoned = [
+        _meant(work, source, in_zone(_with_zone(segment, server_zone), work.task.timezone)) for segment in segments
+    ]
     if not any(segment.statement and CONCERNED.search(segment.statement.text) for segment in zoned):
         return zoned
     return list(_Defaults(work, source, begins).followed(zoned))
 
 
+def _with_zone(segment: Segment, server_zone: Callable[[], str]) -> Segment:
+    """Give a statement its server's time zone if it has converted no value; other shards may have converted some."""
+    statement = segment.statement
+    if statement is None or statement.time_zone or not CONVERTS.search(statement.text):
+        return segment
+    return replace(segment, statement=replace(statement, time_zone=server_zone()))
+
+
+def _server_zone(work: Work, source: str) -> str:
+    """Return the global time zone of a source; empty if the source does not answer."""
+    with (
+        contextlib.suppress(ServerError),
+        contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as asked,
+    ):
+        return serverstate.global_variables(asked, ["time_zone"])["time_zone"]
+    return ""
+
+
 def in_zone(segment: Segment, zone: str) -> Segment:
     """Give a statement the task's time zone if its session used that of its server, which the target may not have."""
     statement = segment.statement
-    if statement is None or statement.time_zone != "SYSTEM":
+    if statement is None or statement.time_zone not in ("", "SYSTEM"):
         return segment
     return replace(segment, statement=replace(statement, time_zone=zone))
 
@@ -51,12 +79,21 @@ def _meant(work: Work, source: str, segment: Segment) -> Segment:
     if statement is None or not DEPENDS.search(statement.text) or _read(statement) is None:
         return segment
     meanings = _meanings(work, source)
-    if statement.collations:
+    if statement.collations or OLD_NAME.search(statement.text):
         with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as asked:
-            chosen = structures.collations_by_charset(asked, statement.collations)
-        meanings = replace(meanings, collations={**(meanings.collations or {}), **_with_old_names(chosen)})
+            meanings = _of_session(work, asked, statement, meanings)
     text = as_source_means(statement.text, statement.sql_mode, meanings)
     return replace(segment, statement=replace(statement, text=text))
+
+
+def _of_session(work: Work, asked: Connection, statement: Statement, meanings: Meanings) -> Meanings:
+    """Return the meanings with those that the session of the statement, or else a new session, gives to names."""
+    of_target, utf8 = work.trial_tables.types(), structures.meaning_of_utf8(asked)
+    chosen = structures.collations_by_charset(asked, statement.collations) if statement.collations else {}
+    # A target that does not know MySQL's usual collation gives its own.
+    chosen = {charset: name for charset, name in chosen.items() if name != USUAL or name in of_target.collations}
+    collations = {**(meanings.collations or {}), **_with_old_names(chosen)}
+    return replace(meanings, collations=collations, utf8="" if utf8 == of_target.utf8 else utf8)
 
 
 def _meanings(work: Work, source: str) -> Meanings:

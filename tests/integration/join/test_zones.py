@@ -1,0 +1,68 @@
+"""Optimistic mode converts stored times as the shards have, in whatever time zone their sessions were."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.joinedtask import FIRST, SECOND, JoinedTask, joined_task, run
+from unshard_demo.servers import MariaDb
+
+pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
+
+TIME = "'2020-01-01 12:00:00'"
+CASES = {
+    "to timestamp": ("d DATETIME", "MODIFY d TIMESTAMP NULL"),
+    "to timestamp with a default": ("d DATETIME", "MODIFY d TIMESTAMP DEFAULT '2021-02-03 04:05:06'"),
+    "to datetime": ("d TIMESTAMP NULL", "MODIFY d DATETIME"),
+    "to varchar": ("d TIMESTAMP NULL", "MODIFY d VARCHAR(30)"),
+    "rounded": ("d DATETIME(6)", "MODIFY d DATETIME"),
+}
+
+
+def in_zone(task: JoinedTask, zone: str) -> None:
+    """Give the task a time zone."""
+    task.restart()
+    text = task.path.read_text()
+    task.path.write_text(f"timezone: '{zone}'\n" + text)
+
+
+def follow(task: JoinedTask, ddl: str, first: str, second: str, value: str = TIME) -> None:
+    for shard, session in ((FIRST, first), (SECOND, second)):
+        run(task, shard, f"SET SESSION {session}", f"INSERT INTO {{}} (id, d) VALUES ({shard[1]}, {value})")
+    task.run()
+    for shard, session in ((FIRST, first), (SECOND, second)):
+        run(
+            task,
+            shard,
+            f"SET SESSION {session}",
+            f"ALTER TABLE {{}} {ddl}",
+            f"INSERT INTO {{}} (id) VALUES (1{shard[1]})",
+        )
+        task.run()
+    task.assert_equal("t")
+
+
+@pytest.mark.on_tidb
+@pytest.mark.sample(reason="the change and the sessions do not interact")
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("sessions", ["alike", "different"])
+def test_values_are_those_of_the_shards(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path, name: str, sessions: str
+) -> None:
+    columns, ddl = CASES[name]
+    east, west = "time_zone = '+08:00'", "time_zone = '-05:00'"
+    if name == "rounded":
+        east, west = f"{east}, sql_mode = ''", f"{west}, sql_mode = 'TIME_ROUND_FRACTIONAL'"
+    value = "'2020-01-01 12:00:00.7'" if name == "rounded" else TIME
+    servers = (source_1, source_2, target)
+    with joined_task(unique, tmp_path, servers, f"id INT PRIMARY KEY, {columns}", shards=1) as task:
+        in_zone(task, "+08:00")
+        follow(task, ddl, east, east if sessions == "alike" else west, value)
+        rows = [
+            row
+            for source in ("s1", "s2")
+            for row in task.sources[source].run(
+                f"SELECT id, UNIX_TIMESTAMP(d), d FROM {task.name}.t_{1 if source == 's1' else 2}1"
+            )
+        ]
+        assert sorted(rows) == sorted(task.target.run(f"SELECT id, UNIX_TIMESTAMP(d), d FROM {task.table('t')}"))
