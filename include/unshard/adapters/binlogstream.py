@@ -22,7 +22,7 @@ from unshard.binlog.runs import Run
 from unshard.core.model import Location
 from unshard.core.relay.chain import FIRST_POSITION
 from unshard.core.relay.gtidset import read_set
-from unshard.errors.relay import DumpBroken, DumpRefused
+from unshard.errors.relay import DamagedEvent, DumpBroken, DumpRefused
 
 REGISTER_REPLICA = 0x15
 BINLOG_DUMP = 0x12
@@ -89,11 +89,18 @@ def _dumped(connection: Connection, source: str, location: Location, request: by
         read_answer(connection)
         send_command(connection, request)
         packets = _packets(connection)
-        yield from packets.runs()
+        for run in packets.runs():
+            framed = run.framed()
+            if framed:
+                yield run.first(framed)
+            if framed < len(run):
+                raise ValueError("an event does not have the size that its header says")
     except pymysql.err.Error as error:
         raise _refusal(error, source, location) from error
     except (OSError, EOFError) as error:
         raise DumpBroken(source, str(location), str(error) or type(error).__name__) from error
+    except ValueError as error:
+        raise DamagedEvent(f"{source}, after {location}", str(error)) from error
     _end(packets.last, source, location)
 
 

@@ -16,11 +16,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pymysql
 from pymysql.connections import Connection
+from pymysql.constants.CLIENT import LOCAL_FILES
 from pymysql.converters import conversions
 from pymysql.cursors import Cursor, SSCursor
 
 from unshard.adapters import tls, tracebacks
-from unshard.adapters.pymysqlprivate import BulkConnection, TlsSharingConnection
+from unshard.adapters.pymysqlprivate import (
+    FILE_REQUESTED,
+    PASSWORD_REQUESTED,
+    PROTOCOL_BROKEN,
+    BulkConnection,
+    GuardedConnection,
+)
 from unshard.core.model import Server, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import mode_names
@@ -30,7 +37,10 @@ from unshard.errors.base import ServerError
 from unshard.errors.source import (
     AccessDenied,
     ConnectionLost,
+    FileRequested,
     MissingPrivilege,
+    PasswordRequested,
+    ProtocolBroken,
     ServerBusy,
     ServerFull,
     ServerReadOnly,
@@ -106,6 +116,9 @@ CAUSES: Mapping[int, type[ServerError]] = {
     **dict.fromkeys((1205, 1213), ServerBusy),
     # TiDB: write conflicts, a schema changed by another session, its own servers that do not answer in time.
     **dict.fromkeys((8002, 8005, 8022, 8028, 9001, 9002, 9003, 9004, 9005, 9006, 9007), ServerBusy),
+    FILE_REQUESTED: FileRequested,
+    PASSWORD_REQUESTED: PasswordRequested,
+    PROTOCOL_BROKEN: ProtocolBroken,
     # TiDB: it is unknown whether the COMMIT succeeded.
     8501: ConnectionLost,
 }
@@ -119,7 +132,7 @@ ABORTED = "tikv aborts txn"
 """TiDB: a lock of the transaction was lost, so none of it is committed."""
 
 
-class ServerConnection(TlsSharingConnection):
+class ServerConnection(GuardedConnection):
     """A connection that knows the role of its server in the task."""
 
     where = "server"
@@ -162,8 +175,9 @@ def connect(
 
     `local_infile`: the session may use LOAD DATA LOCAL and COM_STMT_BULK_EXECUTE.
     """
-    kind = WritingConnection if local_infile else ServerConnection
-    options = {"database": database, "local_infile": local_infile, "read_timeout": read_timeout}
+    # Not the driver's local_infile: it would send any file that the server requests.
+    kind, flag = (WritingConnection, LOCAL_FILES) if local_infile else (ServerConnection, 0)
+    options = {"database": database, "client_flag": flag, "read_timeout": read_timeout}
     return prepare(_open(server, where, {**options, "kind": kind}), server, own)
 
 

@@ -2,20 +2,31 @@
 
 tests/unit/servers/test_pymysqlprivate.py fails if a version of PyMySQL changes what is used here. No function here
 converts errors; the caller does (`mysql.coded_errors`).
+
+No server is trusted: it may be replaced, or someone in between may change its answers. `GuardedConnection` closes the
+connection and raises the driver's error with one of these numbers:
+
+| the server …                                                       | number               |
+|--------------------------------------------------------------------|----------------------|
+| requests a file, except in `load_local`, which sends its own lines | `FILE_REQUESTED`     |
+| requests a password in a form that it, or someone in between, can read | `PASSWORD_REQUESTED` |
+| sends bytes that contradict the protocol                           | `PROTOCOL_BROKEN`    |
 """
 
+import contextlib
+import ipaddress
 import math
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from struct import Struct
 from typing import Any, NamedTuple
 
-from pymysql.connections import Connection
+from pymysql.connections import MAX_PACKET_LEN, Connection, MySQLResult
 from pymysql.constants.CLIENT import LONG_PASSWORD
 from pymysql.constants.COMMAND import COM_QUERY, COM_STMT_PREPARE
-from pymysql.err import Error, raise_mysql_exception
-from pymysql.protocol import OKPacketWrapper
+from pymysql.err import Error, OperationalError, raise_mysql_exception
+from pymysql.protocol import MysqlPacket, OKPacketWrapper
 
 LENGTH = Struct("<I")
 KEEPALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
@@ -34,6 +45,22 @@ COM_STMT_BULK_EXECUTE, SENDS_TYPES = 0xFA, 128
 BLOB = b"\xfc\0"
 MOST_IN_PACKET = (1 << 24) - 2
 """Number of bytes in a packet that no further packet continues."""
+PROTOCOL_BROKEN, PASSWORD_REQUESTED, FILE_REQUESTED = 2027, 2061, 2068
+"""Numbers of the errors that the clients of MySQL raise in these cases."""
+NO_DEFECT_OF_SERVER = (Error, OSError, RuntimeError, MemoryError)
+"""RuntimeError: the library of an authentication plugin is not installed."""
+FULL_AUTHENTICATION = b"\1\4"
+"""The server's packet by which caching_sha2_password requests the password itself."""
+PROVING = frozenset(("mysql_native_password", "caching_sha2_password", "client_ed25519"))
+"""Plugins with which the client proves that it knows the password. Their answer does not contain the password."""
+FULL = "caching_sha2_password without a cached login"
+ENCRYPTING = frozenset(("sha256_password", FULL))
+"""The password is encrypted with a key that the server sends, or by TLS."""
+MOST_COLUMNS = 4096
+MOST_PACKETS = 1 << 6
+"""Number of packets of 16 MiB that one value may have: max_allowed_packet is at most 1 GiB."""
+READING = (b"SELECT", b"SHOW ", b"EXPLAI", b"CHECKS")
+"""The first bytes of statements that have a result set, also if it has no rows."""
 
 
 class Answer(NamedTuple):
@@ -44,11 +71,36 @@ class Answer(NamedTuple):
     message: bytes
 
 
-class TlsSharingConnection(Connection):  # type: ignore[misc]
-    """A connection that shares the default TLS context of the process.
+class GuardedResult(MySQLResult):  # type: ignore[misc]
+    """A result set whose form is checked."""
+
+    def _get_descriptions(self) -> None:
+        if not 1 <= (self.field_count or 0) <= MOST_COLUMNS:
+            raise ValueError(f"a result set of {self.field_count} columns")
+        super()._get_descriptions()
+
+    def _read_row_from_packet(self, packet: Any) -> tuple[Any, ...]:
+        row: tuple[Any, ...] = super()._read_row_from_packet(packet)
+        if len(row) != self.field_count:
+            raise ValueError(f"a row of {len(row)} values for {self.field_count} columns")
+        return row
+
+    def _read_rowdata_packet_unbuffered(self) -> Any:
+        if not self.unbuffered_active:
+            return None
+        with guarded(self.connection):
+            return super()._read_rowdata_packet_unbuffered()
+
+
+class GuardedConnection(Connection):  # type: ignore[misc]
+    """A connection to a server that is not trusted. It shares the default TLS context of the process.
 
     PyMySQL reads all certificates of the system for every connection, which takes 25 ms.
     """
+
+    _is_answer_due = _sends_lines = _is_logged_in = False
+    _continued = 0
+    """Number of full packets of the value that is being read."""
 
     def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
         return super()._create_ssl_ctx(sslp) if sslp else _default_context()
@@ -61,19 +113,122 @@ class TlsSharingConnection(Connection):  # type: ignore[misc]
         """
         own: float | None = self._read_timeout
         self._read_timeout: float | None = min(own or math.inf, self.connect_timeout)
+        self._is_logged_in = False
         try:
-            super().connect(sock)
+            with guarded(self):
+                super().connect(sock)
         finally:
             self._read_timeout = own
+        self._is_logged_in = True
         for option, value in KEEPALIVE.items():
             self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
+    def refuse(self, number: int, message: str) -> Error:
+        """Close the connection, and return the error to raise."""
+        self._force_close()
+        if self._result is not None:  # otherwise PyMySQL would read the rest of the rows
+            self._result.unbuffered_active = False
+        return OperationalError(number, message)
 
-class BulkConnection(TlsSharingConnection):
+    def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
+        """Run a statement; a server that answers a SELECT without a result set is refused."""
+        found = int(super().query(sql, unbuffered))
+        begin = sql[:6] if isinstance(sql, bytes) else sql[:6].encode()
+        if not self._result.field_count and begin.upper().startswith(READING):
+            raise self.refuse(PROTOCOL_BROKEN, "the answer has no result set")
+        return found
+
+    def read_request(self) -> Any:
+        """Read an answer that may request the lines of LOAD DATA LOCAL."""
+        self._sends_lines = True
+        try:
+            return self._read_packet()
+        finally:
+            self._sends_lines = False
+
+    def _get_server_information(self) -> None:
+        super()._get_server_information()
+        if self._auth_plugin_name in ENCRYPTING:  # to others PyMySQL sends no password before the server requests it
+            self._admit(self._auth_plugin_name)
+
+    def _process_auth(self, plugin_name: bytes, auth_packet: Any, handler: Any = None) -> Any:
+        self._admit(plugin_name.decode("ascii", "replace"))
+        return super()._process_auth(plugin_name, auth_packet, handler)
+
+    def _admit(self, plugin: str) -> None:
+        """Refuse a plugin that sends the password so that the server, or someone in between, can read it."""
+        # See tls.context: a context without verification, as the default one, has no such attribute.
+        is_verified = getattr(getattr(self, "ctx", None), "authenticates", False)
+        if plugin in PROVING or is_verified or not self.password:
+            return
+        if plugin in ENCRYPTING and _is_loopback(self._sock.getpeername()[0]):
+            return
+        raise self.refuse(PASSWORD_REQUESTED, f"it requests the password itself ({plugin!a})")
+
+    def _write_bytes(self, data: Any) -> None:
+        self._is_answer_due = True
+        super()._write_bytes(data)
+
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        if num_bytes == MAX_PACKET_LEN:
+            self._continued += 1
+            if self._continued > (MOST_PACKETS if self._is_logged_in else 0):
+                raise ValueError("a value is larger than 1 GiB")
+        data: bytes = super()._read_bytes(num_bytes)
+        return data
+
+    def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> Any:
+        """Read a packet. The first one after a command is an answer; in a row, the same byte means NULL."""
+        is_answer, self._is_answer_due, self._continued = self._is_answer_due, False, 0
+        try:
+            packet = super()._read_packet(packet_type)
+        except NO_DEFECT_OF_SERVER:
+            raise
+        except Exception as error:
+            raise self.refuse(PROTOCOL_BROKEN, f"a packet cannot be read: {error!r}") from error
+        if is_answer and packet.is_load_local_packet() and not self._sends_lines:
+            raise self.refuse(FILE_REQUESTED, "it requests a file of the client")
+        if not self._is_logged_in and packet._data.startswith(FULL_AUTHENTICATION):
+            self._admit(FULL)
+        return packet
+
+    def _read_ok_packet(self) -> Any:
+        with guarded(self):
+            return super()._read_ok_packet()
+
+    def _read_query_result(self, unbuffered: bool = False) -> Any:
+        self._result, self._is_answer_due = None, True
+        result = GuardedResult(self)
+        with guarded(self):
+            result.init_unbuffered_query() if unbuffered else result.read()
+            if result.affected_rows is None:
+                raise ValueError("no number of rows")
+        self._result = result
+        if result.server_status is not None:
+            self.server_status = result.server_status
+        return result.affected_rows
+
+
+@contextlib.contextmanager
+def guarded(connection: GuardedConnection) -> Iterator[None]:
+    """Refuse a server whose answer cannot be read in the block."""
+    try:
+        yield
+    except NO_DEFECT_OF_SERVER:
+        raise
+    except Exception as error:
+        raise connection.refuse(PROTOCOL_BROKEN, f"an answer cannot be read: {error!r}") from error
+
+
+def _is_loopback(host: str) -> bool:
+    address = ipaddress.ip_address(host)
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+class BulkConnection(GuardedConnection):
     """A connection that may use COM_STMT_BULK_EXECUTE if the server is MariaDB (`executes_bulk`)."""
 
     executes_bulk = False
-    _is_logged_in = False
 
     def _request_authentication(self) -> None:
         self.executes_bulk = not self.server_capabilities & CLIENT_MYSQL
@@ -88,40 +243,35 @@ class BulkConnection(TlsSharingConnection):
                 payload = login + payload[LOGIN.size :]
         super().write_packet(payload)
 
-    def connect(self, sock: Any = None) -> None:
-        """Connect and log in."""
-        self._is_logged_in = False
-        super().connect(sock)
-        self._is_logged_in = True
-
 
 @cache
 def _default_context() -> Any:
     return Connection(defer_connect=True).ctx
 
 
-def run(connection: Connection, statement: str | bytes) -> Answer:
+def run(connection: GuardedConnection, statement: str | bytes) -> Answer:
     """Run a statement without rows."""
     connection._execute_command(COM_QUERY, statement)
-    return _answer(connection._read_packet())
+    return _answer(connection, connection._read_packet())
 
 
-def load_local(connection: Connection, statement: str, text: memoryview) -> Answer:
+def load_local(connection: GuardedConnection, statement: str, text: memoryview) -> Answer:
     """Run LOAD DATA LOCAL with lines from memory; PyMySQL itself reads only files."""
     connection._execute_command(COM_QUERY, statement)
-    request = connection._read_packet()
+    request = connection.read_request()
     if not request.is_load_local_packet():
-        return _answer(request)
+        return _answer(connection, request)
     for start in range(0, len(text), LOCAL_BYTES):
         connection.write_packet(text[start : start + LOCAL_BYTES])
     connection.write_packet(b"")
-    return _answer(connection._read_packet())
+    return _answer(connection, connection._read_packet())
 
 
-def prepare(connection: Connection, statement: str) -> int:
+def prepare(connection: GuardedConnection, statement: str) -> int:
     """Prepare a statement; return the server's number of it."""
     connection._execute_command(COM_STMT_PREPARE, statement)
-    number, *counts = PREPARED.unpack_from(connection._read_packet()._data)
+    with guarded(connection):
+        number, *counts = PREPARED.unpack_from(connection._read_packet()._data)
     for count in reversed(counts):  # the definitions of parameters, then those of columns, each with an EOF packet
         for _ in range(count + 1 if count else 0):
             connection._read_packet()
@@ -133,7 +283,7 @@ def bulk_bytes(parameters: int, packet_bytes: int) -> int:
     return min(packet_bytes, MOST_IN_PACKET) - BULK.size - len(BLOB) * parameters
 
 
-def execute_bulk(connection: Connection, before: str, number: int, parameters: int, rows: memoryview) -> Answer:
+def execute_bulk(connection: GuardedConnection, before: str, number: int, parameters: int, rows: memoryview) -> Answer:
     """Run a statement, and then a prepared one for each row of parameters, which are sent as BLOBs; one round trip."""
     first = bytes((COM_QUERY,)) + before.encode()
     head = BULK.pack(COM_STMT_BULK_EXECUTE, number, SENDS_TYPES) + BLOB * parameters
@@ -147,7 +297,7 @@ def execute_bulk(connection: Connection, before: str, number: int, parameters: i
     for _ in (first, head):
         connection._next_seq_id = 1
         try:
-            answer = _answer(connection._read_packet())
+            answer = _answer(connection, connection._read_packet())
         except Error as error:
             if not connection.open:
                 raise
@@ -157,22 +307,26 @@ def execute_bulk(connection: Connection, before: str, number: int, parameters: i
     return answer
 
 
-def _answer(packet: Any) -> Answer:
-    wrapped = OKPacketWrapper(packet)
+def _answer(connection: GuardedConnection, packet: Any) -> Answer:
+    with guarded(connection):
+        wrapped = OKPacketWrapper(packet)
     return Answer(wrapped.affected_rows, wrapped.warning_count, bytes(wrapped.message))
 
 
-def begin_rows(connection: Connection, statement: str) -> int:
-    """Run a statement with rows and read up to the first row; return the number of columns."""
+def begin_rows(connection: GuardedConnection, statement: str, columns: int) -> None:
+    """Run a statement with rows of so many columns, and read up to the first row."""
     connection._execute_command(COM_QUERY, statement)
-    count = int(connection._read_packet().read_length_encoded_integer())
-    for _ in range(count):
-        connection._read_packet()
-    assert connection._read_packet().is_eof_packet()
-    return count
+    with guarded(connection):
+        found = connection._read_packet().read_length_encoded_integer()
+        if found != columns:
+            raise ValueError(f"{found} columns instead of {columns}")
+        for _ in range(columns):
+            connection._read_packet()
+        if not connection._read_packet().is_eof_packet():
+            raise ValueError("more columns than announced")
 
 
-def take_over_receiving(connection: Connection) -> tuple[bytes, Any]:
+def take_over_receiving(connection: GuardedConnection) -> tuple[bytes, Any]:
     """Return the bytes that the driver has received already, and the raw stream that follows them.
 
     PyMySQL must not read from the connection before the caller has read the whole answer.
@@ -181,23 +335,24 @@ def take_over_receiving(connection: Connection) -> tuple[bytes, Any]:
     return reader.read(len(reader.peek())), reader.raw
 
 
-def raise_error(packet: bytes) -> None:
+def raise_error(connection: GuardedConnection, packet: bytes) -> None:
     """Raise the driver's error for an error packet."""
-    raise_mysql_exception(packet)
+    with guarded(connection):
+        raise_mysql_exception(packet)
 
 
-def send_command(connection: Connection, payload: bytes) -> None:
+def send_command(connection: GuardedConnection, payload: bytes) -> None:
     """Send a command that PyMySQL does not know, in one packet."""
     connection._write_bytes(LENGTH.pack(len(payload)) + payload)
     connection._next_seq_id = 1
 
 
-def read_answer(connection: Connection) -> None:
+def read_answer(connection: GuardedConnection) -> None:
     """Read one packet; raises the driver's error if it is an error packet."""
     connection._read_packet()
 
 
-def socket_of(connection: Connection, seconds: float) -> Any:
+def socket_of(connection: GuardedConnection, seconds: float) -> Any:
     """Return the socket, whose reads wait for so long; the driver's buffer is empty as long as no answer is due.
 
     The driver itself has set the limit for its last write.

@@ -26,6 +26,8 @@ LONGEST = 0xFFFFFF
 """A packet of this length continues in the next one."""
 END, ERROR, NULL, TWO, THREE, EIGHT = 0xFE, 0xFF, 0xFB, 0xFC, 0xFD, 0xFE
 BUFFER_BYTES = 4 << 20
+LONGEST_ROW = (1 << 30) + BUFFER_BYTES
+"""max_allowed_packet is at most 1 GiB."""
 RECEIVED = 1 << 16
 SPARE = 16
 BATCH_ROWS = 20_000
@@ -49,15 +51,15 @@ def read_rows(
     """Run a SELECT of `literals.expression`s and yield its rows, at most `rows` and a few megabytes at a time."""
     schema = schema_of(columns)
     with mysql.coded_errors(connection, statement):
-        found = pymysqlprivate.begin_rows(connection, statement)
-        assert found == len(columns), f"{found} columns for {len(columns)}"
+        pymysqlprivate.begin_rows(connection, statement, len(columns))
         buffer = _Buffer(connection)
         finished = False
         while not finished:
             starts, finished = buffer.walk(rows)
             if starts:
-                arrays = buffer.columns(np.array(starts, np.int64), len(columns))
-                yield pa.RecordBatch.from_arrays(list(arrays), schema=schema)
+                with pymysqlprivate.guarded(connection):
+                    arrays = list(buffer.columns(np.array(starts, np.int64), len(columns)))
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             buffer.drop_walked()
 
 
@@ -66,11 +68,12 @@ class _Buffer:
 
     def __init__(self, connection: Connection) -> None:
         self._bytes = bytearray(BUFFER_BYTES)
+        self._connection = connection
         # The driver's buffer would be one more copy.
         received, self._socket = pymysqlprivate.take_over_receiving(connection)
         self._filled = len(received)
         self._bytes[: self._filled] = received
-        self._walked = 0
+        self._walked = self._rows_end = 0
 
     def walk(self, rows: int) -> tuple[list[int], bool]:
         """Find where rows begin, until there are enough; returns True if the result has ended."""
@@ -82,12 +85,17 @@ class _Buffer:
             self._receive()
 
     def columns(self, position: np.ndarray, count: int) -> Iterator[pa.Array]:
-        """Yield the values of each column of the rows that begin at these positions."""
+        """Yield the values of each column of the rows that begin at these positions and fill their packets."""
         data, values = np.frombuffer(self._bytes, np.uint8), pa.py_buffer(self._bytes)
+        ends = np.append(position[1:] - HEADER, self._rows_end)
         for _ in range(count):
             null, start, length = _located(data, position)
+            if (length < 0).any() or (start + length > ends).any():
+                raise ValueError("a value ends after its row")
             yield _gathered(values, null, start, length)
             position = start + length
+        if (position != ends).any():
+            raise ValueError("a row has more values than columns")
 
     def drop_walked(self) -> None:
         """Move the bytes after the walked rows to the front."""
@@ -100,7 +108,7 @@ class _Buffer:
         while len(starts) < rows and filled - here >= HEADER:
             length = length_at(data, here)[0] & LONGEST
             if length == LONGEST:
-                self._walked = here
+                self._walked = self._rows_end = here
                 joined = self._joined(length)
                 if joined is None:
                     return False
@@ -110,12 +118,18 @@ class _Buffer:
                 break
             first = data[here + HEADER]
             here, row = end, here + HEADER
-            if first >= END and _is_no_row(data, row, end):
-                self._walked = here
+            if first >= END and self._is_no_row(row, end):
+                self._walked, self._rows_end = here, row - HEADER
                 return True
             starts.append(row)
-        self._walked = here
+        self._walked = self._rows_end = here
         return False
+
+    def _is_no_row(self, start: int, end: int) -> bool:
+        """Whether a packet that begins like a large row is the end; raises the server's error."""
+        if self._bytes[start] == ERROR:
+            pymysqlprivate.raise_error(self._connection, bytes(self._bytes[start:end]))
+        return end - start < 9
 
     def _joined(self, length: int) -> int | None:
         """Remove the packet headers from the middle of a split row; return its length, None while it is incomplete."""
@@ -135,6 +149,8 @@ class _Buffer:
 
     def _receive(self) -> None:
         if len(self._bytes) - SPARE - self._filled < RECEIVED:
+            if self._filled > LONGEST_ROW:
+                raise self._connection.refuse(pymysqlprivate.PROTOCOL_BROKEN, "a row is larger than 1 GiB")
             self._bytes = self._bytes + bytearray(len(self._bytes))
         with memoryview(self._bytes) as view, view[self._filled : len(view) - SPARE] as room:
             try:
@@ -144,13 +160,6 @@ class _Buffer:
         if not count:
             raise OperationalError(CR.CR_SERVER_LOST, "lost connection while reading rows")
         self._filled += count
-
-
-def _is_no_row(data: bytearray, start: int, end: int) -> bool:
-    """Whether a packet that begins like a large row is the end; raises the server's error."""
-    if data[start] == ERROR:
-        pymysqlprivate.raise_error(bytes(data[start:end]))
-    return end - start < 9
 
 
 def _located(data: np.ndarray, position: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

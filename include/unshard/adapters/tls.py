@@ -20,6 +20,8 @@ class CheckedContext(ssl.SSLContext):
     """A context that also checks the common name of the certificate."""
 
     allowed: tuple[str, ...] = ()
+    authenticates = False
+    """Whether only the right server can have the certificate, so that it may get the password itself."""
 
     def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
         """Complete the handshake, then check the name; raises SSLCertVerificationError."""
@@ -37,6 +39,7 @@ def context(tls: Tls) -> ssl.SSLContext:
     """Return the context for connections with these TLS settings."""
     secured = CheckedContext(ssl.PROTOCOL_TLS_CLIENT)
     secured.allowed = tls.allowed
+    secured.authenticates = tls.verify is Verify.FULL or (tls.verify is Verify.CA and bool(tls.ca or tls.allowed))
     secured.minimum_version = ssl.TLSVersion.TLSv1_2
     secured.check_hostname = tls.verify is Verify.FULL
     secured.verify_mode = ssl.CERT_NONE if tls.verify is Verify.NONE else ssl.CERT_REQUIRED

@@ -43,7 +43,7 @@ from unshard.binlog.fragments import Fragments
 from unshard.binlog.gtids import GTIDS, HISTORIES, Gtid, read_gtid, read_history
 from unshard.binlog.payload import Whole, rows_of
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
-from unshard.binlog.transactions import PreparedTransactions, QueryKind, classify, named, read_prepare
+from unshard.binlog.transactions import PreparedTransactions, QueryKind, StatementEnds, classify, named, read_prepare
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
@@ -154,6 +154,7 @@ class Cutter:
         self._prepares = False
         """Whether the transaction is the first part of an XA transaction."""
         self._is_void = False
+        self._ends = StatementEnds()
         self._fragments = Fragments(0)
         """The fragments of a rows event so far."""
 
@@ -216,6 +217,7 @@ class Cutter:
 
     def _take(self, kind: EventType, frame: Frame, event: bytes, place: str) -> None:
         body = event[HEADER : len(event) - self._tail]
+        self._ends.see(kind, body, place)
         match kind:
             case _ if kind in BETWEEN:
                 self._between(kind, frame, event, place)
@@ -256,7 +258,8 @@ class Cutter:
 
     def _file_of(self, body: bytes) -> str:
         """Return the file name of a ROTATE event, in the current generation."""
-        return Location(read_rotate(body)[0], 0).in_generation(self.location.generation).file
+        file, _ = read_rotate(body, f"{self.source} {self.location.file}:{self._position}")
+        return Location(file, 0).in_generation(self.location.generation).file
 
     def _begin(self, gtid: Gtid, frame: Frame, event: bytes, place: str) -> None:
         if self._open or self._held_back:
@@ -331,6 +334,7 @@ class Cutter:
         self._fragments.add(event[HEADER : len(event) - self._tail], place)
         if not self._fragments.is_pending:
             self._count(self._fragments.head[HEADER:], place)
+            self._ends.see(self._fragments.frame().type, self._fragments.head[HEADER:], place)
         self._put(frame, event)
 
     def _whole(self, whole: Whole, frame: Frame, event: bytes, place: str) -> None:
@@ -363,6 +367,7 @@ class Cutter:
         self._end_group()
 
     def _end_group(self) -> None:
+        self._ends.require(f"{self.source} {self.location.file}:{self._position}")
         self._open, self._standalone, self._prepares, self._is_void = False, True, False, False
         self._border()
         if self._draft and self._draft.border >= self.segment_bytes:
@@ -415,7 +420,7 @@ class Cutter:
         self._finish(file)
         self.location, self._position = following, following.position
         self._held_back, self._open, self._tables, self._prepares, self._gtid = [], False, {}, False, None
-        self._fragments = Fragments(self._tail)
+        self._fragments, self._ends = Fragments(self._tail), StatementEnds()
 
     def _finish(self, next_file: str) -> None:
         draft, self._draft = self._draft, None

@@ -45,7 +45,7 @@ from unshard.binlog.rowcode import Reader, RowReader, compile_partial
 from unshard.binlog.skim import RowEvents, Skimmed, gathered, image_begins, pieces, skim
 from unshard.binlog.sparse import PRESENT, Annotated, Bits, Sparse, images_at, mask_type, whole_pairs
 from unshard.binlog.tablemap import NO_TABLE, Field, read_table, read_table_map, table_id_of
-from unshard.binlog.transactions import survey
+from unshard.binlog.transactions import StatementEnds, survey
 from unshard.binlog.versions import present_rows
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.structures.versioning import as_in_rows
@@ -286,8 +286,16 @@ def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin:
 def unwrapped(events: Iterable[Opened], tail: int, file: str) -> Iterator[Opened]:
     """Replace a payload by the events inside it, and the fragments of a rows event by that event.
 
-    `tail` is the size of a checksum in the file.
+    `tail` is the size of a checksum in the file. Raises if a statement lacks its last rows.
     """
+    ends, end = StatementEnds(), 0
+    for frame, body, end in _unwrapped(events, tail, file):
+        ends.see(frame.type, body, f"{file}:{end}")
+        yield frame, body, end
+    ends.require(f"{file}:{end}")
+
+
+def _unwrapped(events: Iterable[Opened], tail: int, file: str) -> Iterator[Opened]:
     fragments, chunks, end = Fragments(tail), list[Buffer](), 0
     for frame, body, end in events:
         place = f"{file}:{end}"

@@ -4,6 +4,7 @@ Every type that a supported server writes is listed, and all others are refused.
 rows (compressed events, transaction payloads).
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from unshard.binlog.session import collations_of, fraction_of, is_mariadb, session_of
+from unshard.binlog.values import unzipped
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.charsets import charset_of, decode
 from unshard.core.sql.mode import from_mysql
@@ -21,8 +23,12 @@ MAGIC = b"\xfebin"
 HEADER = 19
 CHECKSUM = 4
 ARTIFICIAL = 0x20
+MOST_BYTES = (1 << 30) + (1 << 20)
+"""No event is larger, also not decompressed: max_allowed_packet of a server and its replicas is at most 1 GiB."""
 _FRAME = struct.Struct("<IBIIIH")
 _QUERY = struct.Struct("<IIBHH")
+_FILE = re.compile(r"[^/\0\ufffd]+\.[0-9]{1,18}", re.ASCII)
+"""Names of binlog files. They are a part of the names of segments."""
 Buffer = bytes | memoryview
 MARIADB_COMMENT = "/*M!"
 
@@ -111,6 +117,8 @@ REFUSED = {
     E.EXECUTE_LOAD_QUERY: "LOAD DATA as a statement",
     E.INCIDENT: "an incident (the source lost events)",
     E.START_ENCRYPTION: "encrypted events",
+    E.HEARTBEAT: "a heartbeat among its events",
+    E.HEARTBEAT_V2: "a heartbeat among its events",
 }
 """Known types that unshard cannot follow, with their names for messages."""
 
@@ -277,16 +285,19 @@ def read_format(event: Buffer, place: str) -> Format:
     return Format(version, frame.time, frame.server_id, body[-5] == 1)
 
 
-def read_rotate(body: Buffer) -> tuple[str, int]:
+def read_rotate(body: Buffer, place: str) -> tuple[str, int]:
     """Return the file and position that a ROTATE event names."""
-    return bytes(body[8:]).decode(), int.from_bytes(body[:8], "little")
+    name = bytes(body[8:]).decode("utf-8", "replace")
+    if not _FILE.fullmatch(name):
+        raise DamagedEvent(place, f"a ROTATE event names the file {name!a}")
+    return name, int.from_bytes(body[:8], "little")
 
 
 def read_query(body: Buffer, frame: Frame, place: str) -> Query:
     """Read a QUERY or QUERY_COMPRESSED event."""
     try:
         return _read_query(bytes(body), frame, place)
-    except (struct.error, IndexError, UnicodeDecodeError, KeyError) as error:
+    except (struct.error, LookupError, ValueError) as error:
         raise DamagedEvent(place, f"unreadable QUERY event: {error!r}") from error
 
 
@@ -371,10 +382,10 @@ def inflate(data: bytes, place: str) -> bytes:
     count = data[0] & 7 if data else 0
     if not data or data[0] & 0x70 or not 1 <= count <= 4:
         raise DamagedEvent(place, "unknown compression")
+    size = int.from_bytes(data[1 : 1 + count], "big")
+    if size > MOST_BYTES:
+        raise DamagedEvent(place, f"it would have {size} bytes, {MOST_BYTES} are allowed")
     try:
-        plain = zlib.decompress(data[1 + count :])
-    except zlib.error as error:
-        raise DamagedEvent(place, f"cannot be decompressed: {error}") from error
-    if len(plain) != int.from_bytes(data[1 : 1 + count], "big"):
-        raise DamagedEvent(place, "its decompressed length differs from its length field")
-    return plain
+        return unzipped(data[1 + count :], size)
+    except ValueError as error:
+        raise DamagedEvent(place, str(error)) from error

@@ -11,7 +11,7 @@ the position of the event. Each fragment has a checksum. The joined event may ha
 import struct
 from collections.abc import Sequence
 
-from unshard.binlog.events import CHECKSUM, HEADER, ROWS, Buffer, Frame, is_whole, read_frame
+from unshard.binlog.events import CHECKSUM, HEADER, MOST_BYTES, ROWS, Buffer, Frame, is_whole, read_frame
 from unshard.errors.relay import FragmentsBroken, UnsupportedEvent
 
 SIZED = 1
@@ -49,6 +49,8 @@ class Fragments:
             raise FragmentsBroken(place, f"their event has {self._announced} bytes, and {announced} in another one")
         self._announced = self._announced or announced
         self._size += len(chunk)
+        if self._size > min(self._announced or MOST_BYTES, MOST_BYTES):
+            raise FragmentsBroken(place, f"they have {self._size} bytes, their event has {self._announced}")
         if len(self.head) < HEAD_BYTES:
             self.head += bytes(chunk[: HEAD_BYTES - len(self.head)])
         if not self.is_pending:

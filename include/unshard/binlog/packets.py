@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from unshard.binlog.events import HEADER, MOST_BYTES, read_frame
 from unshard.binlog.runs import Numbers, Run
 
 OK, EOF, ERROR = 0x00, 0xFE, 0xFF
@@ -57,10 +58,21 @@ class Packets:
         if self._failure:
             raise self._failure
         if self._filled == len(self._buffer):
+            self._check_size()
             self._resize(2 * self._filled)
         self._read()
         while self._filled < len(self._buffer) and not self._failure and self._has_more():
             self._read()
+
+    def _check_size(self) -> None:
+        """Raise ValueError if an incomplete payload is larger than its event."""
+        if self._filled < HEAD + 1 + HEADER:
+            return
+        head = memoryview(self._buffer)[HEAD:]
+        size = read_frame(head, 1).size if head[0] == OK else 0
+        received = self._filled - 1 - HEAD * (1 + self._filled // (HEAD + FULL_PACKET))
+        if received > min(size, MOST_BYTES):
+            raise ValueError(f"an event of {size} bytes has more than {received} in its packets")
 
     def _read(self) -> None:
         """Read once. An error of the connection is raised only after all bytes before it have been processed."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from unshard.binlog.events import (
     COMMENTS,
     HEADER,
+    MOST_BYTES,
     QUERIES,
     ROWS,
     STATEMENT_CONTEXT,
@@ -28,7 +29,7 @@ from unshard.binlog.events import (
 )
 from unshard.binlog.metadata import packed
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
-from unshard.binlog.transactions import QueryKind, classify, read_prepare
+from unshard.binlog.transactions import QueryKind, StatementEnds, classify, read_prepare
 from unshard.core.model import TableId
 from unshard.errors.relay import DamagedEvent, StatementDml, UnsupportedEvent
 from unshard.errors.rows import RowsWithoutTable
@@ -39,6 +40,7 @@ SHOWN_STATEMENT = 200
 _END, _SIZE, _COMPRESSION, _PLAIN_SIZE = range(4)
 ZSTD, PLAIN = 0, 255
 CONTROL = QUERIES | {E.XID, E.XA_PREPARE}
+INSIDE = CONTROL | ROWS | COMMENTS | STATEMENT_CONTEXT | {E.TABLE_MAP}
 _HEAD_BYTES = 256
 """More than the fields before the data need."""
 
@@ -61,10 +63,14 @@ def nested(body: Buffer, place: str) -> Iterator[tuple[Frame, bytes]]:
             if not HEADER <= frame.size <= left:
                 raise DamagedEvent(place, f"an event of {frame.size} bytes in a payload that has {left} left")
             left -= frame.size
+            if frame.type not in INSIDE:
+                raise DamagedEvent(place, f"{admit(frame, place).name} in a payload")
+            if frame.size > MOST_BYTES:
+                raise DamagedEvent(place, f"an event of {frame.size} bytes in a payload")
             yield frame, _exactly(stream, frame.size - HEADER)
         if stream.read(1):
             raise DamagedEvent(place, "a payload is longer than its size field")
-    except (OSError, EOFError, struct.error) as error:
+    except (OSError, EOFError, pa.ArrowException, struct.error) as error:
         raise DamagedEvent(place, f"a payload cannot be decompressed: {error}") from error
 
 
@@ -80,11 +86,12 @@ def rows_of(body: Buffer, place: str) -> Whole:
     """Count the row events by table; raises if the payload is not one whole transaction that unshard can follow."""
     tables: dict[int, TableId] = {}
     found: Counter[TableId] = Counter()
-    ended, prepared = False, ""
+    ended, prepared, ends = False, "", StatementEnds()
     for frame, inner in nested(body, place):
         if ended:
             raise DamagedEvent(place, "a payload has events after the end of its transaction")
-        kind = admit(frame, place)
+        kind = EventType(frame.type)
+        ends.see(kind, inner, place)
         if kind == E.TABLE_MAP:
             tables[table_id_of(inner)] = table_of(inner, place)
         elif kind in ROWS:
@@ -93,8 +100,7 @@ def rows_of(body: Buffer, place: str) -> Whole:
                 found[_known(tables, number, place)] += 1
         elif kind in CONTROL:
             ended, prepared = _end(kind, frame, inner, place)
-        elif kind not in COMMENTS and kind not in STATEMENT_CONTEXT:
-            raise DamagedEvent(place, f"{kind.name} in a payload")
+    ends.require(place)
     if not ended:
         raise UnsupportedEvent(place, "a payload does not contain the end of its transaction")
     return Whole(found, prepared)

@@ -58,6 +58,7 @@ class RunCutter(Cutter):
             return number
         stretch.check(self._position, self._tail)
         stretch.match(self._tables, self._name, self._tail)
+        stretch.end_before_cut(self._ends.is_open)
         self._tables.update(stretch.maps)
         while number < stretch.end and self.location < stop:
             began = number
@@ -104,6 +105,7 @@ class RunCutter(Cutter):
         draft.add(len(data), *stretch.times(begin, end))
         draft.group.update(dict(stretch.counts(begin, end)))
         self._position += len(data)
+        self._ends.is_open = stretch.is_open_before(end)
         return draft
 
     def _remember_all(self, stretch: Stretch, begin: int, ends: Numbers) -> int:

@@ -16,7 +16,7 @@ from unshard.binlog.checksums import are_whole
 from unshard.binlog.events import ARTIFICIAL, CHECKSUM, COMMENTS, HEADER, ROWS, EventType, is_whole
 from unshard.binlog.gtids import GTIDS
 from unshard.binlog.tablemap import NO_TABLE
-from unshard.binlog.transactions import QueryKind
+from unshard.binlog.transactions import STATEMENT_ENDS, QueryKind
 from unshard.core.model import TableId
 
 E = EventType
@@ -25,6 +25,7 @@ Bits = npt.NDArray[np.bool_]
 FRAME = np.dtype(
     [("time", "<u4"), ("type", "u1"), ("server", "<u4"), ("size", "<u4"), ("end", "<u4"), ("flags", "<u2")]
 )
+SIZE_AT = 9
 PLAIN = ROWS | GTIDS | COMMENTS | {E.TABLE_MAP, E.XID, E.QUERY}
 CONTROL: dict[QueryKind | None, bool] = {QueryKind.BEGIN: False, QueryKind.COMMIT: True, QueryKind.ROLLBACK: True}
 """Queries that a stretch may contain, and whether they end a transaction."""
@@ -60,6 +61,21 @@ class Run:
     def events(self) -> Iterator[bytes]:
         """Return one event after the other."""
         return map(self.event, range(len(self)))
+
+    def framed(self) -> int:
+        """Return the number of events before the first one whose header does not say its size."""
+        sizes = np.diff(self.offsets)
+        short = np.flatnonzero(sizes < HEADER)
+        count = int(short[0]) if len(short) else len(self)
+        if not count:
+            return 0
+        told = self.parts(np.arange(count), SIZE_AT, 4).view("<u4").ravel()
+        wrong = np.flatnonzero(told != sizes[:count])
+        return int(wrong[0]) if len(wrong) else count
+
+    def first(self, count: int) -> "Run":
+        """Return the first events."""
+        return Run(self.data[: int(self.offsets[count])], self.offsets[: count + 1])
 
     def parts(self, numbers: Numbers, skip: int, size: int) -> npt.NDArray[np.uint8]:
         """Return `size` bytes of each of these events after `skip` bytes; all events must be that long."""
@@ -120,6 +136,7 @@ class Stretch:
         self.seen, self.run, self.begin, self.end = seen, seen.run, begin, end
         self._maps: dict[int, tuple[int, TableId]] = {}
         self.rows = _Rows(np.array([], np.int64), np.array([], np.int64), ())
+        self._is_open = np.zeros(0, np.bool_)
 
     @property
     def maps(self) -> dict[int, TableId]:
@@ -181,6 +198,24 @@ class Stretch:
         ]
         counted = _IS_ROWS[self.seen.kinds[at]] & (ids[number] != NO_TABLE)
         self.rows = _Rows(at[counted], number[counted], tuple(names))
+
+    def end_before_cut(self, is_open: bool) -> None:
+        """End before the first event that follows a statement without its last rows.
+
+        `is_open`: rows must follow at the beginning.
+        """
+        kinds = self.seen.kinds[self.begin : self.end]
+        is_rows = _IS_ROWS[kinds]
+        at = np.flatnonzero(is_rows)
+        self._is_open = kinds == E.TABLE_MAP
+        follows = ~(is_rows | self._is_open)
+        if len(at):
+            self._is_open[at] = self.run.parts(self.begin + at, HEADER + 6, 1).ravel() & STATEMENT_ENDS == 0
+        self._end_before(np.append(is_open, self._is_open[:-1])[: len(kinds)] & follows)
+
+    def is_open_before(self, number: int) -> bool:
+        """Whether rows must follow before that event; see `end_before_cut`."""
+        return bool(self._is_open[number - 1 - self.begin])
 
     def _name(
         self,

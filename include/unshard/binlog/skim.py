@@ -31,6 +31,7 @@ from unshard.binlog.events import (
 from unshard.binlog.gtids import GTIDS
 from unshard.binlog.lockstep import PADDING, EventBytes
 from unshard.binlog.tablemap import NO_TABLE
+from unshard.binlog.transactions import STATEMENT_ENDS
 
 E = EventType
 Numbers = npt.NDArray[np.int64]
@@ -55,7 +56,7 @@ KNOWN = (
 MOST_MAPS = 256
 MOST_COLUMNS = 250
 """A larger number of columns needs more than one byte."""
-POST_HEADER = 8
+POST_HEADER, FLAGS_AT = 8, 6
 SPARSE = 4
 """Maximum size of a gap between parts that are copied in one piece."""
 _SIZE_AT, _TYPE_AT, _END_AT = 9, 4, 13
@@ -107,7 +108,7 @@ def skim(data: Buffer, checksum: bool, place: str, position: int) -> Skimmed | N
     ends = position + next_offsets if position else _read(seen, offsets + _END_AT, 4)
     begins, stops = offsets + HEADER, next_offsets - (CHECKSUM if checksum else 0)
     commits = _commits(data, kinds, (begins, stops, ends))
-    if commits is None:
+    if commits is None or _lacks_rows(seen, kinds, begins):
         return None
     return _matched(data, seen, RowEvents(np.arange(len(offsets)), kinds, begins, stops, ends, commits, offsets))
 
@@ -163,6 +164,14 @@ def _commits(data: Buffer, kinds: Numbers, places: tuple[Numbers, Numbers, Numbe
     closes = np.flatnonzero(closing)
     commits: Numbers = ends[closes[np.searchsorted(closes, np.arange(len(kinds)))]]
     return commits
+
+
+def _lacks_rows(seen: npt.NDArray[np.uint8], kinds: Numbers, begins: Numbers) -> bool:
+    """Whether a statement has no last row event, as far as the flags tell."""
+    is_rows, is_map = _IS_ROWS[kinds], kinds == E.TABLE_MAP
+    flags = seen[np.minimum(begins + FLAGS_AT, len(seen) - 1)]
+    is_open = is_map | (is_rows & (flags & STATEMENT_ENDS == 0))
+    return bool(is_open[-1] or (is_open[:-1] & ~(is_rows | is_map)[1:]).any())
 
 
 def _text(data: Buffer, begin: int, stop: int) -> bytes:

@@ -28,6 +28,7 @@ from unshard.binlog.events import EXTRA_ROWS, INSERTS, ROWS, UPDATES, Buffer, Ev
 from unshard.binlog.metadata import packed
 from unshard.binlog.rowcode import Finish, codes_of, read_once
 from unshard.binlog.tablemap import Field
+from unshard.binlog.transactions import STATEMENT_ENDS
 from unshard.core.model import Column, TableSchema
 from unshard.core.sql.literals import INTEGERS
 from unshard.errors.rows import DefaultUnknown, PartialRowImage
@@ -37,7 +38,6 @@ Bits = tuple[int, ...]
 """Bitmaps of the columns in an event's first and (UPDATE) second image; empty: both have all columns."""
 _COMMENTS = rb"\s*(?:/\*.*?\*/\s*|--[^\n]*\n\s*|#[^\n]*\n\s*)*"
 _REPLACES = re.compile(_COMMENTS + rb"(?:REPLACE\b|LOAD\s.*\bREPLACE\b)", re.IGNORECASE | re.DOTALL)
-_STATEMENT_ENDS = 1
 
 
 def images_at(frame: Frame, body: Buffer) -> tuple[int, int, Bits]:
@@ -72,7 +72,7 @@ class Annotated:
             self._text = b""
         if frame.type == EventType.ANNOTATE_ROWS:
             self._text = bytes(body)
-        self._has_ended = frame.type in ROWS and bool(body[6] & _STATEMENT_ENDS)
+        self._has_ended = frame.type in ROWS and bool(body[6] & STATEMENT_ENDS)
 
     def check(self, frame: Frame, body: Buffer, shard: str, place: str) -> None:
         """Raise for an UPDATE without all columns that was logged for a REPLACE."""

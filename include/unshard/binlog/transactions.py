@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from unshard.binlog.events import QUERIES, Buffer, EventType, Frame, Opened, read_query
+from unshard.binlog.events import QUERIES, ROWS, Buffer, EventType, Frame, Opened, read_query
 from unshard.binlog.gtids import GTIDS
 from unshard.core.relay.segment import Prepared, Segment
 from unshard.errors.relay import DamagedEvent, PreparedUnseen, UnsupportedEvent
@@ -29,6 +29,34 @@ _LEADING = re.compile(rb"(?:\s+|/\*(?![!M]).*?\*/|/\*M?!\d*|--[ \t][^\n]*\n|#[^\
 _WORDS = re.compile(rb"([A-Za-z]+)(?:\s+([A-Za-z]+))?")
 _DML = frozenset((b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH"))
 _SAVEPOINT = re.compile(rb"(SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?)\s+(.+)", re.IGNORECASE | re.DOTALL)
+
+
+STATEMENT_ENDS = 1
+"""Flag of the last row event of a statement."""
+WITHIN = QUERIES | ROWS | {EventType.TABLE_MAP, EventType.PARTIAL_ROW_DATA}
+"""Types that may follow a row event inside its statement; a trigger may set a savepoint."""
+
+
+class StatementEnds:
+    """Checks that no statement lacks its last row event. A row event with another type would be skipped otherwise."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        """Whether more rows must follow."""
+
+    def see(self, kind: int, body: Buffer, place: str) -> None:
+        """Process the next event."""
+        if kind in ROWS:
+            self.is_open = not int.from_bytes(body[6:8], "little") & STATEMENT_ENDS
+        elif kind == EventType.TABLE_MAP:
+            self.is_open = True
+        elif kind not in WITHIN:
+            self.require(place)
+
+    def require(self, place: str) -> None:
+        """Raise if the statement has not ended."""
+        if self.is_open:
+            raise DamagedEvent(place, "the last rows of a statement are missing before it")
 
 
 class QueryKind(Enum):

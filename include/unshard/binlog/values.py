@@ -112,14 +112,19 @@ def inflated(value: bytes) -> bytes:
     head, count = value[0], value[0] & 7
     if head >> 4 != 8 or not 1 <= count <= 4:
         raise ValueError(f"compression {head:#x} of a column")
-    unpack = zlib.decompressobj(-zlib.MAX_WBITS if head & 8 else zlib.MAX_WBITS)
     size = int.from_bytes(value[1 : 1 + count], "big")
+    return unzipped(value[1 + count :], size, -zlib.MAX_WBITS if head & 8 else zlib.MAX_WBITS)
+
+
+def unzipped(data: bytes, size: int, window: int = zlib.MAX_WBITS) -> bytes:
+    """Decompress exactly `size` bytes; more are never in memory, whatever the data would become."""
+    unpack = zlib.decompressobj(window)
     try:
-        plain = unpack.decompress(value[1 + count :], size + 1)
+        plain = unpack.decompress(data, size + 1)
     except zlib.error as error:
-        raise ValueError(f"a compressed column: {error}") from error
+        raise ValueError(f"it cannot be decompressed: {error}") from error
     if len(plain) != size or not unpack.eof or unpack.unused_data:
-        raise ValueError("the length of a compressed value differs from its header")
+        raise ValueError("its decompressed length differs from its length field")
     return plain
 
 

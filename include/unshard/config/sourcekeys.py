@@ -102,7 +102,7 @@ SERVER = Block(
             "security",
             nested(SECURITY),
             "TLS, see below; without it, or if all its values are empty, unshard uses TLS if the server offers it, and "
-            "does not check its certificate.",
+            "does not check its certificate. A password itself is sent only to a server that is verified (limits.md).",
         ),
         Ignored("max-allowed-packet", "unshard uses the server's own limit"),
     ),

@@ -140,6 +140,53 @@ class TlsFailed(ServerError, code="US-2012"):
     )
 
 
+class FileRequested(ServerError, code="US-2013"):
+    """The server answered a statement with a request for a file of the client (LOAD DATA LOCAL).
+
+    unshard never asks a server to load a file, so the server, or someone between it and unshard, tries to read files of
+    the machine. unshard sends only rows, only in answer to its own LOAD DATA LOCAL, and from memory.
+
+    Consequence: unshard sent nothing and closed the connection.
+    Remedy: Find out who answers at the address. Set `ssl-ca` in the `security` block, so that nobody can answer in
+    place of the server. If the server itself sent the request, it is not under your control any more.
+    """
+
+    template = "{where} at {server} tries to read a file of this machine: {server_message}"
+    hint = "find out who answers at this address, and set ssl-ca in the security block, so that only your server can"
+
+
+class PasswordRequested(ServerError, code="US-2014"):
+    """The server requests the password in a form that it, or someone between it and unshard, could read.
+
+    An account's authentication plugin either proves that the client knows the password, or sends the password
+    (`mysql_clear_password`, `dialog`, `sha256_password`, and the first login with `caching_sha2_password` after a start
+    of the server). unshard sends a password only to a server whose certificate it has verified. On loopback it also
+    sends it with the latter two.
+
+    Consequence: unshard sent no password and closed the connection.
+    Remedy: Set `ssl-ca` in the `security` block. For the certificates that MySQL generates, this is the file `ca.pem`
+    of its data directory, with `verify: ca`. Or give the account a plugin that sends no password
+    (`mysql_native_password`, `ed25519`).
+    """
+
+    template = "{where} at {server} is not verified and may not get the password: {server_message}"
+    hint = (
+        "set ssl-ca in the security block (docs/operations.md, TLS), or give the account the plugin"
+        " mysql_native_password or ed25519"
+    )
+
+
+class ProtocolBroken(ServerError, code="US-2015"):
+    """The bytes that the server sent contradict the protocol of MySQL.
+
+    Consequence: unshard closed the connection. Committed work stays.
+    Remedy: Check that a supported server listens at the address, and not a proxy or another program.
+    """
+
+    template = "{where} at {server} does not keep to the protocol of MySQL: {server_message}"
+    hint = "check that host and port belong to a supported server (docs/limits.md), and what is between it and unshard"
+
+
 class UnknownColumnType(SourceError, code="US-2101"):
     """A column has a type that unshard cannot compare, dump or write."""
 

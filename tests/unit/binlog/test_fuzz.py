@@ -7,20 +7,31 @@ error.
 
 import re
 import struct
+import tracemalloc
+import zlib
 from collections.abc import Sequence
 from decimal import Decimal
 from random import Random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pymysqlreplication.packet import BinLogPacketWrapper
 from pymysqlreplication.row_event import TableMapEvent, WriteRowsEvent
 
-from tests.binlogfiles import changes, cut, event, events_of, head_of, read, structure, with_events
+from tests.binlogfiles import Memory, changes, cut, event, events_of, head_of, read, structure, with_events
+from tests.portions import portion
 from unshard.binlog.decoder import Origin, decode_range
-from unshard.binlog.events import CHECKSUM, HEADER, EventType
-from unshard.binlog.values import number_text
-from unshard.core.model import TableId
+from unshard.binlog.events import CHECKSUM, HEADER, ROWS, EventType, inflate
+from unshard.binlog.gtids import GTIDS
+from unshard.binlog.payload import nested
+from unshard.binlog.rawrows import extract
+from unshard.binlog.runcutter import RunCutter
+from unshard.binlog.runs import Run
+from unshard.binlog.values import inflated, number_text
+from unshard.core.model import Location, TableId
 from unshard.errors import UnshardError
+from unshard.errors.relay import DamagedEvent
 
 E = EventType
 ORACLE_EVENTS = frozenset((TableMapEvent, WriteRowsEvent))
@@ -316,6 +327,152 @@ def test_mangled_payloads():
         else:
             assert len(rows) in (0, 2)
     assert refused > 200
+
+
+FILES = ("types_my97_FULL.binlog", "types_maria_full.binlog", "compressed.binlog")
+FIRST = Location("binlog.000001", 4)
+FAR = Location("binlog.999999", 4)
+
+
+def read_everything(data: bytes) -> int:
+    """Cut a file in both ways and read its ranges in both ways; return the number of row events of the index."""
+    events, found = events_of(data), []
+    run = Run(memoryview(data)[4:], np.cumsum([0, *map(len, events)]))
+    for is_run in (False, True):
+        sink = Memory()
+        cutter = RunCutter("s1", FIRST, sink, 1 << 20)
+        for _ in cutter.read(run, FAR) if is_run else map(cutter.feed, events):
+            pass
+        cutter.end()
+        found.append(sink.segments)
+    assert found[0] == found[1]
+    checksum = events[0][-CHECKSUM - 1] == 1
+    for segment, stored in found[0]:
+        for part in segment.ranges:
+            ranged, origin = memoryview(stored)[part.start : part.end], Origin("s1", segment.file, 4)
+            assert not list(decode_range(ranged, checksum, {}, {}, origin))
+            list(extract(ranged, checksum, TABLE, origin=origin))
+    return sum(count for segment, _ in found[0] for part in segment.ranges for _, count in part.tables)
+
+
+def group_of(events: list[bytes], place: int) -> range:
+    """Return the events of the transaction around an event."""
+    starts = [at for at, one in enumerate(events) if one[4] in GTIDS]
+    begin = max(at for at in starts if at <= place)
+    return range(begin, min((at for at in starts if at > place), default=len(events)))
+
+
+def bodies_of(events: list[bytes], group: range) -> list[tuple[EventType, bytes]]:
+    return [(EventType(events[at][4]), events[at][HEADER:-CHECKSUM]) for at in group]
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_rows_under_another_type_are_never_dropped(name):
+    """The checksum is that of the changed event, as a faulty proxy, disk or attacker makes it."""
+    events, tried = events_of(read(name)), 0
+    places = [at for at, one in enumerate(events) if one[4] in ROWS]
+    for place in places[:: max(1, len(places) // portion(3, 8, 100))]:
+        group = group_of(events, place)
+        for kind in set(EventType) - ROWS:
+            bodies = bodies_of(events, group)
+            bodies[place - group.start] = kind, bodies[place - group.start][1]
+            with pytest.raises(UnshardError) as caught:
+                read_everything(with_events(head_of(name), *bodies, (E.GTID, bytes(19))))
+            assert caught.value.code.startswith("US-3"), kind.name
+            tried += 1
+    assert tried > 80
+
+
+def test_stored_rows_under_another_type_are_never_dropped():
+    """The two readers of a range, without the cutter before them."""
+    rows = Rows(Random(4), ("int",))
+    head = event(E.GTID, bytes(19)) + event(E.TABLE_MAP, rows.table_map())
+    body = rows.rows_event(E.WRITE_ROWS_V2, rows.image(rows.row()))
+    for kind in set(EventType) - ROWS:
+        data = head + event(kind, body) + event(E.XID, bytes(8))
+        for reader in (decode_range, lambda *of: extract(of[0], of[1], TABLE, origin=of[4])):
+            with pytest.raises(UnshardError) as caught:
+                list(reader(data, False, {TABLE: rows.schema}, {}, Origin("s1", "f", 4)))
+            assert caught.value.code.startswith("US-3"), kind.name
+
+
+def test_rows_in_a_payload_under_another_type_are_never_dropped():
+    rows = Rows(Random(4), ("int",))
+    body = rows.rows_event(E.WRITE_ROWS_V2, rows.image(rows.row()))
+    gtid = (E.ANONYMOUS_GTID_MYSQL, bytes(25))
+    for kind in sorted({*EventType, *range(256)} - ROWS):
+        inner = event(E.TABLE_MAP, rows.table_map()) + event(kind, body) + event(E.XID, bytes(8))
+        size = b"\xfe" + len(inner).to_bytes(8, "little")
+        held = b"\2\3\xfc\xff\0" + b"\3\x09" + size + b"\1\x09" + size + b"\0" + inner
+        with pytest.raises(UnshardError) as caught:
+            cut(with_events(head_of(FILES[0]), gtid, (E.TRANSACTION_PAYLOAD, held)))
+        assert caught.value.code.startswith("US-3"), kind
+        with pytest.raises(UnshardError):
+            list(decode_range(event(E.TRANSACTION_PAYLOAD, held), False, {TABLE: rows.schema}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"binlog", b"", b"binlog.", b"binlog.x", b"bin\xfflog.000002", b"../b.000002", b"a/b.1", b"b.1\0", b"b.-1"],
+)
+def test_a_rotation_names_a_file(name):
+    with pytest.raises(DamagedEvent, match="ROTATE"):
+        cut(with_events(head_of(FILES[0]), (E.ROTATE, bytes(8) + name)))
+
+
+@pytest.mark.parametrize(
+    "variables", [b"\x0c\1db", b"\x0c\2db\0", b"\x0b\5a", b"\x83\xff", b"\5\x09UTC", b"\x05\1\xff"]
+)
+def test_status_variables_that_are_cut_off(variables):
+    body = struct.pack("<IIBHH", 1, 0, 1, 0, len(variables)) + variables + b"d\0CREATE TABLE x (a int)"
+    with pytest.raises(DamagedEvent, match="QUERY"):
+        cut(with_events(head_of(FILES[0]), (E.ANONYMOUS_GTID_MYSQL, bytes(25)), (E.QUERY, body)))
+
+
+@pytest.mark.parametrize("seed", range(portion(2, 6, 60)))
+@pytest.mark.parametrize("name", FILES)
+def test_whatever_a_source_sends_ends_in_coded_errors(name, seed):
+    """One event of a transaction is changed, its frame included; checksums, sizes and positions fit."""
+    random, events = Random(seed), events_of(read(name))
+    starts = [at for at, one in enumerate(events) if one[4] in GTIDS]
+    for _ in range(60):
+        group = group_of(events, random.choice(starts))
+        bodies, place = bodies_of(events, group), random.randrange(len(group))
+        kind, body = bodies[place]
+        kind = random.choice([*EventType]) if random.random() < 0.2 else kind
+        bodies[place] = kind, mangled(random, body) if len(body) > 1 else body
+        try:
+            read_everything(with_events(head_of(name), *bodies, (E.GTID, bytes(19))))
+        except UnshardError as error:
+            assert error.code.startswith("US-3")
+
+
+SIZES = (0, 1, 1 << 20, (1 << 32) - 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_decompressed_ends_at_its_size(size):
+    """A megabyte of zeros is a kilobyte; the sizes say something else, and only so much is ever in memory."""
+    plain = bytes(1 << 22)
+    zipped = zlib.compress(plain)
+    tracemalloc.start()
+    with pytest.raises((DamagedEvent, ValueError), match=r"length|bytes"):
+        inflate(b"\x84" + size.to_bytes(4, "big") + zipped, "f:4")
+    with pytest.raises(ValueError, match="length"):
+        inflated(b"\x84" + min(size, 1 << 20).to_bytes(4, "big") + zipped)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 << 20
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20])
+def test_a_payload_is_decompressed_only_up_to_its_size(size):
+    whole = event(E.QUERY, bytes(size))
+    data = pa.compress(whole + bytes(1 << 24), "zstd", asbytes=True)
+    told = b"\xfe" + len(whole).to_bytes(8, "little"), b"\xfe" + len(data).to_bytes(8, "little")
+    body = b"\2\1\0" + b"\3\x09" + told[0] + b"\1\x09" + told[1] + b"\0" + data
+    with pytest.raises(DamagedEvent, match="longer"):
+        list(nested(body, "f:4"))
 
 
 class Oracle:

@@ -47,7 +47,7 @@ STATEMENTS = st.builds(
     st.sampled_from((7, 8)),
     st.sampled_from(TABLES),
     st.sampled_from((E.WRITE_ROWS_V1, E.UPDATE_ROWS_V1, E.DELETE_ROWS_V1)),
-    st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=3), max_size=3),
+    st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=3), min_size=1, max_size=3),
 )
 UNDONE = st.lists(STATEMENTS, max_size=2).map(lambda many: [query("SAVEPOINT s"), *flat(many), query("ROLLBACK TO s")])
 TRANSACTIONS = st.lists(STATEMENTS | UNDONE, max_size=4).map(lambda parts: [query("BEGIN"), *flat(parts), XID])

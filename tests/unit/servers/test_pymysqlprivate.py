@@ -5,7 +5,7 @@ import socket
 
 import pymysql
 import pytest
-from pymysql.connections import Connection, MysqlPacket
+from pymysql.connections import Connection, MysqlPacket, MySQLResult
 from pymysql.constants.COMMAND import COM_QUERY
 from pymysql.err import raise_mysql_exception
 from pymysql.protocol import OKPacketWrapper
@@ -21,6 +21,15 @@ SIGNATURES = {
     Connection.write_packet: "(self, payload)",
     Connection._request_authentication: "(self)",
     Connection.connect: "(self, sock=None)",
+    Connection._read_bytes: "(self, num_bytes)",
+    Connection._read_ok_packet: "(self)",
+    Connection._read_query_result: "(self, unbuffered=False)",
+    Connection._get_server_information: "(self)",
+    Connection._process_auth: "(self, plugin_name, auth_packet, handler=None)",
+    Connection.query: "(self, sql, unbuffered=False)",
+    MySQLResult._get_descriptions: "(self)",
+    MySQLResult._read_row_from_packet: "(self, packet)",
+    MySQLResult._read_rowdata_packet_unbuffered: "(self)",
     Connection.set_character_set: "(self, charset, collation=None)",
     MysqlPacket.read_length_encoded_integer: "(self)",
     MysqlPacket.is_eof_packet: "(self)",
@@ -61,6 +70,17 @@ def test_the_login_begins_with_the_fields_to_which_we_add_capabilities() -> None
     assert '"<iIB23s", client_flags, MAX_PACKET_LEN, charset_id, b""' in source
     assert "self._get_server_information()" in inspect.getsource(Connection.connect)
     assert "self.server_capabilities" in inspect.getsource(Connection._get_server_information)
+
+
+def test_what_a_guarded_connection_relies_on() -> None:
+    login = inspect.getsource(Connection._request_authentication)
+    assert "auth_packet = self._process_auth(" in login and "self._auth_plugin_name" in login
+    assert "n = pkt.read_uint8()" in inspect.getsource(pymysql._auth.caching_sha2_password_auth)
+    assert "self._read_bytes(bytes_to_read)" in inspect.getsource(Connection._read_packet)
+    assert "self._sock.sendall(data)" in inspect.getsource(Connection._write_bytes)
+    reading = inspect.getsource(Connection._read_query_result)
+    for line in ("self._result = None", "MySQLResult(self)", "init_unbuffered_query()", ".read()", "server_status"):
+        assert line in reading
 
 
 def test_what_an_answer_says() -> None:

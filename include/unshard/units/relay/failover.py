@@ -75,7 +75,7 @@ def begins(events: Iterator[bytes]) -> Iterator[tuple[Location, int]]:
         if frame.type == EventType.FORMAT_DESCRIPTION:
             tail = CHECKSUM if read_format(event, file).checksum else 0
         elif frame.type == EventType.ROTATE:
-            file = read_rotate(event[HEADER : len(event) - _tail_of(frame, event, tail)])[0]
+            file = read_rotate(event[HEADER : len(event) - _tail_of(frame, event, tail)], file or "the dump")[0]
         elif frame.type in GTIDS:
             yield Location(file, frame.end - frame.size), frame.time
 
