@@ -127,7 +127,7 @@ def address(connection: str, connections: Connections | None = None) -> str:
     if found.get("conn_type") == "spark_connect":
         return f"sc://{host.removeprefix('sc://')}:{port or DEFAULT_PORT}"
     master = f"{host}:{port}" if port else host
-    if _kind(master) != "classic":
+    if found.get("conn_type") not in ("spark", "", None) or _kind(master) != "classic":
         raise UnknownSparkConnection(connection)
     return master
 
