@@ -5,6 +5,7 @@ digest is stored first, so an existing plan can always be carried out.
 """
 
 import contextlib
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -58,6 +59,8 @@ from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlFiltered, DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused
 from unshard.errors.rules import MappingOverlap
+
+log = logging.getLogger(__name__)
 
 RENAMED_STEP = (
     "`unshard locks` shows how to migrate its rows from now on; or drop the shard, or load the table as a new task"
@@ -148,6 +151,9 @@ class DdlEffects:
         except DdlUnreadable as error:
             return tuple(self._unreadable(statement, present, error))
         self._refuse(ddl, statement)
+        if ddl.left_out and (routed := self._routed(ddl.subjects)):
+            names = ", ".join(ddl.left_out)
+            log.warning("clauses of shards are left out table=%s clauses=%s", routed[0], names)
         return (*self._effects(ddl, statement, present), *self._apart(ddl, statement))
 
     def _is_ignored(self, table: TableId, event: Event) -> bool:
