@@ -21,18 +21,15 @@ def tls_of(security: Security | None, allowed: Callable[[Path], Path] = Path) ->
     """Read the certificates; `allowed` returns their real paths, or raises an error for a file that is not allowed."""
     if security is None:
         return None
-    return Tls(
-        _verify(security),
-        *(
-            read_secret(allowed(path), what) if path else ""
-            for path, what in (
-                (security.ca, "certificate of the authority"),
-                (security.certificate, "certificate"),
-                (security.key, "private key"),
-            )
-        ),
-        security.allowed,
+    ca, certificate, key = (
+        read_secret(allowed(path), what) if path else ""
+        for path, what in (
+            (security.ca, "certificate of the authority"),
+            (security.certificate, "certificate"),
+            (security.key, "private key"),
+        )
     )
+    return Tls(_verify(security), ca, certificate, key, security.allowed)
 
 
 def security_of(conn_id: str, extra: Mapping[str, Any], paths: object) -> Security | None:
