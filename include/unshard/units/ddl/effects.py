@@ -305,6 +305,8 @@ class DdlEffects:
             return Undecided(table, str(refused), routed, agreed)
         everything, specs = self._left_out(ddl, statement, table, StructureChange(as_own(known), found))
         tokens, cuts = tokenize(ddl.text, statement.sql_mode, MARIADB), tuple[tuple[int, int], ...]()
+        if ddl.left_out and ddl.kind is DdlKind.ALTER and not changes_without(alter_specs(*tokens), ()):
+            everything = True  # only clauses about storage
         if known.lacks_transactions or found.lacks_transactions:
             about_engine, cuts = engine_options(alter_specs(*tokens), specs)
             specs = tuple(sorted({*specs, *about_engine}))
