@@ -13,6 +13,7 @@ from typing import Any
 
 from unshard.adapters.spark import map_items, session
 from unshard.config import environment_connections, load_task
+from unshard.config.allowed import spark_connection
 from unshard.core.model import TableId
 from unshard.units.validate.compare import RangeComparison, Sessions, TableCheck, ranges, read_comparison, write_range
 from unshard.units.validate.validate import ChunkResult, Settings, TableResult, chunk_rows, validate
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     task = load_task(Path(options.task))
     tables = [TableId(*name.split(".", 1)) for name in options.table]
-    with session(task.options.bulk_connection, environment_connections) as spark, open_work(task) as work:
+    address = spark_connection(task.options.bulk_connection)
+    with session(address, environment_connections) as spark, open_work(task) as work:
         verdicts = run(spark, work, options.parallelism, tables)
     for verdict in verdicts:
         result = f"{'equal' if verdict.equal else 'DIFFERS'}, {verdict.rows_target} rows"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from unshard.config import Task, is_spark_master
+from unshard.config.allowed import spark_connection
 from unshard.config.secrets import variable_of
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.operators import UnitOperator, is_past, opened
@@ -142,10 +143,10 @@ class Load(BulkOperator):
 
 
 def is_submitted(connection: str) -> bool:
-    """Whether bulk work uses spark-submit."""
-    if is_spark_master(connection):
-        return not connection.startswith("sc://")
-    return str(airflow_connections(connection)["conn_type"]) != "spark_connect"
+    """Whether bulk work uses spark-submit; the address must be one that task files may name."""
+    from unshard.adapters.spark import address
+
+    return not address(spark_connection(connection), airflow_connections).startswith("sc://")
 
 
 def settings(connection: str) -> dict[str, str]:

@@ -11,7 +11,6 @@
 | the run was cleared or died | it looks again; a conflict has the whole time again |
 """
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from unshard.core.shown import shell
 from unshard_airflow.links import DifferenceRunLink
 from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import only_run, opened
@@ -126,7 +126,7 @@ def remedies(view: "DifferenceView", task_file: str) -> tuple[str, ...]:
     lines += [f"reason: {refusal(view.reason)}"] if view.reason else []
     lines += [f"{text}: {listed(shards)}" for text, shards in view.forms.items()]
     lines.append(f"it ends {statement(view.when)}")
-    lines.append(f"its lock and the commands that end it: unshard locks {shlex.quote(task_file)}")
+    lines.append(f"its lock and the commands that end it: unshard locks {shell(task_file)}")
     lines.append("to wait again: clear the task follow_difference of this run")
     return tuple(lines)
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from unshard.core.masking import statement
 from unshard.core.model import Location, Shard, TableId
+from unshard.core.shown import visible
 from unshard.errors import UnshardError
 from unshard.errors.task import TaskPaused
 
@@ -30,7 +32,7 @@ def failures_told() -> Iterator[None]:
     except UnshardError as error:
         if error.transient:
             raise
-        raise AirflowFailException(str(error)) from error
+        raise AirflowFailException(visible(statement(str(error)))) from error
 
 
 def as_json(value: Any) -> Any:
@@ -56,7 +58,7 @@ def tell_failure(context: Mapping[str, Any]) -> None:
         instance.dag_id,
         instance.run_id,
         instance.task_id,
-        context.get("exception"),
+        visible(statement(str(context.get("exception")))),
     )
     for line in getattr(task, "remedies", lambda: ())():
-        log.error("%s", line)
+        log.error("%s", visible(line))

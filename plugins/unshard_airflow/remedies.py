@@ -1,8 +1,8 @@
 """Remedies for waiting locks and suspended targets, as sentences with commands to copy."""
 
-import shlex
 from typing import TYPE_CHECKING
 
+from unshard.core.shown import shell
 from unshard_airflow.masking import refusal, statement
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     """Return the state of the lock and the commands that help."""
-    command = f"{shlex.quote(task_file)} {shlex.quote(view.id)}"
+    command = f"{shell(task_file)} {shell(view.id)}"
     lines = [f"lock {view.id} is {view.state}: {statement(view.ddl)}", *situation(view)]
     lines.append("to wait again: clear the task wait_for_shards of this run")
     if view.is_refused:
-        lines.append(f"to try the DDL again: unshard retry {shlex.quote(task_file)} --lock {shlex.quote(view.id)}")
+        lines.append(f"to try the DDL again: unshard retry {shell(task_file)} --lock {shell(view.id)}")
     if view.is_joined:
         return (*lines, *_of_joined(view, command))
     is_conflict = bool(view.conflicts) and view.state != "undecided"
@@ -31,7 +31,7 @@ def _of_joined(view: "LockView", command: str) -> "Iterable[str]":
     """Return the ways out if the target follows the join of its shards: only the shards that have reached it wait."""
     yield "it ends when the shards agree, or when the shard that waits goes back; the other shards go on meanwhile"
     for shard in view.ready[:1]:
-        name = shlex.quote(f"{shard.source}/{shard.table}")
+        name = shell(f"{shard.source}/{shard.table}")
         if view.state == "undecided":
             yield f"to count it as other statements: unshard replace {command} --shard {name} --sql '...'"
         if not view.is_contradicted:
@@ -61,7 +61,7 @@ def of_stop(stop: "SuspendedTarget", task_file: str) -> tuple[str, ...]:
     return (
         refusal(str(stop)),
         "its rows are held, everything else continues. It continues automatically when the table is altered; after"
-        f" another correction use: unshard retry {shlex.quote(task_file)} --table {shlex.quote(str(stop.target))}",
+        f" another correction use: unshard retry {shell(task_file)} --table {shell(str(stop.target))}",
     )
 
 
@@ -82,7 +82,7 @@ def situation(view: "LockView") -> "Iterable[str]":
 def _for_one(view: "LockView", command: str, is_conflict: bool) -> "Iterable[str]":
     """Return the commands for one shard: one in conflict, or else a missing one."""
     for shard in (*view.conflicts, *view.missing)[:1]:
-        name = shlex.quote(f"{shard.source}/{shard.table}")
+        name = shell(f"{shard.source}/{shard.table}")
         if not is_conflict:
             yield f"to continue without {shard} alone: unshard skip {command} --shard {name}"
         yield f"or, if it will never run the DDL: unshard drop-shard {command} --shard {name}"

@@ -26,7 +26,7 @@ name: {schema}
 task-mode: all
 shard-mode: pessimistic
 meta-schema: {schema}_meta
-target-database: {{host: 127.0.0.1, port: {target}, user: admin, password-env: DB_PASSWORD}}
+target-database: {{host: 127.0.0.1, port: {target}, user: admin, password-env: UNSHARD_DB_PASSWORD}}
 mysql-instances:
   - {{source-id: s1, route-rules: [orders, events], block-allow-list: all}}
   - {{source-id: s2, route-rules: [orders, events], block-allow-list: all}}
@@ -40,7 +40,7 @@ unshard:
   spark-connection: {spark}
   bulk-connection: {spark}
 """
-SOURCE = "source-id: {name}\nfrom: {{host: 127.0.0.1, port: {port}, user: admin, password-env: DB_PASSWORD}}\n"
+SOURCE = "source-id: {name}\nfrom: {{host: 127.0.0.1, port: {port}, user: admin, password-env: UNSHARD_DB_PASSWORD}}\n"
 COMMAND = (sys.executable, "-m", "unshard.cli")
 ADD = "ALTER TABLE {} ADD COLUMN channel varchar(9) NOT NULL DEFAULT 'web'"
 
@@ -99,7 +99,7 @@ def sources(source_1: MariaDb, source_2: MariaDb) -> dict[str, MariaDb]:
 
 @pytest.fixture
 def world(sources, target, spark, unique, tmp_path, monkeypatch) -> World:
-    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    monkeypatch.setenv("UNSHARD_DB_PASSWORD", "unshard")
     world = World(sources, target, unique, tmp_path)
     world.write_task(spark)
     return world

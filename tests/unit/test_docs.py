@@ -112,3 +112,14 @@ def test_the_tests_of_dms_directories_exist() -> None:
     for path, test in named:
         text = (ROOT / "tests/integration" / path).read_text()
         assert not test or f"def {test}(" in text, f"{path}::{test}"
+
+
+def test_each_measure_of_security_has_a_test() -> None:
+    """A row without a function names a file, or files by a pattern."""
+    page = (ROOT / "docs/security.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "test" in line and "| test |" not in line]
+    assert all("test_" in row.rpartition("| ")[0] or "trusted" in row for row in rows)
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 25
+    for path, test in named:
+        assert f"def {test}(" in (ROOT / path).read_text() if test else (ROOT / path).exists(), f"{path}::{test}"

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from unshard.adapters.objectstore import TEMPORARY, is_object_store, opened, put, scratch
+from unshard.adapters.privatefiles import create, private_folder
 from unshard.core.model import ObjectAccess
 from unshard.errors import UnshardError
 from unshard.errors.storage import StorageFailed, StoredFileDamaged, StoredFileMissing
@@ -144,7 +145,8 @@ class _CallerBatches:
 def _write_and_rename(filesystem: fs.FileSystem, final: str, schema: pa.Schema, batches: _CallerBatches) -> Written:
     folder, _, name = final.rpartition("/")
     temporary = f"{folder}/{TEMPORARY}{uuid.uuid4().hex[:12]}-{name}"
-    filesystem.create_dir(folder, recursive=True)
+    private_folder(Path(folder))
+    os.close(create(temporary))
     try:
         with filesystem.open_output_stream(temporary) as stream:
             rows = _write(stream, schema, batches)

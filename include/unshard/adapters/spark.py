@@ -127,7 +127,7 @@ def address(connection: str, connections: Connections | None = None) -> str:
     if found.get("conn_type") == "spark_connect":
         return f"sc://{host.removeprefix('sc://')}:{port or DEFAULT_PORT}"
     master = f"{host}:{port}" if port else host
-    if _kind(master) != "classic":
+    if found.get("conn_type") not in ("spark", "", None) or _kind(master) != "classic":
         raise UnknownSparkConnection(connection)
     return master
 
@@ -457,7 +457,7 @@ def session_id(name: str, number: int = 0) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"unshard:{name}:{package_hash()}:{number}"))
 
 
-# --- our package on the executors: a zip named by its content, so several processes may build it at once ------
+# --- our package on the executors: a zip named by its content, so several processes may send it at once -------
 
 _SHIPPED: set[str] = set()
 """Sessions of this process that have the package."""
@@ -503,16 +503,11 @@ def package_hash() -> str:
 
 @cache
 def package_zip() -> Path:
-    """Return the zip, building it if this machine has no zip of this content."""
-    folder = Path(tempfile.gettempdir()) / f"unshard-package-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"unshard-{package_hash()}.zip"
-    if not path.exists():
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, data in _modules():
-                    archive.writestr(zipfile.ZipInfo(name, FIXED_TIME), data)
-        Path(file.name).replace(path)
+    """Write the zip into the folder of this process, and return it: a shared folder could have another one's code."""
+    path = _folder() / f"unshard-{package_hash()}.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in _modules():
+            archive.writestr(zipfile.ZipInfo(name, FIXED_TIME), data)
     return path
 
 

@@ -21,7 +21,7 @@ from unshard.core.model import Column, Index, TableId, TableSchema
 from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.tokens import Dialect
-from unshard.core.structures.createtext import normal_create
+from unshard.core.structures.createtext import normal_with_names
 from unshard.core.structures.normalcolumns import normal_column
 from unshard.core.structures.versioning import without_period
 from unshard.errors import UnshardError
@@ -284,12 +284,14 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
         found = by_name.get(reader.name(wanted), "")
         kind, collation = tables.get(found, ("", ""))
         if kind in ("BASE TABLE", "SYSTEM VERSIONED"):
-            text = normal_create(shown_create(reader.connection, TableId(schema, found)), reader.dialect)
+            shown = shown_create(reader.connection, TableId(schema, found))
+            text, left_out = normal_with_names(shown, reader.dialect)
             own, indexes = _normal(reader, columns[found], text), _indexes(parts[found])
             if kind == "SYSTEM VERSIONED":
                 _refuse_transactions(f"{schema}.{found}", own)
                 own, indexes = without_period(own, indexes, text)
-            yield wanted, TableSchema(own, indexes, text, canonical(collation) if _is_foreign(reader) else collation)
+            default = canonical(collation) if _is_foreign(reader) else collation
+            yield wanted, TableSchema(own, indexes, text, default, left_out=left_out)
 
 
 def _is_foreign(reader: Reader) -> bool:

@@ -12,7 +12,7 @@ from typing import NoReturn
 import unshard
 from unshard.adapters import tracebacks
 from unshard.cli.commands import COMMANDS, COMMON, Argument, Command
-from unshard.cli.console import Console
+from unshard.cli.console import Console, on_terminal
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
 
@@ -83,6 +83,13 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
     parser.add_argument(*argument.names, help=argument.about, **argument.settings)
 
 
+class _Form(logging.Formatter):
+    """Lines of the log for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return on_terminal(super().format(record))
+
+
 def _log(verbose: bool) -> None:
     """Log on stderr: the steps of unshard with --verbose, otherwise its errors only.
 
@@ -92,8 +99,8 @@ def _log(verbose: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     if not verbose:
         handler.addFilter(logging.Filter("unshard"))
-    form = "%(asctime)s %(levelname)s %(name)s %(message)s"
-    logging.basicConfig(level=logging.ERROR, format=form, handlers=[handler])
+    handler.setFormatter(_Form("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.ERROR, handlers=[handler])
     logging.getLogger("unshard").setLevel(logging.INFO if verbose else logging.ERROR)
 
 

@@ -11,6 +11,8 @@ from typing import Any, TextIO
 
 from unshard.adapters import tracebacks
 from unshard.config import Task
+from unshard.core.masking import statement
+from unshard.core.shown import visible
 from unshard.errors import UnshardError
 from unshard.errors.config import NotConfirmed
 
@@ -68,7 +70,7 @@ class Console:
         if is_confirmed:
             return
         try:
-            answer = "" if self.as_json else self.ask(f"{question}? [yes/no] ")
+            answer = "" if self.as_json else self.ask(on_terminal(f"{question}? [yes/no] "))
         except EOFError:
             answer = ""
         if answer.strip().lower() not in ("y", "yes"):
@@ -76,7 +78,7 @@ class Console:
 
     def answer(self, answer: Answer) -> int:
         """Print the result and return its exit code."""
-        text = json.dumps(answer.document, indent=2) if self.as_json else "\n".join(answer.lines)
+        text = json.dumps(answer.document, indent=2) if self.as_json else "\n".join(map(on_terminal, answer.lines))
         print(text, file=self.out, flush=True)
         return answer.exit_code
 
@@ -85,15 +87,20 @@ class Console:
         if self.as_json:
             print(json.dumps({"error": error_document(error)}, indent=2), file=self.out, flush=True)
         else:
-            print(f"unshard: {error}", file=self.err, flush=True)
+            _line(f"unshard: {error}", self.err)
         if self.verbose:
-            print(tracebacks.text_of(cause or error), end="", file=self.err, flush=True)
+            print(on_terminal(tracebacks.text_of(cause or error)), end="", file=self.err, flush=True)
         return 1
 
 
 def _line(text: str, out: TextIO) -> None:
     """Print a line in one write, because sources that run in parallel print at the same time."""
-    print(f"{text}\n", end="", file=out, flush=True)
+    print(f"{on_terminal(text)}\n", end="", file=out, flush=True)
+
+
+def on_terminal(text: str) -> str:
+    """Return a text for a terminal, without the secrets of statements and with escapes for control characters."""
+    return visible(statement(text))
 
 
 def error_document(error: UnshardError) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from unshard.cli.console import Answer, Console
 from unshard.config import load_task
+from unshard.core.shown import shell
 from unshard.core.task.pause import PauseKind, PauseState
 from unshard.units.task import lifecycle
 from unshard.units.work import Work, open_work
@@ -24,7 +25,7 @@ def pause(options: Namespace, console: Console) -> Answer:
     lines = [
         f"task {task.name} is {'' if changed.is_new else 'already '}{changed.pause}",
         *(f"still active, ends normally: {each}" for each in busy),
-        f"to continue: unshard resume {options.task}",
+        f"to continue: unshard resume {shell(options.task)}",
     ]
     return Answer({**_document(task.name, changed), "at_work": [*busy]}, lines)
 
@@ -53,8 +54,8 @@ def stop(options: Namespace, console: Console) -> Answer:
         lines = [
             f"task {task.name} is {'' if changed.is_new else 'already '}{changed.pause}; these remain:",
             *(f"  {line}" for line in lifecycle.remains(work)),
-            f"to continue: unshard resume {options.task}",
-            f"to remove all but the target tables: unshard stop {options.task} --remove-meta",
+            f"to continue: unshard resume {shell(options.task)}",
+            f"to remove all but the target tables: unshard stop {shell(options.task)} --remove-meta",
         ]
     return Answer({**_document(task.name, changed), "dry_run": False, "remains": effects[1:]}, lines)
 

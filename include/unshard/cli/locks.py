@@ -1,6 +1,5 @@
 """`unshard locks`: waiting and missing shards of each lock, and the commands that resolve it."""
 
-import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from unshard.core.ddl.lockcommands import Force
 from unshard.core.ddl.members import MemberState
 from unshard.core.model import Shard
 from unshard.core.numbers import amount, size
+from unshard.core.shown import shell
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView
@@ -182,7 +182,7 @@ def lock_lines(task: Task, view: LockView, *, explains: bool = True) -> list[str
 
 def helping(task: str, view: LockView) -> list[str]:
     """Return the commands for an open lock, one per line."""
-    at = f"{shlex.quote(task)} {view.id}"
+    at = f"{shell(task)} {shell(view.id)}"
     force = f"unshard unlock {at}"
     if view.is_joined:
         return _of_joined(task, at, view)
@@ -192,19 +192,19 @@ def helping(task: str, view: LockView) -> list[str]:
         again = [f"if the target may accept it now: {_again(task, view)}"] if view.is_refused else []
         return [*again, *_out_of_conflict(task, view)]
     if view.missing:
-        gone = f"unshard drop-shard {at} --shard {shard_argument(view.missing[0])}"
+        gone = f"unshard drop-shard {at} --shard {shell(shard_argument(view.missing[0]))}"
         return [
             f"run the same DDL on the missing shards, or continue without them: {force}",
             f"  a shard that is gone for good: {gone}",
         ]
     if view.stopped:
-        return [f"when the cause is corrected: unshard retry {shlex.quote(task)} --table {view.target}"]
+        return [f"when the cause is corrected: unshard retry {shell(task)} --table {shell(str(view.target))}"]
     return [f"the next windows continue automatically; to continue without waiting: {force}"]
 
 
 def _of_joined(task: str, at: str, view: LockView) -> list[str]:
     """Return the ways out for a DDL of a shard whose target follows the join: only this shard waits."""
-    shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
+    shard = shell(shard_argument(view.ready[0])) if view.ready else "SHARD"
     gone = f"  take it out of its group for good: unshard drop-shard {at} --shard {shard}"
     skip = f"  its rows without the columns that have no place: unshard skip {at} --shard {shard}"
     if view.state is LockState.UNDECIDED:
@@ -215,7 +215,7 @@ def _of_joined(task: str, at: str, view: LockView) -> list[str]:
             *(() if view.is_contradicted else (skip,)),
             gone,
         ]
-    again = [f"correct the cause of the error; the next windows, or `unshard run {shlex.quote(task)}`, try it again"]
+    again = [f"correct the cause of the error; the next windows, or `unshard run {shell(task)}`, try it again"]
     return [
         *(again if view.error else ()),
         "only the rows of the ready shards wait. It ends when the shards agree, or when this shard goes back; else:",
@@ -226,7 +226,7 @@ def _of_joined(task: str, at: str, view: LockView) -> list[str]:
 
 def _after_a_refusal(task: str, at: str, view: LockView) -> list[str]:
     """Return the commands for a DDL whose effect is unknown or that the target has refused."""
-    shard = shard_argument(view.ready[0]) if view.ready else "SHARD"
+    shard = shell(shard_argument(view.ready[0])) if view.ready else "SHARD"
     if view.is_undescribed:
         return [f"describe the shard: unshard replace {at} --shard {shard} --sql 'CREATE TABLE …'"]
     if view.lacks_place:
@@ -241,13 +241,13 @@ def _after_a_refusal(task: str, at: str, view: LockView) -> list[str]:
     if view.is_refused:
         ways = [f"if the target may accept it now: {_again(task, view)}", *ways]
     if view.state is LockState.FAILED:
-        return [f"correct the cause of the error, then: unshard run {task}", *(f"  {way}" for way in ways)]
+        return [f"correct the cause of the error, then: unshard run {shell(task)}", *(f"  {way}" for way in ways)]
     ways.append(f"as the DDL of one shard, to join its group: unshard replace {at} --shard {shard} --sql …")
     return ["decide what the DDL means for the target:", *(f"  {way}" for way in ways)]
 
 
 def _again(task: str, view: LockView) -> str:
-    return f"unshard retry {shlex.quote(task)} --lock {view.id}"
+    return f"unshard retry {shell(task)} --lock {shell(view.id)}"
 
 
 def _out_of_conflict(task: str, view: LockView) -> list[str]:
@@ -263,7 +263,7 @@ def _out_of_conflict(task: str, view: LockView) -> list[str]:
     if not lines:
         head = [
             "no usual command gives every column of the shards a place in the target: replace the DDL with statements"
-            f" that do: unshard replace {shlex.quote(task)} {view.id} --sql …",
+            f" that do: unshard replace {shell(task)} {shell(view.id)} --sql …",
             f"  then: {as_text(Force(view.id), task)}",
         ]
     return [*head, *(f"  not {why}" for why in barred(view))]

@@ -12,6 +12,7 @@ from unshard.cli.stops import suspended_document
 from unshard.config import load_task
 from unshard.core.join.planning import JoinPlan
 from unshard.core.join.states import State
+from unshard.core.shown import shell
 from unshard.core.stages import Detail, Stage
 from unshard.core.window.stages import CreateTargets
 from unshard.units.ddl.coordinate import LockPlan
@@ -29,7 +30,7 @@ def plan(options: Namespace, console: Console) -> Answer:
     task = load_task(Path(options.task))
     console.warn_of(task)
     found = plan_task(task)
-    lines = [f"task {task.name} is {found.pause}; nothing begins before `unshard resume {options.task}`"]
+    lines = [f"task {task.name} is {found.pause}; nothing begins before `unshard resume {shell(options.task)}`"]
     lines = lines if found.pause else []
     lines += [line for each in found.sources for line in source_lines(each)]
     lines += [f"all sources: {found.handover.name}", f"  {found.handover.describe()}"] if found.handover else []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unshard.adapters import tracebacks
 from unshard.cli.console import Console
 from unshard.core.full.progress import Progress
+from unshard.core.shown import visible
 from unshard.errors import UnshardError
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class Display:
 
     def _bar(self, name: str, done: float, total: int, text: str) -> None:
         if name not in self._tasks:
-            self._tasks[name] = self._bars.add_task(name, total=total, text="")
-        self._bars.update(self._tasks[name], total=total or None, completed=done, text=text)
+            self._tasks[name] = self._bars.add_task(visible(name), total=total, text="")
+        self._bars.update(self._tasks[name], total=total or None, completed=done, text=visible(text))
 
 
 def _bars(console: Console) -> Any:
@@ -106,8 +107,8 @@ def _bars(console: Console) -> Any:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}", markup=False))
-    return Bars(*columns, console=Terminal(file=console.out), transient=True)
+    name, text = (TextColumn(form, markup=False) for form in ("{task.description}", "{task.fields[text]}"))
+    return Bars(name, BarColumn(), text, console=Terminal(file=console.out), transient=True)
 
 
 def _progress_line(source: str, dump: Progress, load: Progress) -> str:

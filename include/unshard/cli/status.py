@@ -17,6 +17,7 @@ from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
 from unshard.core.numbers import amount, size
 from unshard.core.rows.writepath import Writing
+from unshard.core.shown import shell
 from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.lockcommands import one_line
@@ -76,7 +77,8 @@ def status(options: Namespace, console: Console) -> Answer:
         "differences": [difference_document(each) for each in differences],
         "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned],
     }
-    lines = [f"task {task.name} is {told.pause}; `unshard resume {options.task}` continues it"] if told.pause else []
+    resume = f"unshard resume {shell(options.task)}"
+    lines = [f"task {task.name} is {told.pause}; `{resume}` continues it"] if told.pause else []
     lines += table(HEADER, map(_row, sources))
     lines.append(_writing(task, told.writing))
     lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
@@ -98,7 +100,7 @@ def status(options: Namespace, console: Console) -> Answer:
     lines += map(_deleted, told.deleted)
     lines += [line for stop in told.stops for line in suspended_lines(stop, options.task)]
     lines += [
-        f"target {target}: {amount(rows)} rows were diverted; see `unshard row-errors {options.task}`"
+        f"target {target}: {amount(rows)} rows were diverted; see `unshard row-errors {shell(options.task)}`"
         for target, rows in told.diverted.items()
     ]
     lines += [
@@ -209,7 +211,7 @@ def _held(each: SourceStatus) -> str:
 
 def _collisions(each: SourceStatus, task: str) -> str:
     told = ", ".join(f"{amount(number)} {state}" for state, number in each.collisions.items())
-    return f"source {each.source}: collisions with other shards: {told}; see `unshard collisions {task} --all`"
+    return f"source {each.source}: collisions with other shards: {told}; see `unshard collisions {shell(task)} --all`"
 
 
 def _done(progress: Progress) -> str | None:

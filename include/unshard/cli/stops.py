@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from unshard.core.shown import shell
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.units.ddl.lockcommands import one_line
 
@@ -10,7 +11,8 @@ def suspended_lines(stop: SuspendedTarget, task: str) -> list[str]:
     """Return why a target is suspended and what helps, as text."""
     return [
         f"{stop}",
-        f"  its rows are held, and released when the table is altered; after another correction: unshard retry {task}",
+        "  its rows are held, and released when the table is altered; after another correction: unshard retry"
+        f" {shell(task)}",
     ]
 
 

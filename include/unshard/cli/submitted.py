@@ -9,6 +9,7 @@ from typing import Any
 
 from unshard.adapters import tracebacks
 from unshard.adapters.spark import submitted_session
+from unshard.cli.console import on_terminal
 from unshard.errors import UnshardError
 
 Job = Callable[[Any, Path, str], str]
@@ -24,10 +25,10 @@ def submitted(doc: str | None, job: Job, argv: Sequence[str] | None = None) -> i
     try:
         line = job(submitted_session(), arguments.task, arguments.source)
     except UnshardError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{on_terminal(str(error))}\n")
         return os.EX_TEMPFAIL if error.transient else 1
     except Exception as error:
-        sys.stderr.write(f"{tracebacks.coded(error)}\n")
+        sys.stderr.write(f"{on_terminal(str(tracebacks.coded(error)))}\n")
         return os.EX_TEMPFAIL
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{on_terminal(line)}\n")
     return 0

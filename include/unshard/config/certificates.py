@@ -5,7 +5,7 @@ and `key`, and `ssl_mode`. An unknown value is an error, because a less secure c
 still work.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,19 @@ MODES = {"required": Verify.NONE, "verify_ca": Verify.CA, "verify_identity": Ver
 PATHS = ("ca", "cert", "key")
 
 
-def tls_of(security: Security | None) -> Tls | None:
-    """Read the certificates."""
+def tls_of(security: Security | None, allowed: Callable[[Path], Path] = Path) -> Tls | None:
+    """Read the certificates; `allowed` returns their real paths, or raises an error for a file that is not allowed."""
     if security is None:
         return None
-    return Tls(
-        _verify(security),
-        _read(security.ca, "certificate of the authority"),
-        _read(security.certificate, "certificate"),
-        _read(security.key, "private key"),
-        security.allowed,
+    ca, certificate, key = (
+        read_secret(allowed(path), what) if path else ""
+        for path, what in (
+            (security.ca, "certificate of the authority"),
+            (security.certificate, "certificate"),
+            (security.key, "private key"),
+        )
     )
+    return Tls(_verify(security), ca, certificate, key, security.allowed)
 
 
 def security_of(conn_id: str, extra: Mapping[str, Any], paths: object) -> Security | None:
@@ -54,10 +56,6 @@ def _verify(security: Security) -> Verify:
     if security.allowed:
         return Verify.CA
     return Verify.FULL if security.ca else Verify.NONE
-
-
-def _read(path: Path | None, what: str) -> str:
-    return read_secret(path, what) if path else ""
 
 
 def read_secret(path: Path, what: str) -> str:

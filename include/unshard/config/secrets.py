@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from unshard.config.allowed import secret_file, storage, variable
 from unshard.config.certificates import read_secret, security_of, tls_of
 from unshard.config.model import Endpoint, Options, Security
 from unshard.core.model import ObjectAccess, Server
@@ -23,21 +24,27 @@ AWS_EXTRA = ("aws_session_token", "region_name", "endpoint_url", "role_arn")
 
 
 def resolve(endpoint: Endpoint, connections: Connections) -> Server:
-    """Return the server with its password; values of the file take precedence over the connection."""
-    found = connections(endpoint.conn_id) if endpoint.conn_id else {}
-    host = endpoint.host or found.get("host")
-    user = endpoint.user or found.get("login")
-    if endpoint.conn_id and not (host and user):
-        raise ConnectionInvalid(endpoint.conn_id, "it has no host" if not host else "it has no login")
-    port = endpoint.port or _port(endpoint.conn_id, found.get("port"))
-    password = _password(endpoint, found)
-    security = endpoint.security or _security(endpoint.conn_id, found)
-    return Server(str(host), port, str(user), password, endpoint.session, tls_of(security))
+    """Return the server with its password. A connection's password goes to the connection's server only."""
+    if endpoint.conn_id:
+        return _connected(endpoint.conn_id, connections(endpoint.conn_id), endpoint)
+    port, tls = _port(None, endpoint.port), tls_of(endpoint.security, secret_file)
+    return Server(str(endpoint.host), port, str(endpoint.user), _password(endpoint), endpoint.session, tls)
+
+
+def _connected(conn_id: str, found: Mapping[str, Any], endpoint: Endpoint) -> Server:
+    if found.get("conn_type") not in ("mysql", "", None):
+        raise ConnectionInvalid(conn_id, "it is not of the type mysql")
+    host, user, password = (str(found.get(key) or "") for key in ("host", "login", "password"))
+    if not (host and user):
+        raise ConnectionInvalid(conn_id, "it has no host" if not host else "it has no login")
+    own = endpoint.security
+    tls = tls_of(own, secret_file) if own else tls_of(_security(conn_id, found))
+    return Server(host, _port(conn_id, found.get("port")), user, password, endpoint.session, tls)
 
 
 def storage_access(options: Options, connections: Connections) -> ObjectAccess:
     """Return the credentials of the storage path: its connection's, else the environment's of this process."""
-    if not options.storage_path.startswith("s3://"):
+    if not storage(options.storage_path).startswith("s3://"):
         return ObjectAccess()
     if options.storage_conn_id:
         return _object_access(options.storage_conn_id, connections(options.storage_conn_id))
@@ -83,9 +90,7 @@ def environment_connections(conn_id: str) -> Mapping[str, Any]:
     return _from_json(conn_id, text) if text.startswith("{") else _from_uri(conn_id, text)
 
 
-def _security(conn_id: str | None, found: Mapping[str, Any]) -> Security | None:
-    if conn_id is None:
-        return None
+def _security(conn_id: str, found: Mapping[str, Any]) -> Security | None:
     extra = _extra(conn_id, found.get("extra"))
     paths = extra.get("ssl") or {}
     if isinstance(paths, str):
@@ -99,14 +104,15 @@ def _extra(conn_id: str, extra: object) -> Mapping[str, Any]:
     return extra if isinstance(extra, Mapping) else {}
 
 
-def _password(endpoint: Endpoint, found: Mapping[str, Any]) -> str:
+def _password(endpoint: Endpoint) -> str:
     if endpoint.password_env:
+        variable(endpoint.password_env)
         if endpoint.password_env not in os.environ:
             raise PasswordVariableUnset(endpoint.password_env, f"{endpoint.user}@{endpoint.host}")
         return os.environ[endpoint.password_env]
     if endpoint.password_file:
-        return read_secret(endpoint.password_file, "password").rstrip("\r\n")
-    return endpoint.password if endpoint.password is not None else str(found.get("password") or "")
+        return read_secret(secret_file(endpoint.password_file), "password").rstrip("\r\n")
+    return endpoint.password or ""
 
 
 def _port(conn_id: str | None, port: object) -> int:

@@ -69,18 +69,20 @@ SERVER = Block(
         Key(
             "conn-id",
             text("text", checks.connection_id, shown=False),
-            "Airflow Connection with host, port, login and password; keys of this block take precedence. "
+            "Airflow Connection of the type `mysql` with host, port, login and password; `host`, `port` and `user` "
+            "are not allowed beside it. "
             "The command line reads it from the environment variable `AIRFLOW_CONN_<ID>`.",
         ),
         Key(
             "password-env",
             text("text", checks.environment_name, shown=False),
-            "Environment variable with the password.",
+            "Environment variable with the password; its name begins with `UNSHARD_`, see [above](#secrets).",
         ),
         Key(
             "password-file",
             text("path", checks.not_empty),
-            "File with the password, as Docker and Kubernetes mount secrets; trailing line ends are ignored.",
+            "File with the password, below `/run/secrets/unshard`, see [above](#secrets); trailing line ends are "
+            "ignored.",
         ),
         Key(
             "password",

@@ -8,6 +8,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from unshard.config.allowed import source_file
 from unshard.config.declare import FilePlace, Values, read_block
 from unshard.config.eventfilters import event_rule
 from unshard.config.model import Endpoint, Security, Source
@@ -72,8 +73,9 @@ def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
         paths = [folder / name for name in listed]
         looked_at = ", ".join(map(str, paths)) or "none, unshard.sources is empty"
     files: dict[str, SourceFile] = {}
+    homes = folder, folder.absolute().parent / FOLDER
     for path in paths:
-        node = read_file(path)
+        node = read_file(source_file(path, *homes))
         source = _id(path, node)
         if source in files:
             raise SourceTwice(f"{path}:{node.lines['source-id']} source-id", source, str(files[source].path))
@@ -98,10 +100,11 @@ def endpoint(values: Values) -> Endpoint:
     secrets = [key for key in ("conn-id", "password-env", "password-file", "password") if values[key]]
     if len(secrets) > 1:
         raise KeysExclude(str(values.place), secrets[0], secrets[1])
-    if not values["conn-id"]:
-        for key in ("host", "user"):
-            if not values.gives(key):
-                raise MissingKey(str(values.place), key, "it is required without conn-id")
+    for key in ("host", "user", "port"):
+        if values["conn-id"] and values.gives(key):
+            raise KeysExclude(str(values.place), "conn-id", key)
+        if not values["conn-id"] and not values.gives(key) and key != "port":
+            raise MissingKey(str(values.place), key, "it is required without conn-id")
     return Endpoint(
         values["host"],
         values["port"],

@@ -77,7 +77,7 @@ OPTIONS = Block(
             "spark-connection",
             text("text", checks.spark_connection),
             "Spark for windows: a master (`local[*]`, `spark://…`, `yarn`), a Connect server (`sc://host:port`), or "
-            "the id of an Airflow connection.",
+            "the id of an Airflow connection. Addresses of other machines must be [allowed](#secrets).",
             "local[*]",
         ),
         Key(

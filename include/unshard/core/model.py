@@ -217,6 +217,9 @@ class TableSchema:
     own: tuple[str, ...] = field(default=(), compare=False)
     """Columns of a target table that no shard fills, in lower case (core/structures/filledkeys.py)."""
 
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+    """Clauses about storage that `create_sql` does not have, of a table that has just been read."""
+
     @cached_property
     def digest(self) -> str:
         """32 hexadecimal digits that identify this structure, independent of the table's name: shape, then a text hash.
@@ -277,7 +280,7 @@ class TableSchema:
         return tuple(index for index in indexes if not self.own or not {c.lower() for c in index.columns} & {*self.own})
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "own"}
+        return {name: value for name, value in asdict(self).items() if name not in ("own", "left_out")}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Self:

@@ -389,6 +389,24 @@ class StartUnset(ConfigError, code="US-1031"):
     hint = "use `unshard run --start-time TIME`, write binlog-name or binlog-gtid, or remove meta to begin now"
 
 
+class NotAllowed(ConfigError, code="US-1040"):
+    """A task or source file names a file, an environment variable or an address of Spark that task files may not use.
+
+    Otherwise the author of a task file could send any secret of the process to a server. `docs/config.md` lists what is
+    allowed by default.
+
+    Remedy: Use an Airflow connection, move the secret, or add the value to the variable that the message names, on
+    every machine that runs unshard.
+    """
+
+    what: str
+    value: str
+    allowed: str
+    variable: str
+    template = "a task file may not name this {what}: {value}"
+    hint = "allowed: {allowed}; the environment variable {variable} of the processes that run unshard has the list"
+
+
 class UsageWrong(ConfigError, code="US-1901"):
     """The command, an argument or an option is unknown or missing.
 

@@ -149,6 +149,25 @@ class EngineReplaced(CheckWarned, code="US-2390"):
     hint = "nothing has to be done; create {table} on the target before the start if it needs other storage options"
 
 
+class StorageLeftOut(CheckWarned, code="US-2395"):
+    """The shard has clauses that say where and how its server stores the table, and the target table does not exist.
+
+    These are `DATA DIRECTORY`, `CONNECTION`, `UNION`, `TABLESPACE`, `ENCRYPTION` and the like. They could name files,
+    keys or tables of the target, or another server with its password, so unshard leaves them out of every statement.
+
+    Consequence: `unshard check` reports a warning. Rows are merged unchanged. `unshard run` repeats the warning when it
+    creates the table. The log names such clauses of a later DDL.
+    """
+
+    table: str
+    shard: str
+    clauses: str
+    template = (
+        "{table} is created without {clauses} of its shard {shard}: a source does not decide on the target's storage"
+    )
+    hint = "nothing has to be done; create {table} on the target before the start if it needs such clauses"
+
+
 class StartTimeNeedsKey(CheckFailed, code="US-2376", scope=Scope.CONFIG):
     """An existing target table with rows has no key that its shards fill, so unshard finds a row by all its values.
 

@@ -20,6 +20,7 @@ from unshard.adapters.target import Writer, tried_writer
 from unshard.adapters.targetstructures import PresentStructures
 from unshard.adapters.trialtables import DdlTrialTables
 from unshard.config import Connections, Task, environment_connections, resolve, storage_access
+from unshard.config.allowed import spark_connection
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
@@ -136,7 +137,8 @@ def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connectio
 
         with opening:
             if not opened or not spark.is_usable(opened[-1]):
-                opened.append(stack.enter_context(spark.session(connection, connections, name)))
+                address = spark_connection(connection)
+                opened.append(stack.enter_context(spark.session(address, connections, name)))
             return opened[-1]
 
     return session

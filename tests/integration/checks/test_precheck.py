@@ -27,7 +27,7 @@ name: {schema}
 task-mode: {mode}
 shard-mode: pessimistic
 meta-schema: {schema}_meta
-target-database: {{host: 127.0.0.1, port: {target}, user: {target_user}, password-env: TARGET_PASSWORD}}
+target-database: {{host: 127.0.0.1, port: {target}, user: {target_user}, password-env: UNSHARD_TARGET_PASSWORD}}
 mysql-instances:
   - {{source-id: s1, route-rules: {rules}, block-allow-list: all{instance}}}
   - {{source-id: s2, route-rules: {rules}, block-allow-list: all{instance}}}
@@ -63,7 +63,8 @@ class World:
         for name, (port, user) in self.sources.items():
             (self.folder / f"sources/{name}.yaml").write_text(
                 f"source-id: {name}\n"
-                f"from: {{host: 127.0.0.1, port: {port}, user: {user}, password-env: {name.upper()}_PASSWORD}}\n"
+                f"from: {{host: 127.0.0.1, port: {port}, user: {user}, password-env: UNSHARD_{name.upper()}_PASSWORD}}"
+                "\n"
             )
         path = self.folder / "task.yaml"
         path.write_text(
@@ -88,7 +89,7 @@ class World:
 @pytest.fixture
 def world(source_1, source_2, target, unique, tmp_path, monkeypatch) -> Iterator[World]:
     for name in ("TARGET", "S1", "S2"):
-        monkeypatch.setenv(f"{name}_PASSWORD", "unshard")
+        monkeypatch.setenv(f"UNSHARD_{name}_PASSWORD", "unshard")
     with settings_of(source_1, target):
         yield World(source_1, source_2, target, unique, tmp_path)
 
@@ -143,14 +144,14 @@ def test_all_problems_are_reported_not_only_the_first(world: World) -> None:
 
 
 def test_wrong_password(world: World, monkeypatch) -> None:
-    monkeypatch.setenv("S2_PASSWORD", "wrong")
+    monkeypatch.setenv("UNSHARD_S2_PASSWORD", "wrong")
     (found,) = [item for item in world.items() if item.code]
     assert (found.code, found.place) == ("US-2002", "source s2")
     assert "wrong" not in found.message and found.remedy
 
 
 def test_password_that_nowhere_is(world: World, monkeypatch) -> None:
-    monkeypatch.delenv("TARGET_PASSWORD")
+    monkeypatch.delenv("UNSHARD_TARGET_PASSWORD")
     (found,) = [item for item in world.items() if item.code]
     assert (found.severity, found.place) == ("error", "target")
 

@@ -107,7 +107,7 @@ def sitting_at(kind: type[D], world: World, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.fixture
 def desk(source_1, source_2, target, unique, tmp_path, monkeypatch, capsys) -> Iterator[Service]:
-    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    monkeypatch.setenv("UNSHARD_DB_PASSWORD", "unshard")
     with sitting_at(Service, World(source_1, source_2, target, unique, tmp_path), capsys) as found:
         yield found
 

@@ -72,7 +72,7 @@ class Ahead(Service):
 
 @pytest.fixture
 def desk(source_1, source_2, target, unique, tmp_path, monkeypatch, capsys) -> Iterator[Ahead]:
-    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    monkeypatch.setenv("UNSHARD_DB_PASSWORD", "unshard")
     with sitting_at(Ahead, World(source_1, source_2, target, unique, tmp_path), capsys) as found:
         yield found
 

@@ -162,7 +162,7 @@ def explained(task: LiveTask, capsys) -> dict[str, str | None]:
 
 
 def test_status_tells_and_the_command_line_lets_it_go_on(task: LiveTask, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    monkeypatch.setenv("UNSHARD_DB_PASSWORD", "unshard")
     task.target.run(f"ALTER TABLE {task.table('a')} MODIFY v VARCHAR(3)")
     put(task, "s1", "a_1", 1, "too long")
     task.run()

@@ -88,8 +88,9 @@ def secured(request: pytest.FixtureRequest, server_folder: Path) -> Iterator[tup
 
 
 @pytest.fixture
-def world(secured: tuple[MariaDb, Authority, Authority], tmp_path: Path) -> World:
+def world(secured: tuple[MariaDb, Authority, Authority], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     server, ours, theirs = secured
+    monkeypatch.setenv("UNSHARD_SECRET_FOLDERS", str(ours.path.parent))
     return World(server, ours, theirs, ours.issue("unshard"), tmp_path)
 
 

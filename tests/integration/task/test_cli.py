@@ -21,7 +21,7 @@ name: {schema}
 task-mode: all
 shard-mode: pessimistic
 meta-schema: {schema}_meta
-target-database: {{host: 127.0.0.1, port: {target}, user: admin, password-env: DB_PASSWORD}}
+target-database: {{host: 127.0.0.1, port: {target}, user: admin, password-env: UNSHARD_DB_PASSWORD}}
 mysql-instances:
   - {{source-id: s1, route-rules: [all], block-allow-list: all}}
   - {{source-id: s2, route-rules: [all], block-allow-list: all}}
@@ -32,7 +32,7 @@ block-allow-list:
 unshard:
   storage-path: {folder}/storage
 """
-SOURCE = "source-id: {name}\nfrom: {{host: 127.0.0.1, port: {port}, user: admin, password-env: DB_PASSWORD}}\n"
+SOURCE = "source-id: {name}\nfrom: {{host: 127.0.0.1, port: {port}, user: admin, password-env: UNSHARD_DB_PASSWORD}}\n"
 TABLE = "CREATE TABLE {} (id int PRIMARY KEY, v varchar(9))"
 
 
@@ -57,7 +57,7 @@ class World:
 
 @pytest.fixture
 def world(source_1, source_2, target, unique, tmp_path, monkeypatch) -> World:
-    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    monkeypatch.setenv("UNSHARD_DB_PASSWORD", "unshard")
     return World(source_1, source_2, target, unique, tmp_path)
 
 

@@ -32,7 +32,7 @@ name: {name}
 task-mode: all
 shard-mode: pessimistic
 meta-schema: {schema}
-target-database: {{host: 127.0.0.1, port: {port}, user: admin, password-env: DB_PASSWORD}}
+target-database: {{host: 127.0.0.1, port: {port}, user: admin, password-env: UNSHARD_DB_PASSWORD}}
 mysql-instances:
   - {{source-id: s1, route-rules: [all], block-allow-list: all}}
 routes:
@@ -41,7 +41,7 @@ block-allow-list:
   all: {{do-dbs: ["shard_*"]}}
 unshard: {{storage-path: {folder}/storage, lock-timeout: 10m}}
 """
-SOURCE = "source-id: s1\nfrom: {{host: 127.0.0.1, port: {port}, user: admin, password-env: DB_PASSWORD}}\n"
+SOURCE = "source-id: s1\nfrom: {{host: 127.0.0.1, port: {port}, user: admin, password-env: UNSHARD_DB_PASSWORD}}\n"
 HOST = "http://airflow.test"
 OTHERWISE = "ALTER TABLE shard_1.t_1 ADD COLUMN c bigint"
 OTHER = Shard("s1", TableId("shard_1", "t_2"))
@@ -91,7 +91,7 @@ def stage(
 ) -> Iterator[Stage]:
     if "airflow" not in sys.modules:
         monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    monkeypatch.setenv("UNSHARD_DB_PASSWORD", "unshard")
     monkeypatch.setenv("UNSHARD_TASKS", str(tmp_path))
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources/s1.yaml").write_text(SOURCE.format(port=target.port))

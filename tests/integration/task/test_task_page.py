@@ -26,7 +26,7 @@ def task(
 ) -> Iterator[LiveTask]:
     if "airflow" not in sys.modules:
         monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    monkeypatch.setenv("UNSHARD_DB_PASSWORD", "unshard")
     monkeypatch.setenv("UNSHARD_TASKS", str(tmp_path))
     columns, numbers = {"t": COLUMNS, "b": COLUMNS}, {("s1", "t"): (1,), ("s2", "t"): (2,), ("s1", "b"): (1,)}
     servers, made = (source_1, source_2, target), {"columns": columns, "numbers": numbers, "window_bytes": 1 << 20}

@@ -150,7 +150,7 @@ def test_every_error_about_a_target_stops_that_target_alone(task: LiveTask, monk
         for view in coordinate.views(task.work().meta)
     }
     assert waiting == {name: ("draining", code) for name, code in codes.items()}
-    monkeypatch.setenv("DB_PASSWORD", "unshard")
+    monkeypatch.setenv("UNSHARD_DB_PASSWORD", "unshard")
     capsys.readouterr()
     assert main(["locks", str(task.path)]) == 3
     said = capsys.readouterr().out

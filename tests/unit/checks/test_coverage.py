@@ -111,6 +111,7 @@ TABLE: dict[str, str | tuple[str, ...]] = {
     "RowReferenced": ROWS,
     "ConnectedTargetWaits": ROWS,
     "EngineReplaced": ("target_structure",),
+    "StorageLeftOut": ("target_structure",),
     "NoTargetTable": ("target_tables",),
     "RowRefused": ROWS,
     "ColumnNotInTarget": ("target_tables",),

@@ -23,7 +23,8 @@ SECRET = "hunter2-hunter2"
 
 
 @pytest.fixture
-def task_file(tmp_path: Path) -> Path:
+def task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UNSHARD_SECRET_FOLDERS", str(tmp_path))
     (tmp_path / "shop.yaml").write_text(TASK)
     (tmp_path / "sources").mkdir()
     return tmp_path / "shop.yaml"
@@ -137,11 +138,10 @@ def connections(**given: Any):
     return find
 
 
-def test_resolve_prefers_what_the_file_says() -> None:
-    assert resolve(Endpoint(None, None, None, conn_id="c"), connections()) == Server("ch", 3307, "cl", SECRET)
+def test_resolve_with_a_connection() -> None:
     session = (("sql_mode", "ANSI"),)
-    found = resolve(Endpoint("h", 1, "u", conn_id="c", session=session), connections())
-    assert found == Server("h", 1, "u", SECRET, session)
+    found = resolve(Endpoint(None, None, None, conn_id="c", session=session), connections(conn_type="mysql"))
+    assert found == Server("ch", 3307, "cl", SECRET, session)
 
 
 def test_resolve_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,11 +149,11 @@ def test_resolve_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError(conn_id)
 
     assert resolve(Endpoint("h", None, "u", SECRET), none) == Server("h", 3306, "u", SECRET)
-    monkeypatch.setenv("SHOP_PASSWORD", SECRET)
-    assert resolve(Endpoint("h", None, "u", password_env="SHOP_PASSWORD"), none).password == SECRET
-    monkeypatch.delenv("SHOP_PASSWORD")
-    with pytest.raises(PasswordVariableUnset, match="SHOP_PASSWORD with the password of u@h"):
-        resolve(Endpoint("h", None, "u", password_env="SHOP_PASSWORD"), none)
+    monkeypatch.setenv("UNSHARD_SHOP", SECRET)
+    assert resolve(Endpoint("h", None, "u", password_env="UNSHARD_SHOP"), none).password == SECRET
+    monkeypatch.delenv("UNSHARD_SHOP")
+    with pytest.raises(PasswordVariableUnset, match="UNSHARD_SHOP with the password of u@h"):
+        resolve(Endpoint("h", None, "u", password_env="UNSHARD_SHOP"), none)
 
 
 def test_password_in_a_file(task_file: Path) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from unshard.adapters.privatefiles import create, private_folder
 from unshard.adapters.relay.draft import Draft
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged, SegmentMissing
 
@@ -61,7 +62,7 @@ class FolderPlace:
 
     def prepare(self) -> None:
         """Create the folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
 
     def draft(self) -> Draft:
         """Begin a file under a temporary name."""
@@ -102,7 +103,7 @@ class StoredFile:
 def _temporary(folder: Path) -> tuple[Path, BinaryIO]:
     while True:
         path = folder / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
-        file = path.open("xb", buffering=BUFFER)
+        file = os.fdopen(create(path), "wb", buffering=BUFFER)
         fcntl.flock(file, fcntl.LOCK_EX)
         # Another pull may have deleted the file between its creation and the lock.
         if path.exists():

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from unshard.core.ddl.grammar import TokenCursor, alter_specs
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role
-from unshard.core.ddl.statement import NOTHING
 from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import MARIADB, Token, tokenize
 from unshard.core.structures.createtext import items
 from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, automatic_name, is_indexed, name_in_target
+from unshard.core.structures.storageclauses import NOTHING
 
 Edit = tuple[int, int, str]
 Parents = Mapping[TableId, TableId] | None

@@ -69,6 +69,8 @@ class Ddl:
     """Spans with the text that takes their place."""
     cuts: tuple[tuple[int, int], ...] = ()
     """Spans to cut out, which do not belong to the change: WAIT, START TRANSACTION, RENAME TO next to other changes."""
+    left_out: tuple[str, ...] = ()
+    """Names of clauses about the storage of the shard, which `text` does not have (core.structures.storageclauses)."""
     or_replace: bool = False
     """CREATE OR REPLACE TABLE: an existing table is dropped with its rows."""
 

@@ -19,6 +19,7 @@ A statement of no kind raises DdlUnreadable: unshard never skips a statement bec
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from unshard.core.ddl.grammar import parse
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
@@ -26,11 +27,10 @@ from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, tokenize
 from unshard.core.sql.words import RESERVED
+from unshard.core.structures.storageclauses import NOTHING, without_storage
 
 __all__ = ["MARIADB", "Ddl", "DdlKind", "Dialect", "Role", "TableRef", "fingerprint", "read", "retarget"]
 
-NOTHING = "ALGORITHM=DEFAULT"
-"""A specification of ALTER TABLE that every server accepts and that changes nothing."""
 COLUMN_IS_OPTIONAL = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "MODIFY"})
 PLAIN_NAME = re.compile(r"[0-9A-Za-z$_\u0080-\uffff]*[A-Za-z$_\u0080-\uffff][0-9A-Za-z$_\u0080-\uffff]*")
 
@@ -40,7 +40,10 @@ def read(text: str, sql_mode: int, default_schema: str, dialect: Dialect = MARIA
     plain, tokens = tokenize(text, sql_mode, dialect)
     if begin := _after_set_statement(tokens):
         plain, tokens = tokenize(plain[begin:], sql_mode, dialect)
-    return parse(plain, tokens, default_schema)
+    rest, left_out = without_storage(plain, tokens)
+    if left_out:
+        plain, tokens = tokenize(rest, sql_mode, dialect)
+    return replace(parse(plain, tokens, default_schema), left_out=left_out)
 
 
 def retarget(ddl: Ddl, mapping: Mapping[TableId, TableId]) -> str:

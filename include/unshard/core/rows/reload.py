@@ -15,6 +15,7 @@ from enum import StrEnum
 from unshard.core.ddl.lock import DdlLock, Outcome
 from unshard.core.ddl.queue import OperatorDecision, ShardState
 from unshard.core.model import Shard, TableId, TableSchema
+from unshard.core.shown import shell
 
 FILLED = (
     "fills old rows with each server's own value of {columns}: target and shards differ, as validate reports, until"
@@ -126,7 +127,7 @@ def own_values(columns: Sequence[str], to_reload: Sequence[Shard]) -> str:
     if not columns:
         return ""
     shards = first_names(to_reload) if to_reload else "every shard"
-    return FILLED.format(columns=", ".join(columns), names=",".join(columns), shards=shards)
+    return FILLED.format(columns=", ".join(columns), names=shell(",".join(columns)), shards=shards)
 
 
 def filled_columns(lock: DdlLock) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Normalizes the text of SHOW CREATE TABLE: equal texts for tables that differ only in name and AUTO_INCREMENT.
 
-The text of a structure does not contain the name of the table (the placeholder is `t`), AUTO_INCREMENT=n, or foreign
-keys, which a merged table or a trial table cannot have. A default value that is not valid UTF-8 is read as surrogates
-and written as a hexadecimal literal, so the result is always valid text.
+The text of a structure does not contain the name of the table (the placeholder is `t`), AUTO_INCREMENT=n, clauses about
+storage, or foreign keys, which a merged table or a trial table cannot have. A default value that is not valid UTF-8 is
+read as surrogates and written as a hexadecimal literal, so the result is always valid text.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, tokenize
+from unshard.core.structures.storageclauses import without_storage
 
 PLACEHOLDER = "t"
 ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
@@ -20,13 +21,21 @@ Span = tuple[int, int]
 
 def normal_create(text: str, dialect: Dialect = MARIADB) -> str:
     """Return the normalized text of SHOW CREATE TABLE, printed in a session of `mysql.connect`."""
+    return normal_with_names(text, dialect)[0]
+
+
+def normal_with_names(text: str, dialect: Dialect = MARIADB) -> tuple[str, tuple[str, ...]]:
+    """Return the normalized text, and the names of the clauses about storage that it does not have."""
     plain, tokens = tokenize(text, 0, dialect)
+    rest, left_out = without_storage(plain, tokens)
+    if left_out:
+        plain, tokens = tokenize(rest, 0, dialect)
     edits = [(tokens[2].start, tokens[2].end, identifier(PLACEHOLDER))]
     edits += [(start, end, "") for start, end in (*_next_number(tokens), *_foreign_keys(tokens))]
     edits += [(token.start, token.end, _hexadecimal(token)) for token in tokens if _is_no_text(token)]
     for start, end, new in sorted(edits, reverse=True):
         plain = plain[:start] + new + plain[end:]
-    return plain
+    return plain, left_out
 
 
 def create_text(normal: str, table: TableId, *, if_not_exists: bool = False) -> str:

@@ -20,6 +20,7 @@ from unshard.errors.targetchecks import (
     IndexesLeftOut,
     KeyShortened,
     PrimaryKeyClustered,
+    StorageLeftOut,
     StructureAltered,
     StructureRefused,
     TrialTableRefused,
@@ -128,6 +129,8 @@ def _items(task: Task, each: Tried) -> Iterator[Item]:
             yield each.problem(StructureRefused, part, refused.message, remedy, severity=Severity.ERROR)
     if each.schema.lacks_transactions and each.is_first:
         yield each.problem(EngineKept if each.exists else EngineReplaced, each.schema.lacks_transactions)
+    if each.schema.left_out and each.is_first and not each.exists:
+        yield each.problem(StorageLeftOut, ", ".join(each.schema.left_out))
     if each.trial.made is not None and not each.exists:
         yield from _differences(each, each.trial.made)
 

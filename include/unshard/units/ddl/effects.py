@@ -5,6 +5,7 @@ digest is stored first, so an existing plan can always be carried out.
 """
 
 import contextlib
+import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -59,6 +60,8 @@ from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlFiltered, DdlUnreadable
 from unshard.errors.locks import ShardDdlRefused
 from unshard.errors.rules import MappingOverlap
+
+log = logging.getLogger(__name__)
 
 RENAMED_STEP = (
     "`unshard locks` shows how to migrate its rows from now on; or drop the shard, or load the table as a new task"
@@ -149,6 +152,9 @@ class DdlEffects:
         except DdlUnreadable as error:
             return tuple(self._unreadable(statement, present, error))
         self._refuse(ddl, statement)
+        if ddl.left_out and (routed := self._routed(ddl.subjects)):
+            names = ", ".join(ddl.left_out)
+            log.warning("clauses of shards are left out table=%s clauses=%s", routed[0], names)
         return (*self._effects(ddl, statement, present), *self._apart(ddl, statement))
 
     def _is_ignored(self, table: TableId, event: Event) -> bool:
@@ -300,6 +306,8 @@ class DdlEffects:
             return Undecided(table, str(refused), routed, agreed)
         everything, specs = self._left_out(ddl, statement, table, StructureChange(as_own(known), found))
         tokens, cuts = tokenize(ddl.text, statement.sql_mode, MARIADB), tuple[tuple[int, int], ...]()
+        if ddl.left_out and ddl.kind is DdlKind.ALTER and not changes_without(alter_specs(*tokens), ()):
+            everything = True  # only clauses about storage
         if known.lacks_transactions or found.lacks_transactions:
             about_engine, cuts = engine_options(alter_specs(*tokens), specs)
             specs = tuple(sorted({*specs, *about_engine}))

@@ -4,7 +4,6 @@ Only ways are offered that lead the rows of all shards into the target (core.row
 has a reason.
 """
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
@@ -12,6 +11,7 @@ from typing import assert_never
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.core.ddl.ways import Way
 from unshard.core.model import Shard
+from unshard.core.shown import shell
 from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import one_line, shard_argument
 
@@ -68,24 +68,24 @@ def barred(view: LockView) -> tuple[str, ...]:
 
 def as_text(command: LockCommand, task: str) -> str:
     """Return a command as it is typed in a shell."""
-    at = f"{shlex.quote(task)} {shlex.quote(command.lock)}"
+    at = f"{shell(task)} {shell(command.lock)}"
     match command:
         case Force():
             return f"unshard unlock {at}"
         case Skip(shard=shard):
             return f"unshard skip {at}{_of(shard)}"
         case Replace(shard=shard, statements=texts):
-            return f"unshard replace {at}{_of(shard)} {' '.join(f'--sql {shlex.quote(one_line(t))}' for t in texts)}"
+            return f"unshard replace {at}{_of(shard)} {' '.join(f'--sql {shell(one_line(t))}' for t in texts)}"
         case DropShard(shard=shard):
             return f"unshard drop-shard {at}{_of(shard)}"
         case Retry():
-            return f"unshard retry {shlex.quote(task)} --lock {shlex.quote(command.lock)}"
+            return f"unshard retry {shell(task)} --lock {shell(command.lock)}"
         case _:
             assert_never(command)
 
 
 def _of(shard: Shard | None) -> str:
-    return f" --shard {shlex.quote(shard_argument(shard))}" if shard else ""
+    return f" --shard {shell(shard_argument(shard))}" if shard else ""
 
 
 def with_another(view: LockView) -> tuple[Shard, ...]:

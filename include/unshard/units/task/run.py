@@ -35,7 +35,7 @@ from unshard.core.task.fullstages import DumpRows, FullMode, FullStage, LoadRows
 from unshard.core.task.state import Phase
 from unshard.errors import UnshardError
 from unshard.errors.rows import Collision
-from unshard.errors.targetchecks import EngineReplaced, IndexesLeftOut
+from unshard.errors.targetchecks import EngineReplaced, IndexesLeftOut, StorageLeftOut
 from unshard.errors.task import TaskPaused
 from unshard.errors.window import NoProgress
 from unshard.units.begun import begun_in
@@ -59,7 +59,7 @@ T = TypeVar("T")
 RETRIES = 3
 LOCKS, TASK = "locks", "task"
 HANDOVER = "handover"
-CREATED_UNLIKE = (IndexesLeftOut.code, EngineReplaced.code)
+CREATED_UNLIKE = (IndexesLeftOut.code, EngineReplaced.code, StorageLeftOut.code)
 
 
 class Until(StrEnum):

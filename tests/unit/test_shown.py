@@ -1,0 +1,136 @@
+"""Text of a source on a terminal, in suggested commands and in messages (docs/security.md)."""
+
+import io
+import os
+import shlex
+import subprocess
+
+import pytest
+
+from unshard.cli.console import Answer, Console
+from unshard.core.ddl.lockcommands import Replace, Skip
+from unshard.core.masking import refusal, statement
+from unshard.core.model import Shard, TableId
+from unshard.core.shown import shell, visible
+from unshard.errors.config import UsageWrong
+from unshard.units.ddl.lockcommands import shard_argument
+from unshard.units.ddl.offers import as_text
+
+HOSTILE = [
+    "t\x1b[2J\x1b]0;x\x07",
+    "t\rDROP",
+    "t\x9b31m",
+    "a\u202eb\u2066c",
+    "t;touch /tmp/x #",
+    "$(id)`id`",
+    "it's",
+    'a"b\\',
+    "-rf *",
+    "a b\tc",
+    "a\u00a0b\u2028c",
+    "\u7528\u6237",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_one_word_of_a_suggested_command(name: str) -> None:
+    command = f"printf %s {shell(name)}"
+    assert command.isprintable()
+    found = in_bash(command)
+    assert found == name
+    shard = Shard("s1", TableId("d", name))
+    for each in (Skip(f"{name}-1", shard), Replace(f"{name}-1", ("ALTER TABLE t",), shard)):
+        text = as_text(each, "a b.yaml")
+        found = in_bash(f"unshard() {{ printf '%s|' \"$@\"; }}; {text}")
+        assert text.isprintable() and found.split("|")[1:3] == ["a b.yaml", f"{name}-1"]
+        assert found.split("|")[4] == shard_argument(shard)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_control_characters_are_escaped_on_a_terminal(name: str) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    console = Console(given_out=out, given_err=err, ask=lambda question: out.write(question) and "yes")
+    console.note(name)
+    console.warn([name])
+    console.answer(Answer({}, [name, name]))
+    console.failure(UsageWrong(name, name))
+    console.confirm(name, is_confirmed=False)
+    for text in (out.getvalue(), err.getvalue()):
+        assert text.replace("\n", "").isprintable()
+    assert visible("a\nb") == "a\nb" and visible("\x1b\udc80") == "\\x1b\\udc80"
+
+
+def in_bash(command: str) -> str:
+    """Return what a command prints."""
+    environment = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
+    return subprocess.run(["bash", "-c", command], capture_output=True, check=True, env=environment).stdout.decode()
+
+
+SECRETS = [
+    "CREATE USER u IDENTIFIED BY PASSWORD 'hidden'",
+    "CREATE USER u IDENTIFIED VIA mysql_native_password USING 'hidden'",
+    "CREATE USER u IDENTIFIED VIA a USING PASSWORD('hidden') OR b AS 'hidden'",
+    "CREATE USER u IDENTIFIED WITH caching_sha2_password BY 'hidden' REPLACE 'hidden' RETAIN CURRENT PASSWORD",
+    "ALTER USER u IDENTIFIED WITH 'p' AS 0x68696464656e68696464656e",
+    "CREATE USER a IDENTIFIED BY 'hidden' AND IDENTIFIED WITH p BY \"hidden\", b IDENTIFIED BY 'x''hidden'",
+    "SET PASSWORD FOR 'u'@'h' = PASSWORD('hidden')",
+    "SET PASSWORD FOR 'u'@'%' = 'hidden'",
+    "SET PASSWORD = 'hidden' REPLACE 'hidden'",
+    "SET PASSWORD TO 'hidden'",
+    "ALTER TABLE t CONNECTION 'mysql://u:hidden@h/d/t'",
+    "ALTER TABLE t COMMENT='x' CONNECTION='hidden'",
+    "UPDATE mysql.user SET authentication_string = 'hidden'",
+    "SELECT OLD_PASSWORD( N'hidden' 'hidden' ), password(_utf8mb4'hidden')",
+    "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (HOST 'h', PASSWORD 'hidden')",
+    "CHANGE REPLICATION SOURCE TO SOURCE_PASSWORD = /* c */ 'hidden'",
+    "CREATE USER u /*!50000 IDENTIFIED /* 'x' */ BY 'hidden' */",
+    "CREATE USER u COMMENT 'the password' IDENTIFIED BY 'hidden'",
+    "CREATE USER u IDENTIFIED BY -- 'x'\n 'hidden'",
+    "CREATE USER u IDENTIFIED BY 'hidden is cut of",
+    "You have an error in your SQL syntax near 'x IDENTIFIED BY 'hidden'' at line 1",
+    "You have an error in your SQL syntax near 'VIA p USING 'hidden' REQUIRE IDENTIFIED' at line 1",
+]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_secrets_are_masked(text: str) -> None:
+    masked = statement(text)
+    assert "hidden" not in masked and "68696464656e" not in masked.lower()
+    assert "…" in masked
+    assert statement(masked) == masked, "masking twice changes nothing"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE t ADD COLUMN password VARCHAR(9) DEFAULT 'x' COMMENT 'y'",
+        "ALTER TABLE t COMMENT 'x', ADD c ENUM('a', 'b') AS ('z') STORED",
+        "CREATE TABLE t (a VARCHAR(9) DEFAULT 'replace by', b INT COMMENT 'it''s') PARTITION BY LIST COLUMNS (a)",
+        "ALTER TABLE t ALTER connection SET DEFAULT 'x'",
+        "[US-1017] connection 'shop_1' is not defined",
+        "the source's connection 'shop_1' needs a password (see 'x')",
+    ],
+)
+def test_other_text_is_shown(text: str) -> None:
+    assert statement(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Table has no partition for value hidden",
+        "Cannot convert string 'hidden' from utf8mb4 to latin1",
+        "Invalid utf8mb4 character string: 'hidden'",
+        "Incorrect datetime value: 'hidden' for function str_to_date",
+        "BIGINT UNSIGNED value is out of range in '(`d`.`t`.`a` - hidden)'",
+        'strconv.ParseInt: parsing "hid\\"hidden": invalid syntax',
+        "Duplicate entry 'hid'den' hidden' for key 't.PRIMARY'",
+    ],
+)
+def test_values_in_errors_are_masked(text: str) -> None:
+    assert "hidden" not in refusal(text) and refusal(refusal(text)) == refusal(text)
+
+
+def test_words_stay_as_they_are() -> None:
+    for word in ("shop.yaml", "s2/shop_7.orders_3", "shop-shop.orders-1", "/etc/unshard/a b.yaml"):
+        assert shell(word) == shlex.quote(word)
