@@ -134,7 +134,7 @@ class GuardedConnection(Connection):  # type: ignore[misc]
         """Run a statement; a server that answers a SELECT without a result set is refused."""
         found = int(super().query(sql, unbuffered))
         begin = sql[:6] if isinstance(sql, bytes) else sql[:6].encode()
-        if not self._result.field_count and begin.upper().startswith(READING):
+        if self._result is not None and not self._result.field_count and begin.upper().startswith(READING):
             raise self.refuse(PROTOCOL_BROKEN, "the answer has no result set")
         return found
 

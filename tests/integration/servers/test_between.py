@@ -11,7 +11,7 @@ import pytest
 
 from tests.hostile import Between, serving
 from tests.lifetask import LifeTask, living
-from tests.portions import portion
+from tests.suite.portions import portion
 from unshard.errors import UnshardError
 from unshard_demo.servers import MariaDb
 

@@ -20,7 +20,7 @@ from pymysqlreplication.packet import BinLogPacketWrapper
 from pymysqlreplication.row_event import TableMapEvent, WriteRowsEvent
 
 from tests.binlogfiles import Memory, changes, cut, event, events_of, head_of, read, structure, with_events
-from tests.portions import portion
+from tests.suite.portions import portion
 from unshard.binlog.decoder import Origin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, EventType, inflate
 from unshard.binlog.gtids import GTIDS

@@ -31,7 +31,7 @@ from tests.hostile import (
     result,
     serving,
 )
-from tests.portions import examples
+from tests.suite.portions import examples
 from unshard.adapters import binlogstream, mysql, pymysqlprivate, textrows
 from unshard.adapters.connectionpool import ping
 from unshard.adapters.meta.database import MetaDatabase

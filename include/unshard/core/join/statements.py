@@ -76,7 +76,8 @@ def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str])
     late = [step for step in steps if step not in early and step not in zoned]
     is_split = zoned or any(isinstance(step, RenameColumn) for step in early)
     converting = [each for step in zoned for each in _without_default(step)]
-    groups = (early, *([each] for each in converting), late) if is_split else (steps,)
+    divided: tuple[Sequence[Step], ...] = (early, *([each] for each in converting), late)
+    groups = divided if is_split else (steps,)
     head = f"ALTER TABLE {qualified(table.schema, table.name)} "
     return tuple(AlterPart(_text(head, group, names), tuple(group), names) for group in groups if group)
 
