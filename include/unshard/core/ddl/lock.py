@@ -92,6 +92,7 @@ tell whether the DDL was executed.
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -104,6 +105,7 @@ from unshard.core.ddl.shardgroup import agrees, complete_sources, head, is_alone
 from unshard.core.model import Shard, TableId
 
 LONGEST_NAME = 170
+COUNTER = re.compile(r"(\bAUTO_INCREMENT\s*=?\s*)(\d+)", re.IGNORECASE)
 
 
 class Outcome(StrEnum):
@@ -394,14 +396,25 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
     """Return the entry whose time stamp and sql_mode the execution uses, and the statements that the lock executes.
 
     The entry is the owner's own DDL. If an operator has replaced the DDL for all shards, the sql_mode is that of the
-    entry that opened the lock, because the replacement was read in it.
+    entry that opened the lock, because the replacement was read in it. Of different next AUTO_INCREMENT values the
+    target takes the largest.
     """
     own = [state.queue[0] for state in members if state.shard.source == owner and agrees(state, lock.fingerprint)]
     entry = min(own, key=lambda entry: (bool(entry.verdict), entry.shard), default=lock.entry)
     if lock.replacement and lock.verdict is OperatorDecision.REPLACE:
         statement = replace(lock.entry.statement, timestamp=entry.statement.timestamp)
         return replace(entry, statement=statement), lock.replacement
-    return entry, lock.replacement or entry.replacement or (entry.routed,)
+    agreed = (state.queue[0].routed for state in members if agrees(state, lock.fingerprint))
+    return entry, lock.replacement or entry.replacement or (_with_largest(entry.routed, agreed),)
+
+
+def _with_largest(text: str, others: Iterable[str]) -> str:
+    """Return a statement with the largest AUTO_INCREMENT = n of all statements that are otherwise equal."""
+    if not COUNTER.search(text):
+        return text
+    numbers = [[int(number) for _, number in COUNTER.findall(each)] for each in (text, *others)]
+    largest = iter([max(some) for some in zip(*numbers, strict=False)])
+    return COUNTER.sub(lambda found: f"{found[1]}{next(largest, found[2])}", text)
 
 
 def skip_resolutions(shards: Iterable[ShardState], pending_skips: PendingSkips) -> tuple[SkipResolution, ...]:
