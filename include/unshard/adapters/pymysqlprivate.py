@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 from pymysql.connections import Connection
 from pymysql.constants.CLIENT import LONG_PASSWORD
 from pymysql.constants.COMMAND import COM_QUERY, COM_STMT_PREPARE
-from pymysql.err import Error, raise_mysql_exception
+from pymysql.err import Error, OperationalError, raise_mysql_exception
 from pymysql.protocol import OKPacketWrapper
 
 LENGTH = Struct("<I")
+ALWAYS_TAKEN = 16_000
+"""Commands of this size are sent without asking for the server's limit, which is 16 MiB or more by default."""
+PACKET_BYTES, TOO_LARGE = "SELECT @@max_allowed_packet", 1153
 KEEPALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """A host that does not answer for 50 seconds has lost the connection. During a long statement its host answers."""
 LOCAL_BYTES = 1 << 20
@@ -50,6 +53,9 @@ class TlsSharingConnection(Connection):  # type: ignore[misc]
     PyMySQL reads all certificates of the system for every connection, which takes 25 ms.
     """
 
+    packet_bytes = 0
+    """The server's max_allowed_packet; 0: not asked yet."""
+
     def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
         return super()._create_ssl_ctx(sslp) if sslp else _default_context()
 
@@ -67,6 +73,17 @@ class TlsSharingConnection(Connection):  # type: ignore[misc]
             self._read_timeout = own
         for option, value in KEEPALIVE.items():
             self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    def _execute_command(self, command: int, sql: Any) -> None:
+        """Send a command; one that is too large is refused here, because the server would hang up."""
+        if len(sql) > ALWAYS_TAKEN:
+            sql = sql.encode(self.encoding, "surrogateescape") if isinstance(sql, str) else sql
+            if not self.packet_bytes:
+                self.query(PACKET_BYTES)
+                self.packet_bytes = int(self._result.rows[0][0])
+            if len(sql) >= self.packet_bytes:
+                raise OperationalError(TOO_LARGE, f"{len(sql)} bytes, max_allowed_packet is {self.packet_bytes}")
+        super()._execute_command(command, sql)
 
 
 class BulkConnection(TlsSharingConnection):
@@ -112,8 +129,9 @@ def load_local(connection: Connection, statement: str, text: memoryview) -> Answ
     request = connection._read_packet()
     if not request.is_load_local_packet():
         return _answer(request)
-    for start in range(0, len(text), LOCAL_BYTES):
-        connection.write_packet(text[start : start + LOCAL_BYTES])
+    size = min(LOCAL_BYTES, connection.packet_bytes or LOCAL_BYTES)
+    for start in range(0, len(text), size):
+        connection.write_packet(text[start : start + size])
     connection.write_packet(b"")
     return _answer(connection._read_packet())
 
