@@ -29,6 +29,9 @@ from pymysql.err import Error, OperationalError, raise_mysql_exception
 from pymysql.protocol import MysqlPacket, OKPacketWrapper
 
 LENGTH = Struct("<I")
+ALWAYS_TAKEN = 16_000
+"""Commands of this size are sent without asking for the server's limit, which is 16 MiB or more by default."""
+PACKET_BYTES, TOO_LARGE = "SELECT @@max_allowed_packet", 1153
 KEEPALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """A host that does not answer for 50 seconds has lost the connection. During a long statement its host answers."""
 LOCAL_BYTES = 1 << 20
@@ -101,6 +104,8 @@ class GuardedConnection(Connection):  # type: ignore[misc]
     _is_answer_due = _sends_lines = _is_logged_in = False
     _continued = 0
     """Number of full packets of the value that is being read."""
+    packet_bytes = 0
+    """The server's max_allowed_packet; 0: not asked yet."""
 
     def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
         return super()._create_ssl_ctx(sslp) if sslp else _default_context()
@@ -129,6 +134,17 @@ class GuardedConnection(Connection):  # type: ignore[misc]
         if self._result is not None:  # otherwise PyMySQL would read the rest of the rows
             self._result.unbuffered_active = False
         return OperationalError(number, message)
+
+    def _execute_command(self, command: int, sql: Any) -> None:
+        """Send a command; one that is too large is refused here, because the server would hang up."""
+        if len(sql) > ALWAYS_TAKEN:
+            sql = sql.encode(self.encoding, "surrogateescape") if isinstance(sql, str) else sql
+            if not self.packet_bytes:
+                self.query(PACKET_BYTES)
+                self.packet_bytes = int(self._result.rows[0][0])
+            if len(sql) >= self.packet_bytes:
+                raise OperationalError(TOO_LARGE, f"{len(sql)} bytes, max_allowed_packet is {self.packet_bytes}")
+        super()._execute_command(command, sql)
 
     def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
         """Run a statement; a server that answers a SELECT without a result set is refused."""
@@ -261,8 +277,9 @@ def load_local(connection: GuardedConnection, statement: str, text: memoryview) 
     request = connection.read_request()
     if not request.is_load_local_packet():
         return _answer(connection, request)
-    for start in range(0, len(text), LOCAL_BYTES):
-        connection.write_packet(text[start : start + LOCAL_BYTES])
+    size = min(LOCAL_BYTES, connection.packet_bytes or LOCAL_BYTES)
+    for start in range(0, len(text), size):
+        connection.write_packet(text[start : start + size])
     connection.write_packet(b"")
     return _answer(connection, connection._read_packet())
 

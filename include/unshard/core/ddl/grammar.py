@@ -11,7 +11,15 @@ from dataclasses import replace
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
-from unshard.core.sql.words import FOLLOWED, NOT_FOLLOWED, OTHER_OBJECTS, OTHER_VERBS, ROWS_VERBS, TABLE_OPTIONS
+from unshard.core.sql.words import (
+    FOLLOWED,
+    NOT_FOLLOWED,
+    OTHER_OBJECTS,
+    OTHER_VERBS,
+    ROWS_VERBS,
+    TABLE_OPTIONS,
+    VIEW_ATTRIBUTES,
+)
 from unshard.core.structures.engines import STORAGE
 from unshard.errors.ddl import DdlUnreadable
 
@@ -137,6 +145,8 @@ def _alter_table(cursor: TokenCursor) -> Ddl:
     cursor.eat("IF", "EXISTS")
     table = cursor.table(Role.SUBJECT)
     waits = cursor.eat_wait()
+    if cursor.eat("UPGRADE", "PARTITIONING"):
+        return Ddl(DdlKind.IGNORABLE, cursor.text)  # how MySQL 5.7 stores the partitions
     ddl, specs = replace(_ddl(cursor, DdlKind.ALTER, table), cuts=waits), tuple(specs_of(cursor))
     for spec in specs:
         ddl = ddl if _is_rename(spec) else _with_spec(ddl, spec)
@@ -390,7 +400,7 @@ def _other_object(cursor: TokenCursor) -> Ddl:
 
 
 def _eat_attribute(cursor: TokenCursor) -> bool:
-    """Move past DEFINER = …, ALGORITHM = … or SQL SECURITY … ."""
+    """Move past DEFINER = …, ALGORITHM = …, SQL SECURITY …, or the kind of a view."""
     if cursor.eat("DEFINER", "="):
         cursor.position += 1
         if cursor.eat("@"):
@@ -400,7 +410,7 @@ def _eat_attribute(cursor: TokenCursor) -> bool:
     if cursor.eat("ALGORITHM", "=") or cursor.eat("SQL", "SECURITY"):
         cursor.position += 1
         return True
-    return False
+    return cursor.eat_any(*VIEW_ATTRIBUTES)
 
 
 VERBS: Mapping[str, Callable[[TokenCursor], Ddl]] = {

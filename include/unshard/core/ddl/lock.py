@@ -92,6 +92,7 @@ tell whether the DDL was executed.
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -105,6 +106,7 @@ from unshard.core.model import Shard, TableId
 from unshard.core.sql.mode import STRICT
 
 LONGEST_NAME = 170
+COUNTER = re.compile(r"(\bAUTO_INCREMENT\s*=?\s*)(\d+)", re.IGNORECASE)
 
 
 class Outcome(StrEnum):
@@ -397,16 +399,28 @@ def script(members: Sequence[ShardState], lock: DdlLock, owner: str | None) -> t
     The entry is the owner's own DDL. If an operator has replaced the DDL for all shards, the sql_mode is that of the
     entry that opened the lock, because the replacement was read in it. The mode is strict only if all shards have run
     the DDL in a strict one: a strict mode rejects what the others change (core.rows.sessioneffects).
+    Of different next AUTO_INCREMENT values the target takes the largest.
     """
     heads = [state.queue[0] for state in members if agrees(state, lock.fingerprint)]
     own = (head for head in heads if head.shard.source == owner)
     entry = min(own, key=lambda entry: (bool(entry.verdict), entry.shard), default=lock.entry)
-    statement, statements = entry.statement, lock.replacement or entry.replacement or (entry.routed,)
+    largest = _with_largest(entry.routed, (head.routed for head in heads))
+    statement, statements = entry.statement, lock.replacement or entry.replacement or (largest,)
     if lock.replacement and lock.verdict is OperatorDecision.REPLACE:
         statement, statements = replace(lock.entry.statement, timestamp=statement.timestamp), lock.replacement
     if not all(head.statement.sql_mode & STRICT for head in heads):
         statement = replace(statement, sql_mode=statement.sql_mode & ~STRICT)
     return replace(entry, statement=statement), statements
+
+
+def _with_largest(text: str, others: Iterable[str]) -> str:
+    """Return a statement with the largest AUTO_INCREMENT = n of all statements that are otherwise equal."""
+    if not COUNTER.search(text):
+        return text
+    numbers = [[int(number) for _, number in COUNTER.findall(each)] for each in (text, *others)]
+    largest = iter([max(some) for some in zip(*numbers, strict=False)])
+    return COUNTER.sub(lambda found: f"{found[1]}{next(largest, found[2])}", text)
+>>>>>>> waysout
 
 
 def skip_resolutions(shards: Iterable[ShardState], pending_skips: PendingSkips) -> tuple[SkipResolution, ...]:

@@ -71,14 +71,23 @@ def fingerprint(text: str, sql_mode: int = 0, dialect: Dialect = MARIADB) -> str
     """Return the normalized tokens of a statement, joined by one blank.
 
     The result is equal for statements that differ only in spacing, case, quoting, and the optional word COLUMN
-    (`[COLUMN]` in the MySQL manual, ALTER TABLE). In RENAME COLUMN, the word is not optional.
+    (`[COLUMN]` in the MySQL manual, ALTER TABLE). In RENAME COLUMN, the word is not optional. The next AUTO_INCREMENT
+    value of a table differs from shard to shard; `core.ddl.lock.script` chooses the largest.
     """
     _, tokens = tokenize(text, sql_mode, dialect)
     kept: list[Token] = []
     for token in tokens:
-        if not (token.word == "COLUMN" and kept and kept[-1].word in COLUMN_IS_OPTIONAL):
+        if token.raw.isdigit() and (number := _counter(kept)):
+            del kept[number:]
+        elif not (token.word == "COLUMN" and kept and kept[-1].word in COLUMN_IS_OPTIONAL):
             kept.append(token)
     return " ".join(map(_normal, kept))
+
+
+def _counter(tokens: list[Token]) -> int:
+    """Return the number of tokens without the equals sign of AUTO_INCREMENT = n; 0 if they end with something else."""
+    end = len(tokens) - (tokens[-1:] != [] and tokens[-1].raw == "=")
+    return end if end and tokens[end - 1].word == "AUTO_INCREMENT" else 0
 
 
 def _after_set_statement(tokens: tuple[Token, ...]) -> int:

@@ -3,6 +3,9 @@
 Only sqlglot's tokenizer is used: its parser and generator lose information in MySQL's DDL, its tokenizer
 does not. The meaning of a text depends on two bits of sql_mode and on the executable comments that its server
 runs. Only this module deals with both: after `tokenize`, the text has no comments.
+
+Servers accept names that say more than they must: the table before a column (`ALTER TABLE t CHANGE t.a b INT`), and a
+dot before the name of a table or column (``.`t` ``). `tokenize` cuts out both, because another table executes the text.
 """
 
 import re
@@ -15,6 +18,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from unshard.core.sql.mode import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from unshard.core.sql.words import BEFORE_TABLES, HEADS, RESERVED
 from unshard.errors.ddl import DdlUnreadable
 
 
@@ -79,6 +83,8 @@ class Token:
         return self.raw.upper() if self.kind in (TokenKind.WORD, TokenKind.OTHER) else ""
 
 
+BEFORE_NAMES = RESERVED | {"AFTER", "MODIFY", "TRUNCATE"}
+"""Keywords that a name may follow, so that a dot after the keyword and a blank belongs to the name."""
 LITERALS = {
     TokenType.STRING,
     TokenType.NATIONAL_STRING,
@@ -97,14 +103,74 @@ COMMENTS = r"""
 def tokenize(text: str, sql_mode: int, dialect: Dialect) -> tuple[str, tuple[Token, ...]]:
     """Return the text without comments, and its tokens, whose spans refer to the returned text."""
     plain = expand_comments(text, sql_mode, dialect)
-    try:
-        found = _dialect(bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)).tokenize(plain)
-    except TokenError as error:
-        raise DdlUnreadable(text, f"it cannot be split into tokens: {str(error).splitlines()[0]}") from error
-    tokens = tuple(_token(plain, t.token_type, t.text, t.start, t.end + 1) for t in found)
+    tokens = _split(plain, sql_mode)
+    if spans := _superfluous(tokens):
+        for start, end in reversed(spans):
+            plain = plain[:start] + plain[end:]
+        tokens = _split(plain, sql_mode)
     while tokens and tokens[-1].raw == ";":
         tokens = tokens[:-1]
     return plain[: tokens[-1].end] if tokens else "", tokens
+
+
+def _split(text: str, sql_mode: int) -> tuple[Token, ...]:
+    try:
+        found = _dialect(bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)).tokenize(text)
+    except TokenError as error:
+        raise DdlUnreadable(text, f"it cannot be split into tokens: {str(error).splitlines()[0]}") from error
+    return tuple(_token(text, t.token_type, t.text, t.start, t.end + 1) for t in found)
+
+
+def _superfluous(tokens: tuple[Token, ...]) -> list[tuple[int, int]]:
+    """Return the spans of a DDL that only repeat which table is meant: qualifiers of columns, dots before names."""
+    if not tokens or tokens[0].word not in HEADS or all(token.raw != "." for token in tokens):
+        return []
+    subject, after = _subject(tokens)
+    spans = []
+    for position in range(1, len(tokens) - 1):
+        token, following = tokens[position : position + 2]
+        if token.raw != "." or not _may_be_name(following):
+            continue
+        first = _first_qualifier(tokens, position)
+        if first == position:
+            spans.append((token.start, token.end))
+        elif subject and first >= after and _repeats(tokens, first, position, subject):
+            spans.append((tokens[first].start, token.end))
+    return spans
+
+
+def _subject(tokens: tuple[Token, ...]) -> tuple[str, int]:
+    """Return the name of the table of an ALTER or CREATE TABLE, and the number of the token after it; or "" and 0."""
+    words = [token.word for token in tokens[:10]]
+    if words[0] not in ("ALTER", "CREATE") or "TABLE" not in words:
+        return "", 0
+    last = words.index("TABLE") + 1
+    while last < len(words) and words[last] in ("IF", "NOT", "EXISTS", "."):
+        last += 1
+    while last + 2 < len(tokens) and tokens[last + 1].raw == ".":
+        last += 2
+    return (tokens[last].name.lower(), last + 1) if last < len(tokens) else ("", 0)
+
+
+def _first_qualifier(tokens: tuple[Token, ...], dot: int) -> int:
+    """Return the number of the first token of the name to which a dot belongs: the dot itself if it begins the name."""
+    before = tokens[dot - 1]
+    is_name = _may_be_name(before) and (before.end == tokens[dot].start or before.word not in BEFORE_NAMES)
+    if not is_name:
+        return dot
+    return _first_qualifier(tokens, dot - 2) if dot > 2 and tokens[dot - 2].raw == "." else dot - 1
+
+
+def _repeats(tokens: tuple[Token, ...], first: int, dot: int, subject: str) -> bool:
+    """Whether the last dot of a name follows the name of the statement's own table, and a column follows it."""
+    is_last = dot + 2 >= len(tokens) or tokens[dot + 2].raw not in (".", "(")
+    before = [token.word for token in tokens[:first] if token.word not in ("=", "(")][-2:]
+    is_table = before[-1] in BEFORE_TABLES or before[0] == "RENAME"
+    return is_last and not is_table and tokens[dot - 1].name.lower() == subject
+
+
+def _may_be_name(token: Token) -> bool:
+    return token.kind is TokenKind.QUOTED or (token.kind is TokenKind.WORD and not token.raw[0].isdigit())
 
 
 def expand_comments(text: str, sql_mode: int, dialect: Dialect) -> str:

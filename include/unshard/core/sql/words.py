@@ -8,6 +8,12 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+HEADS = words_of("ALTER CREATE DROP RENAME TRUNCATE")
+"""First words of the statements that name tables or columns."""
+
+BEFORE_TABLES = words_of("FOR FROM JOIN LASTVAL LIKE NEXTVAL REFERENCES RENAME SETVAL TABLE UNION")
+"""Words after which a qualified name is that of a table, not of a column."""
+
 OTHER_OBJECTS = words_of("""
     EVENT FUNCTION INSTANCE LIBRARY LOGFILE PACKAGE PROCEDURE RESOURCE ROLE SEQUENCE SERVER SPATIAL TABLESPACE TRIGGER
     UNDO USER VIEW
@@ -19,6 +25,9 @@ OTHER_VERBS = words_of("""
     UNINSTALL UNLOCK
 """)
 """Verbs of statements that change neither rows nor structure of any table."""
+
+VIEW_ATTRIBUTES = words_of("DUALITY JSON RELATIONAL")
+"""Words that may precede VIEW."""
 
 ROWS_VERBS = words_of("""
     CALL DELETE DO INSERT LOAD REPLACE SELECT UPDATE WITH

@@ -155,6 +155,7 @@ def _load_or_insert(connection: Connection, destination: Destination, lines: pa.
 
 
 def _load(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
+    _refuse_larger(connection, destination, lines)
     statement = load_statement(destination, mode)
     try:
         with mysql.coded_errors(connection, statement):
@@ -162,6 +163,16 @@ def _load(connection: Connection, destination: Destination, lines: pa.BinaryArra
     except StatementRefused as error:
         raise refused(destination, lines, error.server_message) or error from error
     return _checked(connection, destination, lines, mode, ok)
+
+
+def _refuse_larger(connection: Connection, destination: Destination, lines: pa.BinaryArray) -> None:
+    """Raise RowRefused for a row that the server could not send to anyone, although it may load it."""
+    for number in np.flatnonzero(pc.binary_length(lines).to_numpy() > connection.packet_bytes):
+        line = lines[int(number)].as_py()
+        size = sum(len(value or b"") for value in values_of(line))
+        if size > connection.packet_bytes:
+            message = f"it has {size} bytes, max_allowed_packet is {connection.packet_bytes}"
+            raise RowRefused(str(destination.table), "", key_of(destination, line), message, line)
 
 
 def load_statement(destination: Destination, mode: Mode) -> str:
