@@ -420,7 +420,6 @@ def _with_largest(text: str, others: Iterable[str]) -> str:
     numbers = [[int(number) for _, number in COUNTER.findall(each)] for each in (text, *others)]
     largest = iter([max(some) for some in zip(*numbers, strict=False)])
     return COUNTER.sub(lambda found: f"{found[1]}{next(largest, found[2])}", text)
->>>>>>> waysout
 
 
 def skip_resolutions(shards: Iterable[ShardState], pending_skips: PendingSkips) -> tuple[SkipResolution, ...]:
