@@ -141,7 +141,7 @@ class GuardedConnection(Connection):  # type: ignore[misc]
             sql = sql.encode(self.encoding, "surrogateescape") if isinstance(sql, str) else sql
             if not self.packet_bytes:
                 self.query(PACKET_BYTES)
-                self.packet_bytes = int(self._result.rows[0][0])
+                ((self.packet_bytes,),) = self._result.rows  # type: ignore[union-attr]
             if len(sql) >= self.packet_bytes:
                 raise OperationalError(TOO_LARGE, f"{len(sql)} bytes, max_allowed_packet is {self.packet_bytes}")
         super()._execute_command(command, sql)
@@ -149,7 +149,7 @@ class GuardedConnection(Connection):  # type: ignore[misc]
     def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
         """Run a statement; a server that answers a SELECT without a result set is refused."""
         found = int(super().query(sql, unbuffered))
-        begin = sql[:6] if isinstance(sql, bytes) else sql[:6].encode()
+        begin = sql[:6].encode() if isinstance(sql, str) else bytes(sql[:6])
         if self._result is not None and not self._result.field_count and begin.upper().startswith(READING):
             raise self.refuse(PROTOCOL_BROKEN, "the answer has no result set")
         return found
