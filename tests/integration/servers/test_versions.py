@@ -329,7 +329,10 @@ COLLATIONS = (
 
 def test_a_session_of_mysql_chooses_the_collation_of_utf8mb4(others, unique, tmp_path):
     server, name = server_of(MYSQL, others), f"{unique}.t_1"
-    with living(unique, tmp_path, {"s1": server}, server) as task:
+    with (
+        MYSQL.running(tmp_path / "mysql") as target,
+        living(unique, tmp_path, {"s1": server}, target) as task,
+    ):
         server.run(f"CREATE TABLE {name} (id INT PRIMARY KEY) CHARSET utf8mb4", f"INSERT INTO {name} VALUES (1)")
         task.shards["s1"] = [name]
         task.go()
@@ -345,7 +348,7 @@ def test_a_session_of_mysql_chooses_the_collation_of_utf8mb4(others, unique, tmp
         )
         task.go()
         assert task.assert_union() == 3
-        wanted, found = (server.run(COLLATIONS.format(schema)) for schema in (unique, f"{unique}_to"))
+        wanted, found = server.run(COLLATIONS.format(unique)), target.run(COLLATIONS.format(f"{unique}_to"))
         assert [row[1:] for row in found] == [row[1:] for row in wanted]
         assert {str(row[2]) for row in found} == {"utf8mb4_general_ci", "utf8mb4_0900_ai_ci"}
 
@@ -363,7 +366,7 @@ def test_old_mode_of_mariadb_says_what_utf8_is(others, source_1, unique, tmp_pat
             task.shards["s1"] = [name]
             task.go()
             server.run(
-                f"ALTER TABLE {name} ADD a VARCHAR(9) CHARACTER SET utf8, ADD b TEXT CHARSET=utf8 COLLATE utf8_bin",
+                f"ALTER TABLE {name} ADD a VARCHAR(9) CHARACTER SET utf8, ADD b TEXT CHARSET utf8 COLLATE utf8_bin",
                 f"ALTER TABLE {name} ADD c VARCHAR(9) COLLATE utf8_general_ci, ADD utf8 INT",
                 f"ALTER TABLE {name} CONVERT TO CHARACTER SET utf8",
                 f"INSERT INTO {name} (id, z, a, b, c) VALUES (2, '日', '日', '日', '日')",
