@@ -275,7 +275,7 @@ FOLDERS: dict[str, set[str]] = {
     "core/structures": {"core/sql"},
     "core/rules": {"core/sql"},
     "core/ddl": {"core/sql", "core/structures", "core/rules", "core/relay"},
-    "core/rows": {"core/sql", "core/ddl", "core/structures"},
+    "core/rows": {"core/sql", "core/ddl", "core/relay", "core/structures"},
     "core/join": {"core/sql", "core/structures", "core/rows", "core/ddl", "core/window"},
     "core/window": {"core/relay", "core/rules", "core/ddl"},
     "core/full": {"core/sql", "core/structures", "core/rules"},

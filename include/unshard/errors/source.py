@@ -147,8 +147,8 @@ class FileRequested(ServerError, code="US-2013"):
     the machine. unshard sends only rows, only in answer to its own LOAD DATA LOCAL, and from memory.
 
     Consequence: unshard sent nothing and closed the connection.
-    Remedy: Find out who answers at the address. Set `ssl-ca` in the `security` block, so that nobody can answer in
-    place of the server. If the server itself sent the request, it is not under your control any more.
+    Remedy: Find out who answers at the address. Set `ssl-ca` in the `security` block, so that no other host can answer
+    in place of the server. If the server itself sent the request, it is not under your control any more.
     """
 
     template = "{where} at {server} tries to read a file of this machine: {server_message}"

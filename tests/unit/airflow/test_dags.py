@@ -317,6 +317,7 @@ def test_type_of_connection_decides_how_bulk_work_runs(
 ) -> None:
     from unshard_airflow.bulk import is_submitted
 
+    monkeypatch.setenv("UNSHARD_SPARK_MASTERS", "local[2] spark://m:7077 yarn sc://h:15002")
     monkeypatch.setenv("AIRFLOW_CONN_BULK", '{"conn_type": "spark", "host": "spark://m", "port": 7077}')
     monkeypatch.setenv("AIRFLOW_CONN_LIVE", '{"conn_type": "spark_connect", "host": "h", "port": 15002}')
     assert is_submitted(connection) is submitted

@@ -1,4 +1,4 @@
-"""What the session of a DDL adds to its text: two DDLs agree only if this is equal, too.
+"""The effect of a DDL's session beside its text: two DDLs agree only if it is equal, too.
 
 The session decides in two ways. It decides on the structure: the statement is tried in its own session and in one that
 no shard has, and the lines of SHOW CREATE TABLE are compared. It decides on stored values, which a trial on an empty

@@ -140,7 +140,7 @@ def _is_word(tokens: Sequence[Token], position: int, *words: str) -> bool:
 
 
 def _end_of_value(tokens: Sequence[Token], position: int) -> int:
-    """Return the position after a value, with or without an equals sign; 0 if there is none."""
+    """Return the position after a value, with or without an equals sign; 0 if no value follows."""
     position += _is_word(tokens, position, "=")
     if position >= len(tokens):
         return 0
