@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile import Between, serving
 from tests.lifetask import LifeTask, living
 from tests.suite.portions import portion
+from tests.unit.servers.hostile import Between, serving
 from unshard.errors import UnshardError
 from unshard_demo.servers import MariaDb
 

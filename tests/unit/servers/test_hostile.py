@@ -16,7 +16,8 @@ from pymysql.connections import Connection
 from sqlalchemy import text
 
 from tests.certificates import Authority
-from tests.hostile import (
+from tests.suite.portions import examples
+from tests.unit.servers.hostile import (
     EOF,
     OK,
     PASSWORD,
@@ -31,7 +32,6 @@ from tests.hostile import (
     result,
     serving,
 )
-from tests.suite.portions import examples
 from unshard.adapters import binlogstream, mysql, pymysqlprivate, textrows
 from unshard.adapters.connectionpool import ping
 from unshard.adapters.meta.database import MetaDatabase
