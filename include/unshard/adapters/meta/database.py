@@ -18,9 +18,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, cast
-from weakref import WeakKeyDictionary, WeakSet
 
 import pymysql
 from pymysql.connections import Connection as DriverConnection
@@ -58,8 +57,7 @@ class ReadDatabase:
     def __init__(self, server: Server, schema: str, task: str) -> None:
         self.server, self.schema, self.task = server, schema, task
         self._process = os.getpid()
-        self._engine = _kept(server, schema, self._process)
-        _USERS.setdefault(self._engine, WeakSet()).add(self)
+        self._engine = _kept(server, schema)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -81,17 +79,14 @@ class ReadDatabase:
             return connection.scalar(select(func.utc_timestamp(6, type_=Moment())))
 
     def close(self) -> None:
-        """Close the pooled connections unless another object uses them; the next use opens new ones."""
-        users = _USERS.get(engine := self._own_engine(), WeakSet())
-        users.discard(self)
-        if not users:
-            engine.dispose()
+        """Close the pooled connections; the next use opens new ones."""
+        self._own_engine().dispose()
 
     def _own_engine(self) -> Engine:
-        """Return the engine of this process: after a fork it is another one, with connections of its own."""
+        """Return the engine; after a fork, without the connections of the parent process."""
         if self._process != os.getpid():
+            self._engine.dispose(close=False)
             self._process = os.getpid()
-            self._engine = _kept(self.server, self.schema, self._process)
         return self._engine
 
     def refuse_other_version(self) -> None:
@@ -201,11 +196,5 @@ def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool
     return engine
 
 
-_USERS: WeakKeyDictionary[Engine, WeakSet[ReadDatabase]] = WeakKeyDictionary()
-"""The open objects of each engine."""
-
-
-@lru_cache(maxsize=1)
-def _kept(server: Server, schema: str, process: int) -> Engine:
-    """Return the engine of a schema; the last one is kept, because compiling statements takes long."""
+def _kept(server: Server, schema: str) -> Engine:
     return _engine(server, schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=NO_LIMIT)
