@@ -34,7 +34,7 @@ def test_no_command_of_a_task_gives_a_file_away(
             shard = task.make_shard("s1", 1, 1, 2)
             task.go()
             found: set[str] = set()
-            began, times, width = len(attacker.commands), portion(2, 8, 60), 0
+            began, times, width = len(attacker.commands), portion(2, 3, 60), 0
             for attacked in range(times + 1):  # the first run is not attacked; it shows how many commands a run has
                 task.insert("s1", shard, attacked + 3)
                 if attacked:

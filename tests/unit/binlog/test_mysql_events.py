@@ -185,7 +185,7 @@ def test_damaged_payloads(body, error):
 
 def test_a_payload_inside_a_transaction():
     with pytest.raises(DamagedEvent, match="inside another"):
-        cut(with_events(HEAD, gtid(), query(b"BEGIN"), TABLE, payload(*WHOLE)))
+        cut(with_events(HEAD, gtid(), query(b"BEGIN"), TABLE, rows((1, 2)), payload(*WHOLE)))
 
 
 @pytest.mark.parametrize("kind", [E.INCIDENT, E.START_ENCRYPTION])

@@ -168,18 +168,21 @@ class Between:
     def __call__(self, talk: Talk) -> None:
         with socket.create_connection(("127.0.0.1", self.real)) as server:
             threading.Thread(target=_pass_on, args=(server, talk.socket), daemon=True).start()
-            while True:
-                payload = talk.hear()
-                first = talk.number == 1
-                if first and payload[:1] != bytes((COM_QUIT,)):
-                    self.commands.append(payload)
-                    if len(self.commands) - 1 == self.number:
-                        talk.send(self.answer)
-                        self._listen(talk)
-                        return
-                server.sendall(struct.pack("<I", len(payload) | (talk.number - 1) % 256 << 24) + payload)
+            try:
+                self._listen(talk, server)
+            finally:
+                # Closing alone would not end the other thread's reading, and so not the session.
+                server.shutdown(socket.SHUT_RDWR)
 
-    def _listen(self, talk: Talk) -> None:
+    def _listen(self, talk: Talk, server: socket.socket) -> None:
+        while True:
+            payload = talk.hear()
+            if talk.number == 1 and payload[:1] != bytes((COM_QUIT,)):
+                self.commands.append(payload)
+                if len(self.commands) - 1 == self.number:
+                    break
+            server.sendall(struct.pack("<I", len(payload) | (talk.number - 1) % 256 << 24) + payload)
+        talk.send(self.answer)
         while True:
             self.heard.append(talk.hear())
 
