@@ -141,7 +141,8 @@ class GuardedConnection(Connection):  # type: ignore[misc]
             sql = sql.encode(self.encoding, "surrogateescape") if isinstance(sql, str) else sql
             if not self.packet_bytes:
                 self.query(PACKET_BYTES)
-                ((self.packet_bytes,),) = self._result.rows  # type: ignore[union-attr]
+                ((limit,),) = self._result.rows  # type: ignore[union-attr]
+                self.packet_bytes = int(limit)  # the connection may return numbers as bytes
             if len(sql) >= self.packet_bytes:
                 raise OperationalError(TOO_LARGE, f"{len(sql)} bytes, max_allowed_packet is {self.packet_bytes}")
         super()._execute_command(command, sql)

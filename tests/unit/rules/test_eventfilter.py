@@ -95,7 +95,7 @@ def test_the_first_rule_that_does_not_let_through_decides() -> None:
 def ask(text: str, *rules: EventRule, present: dict[TableId, str] | None = None) -> tuple[Effect, ...]:
     memory, routes = Memory(), Routes()
     routes.events = EventFilter(rules)
-    statement = Statement(text, "shop_1", 0, 33, 33, 33, 100, "SYSTEM", 0)
+    statement = Statement(text, "shop_1", 0, 33, 100, "SYSTEM")
     return DdlEffects(memory, memory, routes)(statement, {T1: BEFORE} if present is None else present)
 
 
