@@ -141,8 +141,9 @@ class GuardedConnection(Connection):  # type: ignore[misc]
             sql = sql.encode(self.encoding, "surrogateescape") if isinstance(sql, str) else sql
             if not self.packet_bytes:
                 self.query(PACKET_BYTES)
-                ((limit,),) = self._result.rows  # type: ignore[union-attr]
-                self.packet_bytes = int(limit)  # the connection may return numbers as bytes
+                with guarded(self):
+                    ((limit,),) = self._result.rows  # type: ignore[union-attr]
+                    self.packet_bytes = int(limit)  # the connection may return numbers as bytes
             if len(sql) >= self.packet_bytes:
                 raise OperationalError(TOO_LARGE, f"{len(sql)} bytes, max_allowed_packet is {self.packet_bytes}")
         super()._execute_command(command, sql)
