@@ -365,7 +365,8 @@ def assume_session(connection: Connection, statement: Statement) -> None:
 
     The text is sent in UTF-8 whatever its original charset was; only literals are read in that charset. A variable that
     this server does not have, or whose value it does not accept, is an error unless the meaning is the same here. A
-    collation that this server does not have is left out: its character set is set, or nothing depends on it.
+    collation that this server does not have is left out: its character set is set, or nothing depends on it. A
+    statement without a time zone has converted no time.
 
     If the server accepts all values, one SET is enough. Otherwise collations are set by name (TiDB), then each variable
     separately.
@@ -391,7 +392,7 @@ def _assumed(connection: Connection, statement: Statement) -> dict[str, object]:
     values |= {name: value for name, value in statement.session if name in needed}
     if statement.timestamp:
         values["timestamp"] = _moment(statement)
-    return {**values, "time_zone": statement.time_zone}
+    return {**values, "time_zone": statement.time_zone or "+00:00"}
 
 
 def _set_at_once(connection: Connection, values: Mapping[str, object]) -> bool:
@@ -433,7 +434,7 @@ def _assume_each(connection: Connection, statement: Statement) -> None:
     if statement.timestamp:
         query(connection, "SET SESSION timestamp = %s", (_moment(statement),))
     try:
-        query(connection, "SET SESSION time_zone = %s", (statement.time_zone,))
+        query(connection, "SET SESSION time_zone = %s", (statement.time_zone or "+00:00",))
     except StatementRefused:
         offset = _offset(statement)
         if not offset:

@@ -45,6 +45,8 @@ from unshard.errors.storage import SparkJobFailed, SparkTaskCrashed, SparkUnavai
 
 Connections = Callable[[str], Mapping[str, Any]]
 
+OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
+"""A channel with this option does not wait because another one has found no server at the same address."""
 _OPENING = threading.Lock()
 """Held while a session is opened or closed: a process has one JVM, and pyspark keeps it in global variables."""
 
@@ -422,6 +424,7 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _connect(server: str, name: str) -> Any:
+    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
@@ -429,7 +432,8 @@ def _connect(server: str, name: str) -> Any:
     for number in range(CLOSED_SESSIONS):
         url = f"{server.rstrip('/')}/;session_id={session_id(name, number)};user_id={USER}"
         try:
-            spark = SparkSession.builder.remote(url).create()
+            channel = DefaultChannelBuilder(url, [OWN_CONNECTION])
+            spark = SparkSession.builder.channelBuilder(channel).create()
             # By default a client waits more than ten minutes for a server that is gone.
             spark.client.set_retry_policies([DefaultPolicy(**RETRIES)])
             # Its hook for the end of the process calls the server while the interpreter shuts down, and can hang.

@@ -9,7 +9,8 @@ from tests.binlogs import SOURCE, end_of, schema_of
 from tests.suite.portions import portion
 from unshard.adapters.relay import RelayStore
 from unshard.binlog.decoder import Origin, decode_range
-from unshard.binlog.events import CHECKSUM, read_frame
+from unshard.binlog.events import CHECKSUM, HEADER, ROWS, EventType, read_frame
+from unshard.binlog.transactions import STATEMENT_ENDS
 from unshard.core.model import TableId
 from unshard.errors import UnshardError
 from unshard.units.relay.pull import pull
@@ -92,9 +93,15 @@ def test_without_a_right_checksum_nothing_passes(damaged):
 
 def test_cut_off_bytes(damaged):
     data, wanted = damaged
-    borders = {0}
-    while (offset := max(borders)) < len(data):
-        borders.add(offset + read_frame(data, offset).size)
+    borders, is_open, offset = {0}, False, 0
+    while offset < len(data):
+        frame = read_frame(data, offset)
+        if frame.type in ROWS:
+            is_open = not data[offset + HEADER + 6] & STATEMENT_ENDS
+        elif frame.type == EventType.TABLE_MAP:
+            is_open = True
+        offset += frame.size
+        borders |= set() if is_open else {offset}
     for end in range(len(data)):
         if end in borders:
             rows_of(data[:end], wanted)

@@ -30,7 +30,10 @@ def task(source_1: MariaDb, small: MariaDb, unique: str, tmp_path: Path) -> Iter
     ("group", "statements"),
     [
         ("t", ["INSERT INTO t_1 VALUES (2, REPEAT('é', 150000))"]),
-        ("t", ["INSERT INTO t_1 VALUES (2, '')", "UPDATE t_1 SET v = REPEAT('x\\t', 40000) WHERE id = 2"]),
+        (
+            "t",
+            ["INSERT INTO t_1 VALUES (2, REPEAT('x\\t', 40000))", "UPDATE t_1 SET v = REPEAT('y', 90000) WHERE id = 2"],
+        ),
         ("u", ["INSERT INTO u_1 VALUES (2, REPEAT(X'00FF', 150000))", "DELETE FROM u_1 WHERE id = 2"]),
     ],
 )
