@@ -237,7 +237,7 @@ def test_a_source_that_is_down_does_not_stop_the_other(world: World, command) ->
     world.assert_union()
 
 
-@pytest.mark.test_all("tests/integration/rows moves rows without Spark")
+@pytest.mark.test_all("tests/integration/window moves rows without Spark")
 def test_a_row_that_moves_to_another_source_is_no_collision(world: World, command) -> None:
     assert command("run")[0] == 0
     for number in range(110_001, 110_021):
