@@ -59,11 +59,15 @@ class ToldOnce:
 
 
 def cause(error: BaseException | None) -> str:
-    """Return what stays the same while a failure lasts: code and server, or the text of another error."""
+    """Return what stays the same while a failure lasts.
+
+    A server that is down refuses connections, breaks them, or is full: these are one cause.
+    """
     coded = error if isinstance(error, UnshardError) else getattr(error, "__cause__", None)
-    if isinstance(coded, UnshardError):
-        return f"{coded.code} {getattr(coded, 'where', '')}".rstrip()
-    return refusal(str(error))
+    if not isinstance(coded, UnshardError):
+        return refusal(str(error))
+    where = str(getattr(coded, "where", ""))
+    return f"{where} is down" if where and coded.transient else f"{coded.code} {where}".rstrip()
 
 
 def tell_people(context: Mapping[str, Any]) -> None:

@@ -78,7 +78,7 @@ class LockTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look once a second, in a thread."""
-        watch, until = _Watch(self), datetime.fromisoformat(self.until)
+        watch, until = Watch(self), datetime.fromisoformat(self.until)
         try:
             while (left := (until - datetime.now(UTC)).total_seconds()) > 0:
                 if await asyncio.to_thread(watch.is_over):
@@ -89,7 +89,7 @@ class LockTrigger(BaseTrigger):
         yield TriggerEvent(self.lock)
 
 
-class _Watch:
+class Watch:
     """Looks at a lock over one connection; the calls may come from several threads."""
 
     def __init__(self, trigger: LockTrigger) -> None:

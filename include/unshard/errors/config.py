@@ -414,7 +414,8 @@ class SeveralErrors(ConfigError, code="US-1050"):
     """
 
     errors: tuple[UnshardError, ...]
-    template = "{count} errors:\n{listed}"
+    template = "{count} errors:\n{listed}\n"
+    hint = "correct them all, then check again: others may follow"
 
     @property
     def message(self) -> str:
