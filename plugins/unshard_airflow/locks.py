@@ -82,6 +82,13 @@ class WaitForShards(BaseOperator):
         self.seen: LockView | None = None
 
     def execute(self, context: "Context") -> Any:
+        return self._wait(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: "Context") -> Any:
+        """Look at the lock, also after LOOK_AGAIN and after a failure of the trigger."""
+        return self._wait(context)
+
+    def _wait(self, context: "Context") -> Any:
         with opened(self.task_file) as work:
             seen = look(work, lock_of(context))
             patience = work.task.options.lock_timeout
@@ -95,10 +102,6 @@ class WaitForShards(BaseOperator):
             raise AirflowFailException(f"lock {view.id} is {view.state}, and lock-timeout ({patience}) is over")
         trigger = LockTrigger(task_file=self.task_file, lock=view.id, until=until.isoformat())
         self.defer(trigger=trigger, method_name="execute", timeout=LOOK_AGAIN)
-
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: "Context") -> Any:
-        """Look at the lock, also after LOOK_AGAIN and after a failure of the trigger."""
-        return self.execute(context)
 
     def remedies(self) -> Sequence[str]:
         """Return the commands for a lock whose wait has failed."""
