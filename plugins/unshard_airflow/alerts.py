@@ -50,7 +50,7 @@ class Alert:
         """The alert in one line."""
         about = f"DDL lock {self.lock}" if self.lock else f"{self.dag}, run {self.run}"
         task = f"{self.task} of source {self.source}" if self.source else self.task
-        outcome = f"works again; it failed since {self.failing_since} UTC" if self.failing_since else "failed"
+        outcome = f"works again; it has not worked since {self.failing_since} UTC" if self.failing_since else "failed"
         return f"unshard: {about}: {task} {outcome}"
 
     @property

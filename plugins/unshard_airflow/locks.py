@@ -2,7 +2,7 @@
 
 | event | effect |
 |---|---|
-| the lock opens | `unlock` and `replace` are skipped: nobody has given a command |
+| the lock opens | `unlock` and `replace` are skipped, because there is no command yet |
 | `unlock` cleared | the lock is forced without the missing shards; `page.audit` finds the person |
 | `unlock` died in its first try | the retry is skipped, too: only a clear raises `max_tries` |
 | `replace` cleared | it asks for other statements; `unshard_airflow.replace` lists the cases |

@@ -67,7 +67,7 @@ class LockTrigger(BaseTrigger):
     """
 
     def __init__(self, *, task_file: str, lock: str, until: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.task_file = task_file
         self.lock = lock
         self.until = until
@@ -86,7 +86,7 @@ class LockTrigger(BaseTrigger):
                 await asyncio.sleep(min(watch.rest, left))
         finally:
             await asyncio.to_thread(watch.close)
-        yield TriggerEvent(self.lock)
+        yield TriggerEvent(self.lock)  # type: ignore[no-untyped-call]
 
 
 class Watch:

@@ -828,7 +828,7 @@ def test_extractors_are_read_and_know_their_source(write: Write) -> None:
 )
 def test_extractors_that_cannot_be_meant_are_refused(write: Write, text: str, code: str, words: str) -> None:
     message = refusal(write(extracting(text)))
-    assert message.startswith(f"[{code}] ") and words in message
+    assert f"[{code}] " in message and words in message
 
 
 def test_allow_list_names_the_place_of_a_bad_pattern(write: Write) -> None:
