@@ -167,7 +167,7 @@ def test_a_missing_package_is_no_defect(package: str, module: str, monkeypatch, 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     replaced(monkeypatch, check)
     assert main(["check", "t.yaml"]) == 1
-    assert f"[US-7014] the Python module {package} is not installed" in capsys.readouterr().err
+    assert f"[US-7014] the Python module {package}" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
 
 
