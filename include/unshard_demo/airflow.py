@@ -149,6 +149,7 @@ class Airflow:
             "dry_run": False,
             "only_failed": only_failed,
             "reset_dag_runs": True,
+            "prevent_running_task": True,
         }
         self.api("POST", f"dags/{_quoted(dag)}/clearTaskInstances", body)
 

@@ -1,8 +1,9 @@
-"""Notify people about failed tasks through a notifier of their choice.
+"""Notify people about failed tasks, and about tasks that work again, through a notifier of their choice.
 
 `UNSHARD_NOTIFIER` names a class, `package.module.Class`. When a task of unshard has failed finally, Airflow's context
 is passed to an instance that is made without arguments. A subclass of `FailureNotifier` receives an `Alert` instead,
-with the lock, the missing shards and the commands that help. A failure of the notifier is logged and has no effect.
+with the lock, the missing shards and the commands that help. When a task of a window that has failed works again, the
+context has the key `failing_since`. A failure of the notifier is logged and has no effect.
 """
 
 import logging
@@ -28,12 +29,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A failure as sent to people: without secrets and values of rows."""
+    """A failure, or its end, as sent to people: without secrets and values of rows."""
 
     dag: str
     run: str
     task: str
     error: str
+    source: str = ""
+    """The source of a task that works for one source."""
+    failing_since: str = ""
+    """Set if the task works again: the time of its first failure, in UTC."""
     lock: str = ""
     ddl: str = ""
     missing: tuple[str, ...] = ()
@@ -44,7 +49,9 @@ class Alert:
     def title(self) -> str:
         """The alert in one line."""
         about = f"DDL lock {self.lock}" if self.lock else f"{self.dag}, run {self.run}"
-        return f"unshard: {about}: {self.task} failed"
+        task = f"{self.task} of source {self.source}" if self.source else self.task
+        outcome = f"works again; it has not worked since {self.failing_since} UTC" if self.failing_since else "failed"
+        return f"unshard: {about}: {task} {outcome}"
 
     @property
     def text(self) -> str:
@@ -56,7 +63,7 @@ class FailureNotifier(BaseNotifier):
     """Turns a failure into an alert. `send` logs it; override `send` in a subclass."""
 
     def notify(self, context: "Context") -> None:
-        """Send an alert about the failure that Airflow's context describes."""
+        """Send an alert about the failure, or its end, that Airflow's context describes."""
         self.send(alert_of(context))
 
     def send(self, alert: Alert) -> None:
@@ -65,7 +72,7 @@ class FailureNotifier(BaseNotifier):
 
 
 def alert_of(context: Mapping[str, Any]) -> Alert:
-    """Return the alert for a failed task, with its lock if the task has one."""
+    """Return the alert for a failed task, with its lock if the task has one, or for one that works again."""
     task, instance = context["task"], context["ti"]
     view: LockView | None = getattr(task, "seen", None)
     alert = Alert(
@@ -73,6 +80,8 @@ def alert_of(context: Mapping[str, Any]) -> Alert:
         instance.run_id,
         instance.task_id,
         refusal(str(context.get("exception") or "")),
+        getattr(task, "source", ""),
+        context.get("failing_since", ""),
         remedies=tuple(map(refusal, getattr(task, "remedies", lambda: ())())),
     )
     if view is None:
@@ -81,7 +90,7 @@ def alert_of(context: Mapping[str, Any]) -> Alert:
 
 
 def notify(context: Mapping[str, Any]) -> None:
-    """Call the notifier that the environment names; `on_failure_callback` of every task."""
+    """Call the notifier that the environment names."""
     if name := os.environ.get(VARIABLE):
         notifier_named(name)()(context)
 

@@ -14,11 +14,11 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule, chain, task_group
 
 from unshard.config import ShardMode, Task, TaskMode
-from unshard_airflow.alerts import notify
 from unshard_airflow.bulk import Dump, Load
 from unshard_airflow.differences import FollowDifference, ListDifferences, StartDifference
 from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
 from unshard_airflow.operators import START_TIME, Apply, Handover, Precheck, Relay, Snapshot
+from unshard_airflow.outages import tell_people, tell_recovery
 from unshard_airflow.outcome import tell_failure
 from unshard_airflow.replace import Replace
 from unshard_airflow.windows import Again, Report, SomethingFailed, StartLock, TargetsFollow
@@ -29,6 +29,8 @@ RETRIES = 2
 RETRY_DELAY = timedelta(seconds=5)
 UNLOCK_TIMEOUT = timedelta(minutes=5)
 """The command takes seconds; a process that hangs is replaced by the next try, which repeats the command."""
+UNLOCK = "unlock (clear it to force the lock)"
+REPLACE = "replace (clear it to enter other statements)"
 POKE_SECONDS = 15.0
 WAIT_RETRIES = 10
 """An interrupted wait or question continues; the time-out of a lock is never retried."""
@@ -58,14 +60,15 @@ Task file: `{path}`
 SYNC_DOC = """One window of every source: pull the binlog, apply rows, hold rows that wait at a DDL.
 
 Runs by its schedule, and at once while there is a backlog. If it is scheduled every minute, it continues as long as
-rows come. A source that fails does not stop the others.
+rows come. A source that fails does not stop the others. Its task fails once; while the same error lasts it is skipped.
 Task file: `{path}`
 """
 DDL_DOC = """One run per DDL lock; the id of the run is that of the lock. `wait_for_shards` shows the missing shards.
 
-**To continue without them, clear `unlock`.** To execute other statements, or none, clear `replace` and answer its
-question. To wait again, clear `wait_for_shards` alone. If the shards arrive later, a run of the same name with the
-suffix `.late` executes the DDL automatically. Clearing the whole run forces the lock and asks the question, too.
+`unlock` and `replace` are skipped until you need them. **To continue without the missing shards, clear `unlock`.**
+To execute other statements, or none, clear `replace` and answer its question. To wait again, clear `wait_for_shards`
+alone. If the shards arrive later, a run of the same name with the suffix `.late` executes the DDL automatically.
+Clearing the whole run forces the lock and asks the question, too.
 Task file: `{path}`
 """
 
@@ -137,7 +140,9 @@ def sync_dag(task: Task) -> DAG:
                 dag_of_differences=JOIN + task.plain_name,
                 map_index_template="{{ task.difference }}",
             ).expand(difference=found.output)
-        windows >> SomethingFailed(task_id="failed", retries=0, trigger_rule=TriggerRule.ONE_FAILED)
+        windows >> SomethingFailed(
+            task_id="failed", retries=0, trigger_rule=TriggerRule.ONE_FAILED, on_failure_callback=tell_failure
+        )
     return dag
 
 
@@ -146,18 +151,14 @@ def ddl_dag(task: Task) -> DAG:
     common = {"task_file": str(task.path)}
     with _dag(DDL, task, DDL_DOC, schedule=None, max_active_runs=100) as dag:
         wait = WaitForShards(
-            task_id="wait_for_shards",
-            poke_interval=poke_seconds(),
-            retries=WAIT_RETRIES,
-            timeout=task.options.lock_timeout.total_seconds(),
-            trigger_rule=TriggerRule.ALL_DONE,
-            **common,
+            task_id="wait_for_shards", retries=WAIT_RETRIES, trigger_rule=TriggerRule.ALL_DONE, **common
         )
         execute = ExecuteDdl.partial(
             task_id="execute_ddl", outlets=[work_asset(task)], map_index_template="{{ task.member.source }}", **common
         )
-        replace = Replace(task_id="replace", retries=WAIT_RETRIES, **common)
-        [Unlock(task_id="unlock", execution_timeout=UNLOCK_TIMEOUT, **common), replace] >> wait
+        unlock = Unlock(task_id="unlock", task_display_name=UNLOCK, execution_timeout=UNLOCK_TIMEOUT, **common)
+        replace = Replace(task_id="replace", task_display_name=REPLACE, retries=WAIT_RETRIES, **common)
+        [unlock, replace] >> wait
         execute.expand(member=wait.output)
     return dag
 
@@ -186,7 +187,7 @@ def work_asset(task: Task) -> Asset:
 
 
 def poke_seconds() -> float:
-    """Return the seconds between two looks at a waiting lock."""
+    """Return the seconds between two looks at an open difference."""
     return float(os.environ.get("UNSHARD_POKE_SECONDS", POKE_SECONDS))
 
 
@@ -201,7 +202,8 @@ def _dag(
     defaults = {
         "retries": RETRIES,
         "retry_delay": RETRY_DELAY,
-        "on_failure_callback": [tell_failure, notify],
+        "on_failure_callback": [tell_failure, tell_people],
+        "on_success_callback": tell_recovery,
         "owner": "unshard",
     }
     return DAG(

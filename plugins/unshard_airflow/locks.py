@@ -2,33 +2,36 @@
 
 | event | effect |
 |---|---|
+| the lock opens | `unlock` and `replace` are skipped, because there is no command yet |
 | `unlock` cleared | the lock is forced without the missing shards; `page.audit` finds the person |
-| `unlock` died in its first try | the retry does nothing, too: only a clear raises `max_tries` |
+| `unlock` died in its first try | the retry is skipped, too: only a clear raises `max_tries` |
 | `replace` cleared | it asks for other statements; `unshard_airflow.replace` lists the cases |
 | `unlock` or `replace` failed | they fail; the wait continues |
 | `wait_for_shards` cleared or died | it waits again, or ends at once if the lock is resolved |
+| the triggerer is down | `wait_for_shards` looks at the lock every LOOK_AGAIN |
 | `execute_ddl` cleared or died | the unit finds the intent row and the structure; nothing runs twice |
 | the lock was resolved elsewhere | `wait_for_shards` ends, all of `execute_ddl` is skipped, the run succeeds |
 """
 
-import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard_airflow.operators import opened
 from unshard_airflow.outcome import as_json
-from unshard_airflow.remedies import listed, remedies
+from unshard_airflow.remedies import remedies
+from unshard_airflow.watch import LockTrigger, look
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.units.ddl.coordinate import LockView
 
-STAY_SECONDS = 20.0
-LOOK_SECONDS = 1.0
+LOOK_AGAIN = timedelta(minutes=5)
+RESOLVED = "the lock is resolved already"
 
 
 def lock_of(context: "Context") -> str:
@@ -38,7 +41,7 @@ def lock_of(context: "Context") -> str:
 
 
 class Unlock(BaseOperator):
-    """Does nothing at first. Clearing it forces the lock without the missing shards."""
+    """Is skipped at first. Clearing it forces the lock without the missing shards."""
 
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -46,14 +49,14 @@ class Unlock(BaseOperator):
 
     def execute(self, context: "Context") -> Any:
         if not was_cleared(context):
-            return "clear this task to force the lock without the missing shards"
+            raise AirflowSkipException("clear this task to force the lock without the missing shards")
         from unshard.core.ddl.lockcommands import Cleared, Force
         from unshard.units.ddl import coordinate, lockcommands
 
         with opened(self.task_file) as work:
             view = coordinate.view(work.meta, lock_of(context))
             if not view.is_open:
-                return "the lock is resolved already"
+                raise AirflowSkipException(RESOLVED)
             run = context["dag_run"].run_id
             by, reason = Cleared(run, str(context["ti"].id)), f"task unlock of run {run} was cleared"
             return as_json(lockcommands.give(work.meta, Force(view.id), by=by, via="clear", reason=reason))
@@ -67,60 +70,38 @@ def was_cleared(context: "Context") -> bool:
     return int(context["ti"].max_tries) > int(context["task"].retries or 0)
 
 
-class WaitForShards(BaseSensorOperator):
-    """Waits until every shard of the group has reached the DDL, the lock is forced, or the time is up.
+class WaitForShards(BaseOperator):
+    """Waits until every shard of the group has reached the DDL, the lock is forced, or `lock-timeout` is over.
 
-    It checks once a second for STAY_SECONDS, releases its worker, and runs again after `poke_interval`. The interval
-    must be longer than the time in which the scheduler notices the end of a process (some seconds); otherwise the
-    scheduler counts the requeued task as failed.
+    Airflow's triggerer waits, so no process runs meanwhile, and Airflow may clear the task at any time.
     """
 
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
-        super().__init__(mode="reschedule", **kwargs)
+        super().__init__(**kwargs)
         self.task_file = task_file
         self.seen: LockView | None = None
-        self.logged = ""
 
-    def poke(self, context: "Context") -> bool | PokeReturnValue:
-        until = time.monotonic() + min(STAY_SECONDS, self.timeout / 2)
+    def execute(self, context: "Context") -> Any:
+        return self._wait(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: "Context") -> Any:
+        """Look at the lock, also after LOOK_AGAIN and after a failure of the trigger."""
+        return self._wait(context)
+
+    def _wait(self, context: "Context") -> Any:
         with opened(self.task_file) as work:
-            while not (found := self._look(work, context)) and time.monotonic() < until:
-                time.sleep(LOOK_SECONDS)
-            return found
-
-    def _look(self, work: Any, context: "Context") -> bool | PokeReturnValue:
-        from unshard.units.ddl import coordinate
-
-        pause = work.meta.pauses.get()
-        if pause is None:
-            coordinate.observe(work.meta)
-        view = coordinate.view(work.meta, lock_of(context))
-        if view != self.seen:
-            push(context, view)
-        self.seen, before = view, self.seen
-        if not view.is_open:
-            self.log.info("lock is resolved lock=%s", view.id)
-            return PokeReturnValue(True, members(view))
-        if pause is not None:
-            self._log_once(f"task {work.task.name} is {pause}: the lock waits until it is resumed")
-            return False
-        if view.is_executable or view.state == "failed":  # a run that waits for a failed lock tries it again
-            return PokeReturnValue(True, members(view))
-        if before is None or (before.state, before.missing) != (view.state, view.missing):
-            self.log.info(
-                "lock waits lock=%s state=%s missing=%s ready=%s ddl=%s",
-                view.id,
-                view.state,
-                listed(view.missing),
-                listed(view.ready),
-                view.ddl,
-            )
-        return False
-
-    def _log_once(self, text: str) -> None:
-        if text != self.logged:
-            self.log.info("%s", text)
-        self.logged = text
+            seen = look(work, lock_of(context))
+            patience = work.task.options.lock_timeout
+        self.seen = view = seen.view
+        push(context, view)
+        self.log.info("%s", seen)
+        if seen.is_over:
+            return members(view)
+        until = context["ti"].start_date + patience
+        if datetime.now(UTC) >= until:
+            raise AirflowFailException(f"lock {view.id} is {view.state}, and lock-timeout ({patience}) is over")
+        trigger = LockTrigger(task_file=self.task_file, lock=view.id, until=until.isoformat())
+        self.defer(trigger=trigger, method_name="execute", timeout=LOOK_AGAIN)
 
     def remedies(self) -> Sequence[str]:
         """Return the commands for a lock whose wait has failed."""

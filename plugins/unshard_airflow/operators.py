@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
 
 from unshard.config import load_task
 from unshard_airflow.connections import airflow_connections
+from unshard_airflow.outages import ToldOnce
 from unshard_airflow.outcome import as_json, failures_told
 from unshard_airflow.remedies import of_stop
 
@@ -121,7 +122,15 @@ class Handover(UnitOperator):
         return handover(work)
 
 
-class Relay(UnitOperator):
+class WindowOperator(ToldOnce, UnitOperator):
+    """Runs one unit of a window. Of failures with one cause in consecutive windows, only the first is told."""
+
+    def execute(self, context: "Context") -> Any:
+        with self.told_once(context):
+            return super().execute(context)
+
+
+class Relay(WindowOperator):
     """Pulls the binlog of a source into the relay, up to the present end."""
 
     def unit(self, work: "Work", context: "Context") -> Any:
@@ -138,10 +147,15 @@ class Relay(UnitOperator):
         return report
 
 
-class Apply(UnitOperator):
+class Apply(WindowOperator):
     """Runs one window of a source: plan, Spark, commit."""
 
     stopped: "Sequence[SuspendedTarget]" = ()
+
+    @property
+    def is_told_elsewhere(self) -> bool:
+        """A target is suspended only once, so the failure that tells of it never lasts."""
+        return bool(self.stopped)
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.window.suspension import error_of

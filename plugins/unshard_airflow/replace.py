@@ -1,14 +1,14 @@
 """The task `replace` of a lock's run: it asks a person for statements that replace the DDL.
 
 Airflow shows the question under *Required Actions* and on the task, to users who may answer it there. The task asks
-when it is cleared, and automatically when the effect of the DDL is unknown. Otherwise it ends at once.
+when it is cleared, and automatically when the effect of the DDL is unknown. It is skipped if it gives no command.
 
 | event while it asks                               | effect                                                    |
 |---------------------------------------------------|-----------------------------------------------------------|
 | somebody answers                                  | it issues the command in that person's name               |
 | somebody answers *Try again*                      | it lets the target execute the refused DDL again          |
 | somebody asks for the dry run                     | it writes the dry run into its log and XCom, asks again   |
-| the lock is decided, forced or resolved elsewhere | it ends within `LOOK_AGAIN`                               |
+| the lock is decided, forced or resolved elsewhere | it is skipped within `LOOK_AGAIN`                         |
 | there is no answer within `lock-timeout`          | it fails; clearing it asks again                          |
 | it is cleared                                     | it asks again                                             |
 | its process dies before the command is recorded   | the retry asks again; nothing was done                    |
@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
-from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
 from unshard.errors import UnshardError
 from unshard_airflow import forms
-from unshard_airflow.locks import lock_of, was_cleared
+from unshard_airflow.locks import RESOLVED, lock_of, was_cleared
 from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import opened
 from unshard_airflow.outcome import as_json
@@ -47,7 +47,6 @@ TIME_TO_ANSWER = timedelta(hours=1)
 """Minimum time to answer after the task was cleared, even if `lock-timeout` is shorter."""
 VIA = "required action"
 EVERY = ""
-RESOLVED = "the lock is resolved already"
 ASKED = """Lock `{lock}` is **{state}**. Its DDL:
 
 ```sql
@@ -84,10 +83,10 @@ class Replace(HITLOperator):
         with opened(self.task_file) as work:
             view = self._look(work, context)
             if not view.is_open:
-                return RESOLVED
+                raise AirflowSkipException(RESOLVED)
             asked_for = was_cleared(context)
             if not asked_for and view.state != "undecided":
-                return "clear this task to enter other statements"
+                raise AirflowSkipException("clear this task to enter other statements")
             patience = work.task.options.lock_timeout
             self._ask(context, view, datetime.now(UTC) + (max(patience, TIME_TO_ANSWER) if asked_for else patience))
 
@@ -95,15 +94,15 @@ class Replace(HITLOperator):
         with opened(self.task_file) as work:
             view = self._look(work, context)
             if not view.is_open:
-                return RESOLVED
+                raise AirflowSkipException(RESOLVED)
             answer = super().execute_complete(context, event)
             (choice,) = answer["chosen_options"]
             if event.get("timedout"):
                 if view.is_executable or not (was_cleared(context) or view.state == "undecided"):
-                    return "the lock continues without an answer"
+                    raise AirflowSkipException("the lock continues without an answer")
                 self._ask(context, view, datetime.fromisoformat(until))
             if choice == LEAVE:
-                return "left as it is"
+                raise AirflowSkipException("left as it is")
             order = order_of(view, choice, answer["params_input"])
             if choice == DRY_RUN:
                 self._tell(work, context, order)

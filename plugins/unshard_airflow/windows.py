@@ -13,7 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from unshard_airflow.differences import DIFFERENCES, raise_transient
 from unshard_airflow.links import LockRunLink
 from unshard_airflow.masking import refusal
-from unshard_airflow.operators import UnitOperator, only_run, opened
+from unshard_airflow.operators import WindowOperator, only_run, opened
+from unshard_airflow.outages import ToldOnce
 from unshard_airflow.outcome import as_json
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ MOVED = ("rows_applied", "rows_filtered", "rows_skipped", "rows_diverted", "rows
 """Fields of a window's report that count as progress."""
 
 
-class Report(UnitOperator):
+class Report(WindowOperator):
     """Summarises the windows, updates the locks, and returns the open ones (the XCom value, a list)."""
 
     def __init__(self, *, sources: Sequence[str], continuous: bool, **kwargs: Any) -> None:
@@ -83,16 +84,17 @@ class Again(BaseOperator):
         return left
 
 
-class TargetsFollow(BaseOperator):
+class TargetsFollow(ToldOnce, BaseOperator):
     """Fails if a target does not follow its shards and no lock and no difference has a run that shows it."""
 
     ui_color = "#fbeeee"
 
     def execute(self, context: "Context") -> Any:
         untold = context["ti"].xcom_pull(task_ids="report", key="summary")["untold"]
-        if untold:
-            raise AirflowFailException("; ".join(map(refusal, untold)))
-        raise AirflowSkipException("every target follows its shards, or a lock or a difference shows why it does not")
+        with self.told_once(context):
+            if untold:
+                raise AirflowFailException("; ".join(map(refusal, untold)))
+        return "every target follows its shards, or a lock or a difference shows why it does not"
 
 
 class StartLock(BaseOperator):

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from argparse import Namespace
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import cast
 
@@ -145,6 +146,29 @@ def test_an_unexpected_error_has_a_code_and_its_traceback_is_in_a_file(wanted, m
     assert "Traceback" in written and "line" in written and "ValueError: no columns in" in written
     assert "unshard check t.yaml" in written and unshard.__version__ in written
     assert "s3cret" not in written + said.err and file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [
+        ("pymysqlreplication", "unshard.adapters.referencedecoder"),
+        ("sqlglot", "unshard.core.sql.tokens"),
+        ("fsspec", "unshard.adapters.hdfs"),
+    ],
+)
+def test_a_missing_package_is_no_defect(package: str, module: str, monkeypatch, tmp_path, capsys) -> None:
+    def check(options: Namespace, console: Console) -> Answer:
+        import_module(module)
+        raise AssertionError
+
+    for name in [name for name in sys.modules if name == module or name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    replaced(monkeypatch, check)
+    assert main(["check", "t.yaml"]) == 1
+    assert f"[US-7014] the Python module {package}" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_short_password_hides_no_letters(monkeypatch) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import unshard
-from unshard.errors.task import UnexpectedError
+from unshard.errors import UnshardError
+from unshard.errors.task import PackageMissing, UnexpectedError
 
 SHOWN_MESSAGE = 300
 HIDDEN = "***"
@@ -30,8 +31,10 @@ def hide(*secrets: str) -> None:
     _secrets.update(form for secret in secrets if secret for form in (secret, urllib.parse.quote(secret, safe="")))
 
 
-def coded(error: BaseException) -> UnexpectedError:
-    """Write the traceback into a new file and return the coded error that names it."""
+def coded(error: BaseException) -> UnshardError:
+    """Write the traceback into a new file and return the coded error that names it; a missing package needs none."""
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("unshard"):
+        return PackageMissing(error.name)
     message = " ".join(_message_of(error).split())[:SHOWN_MESSAGE]
     try:
         place = f"its traceback is in {_write(error)}"

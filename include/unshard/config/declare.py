@@ -6,13 +6,15 @@ here, accepted with a warning. A `Refused` is a key of DM for a feature that is 
 key is unknown and rejected.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
 from unshard.config.yamltext import Entries, Items, Node, Scalar
-from unshard.errors.config import KeyRefused, LaterKey, MissingKey, UnknownKey, WrongType
+from unshard.errors import UnshardError
+from unshard.errors.config import KeyRefused, LaterKey, MissingKey, SeveralErrors, UnknownKey, WrongType
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +28,56 @@ class FileWarning:
 
 
 @dataclass(frozen=True, slots=True)
+class Findings:
+    """The warnings and errors of one load."""
+
+    warnings: list[FileWarning] = field(default_factory=list)
+    errors: list[UnshardError] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep an error for `refuse`, so that the next part of the file is read too."""
+        try:
+            yield
+        except SeveralErrors as error:
+            self.errors.extend(error.errors)
+        except UnshardError as error:
+            self.errors.append(error)
+
+    def refuse(self, first: int = 0) -> None:
+        """Raise the errors from number `first` on, if there are any."""
+        if found := self.errors[first:]:
+            del self.errors[first:]
+            raise found[0] if len(found) == 1 else SeveralErrors(tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
 class FilePlace:
-    """File, line and path of a value; `notes` collects the warnings of one load."""
+    """File, line and path of a value."""
 
     file: Path
     line: int
     path: str = ""
-    notes: list[FileWarning] = field(default_factory=list, repr=False, compare=False)
+    findings: Findings = field(default_factory=Findings, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.path}".rstrip()
 
     def at(self, key: str, line: int) -> "FilePlace":
         """Return the place of a key below this one."""
-        return FilePlace(self.file, line, f"{self.path}.{key}" if self.path else key, self.notes)
+        return FilePlace(self.file, line, f"{self.path}.{key}" if self.path else key, self.findings)
 
     def item(self, number: int, line: int) -> "FilePlace":
         """Return the place of one item of a list."""
-        return FilePlace(self.file, line, f"{self.path}[{number}]", self.notes)
+        return FilePlace(self.file, line, f"{self.path}[{number}]", self.findings)
 
     def warn(self, text: str) -> None:
         """Record a warning about an accepted value that should be changed."""
-        self.notes.append(FileWarning(f"{self}: {text}"))
+        self.findings.warnings.append(FileWarning(f"{self}: {text}"))
 
     def warn_idle(self, value: str, why: str) -> None:
         """Record a warning about a value that has no effect here."""
-        self.notes.append(FileWarning(f"{self}: '{value}' has no effect here: {why}", is_idle=True))
+        self.findings.warnings.append(FileWarning(f"{self}: '{value}' has no effect here: {why}", is_idle=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,25 +176,26 @@ class Values:
 
 
 def read_block(block: Block, node: Node, place: FilePlace) -> Values:
-    """Check a mapping against its declaration."""
+    """Check a mapping against its declaration; the findings get its errors, and a key with an error its default."""
     if isinstance(node, Scalar) and node.text is None:
         node = Entries({}, {}, node.line)
     if not isinstance(node, Entries):
         raise WrongType(str(place), "a mapping", kind_of(node))
     for name in node.entries:
         if name not in block.names:
-            raise _unknown(block, name, place.at(name, node.lines[name]))
+            place.findings.errors.append(_unknown(block, name, place.at(name, node.lines[name])))
     values: dict[str, Any] = {}
     places: dict[str, FilePlace] = {}
     for key in block.keys:
         child = node.entries.get(key.name)
         if child is not None and not _is_empty(child):
             places[key.name] = place.at(key.name, node.lines[key.name])
-            _read_key(key, child, places[key.name], values)
-        elif isinstance(key, Key):
-            if key.required:
-                raise MissingKey(str(place), key.name, key.about)
-            values[key.name] = key.default
+            with place.findings.collected():
+                _read_key(key, child, places[key.name], values)
+        elif isinstance(key, Key) and key.required:
+            place.findings.errors.append(MissingKey(str(place), key.name, key.about))
+        if isinstance(key, Key):
+            values.setdefault(key.name, key.default)
     return Values(place, values, places)
 
 

@@ -6,7 +6,7 @@ no connection and needs no environment, so a DAG file may do it at import.
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -61,32 +61,56 @@ from unshard.errors.storage import RelayNeedsFolder
 FIRST_POSITION = 4
 OBJECT_STORE, HDFS = "s3://", "webhdfs://"
 OLD_LIST, LIST = "black-white-list", "block-allow-list"
+REFERENCES = {
+    "route-rules": "routes",
+    "filter-rules": "filters",
+    "expression-filters": "expression-filter",
+    "column-mapping-rules": "column-mappings",
+    "mydumper-config-name": "mydumpers",
+    "loader-config-name": "loaders",
+    "syncer-config-name": "syncers",
+    "validator-config-name": "validators",
+}
+"""The keys of an instance that name blocks, with the keys of the task that have these blocks."""
 EXPORTED_KEYS = ("enable-heartbeat", "ansi-quotes", "remove-meta")
 """`dmctl` exports every key of a task: these, and `is-sharding: false` of a task that has only `shard-mode`."""
 
 
 def load_task(path: Path) -> Task:
-    """Read a task file and its source files; raises a ConfigError with the place of the problem."""
+    """Read a task file and its source files; raises a ConfigError with the place of each problem."""
     root = read_file(path)
     values = read_block(TASK, root, FilePlace(path, 1))
+    findings = values.place.findings
+    if findings.errors:
+        _check_references(values)
+        findings.refuse()
     folder = path.absolute().parent
     options = values["unshard"] or _defaults(OPTIONS, values.place)
-    instances = _instances(values, find_sources(path.parent, options["sources"]))
-    _check_old_switch(values, root)
+    with findings.collected():
+        instances = _instances(values, find_sources(path.parent, options["sources"]))
+    with findings.collected():
+        target = _target(endpoint(values["target-database"]), options["target-primary-key"])
+    with findings.collected():
+        _check_old_switch(values, root)
+    with findings.collected():
+        zone = _time_zone(values)
+    with findings.collected():
+        own = _options(options, folder, is_strict=_is_strict(values))
+    findings.refuse()
     return Task(
         name=values["name"],
         path=path.absolute(),
         task_mode=values["task-mode"],
         shard_mode=_shard_mode(values),
         meta_schema=values["meta-schema"],
-        timezone=_time_zone(values),
-        target=_target(endpoint(values["target-database"]), options["target-primary-key"]),
+        timezone=zone,
+        target=target,
         instances=instances,
-        options=_options(options, folder, is_strict=_is_strict(values)),
+        options=own,
         clean_dump_file=values["clean-dump-file"],
         ignored_checks=values["ignore-checking-items"],
-        warnings=tuple(note.text for note in values.place.notes),
-        idle=tuple(note.text for note in values.place.notes if note.is_idle),
+        warnings=tuple(note.text for note in findings.warnings),
+        idle=tuple(note.text for note in findings.warnings if note.is_idle),
     )
 
 
@@ -197,58 +221,63 @@ class _NamedBlocks:
         return self.blocks[name]
 
     def refuse_unused(self, reference: str) -> None:
+        """Reject blocks without a reference, as DM does; it accepts such lists, so they cause a warning."""
         for name in self._unused():
-            raise UnusedBlock(str(self.blocks[name].place), name, reference)
-
-    def warn_of_unused(self, reference: str) -> None:
-        for name in self._unused():
-            self.blocks[name].place.warn(f"'{name}' has no effect: name it in {reference} of an instance, or remove it")
+            place = self.blocks[name].place
+            if self.key == LIST:
+                place.warn(f"'{name}' has no effect: name it in {reference} of an instance, or remove it")
+            else:
+                place.findings.errors.append(UnusedBlock(str(place), name, reference))
 
     def _unused(self) -> list[str]:
         return [name for name in self.blocks if name not in self.taken]
 
 
-class _Library:
-    """All named blocks of a task file."""
+_Library = Mapping[str, _NamedBlocks]
+"""All named blocks of a task file, by the key of an instance that names them."""
 
-    def __init__(self, task: Values) -> None:
-        self.routes = _NamedBlocks("routes", task["routes"])
-        self.filters = _NamedBlocks("filters", task["filters"])
-        self.row_filters = _NamedBlocks("expression-filter", task["expression-filter"])
-        self.mappings = _NamedBlocks("column-mappings", task["column-mappings"])
-        self.lists = _NamedBlocks(LIST, _newer(task, LIST, OLD_LIST))
-        self.mydumpers = _NamedBlocks("mydumpers", task["mydumpers"])
-        self.loaders = _NamedBlocks("loaders", task["loaders"])
-        self.syncers = _NamedBlocks("syncers", task["syncers"])
-        self.validators = _NamedBlocks("validators", task["validators"])
 
-    def refuse_unused(self) -> None:
-        """Reject blocks without a reference, as DM does; it accepts such lists, so they cause a warning."""
-        self.routes.refuse_unused("route-rules")
-        self.filters.refuse_unused("filter-rules")
-        self.row_filters.refuse_unused("expression-filters")
-        self.mappings.refuse_unused("column-mapping-rules")
-        self.lists.warn_of_unused(LIST)
-        self.mydumpers.refuse_unused("mydumper-config-name")
-        self.loaders.refuse_unused("loader-config-name")
-        self.syncers.refuse_unused("syncer-config-name")
-        self.validators.refuse_unused("validator-config-name")
+def _library(task: Values) -> _Library:
+    named = {reference: _NamedBlocks(key, task[key]) for reference, key in REFERENCES.items()}
+    return named | {LIST: _NamedBlocks(LIST, _newer(task, LIST, OLD_LIST))}
+
+
+def _check_references(task: Values) -> None:
+    """Collect the errors of references and of source files, for a task file that has errors of its own."""
+    collected, library = task.place.findings.collected, _library(task)
+    options = task["unshard"] or _defaults(OPTIONS, task.place)
+    files = None
+    with collected():
+        files = find_sources(task.place.file.parent, options["sources"])
+    for values in task["mysql-instances"] or ():
+        if files and values["source-id"]:
+            with collected():
+                files.source(values["source-id"], task["name"], values.place_of("source-id"))
+        for reference, key in REFERENCES.items():
+            names = values[reference] if task[key] is not None or not task.gives(key) else ()
+            for name in (names,) if isinstance(names, str) else names or ():
+                with collected():
+                    library[reference].take(name, values.place_of(reference))
 
 
 def _instances(task: Values, files: SourceFiles) -> tuple[Instance, ...]:
-    library = _Library(task)
+    library = _library(task)
     found: dict[str, Instance] = {}
     lines: dict[str, FilePlace] = {}
     if not task["mysql-instances"]:
         raise BadValue(str(task.place_of("mysql-instances")), "[]", "a list with at least one instance")
     for values in task["mysql-instances"]:
         name, place = values["source-id"], values.place_of("source-id")
-        if name in found:
-            raise SourceTwice(str(place), name, str(lines[name]))
-        source = files.source(name, task["name"], place)
-        found[name], lines[name] = _instance(task, values, source, library), place
-    library.refuse_unused()
-    _refuse_spellings(library.routes)
+        with place.findings.collected():
+            if name in lines:
+                raise SourceTwice(str(place), name, str(lines[name]))
+            lines[name] = place
+            found[name] = _instance(task, values, files.source(name, task["name"], place), library)
+    with task.place.findings.collected():
+        _refuse_spellings(library["route-rules"])
+    if len(found) == len(task["mysql-instances"]):
+        for reference, named in library.items():
+            named.refuse_unused(reference)
     return tuple(found.values())
 
 
@@ -266,16 +295,16 @@ def _refuse_spellings(routes: _NamedBlocks) -> None:
 
 def _instance(task: Values, values: Values, source: Source, library: _Library) -> Instance:
     if values["validator-config-name"]:
-        library.validators.take(values["validator-config-name"], values.place_of("validator-config-name"))
-    mode, dump = task["task-mode"], _settings(values, "mydumper", MYDUMPER, library.mydumpers)
+        library["validator-config-name"].take(values["validator-config-name"], values.place_of("validator-config-name"))
+    mode, dump = task["task-mode"], _settings(values, "mydumper", MYDUMPER, library)
     arguments = extra_arguments(dump, mode)
     return Instance(
         source,
         _routing(task, values, source, library, arguments),
         *_start(mode, values),
         _dump(mode, values, dump, arguments),
-        _load(values, _settings(values, "loader", LOADER, library.loaders)),
-        _sync(_settings(values, "syncer", SYNCER, library.syncers)),
+        _load(values, _settings(values, "loader", LOADER, library)),
+        _sync(_settings(values, "syncer", SYNCER, library)),
         _online(task),
         start_unset=_start_unset(mode, values),
     )
@@ -323,12 +352,12 @@ def _start_unset(mode: TaskMode, instance: Values) -> str:
     return str(meta.place) if mode is TaskMode.INCREMENTAL and is_unset else ""
 
 
-def _settings(instance: Values, unit: str, block: Block, blocks: _NamedBlocks) -> Values:
+def _settings(instance: Values, unit: str, block: Block, library: _Library) -> Values:
     reference = f"{unit}-config-name"
     if instance[reference] and instance.gives(unit):
         raise KeysExclude(str(instance.place), reference, unit)
     if instance[reference]:
-        return blocks.take(instance[reference], instance.place_of(reference))
+        return library[reference].take(instance[reference], instance.place_of(reference))
     inline: Values | None = instance[unit]
     return inline or _defaults(block, instance.place)
 
@@ -379,7 +408,7 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library, 
     case_sensitive = source.case_sensitive or task["case-sensitive"]
     rules = []
     for name in _once(instance["route-rules"], place):
-        values = library.routes.take(name, place)
+        values = library["route-rules"].take(name, place)
         schema = values["target-schema"]
         if schema.lower() == task["meta-schema"].lower():
             raise BadValue(
@@ -396,19 +425,21 @@ def _routing(task: Values, instance: Values, source: Source, library: _Library, 
 def _row_filters(instance: Values, case_sensitive: bool, library: _Library) -> tuple[RowFilter, ...]:
     place = instance.place_of("expression-filters")
     names = _once(instance["expression-filters"], place)
-    return tuple(row_filter(name, library.row_filters.take(name, place), case_sensitive) for name in names)
+    return tuple(row_filter(name, library["expression-filters"].take(name, place), case_sensitive) for name in names)
 
 
 def _filters(instance: Values, case_sensitive: bool, library: _Library) -> tuple[EventRule, ...]:
     place = instance.place_of("filter-rules")
     names = _once(instance["filter-rules"], place)
-    return tuple(event_rule(name, library.filters.take(name, place), case_sensitive) for name in names)
+    return tuple(event_rule(name, library["filter-rules"].take(name, place), case_sensitive) for name in names)
 
 
 def _mappings(instance: Values, case_sensitive: bool, library: _Library) -> tuple[MappingRule, ...]:
     place = instance.place_of("column-mapping-rules")
     names = _once(instance["column-mapping-rules"], place)
-    return tuple(mapping_rule(name, library.mappings.take(name, place), case_sensitive) for name in names)
+    return tuple(
+        mapping_rule(name, library["column-mapping-rules"].take(name, place), case_sensitive) for name in names
+    )
 
 
 def _once(names: Iterable[str], place: FilePlace) -> tuple[str, ...]:
@@ -447,7 +478,7 @@ def _allowed(instance: Values, case_sensitive: bool, library: _Library) -> Block
     if not name:
         return BlockAllowList()
     place = instance.place_of(LIST if instance.gives(LIST) else OLD_LIST)
-    values = library.lists.take(name, place)
+    values = library[LIST].take(name, place)
     dbs = {
         key: tuple(compile_pattern(text, case_sensitive, str(values.place_of(key))) for text in values[key])
         for key in ("do-dbs", "ignore-dbs")

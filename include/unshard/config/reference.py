@@ -192,15 +192,14 @@ names that the name node returns. `webhdfs://user@host:port/folder` sets the use
 ## Secrets
 
 A server has at most one of `conn-id`, `password-env`, `password-file` and `password`. With `conn-id: shop_1`, unshard
-uses the Airflow Connection of that id, which must be of the type `mysql`. `host`, `port` and `user` are not allowed
-beside it, so its password goes to its own server only. The command line reads it from `AIRFLOW_CONN_SHOP_1`, a URI
-(`mysql://user:password@host:3306`, special characters as `%XX`) or JSON
+uses the Airflow Connection of that id, which must be of the type `mysql`. `host`, `port`, `user` and `security` are not
+allowed beside it, so its password goes to its own server only, with the connection's own TLS settings. The command line
+reads it from `AIRFLOW_CONN_SHOP_1`, a URI (`mysql://user:password@host:3306`, special characters as `%XX`) or JSON
 (`{"login": "user", "password": "…", "host": "…", "port": 3306}`). No message ever shows a password.
 
 For TLS, the extra of a connection may contain `"ssl": {"ca": "…", "cert": "…", "key": "…"}` with paths, and
-`ssl_mode` (`REQUIRED`, `VERIFY_CA`, `VERIFY_IDENTITY`). A `security` block of the file takes precedence. The process
-that opens the task reads certificates and keys and passes them to Spark's executors with the passwords, so executors
-need no files.
+`ssl_mode` (`REQUIRED`, `VERIFY_CA`, `VERIFY_IDENTITY`). The process that opens the task reads certificates and keys and
+passes them to Spark's executors with the passwords, so executors need no files.
 
 A task file may name only these values (US-1040), because its author is not trusted with other secrets of the processes
 ([security](security.md)). Environment variables of all processes that run unshard replace the lists. A list has blanks

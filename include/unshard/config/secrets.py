@@ -37,8 +37,7 @@ def _connected(conn_id: str, found: Mapping[str, Any], endpoint: Endpoint) -> Se
     host, user, password = (str(found.get(key) or "") for key in ("host", "login", "password"))
     if not (host and user):
         raise ConnectionInvalid(conn_id, "it has no host" if not host else "it has no login")
-    own = endpoint.security
-    tls = tls_of(own, secret_file) if own else tls_of(_security(conn_id, found))
+    tls = tls_of(_security(conn_id, found))
     return Server(host, _port(conn_id, found.get("port")), user, password, endpoint.session, tls)
 
 

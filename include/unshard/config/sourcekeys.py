@@ -69,8 +69,8 @@ SERVER = Block(
         Key(
             "conn-id",
             text("text", checks.connection_id, shown=False),
-            "Airflow Connection of the type `mysql` with host, port, login and password; `host`, `port` and `user` "
-            "are not allowed beside it. "
+            "Airflow Connection of the type `mysql` with host, port, login, password and TLS settings; `host`, `port`, "
+            "`user` and `security` are not allowed beside it. "
             "The command line reads it from the environment variable `AIRFLOW_CONN_<ID>`.",
         ),
         Key(

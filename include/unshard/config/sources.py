@@ -43,8 +43,9 @@ class SourceFiles:
         """Read the file of a source; `place` is its reference in the task file and collects the warnings."""
         if source not in self.files:
             raise SourceUnknown(str(place), source, self.looked_at)
-        file = self.files[source]
-        values = read_block(SOURCE, file.node, FilePlace(file.path, 1, "", place.notes))
+        file, before = self.files[source], len(place.findings.errors)
+        values = read_block(SOURCE, file.node, FilePlace(file.path, 1, "", place.findings))
+        place.findings.refuse(before)
         if session_time_zone(values["from"]):
             values["from"].place_of("session").warn_idle(TIME_ZONE, "every session of a source runs in UTC")
         if not values["enable"]:
@@ -105,6 +106,9 @@ def endpoint(values: Values) -> Endpoint:
             raise KeysExclude(str(values.place), "conn-id", key)
         if not values["conn-id"] and not values.gives(key) and key != "port":
             raise MissingKey(str(values.place), key, "it is required without conn-id")
+    security = _security(values["security"])
+    if values["conn-id"] and security:
+        raise KeysExclude(str(values.place), "conn-id", "security")
     return Endpoint(
         values["host"],
         values["port"],
@@ -114,7 +118,7 @@ def endpoint(values: Values) -> Endpoint:
         values["conn-id"],
         tuple((name, value) for name, value in values["session"] if name.lower() != TIME_ZONE),
         _path(values, "password-file"),
-        _security(values["security"]),
+        security,
     )
 
 

@@ -3,7 +3,7 @@
 `place` is always `file:line path.to.key`. No error contains a value that could be a secret.
 """
 
-from unshard.errors.base import ConfigError
+from unshard.errors.base import ConfigError, UnshardError
 
 
 class UnknownKey(ConfigError, code="US-1001"):
@@ -405,6 +405,22 @@ class NotAllowed(ConfigError, code="US-1040"):
     variable: str
     template = "a task file may not name this {what}: {value}"
     hint = "allowed: {allowed}; the environment variable {variable} of the processes that run unshard has the list"
+
+
+class SeveralErrors(ConfigError, code="US-1050"):
+    """A task file, with its source files, has several errors. The message lists them, one in a line with its own code.
+
+    Remedy: Correct them all. Errors that follow from these, or that involve several keys, may be found only then.
+    """
+
+    errors: tuple[UnshardError, ...]
+    template = "{count} errors:\n{listed}\n"
+    hint = "correct them all, then check again: others may follow"
+
+    @property
+    def message(self) -> str:
+        """The errors, one in a line."""
+        return self.template.format(count=len(self.errors), listed="\n".join(map(str, self.errors)))
 
 
 class UsageWrong(ConfigError, code="US-1901"):

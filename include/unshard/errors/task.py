@@ -17,6 +17,18 @@ class UnexpectedError(MetaError, code="US-7012", scope=Scope.INTERNAL):
     hint = "this is a defect of unshard: report it with that file; committed work stays, and the next run goes on"
 
 
+class PackageMissing(MetaError, code="US-7014", scope=Scope.CONFIG):
+    """A Python package that unshard needs is not installed.
+
+    Remedy: Install it in the Python that the command or the Airflow component uses. [Install](install.md) lists all
+    packages.
+    """
+
+    module: str
+    template = "the Python module {module} is not installed"
+    hint = "docs/install.md lists the packages of each machine"
+
+
 class TaskPaused(MetaError, code="US-7301", scope=Scope.CONFIG):
     """The task is paused or stopped. The message says by whom, when and why.
 

@@ -6,7 +6,6 @@ query every source of every task.
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from unshard.config import Task, load_task, resolve
 from unshard.core.ddl.lockcommands import Cleared, LockCommand
 from unshard.errors import UnshardError
 from unshard_airflow.connections import airflow_connections
-from unshard_airflow.files import DEFAULT, VARIABLE, invalid_dag_id
+from unshard_airflow.files import task_files
 from unshard_airflow.graph import DDL, FULL
 
 if TYPE_CHECKING:
@@ -138,8 +137,7 @@ class TaskFolder:
 
     def files(self) -> Sequence[TaskFile]:
         """Return all task files, by their names."""
-        folder = Path(os.environ.get(VARIABLE) or DEFAULT)
-        return [_task_file(path) for path in sorted(folder.glob("*.yaml"))]
+        return [_task_file(path) for path in task_files()]
 
     def overview(self, task: Task) -> Overview:
         """Return the state from the meta tables."""
@@ -270,5 +268,5 @@ def _task_file(path: Path) -> TaskFile:
     try:
         task = load_task(path.resolve())
     except UnshardError:
-        return TaskFile(path.name, invalid_dag_id(path), None)
+        return TaskFile(path.name, FULL + path.stem, None)
     return TaskFile(task.name, (DDL if task.task_mode.syncs else FULL) + task.plain_name, task)

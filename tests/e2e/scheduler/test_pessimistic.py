@@ -74,7 +74,9 @@ def test_clearing_unlock_forces_the_lock(airflow: Airflow, merge: Merge) -> None
     merge.sources[first[0]].run(ADD.format(first[1]))
     lock = open_lock(airflow, merge, 1)
     assert lock.startswith(f"{merge.name}-{merge.table}-")
-    await_wait(airflow, dag, lock, "up_for_reschedule")
+    await_wait(airflow, dag, lock, "deferred")
+    states = airflow.states(dag, lock)
+    assert (states["unlock"], states["replace"]) == ("skipped", "skipped"), "nobody has given a command"
     assert airflow.xcom(dag, lock, "wait_for_shards", "missing") == [f"{source} {table}" for source, table in others]
     assert merge.target.run(f"SHOW COLUMNS FROM {merge.table} LIKE 'extra'") == []
     assert f"/dags/{dag}/runs/{lock}" in links_to_locks(airflow, merge)
@@ -86,7 +88,7 @@ def test_clearing_unlock_forces_the_lock(airflow: Airflow, merge: Merge) -> None
     assert merge.target.run(f"SHOW COLUMNS FROM {merge.table} LIKE 'extra'") != []
     assert orders_to(merge, lock) == [("unlock", "", "clear")], "no worker is told who it was"
     airflow.clear(dag, lock, "unlock")
-    succeed(airflow, dag, lock)
+    assert succeed(airflow, dag, lock)["unlock"] == "skipped"
     assert orders_to(merge, lock) == [("unlock", "", "clear")], "it is resolved, so this was no order"
 
     for source, table in others:  # they have a pending skip, so no other lock is opened for it
@@ -104,8 +106,7 @@ def test_lock_resolves_when_every_shard_has_come(airflow: Airflow, merge: Merge)
         merge.sources[source].run(RESIZE.format(table))
     lock = open_lock(airflow, merge, 2)
     merge.change(3)
-    for state in ("up_for_reschedule", "running", "up_for_reschedule"):
-        await_wait(airflow, dag, lock, state)
+    await_wait(airflow, dag, lock, "deferred")
     assert [t["try_number"] for t in airflow.tasks(dag, lock) if t["task_id"] == "wait_for_shards"] == [1]
     for source, table in tables[2:]:
         merge.sources[source].run(RESIZE.format(table))
@@ -203,21 +204,35 @@ def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
     await_equal(airflow, merge)
 
 
-def test_failed_source_is_red_and_stops_no_other(airflow: Airflow, merge: Merge) -> None:
+def test_failed_source_is_red_once_and_stops_no_other(airflow: Airflow, merge: Merge) -> None:
     sync, account = f"unshard_sync__{merge.name}", f"'{merge.name}_user'@'%'"
+    alerts = merge.folder / "alerts"
+
+    def told(what: str) -> int:
+        return alerts.read_text().count(f"relay of source south-1 {what}") if alerts.exists() else 0
+
+    def red() -> list[str]:
+        runs = [run["dag_run_id"] for run in airflow.runs(sync)]
+        return [run for run in runs if airflow.states(sync, run).get("relay[south-1]") == "failed"]
+
     merge.sources["south-1"].run(f"ALTER USER {account} ACCOUNT LOCK")
     try:
         merge.change(6)
-        run = airflow.trigger(sync)
+        airflow.trigger(sync)
+        airflow.await_true(red, SECONDS, "a red source")
+        (run,) = red()
         assert airflow.await_run(sync, run, SECONDS) == "failed"
         states = airflow.states(sync, run)
         assert (states["relay[south-1]"], states["relay[north-1]"]) == ("failed", "success")
         assert (states["apply[north-1]"], states["report"], states["failed"]) == ("success", "success", "failed")
         brought = f"SELECT COUNT(*) FROM {merge.table} WHERE name = 'new 6'"
         airflow.await_true(lambda: merge.target.run(brought) == [(2,)], SECONDS, "rows of the other source")
+        states = succeed(airflow, sync, airflow.trigger(sync))
+        assert (states["relay[south-1]"], states["failed"]) == ("skipped", "skipped"), "it is known"
     finally:
         merge.sources["south-1"].run(f"ALTER USER {account} ACCOUNT UNLOCK")
     await_equal(airflow, merge)
+    assert (told("failed"), told("works again")) == (1, 1)
 
 
 @pytest.mark.test_all("the test with the browser has a red lock, and games decide what comes late")
@@ -230,7 +245,7 @@ def test_lock_that_waits_too_long_is_red_and_executed_when_the_others_come_after
     lock = open_lock(airflow, impatient, 1)
     assert airflow.await_run(dag, lock, SECONDS) == "failed"
     states = airflow.states(dag, lock)
-    assert (states["unlock"], states["wait_for_shards"]) == ("success", "failed")
+    assert (states["unlock"], states["wait_for_shards"]) == ("skipped", "failed")
     log = airflow.log(dag, lock, "wait_for_shards")
     for told in (f"unshard unlock {impatient.tasks}/impatient.yaml {lock}", "clear the task unlock", "south-1"):
         assert told in log

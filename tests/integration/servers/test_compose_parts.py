@@ -1,19 +1,20 @@
 """The parts of docker-compose.yaml that need no container engine, each tested on real servers.
 
-The sources run with the options and sample shards of the file, TiDB gets the statements of the service `tidb-init`, and
-the task connects with the accounts and passwords of the file. The servers have other versions than the images: MySQL
-9.7 and TiDB 7.5.
+The sources run with the options and sample shards of the file, the program of the service `tidb-init` runs on TiDB, and
+the task connects with the accounts and passwords of the file.
 """
 
 import contextlib
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 import yaml
 
@@ -62,14 +63,14 @@ def source(folder: Path, service: str) -> Iterator[MariaDb]:
 
 @contextlib.contextmanager
 def target(folder: Path) -> Iterator[MariaDb]:
-    """Start TiDB and run the statements that `tidb-init` runs there as root."""
+    """Start TiDB and run the program of `tidb-init` there."""
+    service = SERVICES["tidb-init"]
+    program = ROOT / service["entrypoint"][1].removeprefix("/opt/unshard/")
     with tidb.running(folder) as server:
-        wanted = [one.replace("@TARGET_PASSWORD@", SECRETS["TARGET_PASSWORD"]) for one in statements("target.sql")]
-        options = {"user": "root", "password": server.password, "port": server.port, "host": "127.0.0.1"}
-        # The service runs at every `docker compose up`, so its statements must work twice.
-        with contextlib.closing(pymysql.connect(ssl_disabled=True, **options)) as connection:  # type: ignore[call-overload]
-            for statement in (*wanted, *wanted):
-                connection.cursor().execute(statement)
+        given = {key: with_secrets(value) for key, value in service["environment"].items()}
+        given |= {"TIDB_HOST": "127.0.0.1", "TIDB_PORT": str(server.port), "TIDB_ROOT_PASSWORD": server.password}
+        for _ in range(2):  # the service runs at every `docker compose up`
+            subprocess.run([sys.executable, program], env=os.environ | given, check=True)
         yield server
 
 

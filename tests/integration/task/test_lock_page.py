@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import sys
 import uuid
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +58,8 @@ class Stage:
     lock: str
     asked: list[dict[str, Any]] = field(default_factory=list)
     pushed: dict[str, Any] = field(default_factory=dict)
+    waited: timedelta = timedelta()
+    """How long `wait_for_shards` waits already."""
 
     @property
     def at(self) -> str:
@@ -67,7 +71,8 @@ class Stage:
 
     def context(self, cleared: bool = False) -> Any:
         """The context that Airflow passes to the task of this lock's run."""
-        instance = SimpleNamespace(id="ti", max_tries=3 if cleared else 2, xcom_push=self.push)
+        begun = datetime.now(UTC) - self.waited
+        instance = SimpleNamespace(id="ti", max_tries=3 if cleared else 2, xcom_push=self.push, start_date=begun)
         run = SimpleNamespace(run_id=self.lock, conf={})
         return {"ti": instance, "task_instance": instance, "dag_run": run, "task": SimpleNamespace(retries=2)}
 
@@ -208,7 +213,7 @@ def unlock(stage: Stage, cleared: bool) -> Any:
 
 
 def test_first_run_of_unlock_is_nobodys_order(stage: Stage) -> None:
-    assert "clear this task" in unlock(stage, cleared=False)
+    skipped(lambda: unlock(stage, cleared=False), "clear this task")
     assert stage.actions() == []
 
 
@@ -244,6 +249,14 @@ def test_prechecks_that_fail_are_on_the_page(stage: Stage, target: MariaDb, sche
     assert stored and {item.name for item in stored.items} > {"binlog_enable", "meta_schema"}
 
 
+def skipped(call: Callable[[], Any], told: str) -> None:
+    """A task that gives no command is not green."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    with pytest.raises(AirflowSkipException, match=told):
+        call()
+
+
 def asking(stage: Stage) -> Any:
     from unshard_airflow.replace import Replace
 
@@ -274,7 +287,7 @@ def event(choice: str, timedout: bool = False, **fields: str) -> dict[str, Any]:
 
 
 def test_lock_that_waits_for_shards_is_no_question(stage: Stage) -> None:
-    assert "clear this task" in asking(stage).execute(stage.context())
+    skipped(lambda: asking(stage).execute(stage.context()), "clear this task")
     assert stage.asked == []
 
 
@@ -361,44 +374,109 @@ def test_question_without_an_answer_is_asked_again_until_the_time_is_up(stage: S
 def test_question_ends_when_the_lock_goes_on_otherwise(stage: Stage) -> None:
     lockcommands.give(stage.meta, Skip(stage.lock), by="somebody", via="elsewhere", reason="")
     task = asking(stage)
-    assert "resolved already" in task.execute(stage.context(cleared=True))
-    told = event("Replace", statements="DROP TABLE t_1")
-    assert "resolved already" in task.execute_complete(stage.context(), told, until=datetime.now(UTC).isoformat())
+    skipped(lambda: task.execute(stage.context(cleared=True)), "resolved already")
+    told, until = event("Replace", statements="DROP TABLE t_1"), datetime.now(UTC).isoformat()
+    skipped(lambda: task.execute_complete(stage.context(), told, until=until), "resolved already")
+    skipped(lambda: unlock(stage, cleared=True), "resolved already")
     assert [who for _, who, _ in stage.actions()] == ["somebody"] and stage.asked == []
 
 
 def test_question_ends_when_the_lock_is_decided_or_forced_elsewhere(stage: Stage) -> None:
     task, silence = asking(stage), event("Leave it as it is", timedout=True)
     until = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
-    assert "without an answer" in task.execute_complete(stage.context(), silence, until=until), "not undecided any more"
+    skipped(lambda: task.execute_complete(stage.context(), silence, until=until), "without an answer")
     lockcommands.give(stage.meta, Force(stage.lock), by="somebody", via="elsewhere", reason="")
-    assert "without an answer" in task.execute_complete(stage.context(cleared=True), silence, until=until)
+    skipped(lambda: task.execute_complete(stage.context(cleared=True), silence, until=until), "without an answer")
 
 
 def test_person_who_leaves_it_changes_nothing(stage: Stage) -> None:
     told = event("Leave it as it is")
-    assert asking(stage).execute_complete(stage.context(), told, until="") == "left as it is"
+    skipped(lambda: asking(stage).execute_complete(stage.context(), told, until=""), "left as it is")
     assert stage.actions() == []
+
+
+def wait(stage: Stage) -> Any:
+    """Run `wait_for_shards` once; return its result, or raise TaskDeferred."""
+    from unshard_airflow.locks import WaitForShards
+
+    task = WaitForShards(task_id="wait_for_shards", task_file=str(stage.file))
+    return task.resume_execution("__fail__", {"error": "Trigger timeout"}, stage.context())
+
+
+def waiting(stage: Stage) -> Any:
+    """Run `wait_for_shards` up to its wait; return its trigger as the triggerer builds it."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    with pytest.raises(TaskDeferred) as deferred:
+        wait(stage)
+    assert deferred.value.timeout <= timedelta(minutes=5), "it looks at the lock without a triggerer, too"
+    path, given = deferred.value.trigger.serialize()
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)(**json.loads(json.dumps(given)))
+
+
+def is_over(trigger: Any) -> bool:
+    """Look once, as the trigger does."""
+    from unshard_airflow.watch import Watch
+
+    with contextlib.closing(Watch(trigger)) as watch:
+        return watch.is_over()
+
+
+def fire(trigger: Any) -> None:
+    """Run a trigger up to its event."""
+
+    async def first() -> Any:
+        return await anext(trigger.run())
+
+    asyncio.run(first())
+
+
+def test_wait_needs_no_process_and_ends_when_the_lock_is_forced(stage: Stage) -> None:
+    trigger = waiting(stage)
+    assert stage.pushed["missing"] == [str(OTHER)] and not is_over(trigger)
+    unlock(stage, cleared=True)
+    fire(trigger)
+    assert wait(stage) == [{"source": "s1", "owner": "s1"}]
+
+
+def test_wait_that_is_over_fails(stage: Stage) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    stage.waited = timedelta(minutes=9, seconds=59)
+    trigger = waiting(stage)
+    assert not is_over(trigger)
+    fire(trigger)  # when lock-timeout is over
+    stage.waited = timedelta(minutes=10)
+    with pytest.raises(AirflowFailException, match=f"lock {stage.lock} is waiting, and lock-timeout .* is over"):
+        wait(stage)
+
+
+def test_wait_survives_a_target_that_does_not_answer(stage: Stage) -> None:
+    trigger, right = waiting(stage), stage.file.read_text()
+    stage.file.write_text(re.sub(r"port: \d+", "port: 1", right))
+    assert not is_over(trigger), "the failed look is logged, and repeated"
+    stage.file.write_text(right)
+    unlock(stage, cleared=True)
+    fire(trigger)
 
 
 def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from unshard_airflow.locks import WaitForShards
     from unshard_airflow.operators import Handover, Precheck, Relay
     from unshard_airflow.windows import Report
 
     given = {"task_file": str(stage.file)}
-    wait = WaitForShards(task_id="wait_for_shards", timeout=0, **given)
     lockcommands.give(stage.meta, Force(stage.lock), by="me", via="test", reason="")
     pause = f"{stage.at}/pause"
     paused = browse(("GET", pause, {}), ("POST", pause, {"reason": "the target moves"}))[-1]
     assert "paused by olga (page)" in paused and "the target moves" in paused
-    assert wait.poke(stage.context()) is False, "its DDL is due, and not executed"
+    assert not is_over(waiting(stage)), "its DDL is due, and not executed"
     tasks = [kind(task_id="x", source="s1", **given) for kind in (Relay, Precheck, Handover)]
     for each in (*tasks, Report(task_id="report", sources=["s1"], continuous=True, **given)):
         with pytest.raises(AirflowSkipException, match="paused by olga"):
             each.execute(stage.context())
     browse(("GET", pause, {}), ("POST", pause, {}))
-    assert wait.poke(stage.context())
+    assert wait(stage) == [{"source": "s1", "owner": "s1"}]
     assert [action for action, *_ in stage.actions()] == ["unlock", "pause", "resume"]

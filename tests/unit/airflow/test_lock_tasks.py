@@ -1,5 +1,6 @@
 """What the tasks of a lock's run ask, take for an answer, and tell people when they fail."""
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from unshard.core.ddl.ways import Way
 from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused
+from unshard.errors.source import AccessDenied, ConnectionLost, ServerUnreachable
 from unshard.units.ddl.coordinate import LockView
 
 A1, B1 = (Shard(source, TableId("shop_1", "orders_1")) for source in ("s1", "s2"))
@@ -258,6 +260,95 @@ def test_notifier_of_the_environment_is_called(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("UNSHARD_NOTIFIER", f"{__name__}.Recorder")
     notify(context_of(SimpleNamespace()))
     assert told_of == ["wait_for_shards"]
+
+
+class Store:
+    """Airflow's Variables, without Airflow's database."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def get(self, key: str, default: Any, deserialize_json: bool) -> Any:
+        return json.loads(self.values[key]) if key in self.values else default
+
+    def set(self, key: str, value: Any, description: str, serialize_json: bool) -> None:
+        self.values[key] = json.dumps(value)
+
+    def delete(self, key: str) -> None:
+        del self.values[key]
+
+
+DOWN = ServerUnreachable("source s1", "u@h:3306", "Connection refused")
+LOST = ConnectionLost("source s1", "u@h:3306", "Lost connection to server during query")
+DENIED = AccessDenied("source s1", "u@h:3306", "Access denied")
+TARGET_DOWN = ServerUnreachable("target", "u@t:4000", "Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("windows", "told"),
+    [
+        ([DOWN, DOWN, DOWN, None, None], ["failed", "skipped", "skipped", "works", ""]),
+        ([LOST, DOWN, None], ["failed", "skipped", "works"]),
+        ([DOWN, DENIED, DENIED, None], ["failed", "failed", "skipped", "works"]),
+        ([DOWN, TARGET_DOWN, DOWN], ["failed", "failed", "failed"]),
+        ([DOWN, None, DOWN], ["failed", "works", "failed"]),
+        ([RuntimeError("odd"), RuntimeError("odd"), RuntimeError("even")], ["failed", "skipped", "failed"]),
+    ],
+    ids=["lasts", "lost, then down", "another cause", "another server", "again", "a defect"],
+)
+def test_failure_that_lasts_is_told_once(
+    windows: list[Exception | None], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from unshard_airflow import outages
+    from unshard_airflow.alerts import FailureNotifier
+    from unshard_airflow.operators import Relay
+    from unshard_airflow.outcome import failures_told
+
+    sent: list[str] = []
+
+    class Chat(FailureNotifier):
+        def send(self, alert: Any) -> None:
+            sent.append(alert.title)
+
+    monkeypatch.setattr(outages, "Variable", Store())
+    monkeypatch.setattr(outages, "notify", Chat())
+    south, north = (Relay(task_id="relay", task_file="m.yaml", source=source) for source in ("s1", "s2"))
+    found = []
+    for error in windows:
+        before, context = len(sent), context_of(south)
+        try:
+            with south.told_once(context), failures_told():
+                if error:
+                    raise error
+        except AirflowSkipException as skip:
+            assert str(error.args[-1]) in str(skip), "the reason stays to be seen"
+            found.append("skipped")
+            continue
+        except Exception as failure:
+            outages.tell_people({**context, "exception": failure})
+        else:
+            outages.tell_recovery(context)
+        outages.tell_recovery(context_of(north))  # another source has nothing to do with it
+        found.append(next((word for word in ("failed", "works") for title in sent[before:] if word in title), ""))
+    assert found == told
+    assert len(sent) == len([word for word in told if word in ("failed", "works")]), "each is told once"
+
+
+def test_target_that_is_suspended_is_always_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one with the same code may be suspended in the next window."""
+    from unshard_airflow import outages
+    from unshard_airflow.operators import Apply
+
+    monkeypatch.setattr(outages, "Variable", Store())
+    task, error = Apply(task_id="apply", task_file="m.yaml", source="s1"), NoTargetTable("shop.b")
+    for _ in range(2):
+        with pytest.raises(NoTargetTable), task.told_once(context_of(task)):
+            task.stopped = [SuspendedTarget("s1", refusal_of(TableId("shop", "b"), error), 1, "", 1, NOW)]
+            raise error
+        outages.tell_people(context_of(task, exception=error))
+        task.stopped = ()
 
 
 @pytest.mark.parametrize("name", ["nonsense", "no.such.Module", f"{__name__}.Nobody", ".x"])

@@ -112,7 +112,7 @@ class Books:
         return [
             TaskFile("orders_merge", "unshard_ddl__orders_merge", self.task),
             TaskFile("secret", "unshard_ddl__secret", replace(self.task, name="secret")),
-            TaskFile("broken.yaml", "unshard_invalid__broken", None),
+            TaskFile("broken.yaml", "unshard_full__broken", None),
         ]
 
     def overview(self, task: Task) -> Overview:
@@ -802,7 +802,7 @@ def test_folder_of_task_files_as_the_dags_see_it(tmp_path: Path, monkeypatch: py
     assert [(file.name, file.dag, file.task is None) for file in found] == [
         ("orders_merge", "unshard_ddl__orders_merge", False),
         ("f", "unshard_full__f", False),
-        ("c d.yaml", "unshard_invalid__c_d", True),
+        ("c d.yaml", "unshard_full__c d", True),
     ]
 
 

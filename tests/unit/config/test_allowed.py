@@ -41,7 +41,18 @@ def refusal(folder: Path, server: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["host: evil", "port: 3307", "user: other", "host: evil, port: 1, user: u"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "host: evil",
+        "port: 3307",
+        "user: other",
+        "host: evil, port: 1, user: u",
+        "security: {verify: none}",
+        "security: {ssl-ca: evil.pem}",
+        "security: {cert-allowed-cn: [evil]}",
+    ],
+)
 def test_nothing_redirects_a_connection(folder: Path, key: str) -> None:
     assert refusal(folder, f"conn-id: shop, {key}").startswith("[US-1013] ")
     found = resolve(Endpoint("evil", 1, "other", conn_id="shop"), lambda _: {"host": "h", "login": "u"})

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.versions import MYSQL
 from unshard.adapters.spark import ARENAS, REMEMBERED, UNIX_SOCKETS
 from unshard.config import load_task
 
@@ -60,6 +61,30 @@ def test_image_is_pinned(name: str) -> None:
     assert image and re.match(r"v?\d+\.\d+", tag), SERVICES[name]["image"]
 
 
+def test_servers_have_the_versions_of_the_tests() -> None:
+    built = re.search(r"TiDBReleaseVersion=(v[\d.]+)", (ROOT / ".ci/tidb/build").read_text())
+    assert built and SERVICES["tidb"]["image"] == f"pingcap/tidb:{built[1]}"
+    for name in ("source-1", "source-2"):
+        assert SERVICES[name]["image"].startswith(MYSQL.name.replace("-", ":") + ".")
+
+
+def test_up_waits_for_each_service() -> None:
+    """Compose takes the end of a service for a failure unless another service waits for its success."""
+    awaited = {
+        (name, condition["condition"])
+        for body in SERVICES.values()
+        for name, condition in body.get("depends_on", {}).items()
+    }
+    ends = {name for name, body in SERVICES.items() if body["restart"] == "no"}
+    assert {name for name, condition in awaited if condition == "service_completed_successfully"} == ends
+    assert {condition for name, condition in awaited if name not in ends} == {"service_healthy"}
+
+
+@pytest.mark.parametrize("name", ["api-server", "scheduler", "dag-processor", "triggerer"])
+def test_airflow_starts_after_what_its_tasks_need(name: str) -> None:
+    assert SERVICES[name]["depends_on"].keys() == {"airflow-init", "tidb-init", "source-1", "source-2"}
+
+
 def test_base_image_has_the_airflow_that_is_pinned() -> None:
     version = re.search(r"FROM apache/airflow:([\d.]+)-python3\.11", IMAGE)
     assert version and version[1] == metadata.version("apache-airflow")
@@ -85,8 +110,8 @@ def test_nothing_is_published_beyond_loopback() -> None:
 
 
 def test_long_running_services_have_health_checks() -> None:
-    once = {"airflow-init", "tidb-init"}
-    assert not [name for name, body in SERVICES.items() if name not in once and "healthcheck" not in body]
+    lasting = [body for body in SERVICES.values() if body["restart"] != "no"]
+    assert lasting and all("healthcheck" in body for body in lasting)
 
 
 def test_secrets_come_from_the_env_file() -> None:

@@ -78,6 +78,61 @@ def test_minimal_task_has_the_documented_defaults(write: Write) -> None:
     assert task.sources == ("s1",)
 
 
+BROKEN = """name: shop
+task-mode: sometimes
+no-such-key: 1
+target-database: {host: t, user: u, password-env: P, port: x, session: [a]}
+mysql-instances:
+- {source-id: s1, route-rules: [r, gone], loader-thread: -1, mydumper-config-name: gone}
+- {source-id: s9}
+- {source-id: s2}
+routes: {r: {schema-pattern: a_*, target-schma: a}}
+"""
+
+
+def test_all_errors_of_a_file_are_told_at_once(write: Write) -> None:
+    told = refusal(write(BROKEN, s2="source-id: s2\nfrom: {host: h, user: u, prt: 1}\nserver-id: x\n"))
+    assert told.startswith("[US-1050] 12 errors:\n")
+    lines = told.splitlines()[1:]
+    for place in (
+        "shop.yaml:2 task-mode",
+        "shop.yaml:3 no-such-key",
+        "shop.yaml:4 target-database.port",
+        "shop.yaml:4 target-database.session",
+        "shop.yaml:6 mysql-instances[0].loader-thread",
+        "shop.yaml:6 mysql-instances[0].route-rules",
+        "shop.yaml:6 mysql-instances[0].mydumper-config-name",
+        "shop.yaml:7 mysql-instances[1].source-id",
+        "shop.yaml:9 routes.r.target-schma",
+        "shop.yaml:9 routes.r",
+        "s2.yaml:2 from.prt",
+        "s2.yaml:3 server-id",
+    ):
+        assert [line for line in lines if f"{place}: " in line], (place, told)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (MINIMAL.replace("host: t, ", ""), ["shop.yaml:3 target-database: "]),
+        (
+            MINIMAL.replace("host: t, ", "").replace("[r]", "[x]"),
+            ["shop.yaml:3 target-database: ", "mysql-instances[0].route-rules: "],
+        ),
+        (
+            MINIMAL + "filters: {f: {schema-pattern: a}, g: {schema-pattern: b}}\n",
+            ["shop.yaml:6 filters.f: ", "shop.yaml:6 filters.g: "],
+        ),
+        (MINIMAL.replace(ROUTES, "routes: 1\n"), ["shop.yaml:5 routes: "]),
+    ],
+    ids=["one", "of several keys", "blocks without a use", "no blocks"],
+)
+def test_no_error_follows_from_another(write: Write, text: str, places: list[str]) -> None:
+    told = refusal(write(text))
+    assert all(place in told for place in places), told
+    assert told.count("[US-") == len(places) + (len(places) > 1), told
+
+
 def test_source_that_the_task_does_not_have(write: Write) -> None:
     with pytest.raises(SourceNotInTask, match="its sources: s1"):
         load_task(write()).instance("s2")
@@ -773,7 +828,7 @@ def test_extractors_are_read_and_know_their_source(write: Write) -> None:
 )
 def test_extractors_that_cannot_be_meant_are_refused(write: Write, text: str, code: str, words: str) -> None:
     message = refusal(write(extracting(text)))
-    assert message.startswith(f"[{code}] ") and words in message
+    assert f"[{code}] " in message and words in message
 
 
 def test_allow_list_names_the_place_of_a_bad_pattern(write: Write) -> None:

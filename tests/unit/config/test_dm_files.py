@@ -14,7 +14,7 @@ from unshard.config.reference import BLOCKS
 from unshard.config.starting import starting_at
 from unshard.config.taskkeys import OPTIONS
 from unshard.core.model import Location, TableId
-from unshard.errors.config import SourceUnknown
+from unshard.errors.config import SeveralErrors, SourceUnknown
 
 ROOT = Path(__file__).parents[3]
 FILES = ROOT / "tests/files/dm"
@@ -146,7 +146,7 @@ def test_an_exported_folder_is_read(tmp_path: Path) -> None:
     task.write_text((FILES / "basic.yaml").read_text())
     assert load_task(task).sources == SOURCES
     (tmp_path / "configs/tasks/sources").mkdir()
-    with pytest.raises(SourceUnknown):
+    with pytest.raises(SeveralErrors, match=SourceUnknown.code):
         load_task(task)
 
 

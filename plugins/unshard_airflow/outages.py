@@ -1,0 +1,102 @@
+"""A failure that lasts is told once: the task of a window fails once, then it is skipped until it works again.
+
+Windows run every minute, so each failure of a source would be one more red run and one more alert. An Airflow Variable
+has the failure of which people know. It is in Airflow's database, because the target itself may be down.
+
+| event | effect |
+|---|---|
+| the first failure, or one with another cause | the task fails, people are alerted, the Variable is set |
+| the same failure in a later window | the task is skipped with the error |
+| success | people are told, the Variable is deleted |
+| the process dies between the alert and the Variable | people are alerted again |
+| somebody deletes the Variable | the next failure is told again |
+"""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import Variable
+from airflow.sdk.exceptions import AirflowSkipException
+
+from unshard.core.shown import visible
+from unshard.errors import UnshardError
+from unshard_airflow.alerts import notify
+from unshard_airflow.masking import refusal
+
+PREFIX = "unshard_failing__"
+ABOUT = "{dag}, {task} {source}: the failure that was told last. Delete it to be told again."
+
+log = logging.getLogger(__name__)
+
+
+class ToldOnce:
+    """A task of which a failure is told once; a base class of operators."""
+
+    source: str = ""
+
+    @property
+    def is_told_elsewhere(self) -> bool:
+        """Whether the present failure occurs once only, so that there is nothing to remember."""
+        return False
+
+    @contextlib.contextmanager
+    def told_once(self, context: Mapping[str, Any]) -> Iterator[None]:
+        """Skip the task instead of a failure of which people know."""
+        try:
+            yield
+        except AirflowSkipException:
+            raise
+        except Exception as error:
+            known = None if self.is_told_elsewhere else _known(context)
+            if known and known["cause"] == cause(error):
+                told = refusal(str(error))
+                raise AirflowSkipException(f"it still fails, as it does since {known['since']} UTC: {told}") from error
+            raise
+
+
+def cause(error: BaseException | None) -> str:
+    """Return what stays the same while a failure lasts.
+
+    A server that is down refuses connections, breaks them, or is full: these are one cause.
+    """
+    coded = error if isinstance(error, UnshardError) else getattr(error, "__cause__", None)
+    if not isinstance(coded, UnshardError):
+        return refusal(str(error))
+    where = str(getattr(coded, "where", ""))
+    return f"{where} is down" if where and coded.transient else f"{coded.code} {where}".rstrip()
+
+
+def tell_people(context: Mapping[str, Any]) -> None:
+    """Alert people of a failure, then remember it; `on_failure_callback` of every task."""
+    notify(context)
+    task = context["task"]
+    if isinstance(task, ToldOnce) and not task.is_told_elsewhere:
+        value = {"cause": cause(context.get("exception")), "since": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"}
+        Variable.set(_key(context), value, description=ABOUT.format(**_names(context)), serialize_json=True)
+
+
+def tell_recovery(context: Mapping[str, Any]) -> None:
+    """Tell people that a task works again, then forget its failure; `on_success_callback` of every task."""
+    if not isinstance(context["task"], ToldOnce) or not (known := _known(context)):
+        return
+    log.info("works again after failures since=%s UTC cause=%s", known["since"], visible(known["cause"]))
+    notify({**context, "failing_since": known["since"]})
+    Variable.delete(_key(context))
+
+
+def _known(context: Mapping[str, Any]) -> Mapping[str, str] | None:
+    found: Mapping[str, str] | None = Variable.get(_key(context), default=None, deserialize_json=True)
+    return found
+
+
+def _key(context: Mapping[str, Any]) -> str:
+    """Return the name of the Variable; names of tasks and sources may be longer than that of a Variable."""
+    return PREFIX + hashlib.sha256(" ".join(_names(context).values()).encode()).hexdigest()[:16]
+
+
+def _names(context: Mapping[str, Any]) -> dict[str, str]:
+    return {"dag": context["ti"].dag_id, "task": context["ti"].task_id, "source": context["task"].source}
