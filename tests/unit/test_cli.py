@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -111,15 +112,30 @@ def replaced(monkeypatch: pytest.MonkeyPatch, function) -> None:
     monkeypatch.setattr("unshard.cli.check.check", function)
 
 
-def test_interruption_ends_with_130_and_says_what_comes_next(monkeypatch, capsys) -> None:
-    def interrupted(options: Namespace, console: Console) -> Answer:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_command_with_a_message_and_the_usual_code(sent, code, monkeypatch, capsys) -> None:
+    def signalled(options: Namespace, console: Console) -> Answer:
+        signal.raise_signal(sent)
+        raise AssertionError("not reached")
 
-    replaced(monkeypatch, interrupted)
+    replaced(monkeypatch, signalled)
     # With threads of earlier tests, such as Spark's, the process would end here.
     monkeypatch.setattr(threading, "active_count", lambda: 1)
-    assert main(["check", "t.yaml"]) == 130
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["check", "t.yaml"]) == code
     assert "next run continues from here" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_handler_of_the_process_for_sigterm_stays(monkeypatch) -> None:
+    got = []
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    replaced(monkeypatch, lambda options, console: signal.raise_signal(signal.SIGTERM) or Answer({}, []))
+    before = signal.signal(signal.SIGTERM, lambda *_: got.append(1))
+    try:
+        assert main(["check", "t.yaml"]) == 0 and got == [1]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 SECRET = "s3cret-word"
