@@ -87,6 +87,7 @@ def load_task(path: Path) -> Task:
         ignored_checks=values["ignore-checking-items"],
         warnings=tuple(note.text for note in values.place.notes),
         idle=tuple(note.text for note in values.place.notes if note.is_idle),
+        passwords=tuple(note.text for note in values.place.notes if note.is_password),
     )
 
 

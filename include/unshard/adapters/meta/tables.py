@@ -153,6 +153,15 @@ load_chunk = _table(
     Index("by_number", "task", "source", "shard_schema", "shard_table", "number", unique=True),
 )
 
+load_progress = _table(
+    "load_progress",
+    LOAD,
+    "chunk that is being loaded; deleted when it is loaded",
+    c.key("task"),
+    c.number("chunk", "`load_chunk.id`"),
+    c.big("rows_written", "most rows that a transaction of the chunk has written, which may be rolled back"),
+)
+
 dump_condition = _table(
     "dump_condition",
     LOAD,
