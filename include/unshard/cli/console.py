@@ -73,7 +73,7 @@ class Console:
             _line(f"warning: {text}", self.err)
 
     def warn_of(self, task: Task, *, begins: bool = False) -> None:
-        """Print the warnings of the task file, in brief unless verbose; those about passwords only where it `begins`."""
+        """Print the warnings of the task file, in brief unless verbose. Those about passwords need `begins`."""
         if not begins and not self.verbose:
             task = replace(
                 task, warnings=tuple(text for text in task.warnings if text not in task.passwords), passwords=()

@@ -342,6 +342,7 @@ held_rows = _table(
     c.digest("structure", "structure of the rows; empty: unknown"),
     c.flag("safe", "1: apply the rows in safe mode"),
     c.flag("raw", "1: the rows are stored as binlog events, because their structure is unknown"),
+    c.big("first_time", "time before which none of the rows was changed, in seconds since 1970; 0: unknown"),
     c.moment("held_at"),
 )
 
@@ -466,6 +467,7 @@ shard_ddl = _table(
     *c.target(),
     *c.location(),
     c.long("statement", "JSON: the statement with its session variables"),
+    c.big("executed_at", "when the source has executed it, in seconds since 1970"),
     c.long("routed", "the statement with the names of the target"),
     c.long("fingerprint", "normalised text; shards with the same fingerprint agree"),
     c.digest("before_digest", "structure before the DDL; empty: unknown"),

@@ -141,7 +141,7 @@ def problem(name: str, place: str, error: UnshardError, severity: Severity = Sev
 def verdict(
     name: str, place: str, errors: Iterable[UnshardError], fine: str, severity: Severity = Severity.ERROR
 ) -> list[Item]:
-    """Return one item per problem; without problems, one with the message `fine`, unless it is empty: nothing was seen."""
+    """Return one item per problem; without problems, one with the message `fine`, unless it is empty."""
     found = [problem(name, place, error, severity) for error in errors]
     return found or ([Item(name, Severity.OK, place, fine)] if fine else [])
 
@@ -304,7 +304,7 @@ def without(items: Iterable[Item], unseen: Sequence[str]) -> list[Item]:
 
 
 def as_seen(fine: str, seen: Sequence[str], count: int, least: int = 1) -> str:
-    """Return the message of a check over `count` servers: empty if fewer than `least` were seen, which it names else."""
+    """Return the message of a check over `count` servers; empty if fewer than `least` of them were seen."""
     if len(seen) < least:
         return ""
     return fine if len(seen) == count else f"{fine} on {shortened(seen)}; the others are not known"

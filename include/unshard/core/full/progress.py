@@ -39,6 +39,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A chunk that is being loaded."""
+
+    weight: int
+    rows: int
+    written: int
+    """Rows that its transaction has written so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """Sums over all chunks."""
 
@@ -49,16 +59,6 @@ class Tally:
     """Weight of the finished chunks."""
     rows: int = 0
     bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class UnderWay:
-    """A chunk that is being loaded."""
-
-    weight: int
-    rows: int
-    written: int
-    """Rows that its transaction has written so far."""
 
 
 @dataclass(frozen=True, slots=True)

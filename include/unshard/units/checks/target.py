@@ -22,7 +22,6 @@ from unshard.core.checks.items import (
 )
 from unshard.core.checks.targetsettings import RULES, wrong_settings
 from unshard.core.model import Server, Shard, TableId, TableSchema
-from unshard.core.rows.writepath import LoadData, Writing
 from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
 from unshard.errors.checks import CheckFailed, CheckWarned, PrivilegesMissing

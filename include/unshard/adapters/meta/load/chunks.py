@@ -46,8 +46,8 @@ class ChunkReader(ReadingPart):
         """Return the progress of dump and load of a source; the server computes the sums."""
         mine = and_(LOAD_CHUNK.c.task == self._database.task, LOAD_CHUNK.c.source == source)
         with self._database.snapshot() as connection:
-            under_way = _under_way(connection, mine)
-            return _progress(connection, mine, *DUMP), _progress(connection, mine, *LOAD, under_way)
+            load = progress_of(*_sums(connection, mine, *LOAD), _under_way(connection, mine))
+            return progress_of(*_sums(connection, mine, *DUMP)), load
 
     def totals(self) -> dict[TableId, tuple[int, int]]:
         """Return for each target of the task the number of dumped rows and of chunks that are not loaded."""
@@ -160,15 +160,7 @@ class Chunks(WritingPart, ChunkReader):
         }
 
 
-def _progress(
-    connection: Connection,
-    mine: Any,
-    done: Any,
-    rows: Any,
-    ended: Any,
-    millis: Any,
-    under_way: Sequence[UnderWay] = (),
-) -> Progress:
+def _sums(connection: Connection, mine: Any, done: Any, rows: Any, ended: Any, millis: Any) -> tuple[Tally, list[Part]]:
     def added(value: Any) -> Any:
         return func.coalesce(func.sum(case((done, value), else_=0)), 0)
 
@@ -188,7 +180,7 @@ def _progress(
         Part(int(weight), Finished(number, size, at.timestamp() if at else 0, (took or 0) / 1000))
         for weight, number, size, at, took in connection.execute(newest)
     ]
-    return progress_of(tally, recent, under_way)
+    return tally, recent
 
 
 def _under_way(connection: Connection, mine: Any) -> list[UnderWay]:
