@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """A value that is read again when it is older than some seconds; while a thread reads it, the others wait."""
+    """A value that is read again after some seconds. While a thread reads it, the others wait."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._lock = seconds, threading.Lock()
@@ -174,7 +174,7 @@ class TaskFolder:
     def __init__(self, who_cleared: Callable[[str, Cleared], str | None]) -> None:
         """`who_cleared` returns the user who cleared a task, from its DAG and the worker's data, if known."""
         self._who_cleared = who_cleared
-        self._sources: dict[str, Recent[Sequence[SourceStatus]]] = {}
+        self._sources: dict[str, tuple[Task, Recent[Sequence[SourceStatus]]]] = {}
 
     def files(self) -> Sequence[TaskFile]:
         """Return all task files, by their names."""
@@ -185,7 +185,9 @@ class TaskFolder:
         """Return the state from the meta tables and the recent answers of the sources."""
         from unshard.units.task.status import remarks, status
 
-        recent = self._sources.setdefault(str(task.path), Recent(OVERVIEW_SECONDS))
+        if self._sources.get(task.name, (None,))[0] != task:
+            self._sources[task.name] = task, Recent(OVERVIEW_SECONDS)
+        _, recent = self._sources[task.name]
         try:
             sources = tuple(recent.get(lambda: status(task, airflow_connections)))
             with _meta(task) as meta:
