@@ -13,23 +13,22 @@ from unshard.core.task.lag import Unread
 from unshard.errors.relay import DumpRefused
 from unshard.units.relay.pull import REPLICA_IDS
 
-REFUSED = (1045, 1227)
-"""Errors of an account without REPLICATION SLAVE."""
 OUTSIDE = BETWEEN | {EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.VIEW_CHANGE, EventType.START_ENCRYPTION}
 
 
 def first_unread(server: Server, source: str, location: Location) -> int | Unread:
-    """Return the time, in seconds since 1970; UNKNOWN if the account may not read the binlog."""
+    """Return the time, in seconds since 1970; UNKNOWN if the source does not send its binlog from there.
+
+    The account may lack a privilege, or the source has purged the file, which the relay may have stored.
+    """
     if location.position >= POSITIONS:
         return Unread.UNKNOWN
     with closing(mysql.connect(server, f"source {source}")) as connection:
         runs = binlogstream.dump(connection, source, location, random.randrange(*REPLICA_IDS))
         try:
             return first_time(chain.from_iterable(run.events() for run in runs))
-        except DumpRefused as error:
-            if error.errno in REFUSED:
-                return Unread.UNKNOWN
-            raise
+        except DumpRefused:
+            return Unread.UNKNOWN
 
 
 def first_time(events: Iterator[bytes]) -> int | Unread:
