@@ -159,3 +159,20 @@ def test_the_full_load_has_a_lag(task: LiveTask, capsys, phase: Phase) -> None:
     found = status(task, capsys)
     first = found["sources"][0]
     assert found["state"] == "full load" and first["lag_is_least"] and 7200 <= first["lag_seconds"] < 7200 + SLACK
+
+
+def test_what_waits_counts_from_its_entry_if_nothing_older_is_known(task: LiveTask, capsys) -> None:
+    change(task, "s1", 5000, "ALTER TABLE t_1 ADD COLUMN c INT")
+    change(task, "s1", 4000, "INSERT INTO t_1 VALUES (1, 1, 1)")
+    task.run()
+    task.target.run(
+        f"UPDATE {task.meta_schema}.shard_ddl SET executed_at = 0, seen_at = seen_at - INTERVAL 1 HOUR",
+        f"UPDATE {task.meta_schema}.held_rows SET first_time = 0, held_at = held_at - INTERVAL 20 MINUTE",
+    )
+    first = status(task, capsys)["sources"][0]
+    assert 3600 <= first["lag_seconds"] < 3600 + SLACK and 1200 <= first["held_lag_seconds"] < 1200 + SLACK
+    task.target.run(
+        f"INSERT INTO {task.meta_schema}.deferred_row SELECT 'live', 's1', 'x', 't', 'd', 'x', 't_1', 'id=1',"
+        " UTC_TIMESTAMP(6) - INTERVAL 2 HOUR"
+    )
+    assert 7200 <= lag(task, capsys) < 7200 + SLACK

@@ -6,7 +6,7 @@
 | the binlog after the checkpoint             | its first transaction, whatever its tables; idle time has no effect |
 | a DDL in the queue of a shard               | the oldest such statement                                           |
 | held rows                                   | the first event of their part of the binlog                         |
-| diverted and deferred rows                  | their first entry in the meta tables                                |
+| diverted and deferred rows, reloaded values | their first entry in the meta tables                                |
 
 If a source does not answer, the other changes give the least value. A lag of less than a second is 1 s.
 """
@@ -47,7 +47,7 @@ class Waiting:
     ddl: float | None = None
     held: float | None = None
     rows: float | None = None
-    """When the oldest diverted or deferred row was recorded."""
+    """When the oldest diverted or deferred row, or an unfinished reload of columns, was recorded."""
 
 
 NOTHING_WAITS = Waiting()
@@ -64,7 +64,7 @@ class Missing:
     ddl: float | None = None
     held: float | None = None
     rows: float | None = None
-    """Diverted and deferred rows."""
+    """Diverted and deferred rows, and columns that are reloaded."""
 
 
 def lag_of(missing: Missing) -> Lag:

@@ -9,9 +9,11 @@ from sqlalchemy import Connection, func, select
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import ReadingPart
 from unshard.core.ddl.queue import EntryState
+from unshard.core.rows.reload import ReloadState
 from unshard.core.rows.rowerrors import RowErrorState
 from unshard.core.task.lag import Waiting
 
+RELOAD = tables.column_reload
 DDL, HELD, DIVERTED, DEFERRED = tables.shard_ddl, tables.held_rows, tables.row_error, tables.deferred_row
 PENDING, OPEN = DDL.c.state == EntryState.PENDING.value, DIVERTED.c.state == RowErrorState.OPEN.value
 
@@ -26,7 +28,11 @@ class MissingChanges(ReadingPart):
             return Waiting(
                 _least(oldest(DDL.c.executed_at, PENDING, DDL.c.executed_at > 0), oldest(DDL.c.seen_at, PENDING)),
                 _least(oldest(HELD.c.first_time, HELD.c.first_time > 0), oldest(HELD.c.held_at)),
-                _least(oldest(DIVERTED.c.first_at, OPEN), oldest(DEFERRED.c.since)),
+                _least(
+                    oldest(DIVERTED.c.first_at, OPEN),
+                    oldest(DEFERRED.c.since),
+                    oldest(RELOAD.c.began_at, RELOAD.c.state == ReloadState.READING.value),
+                ),
             )
 
     def _oldest(self, connection: Connection, source: str, column: Any, *where: Any) -> float | None:
