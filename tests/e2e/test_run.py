@@ -318,7 +318,14 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(world: World, command) -> None:
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="ctrl-c", marks=pytest.mark.test_all("SIGTERM takes the same way")),
+        pytest.param(signal.SIGTERM, 143, id="sigterm"),
+    ],
+)
+def test_a_signal_ends_a_run_and_the_next_one_goes_on(world: World, command, sent: int, code: int) -> None:
     world.write("s1", f"INSERT INTO orders_1 SELECT 500000 + seq, 'many', 1 FROM {world.schema}_1.seq_1_to_40000")
     # Processes that a shell starts in the background ignore SIGINT; those of a user's terminal do not.
     process = subprocess.Popen(
@@ -332,9 +339,9 @@ def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(world: World, command) ->
     )
     assert process.stdout is not None
     assert any("dump begins" in line for line in iter(process.stdout.readline, ""))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, said = process.communicate(timeout=1800)
-    assert process.returncode == 130, said
+    assert process.returncode == code, said
     assert "the next run continues from here" in said and "Traceback" not in said
     assert command("run")[0] == 0
     world.assert_union()

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -112,15 +113,30 @@ def replaced(monkeypatch: pytest.MonkeyPatch, function) -> None:
     monkeypatch.setattr("unshard.cli.check.check", function)
 
 
-def test_interruption_ends_with_130_and_says_what_comes_next(monkeypatch, capsys) -> None:
-    def interrupted(options: Namespace, console: Console) -> Answer:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_command_with_a_message_and_the_usual_code(sent, code, monkeypatch, capsys) -> None:
+    def signalled(options: Namespace, console: Console) -> Answer:
+        signal.raise_signal(sent)
+        raise AssertionError("not reached")
 
-    replaced(monkeypatch, interrupted)
+    replaced(monkeypatch, signalled)
     # With threads of earlier tests, such as Spark's, the process would end here.
     monkeypatch.setattr(threading, "active_count", lambda: 1)
-    assert main(["check", "t.yaml"]) == 130
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["check", "t.yaml"]) == code
     assert "next run continues from here" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_handler_of_the_process_for_sigterm_stays(monkeypatch) -> None:
+    got = []
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    replaced(monkeypatch, lambda options, console: signal.raise_signal(signal.SIGTERM) or Answer({}, []))
+    before = signal.signal(signal.SIGTERM, lambda *_: got.append(1))
+    try:
+        assert main(["check", "t.yaml"]) == 0 and got == [1]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 SECRET = "s3cret-word"
@@ -295,6 +311,46 @@ def test_version(capsys) -> None:
     assert capsys.readouterr().out == f"unshard {unshard.__version__}\n"
 
 
+WIDE = [("s1", "mysql-bin.000001:1234", "a rather long cell that has many words in it"), ("s2", None, "short")]
+
+
+def test_a_table_in_a_narrow_terminal_wraps_its_last_column_at_words() -> None:
+    assert table(("SOURCE", "POSITION", "FOUND"), WIDE, 60, after=("-> do it", "")) == [
+        "SOURCE  POSITION               FOUND",
+        "s1      mysql-bin.000001:1234  a rather long cell that has",
+        "                               many words in it",
+        "-> do it",
+        "s2      -                      short",
+    ]
+
+
+def test_a_table_without_room_for_its_last_column_has_a_line_for_each_cell() -> None:
+    assert table(("SOURCE", "POSITION", "FOUND"), WIDE, 40, after=("-> do it", "")) == [
+        "SOURCE    s1",
+        "POSITION  mysql-bin.000001:1234",
+        "FOUND     a rather long cell that has",
+        "          many words in it",
+        "-> do it",
+        "",
+        "SOURCE    s2",
+        "POSITION  -",
+        "FOUND     short",
+    ]
+
+
+@pytest.mark.parametrize("width", [None, *range(30, 130)])
+def test_no_width_of_a_terminal_breaks_a_word(width: int | None) -> None:
+    words = {word for row in WIDE for cell in row if cell for word in cell.split()}
+    lines = table(("SOURCE", "POSITION", "FOUND"), WIDE, width)
+    assert words <= {word for line in lines for word in line.split()}
+    assert width is None or max(map(len, lines)) <= max(width, 34)
+
+
+def test_a_secret_is_masked_before_its_statement_is_wrapped() -> None:
+    ddl = "CREATE USER u IDENTIFIED BY 'hidden-word' and some more words after it"
+    assert not any("hidden" in line for width in range(30, 90) for line in table(("A", "DDL"), [("x", ddl)], width))
+
+
 def test_table_lines_up_and_has_no_trailing_blanks() -> None:
     assert table(("A", "LONGER", "C"), [("x\ny", None, ""), ("longest", 1, "end")]) == [
         "A        LONGER  C",
@@ -373,7 +429,7 @@ def test_lag_in_bytes(position: tuple[str, int], end: tuple[str, int], want: int
 
 def test_warnings_about_values_without_effect_are_one_line_with_their_number(tmp_path: Path) -> None:
     (tmp_path / "sources").mkdir()
-    (tmp_path / "sources/s1.yaml").write_text("source-id: s1\nfrom: {host: h, user: u, password: secret}\n")
+    (tmp_path / "sources/s1.yaml").write_text("source-id: s1\nfrom: {host: h, user: u}\n")
     (tmp_path / "t.yaml").write_text(
         "name: t\ntask-mode: all\ntarget-database: {host: t, user: u, max-allowed-packet: 7}\n"
         "mysql-instances: [{source-id: s1, syncer: {batch: 100, queue-size: 9}}]\n"
@@ -385,10 +441,34 @@ def test_warnings_about_values_without_effect_are_one_line_with_their_number(tmp
         Console(verbose=verbose, given_err=out).warn_of(task)
         return out.getvalue().splitlines()
 
-    password, idle = printed(verbose=False)
-    assert "the file contains a password" in password
+    (idle,) = printed(verbose=False)
     assert idle.endswith("t.yaml: 3 values of the files have no effect here; `unshard check -v` lists them")
-    assert printed(verbose=True) == [f"warning: {text}" for text in task.warnings] and len(task.warnings) == 4
+    assert printed(verbose=True) == [f"warning: {text}" for text in task.warnings] and len(task.warnings) == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_warnings_about_passwords_are_one_line_where_a_task_begins(tmp_path: Path, count: int) -> None:
+    (tmp_path / "sources").mkdir()
+    for number in range(3):
+        password = ", password: secret" if number < count else ""
+        (tmp_path / f"sources/s{number}.yaml").write_text(
+            f"source-id: s{number}\nfrom: {{host: h, user: u{password}}}\n"
+        )
+    (tmp_path / "t.yaml").write_text(
+        "name: t\ntask-mode: all\ntarget-database: {host: t, user: u}\n"
+        "mysql-instances: [{source-id: s0}, {source-id: s1}, {source-id: s2}]\n"
+    )
+    task = load_task(tmp_path / "t.yaml")
+
+    def printed(*, begins: bool, verbose: bool = False) -> list[str]:
+        out = io.StringIO()
+        Console(verbose=verbose, given_err=out).warn_of(task, begins=begins)
+        return out.getvalue().splitlines()
+
+    (line,) = printed(begins=True)
+    assert ("the file contains a password" if count == 1 else f"t.yaml: {count} passwords are in the files") in line
+    assert printed(begins=False) == []
+    assert len(printed(begins=False, verbose=True)) == count == len(task.warnings)
 
 
 def test_the_short_form_of_verbose(tmp_path: Path, capsys) -> None:

@@ -129,13 +129,13 @@ def identity(connection: Connection) -> str:
     return _identity(variables, "mariadb" if "mariadb" in variables.get("version", "").lower() else "mysql")
 
 
-def prepared(connection: Connection) -> frozenset[Row]:
-    """Return the prepared XA transactions; none if the account lacks the privilege (MySQL: XA_RECOVER_ADMIN)."""
+def prepared(connection: Connection) -> frozenset[Row] | None:
+    """Return the prepared XA transactions; None if the account may not see them (MySQL: XA_RECOVER_ADMIN)."""
     try:
         return frozenset(query(connection, "XA RECOVER"))
     except (StatementRefused, MissingPrivilege):
         # The relay refuses the COMMIT of an unknown XA transaction, so nothing is lost without them.
-        return frozenset()
+        return None
 
 
 def binlog_files(connection: Connection) -> dict[str, int]:

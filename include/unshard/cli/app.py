@@ -4,9 +4,10 @@ import argparse
 import contextlib
 import logging
 import os
+import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import unshard
@@ -17,7 +18,12 @@ from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
 
 INTERRUPTED = 130
+TERMINATED = 143
 VERBOSE = frozenset(("-v", "--verbose"))
+
+
+class Terminated(KeyboardInterrupt):
+    """The process got SIGTERM; it ends as after Ctrl-C, with another exit code."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,12 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command_line = sys.argv[1:] if arguments is None else list(arguments)
     console = Console(as_json="--json" in command_line, verbose=not VERBOSE.isdisjoint(command_line))
     try:
-        return _run(command_line, console)
+        with _terminable():
+            return _run(command_line, console)
     except UnshardError as error:
         return console.failure(error)
-    except KeyboardInterrupt:
-        print("unshard: interrupted; the next run continues from here", file=console.err, flush=True)
-        return _leave(INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        what, code = ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
+        print(f"unshard: {what}; the next run continues from here", file=console.err, flush=True)
+        return _leave(code)
     except BrokenPipeError:
         # The reader of the output has closed it, as `| head` does, so there is nowhere to print a message.
         with contextlib.suppress(OSError):
@@ -65,6 +73,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:
         return console.failure(tracebacks.coded(error), error)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Raise Terminated in the block at SIGTERM. A second SIGTERM ends the process at once."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def terminate(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(command_line: Sequence[str], console: Console) -> int:

@@ -10,6 +10,7 @@ from unshard.cli.console import Answer, Console, table
 from unshard.config import environment_connections, load_task
 from unshard.core.checks.alike import summaries
 from unshard.core.checks.items import Item, Severity
+from unshard.core.numbers import amount
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import check as check_task
 from unshard.units.checks.precheck import keep
@@ -18,7 +19,7 @@ from unshard.units.checks.precheck import keep
 def check(options: Namespace, console: Console) -> Answer:
     """Run every precheck and list the findings."""
     task = load_task(Path(options.task))
-    console.warn_of(task)
+    console.warn_of(task, begins=True)
     if options.decoder:
         from unshard.cli.decodercheck import check_decoders
 
@@ -36,23 +37,26 @@ def check(options: Namespace, console: Console) -> Answer:
         "warnings": [*task.warnings],
         "items": [asdict(item) for item in items],
     }
+    shown = items if console.verbose else summaries(item for item in items if item.severity is not Severity.OK)
     return Answer(
         document,
-        [*_lines(items if console.verbose else summaries(items)), "", _summary(task.name, counts)],
+        [*_lines(shown, console.width), *_passed(counts, console), _summary(task.name, counts)],
         1 if counts[Severity.ERROR] else 0,
     )
 
 
-def _lines(items: Sequence[Item]) -> list[str]:
+def _lines(items: Sequence[Item], width: int | None) -> list[str]:
     """Return the table, with the remedy below each problem."""
     rows = [(item.severity.upper(), item.place, item.name, item.told) for item in items]
-    header, *lines = table(("RESULT", "PLACE", "CHECK", "FOUND"), rows)
-    found = [header]
-    for item, line in zip(items, lines, strict=True):
-        found.append(line)
-        if item.remedy:
-            found.append(f"         -> {item.remedy}")
-    return found
+    after = [f"         -> {item.remedy}" if item.remedy else "" for item in items]
+    return [*table(("RESULT", "PLACE", "CHECK", "FOUND"), rows, width, after), ""] if items else []
+
+
+def _passed(counts: Counter[Severity], console: Console) -> list[str]:
+    """Return the line that stands for all checks without a problem."""
+    if console.verbose or not counts[Severity.OK]:
+        return []
+    return [f"{amount(counts[Severity.OK])} checks are OK; `-v` lists them"]
 
 
 def _summary(task: str, counts: Counter[Severity]) -> str:

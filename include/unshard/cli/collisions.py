@@ -22,7 +22,8 @@ def collisions(options: Namespace, console: Console) -> Answer:
     with existing_meta(task) as meta:
         found = meta.collisions.all(SHOWN, only_open=not options.all) if meta else ()
     document = {"task": task.name, "warnings": [*task.warnings], "collisions": [_document(each) for each in found]}
-    lines = table(HEADER, map(_row, found)) if found else [f"no collision {'was found' if options.all else 'is open'}"]
+    none = f"no collision {'was found' if options.all else 'is open'}"
+    lines = table(HEADER, map(_row, found), console.width) if found else [none]
     if any(each.is_open for each in found):
         lines += [
             "remove or change the row in one of its two shards, then run the task again to continue;",

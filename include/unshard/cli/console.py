@@ -4,9 +4,12 @@ With --json stdout has exactly one JSON document, so progress is not printed.
 """
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, TextIO
 
 from unshard.adapters import tracebacks
@@ -15,6 +18,9 @@ from unshard.core.masking import statement
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
 from unshard.errors.config import NotConfirmed
+
+LEAST_WIDTH = 24
+"""A narrower last column is not wrapped: each cell gets a line of its own instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,11 @@ class Console:
         """Whether the output is a terminal, so that lines may be redrawn."""
         return not self.as_json and self.out.isatty()
 
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None if the output is something else, which gets whole lines."""
+        return shutil.get_terminal_size().columns if self.is_terminal else None
+
     def note(self, text: str) -> None:
         """Print a line about the progress."""
         if not self.as_json:
@@ -61,8 +72,12 @@ class Console:
         for text in texts:
             _line(f"warning: {text}", self.err)
 
-    def warn_of(self, task: Task) -> None:
-        """Print the warnings of the task file; those about values without effect as their number, unless verbose."""
+    def warn_of(self, task: Task, *, begins: bool = False) -> None:
+        """Print the warnings of the task file, in brief unless verbose. Those about passwords need `begins`."""
+        if not begins and not self.verbose:
+            task = replace(
+                task, warnings=tuple(text for text in task.warnings if text not in task.passwords), passwords=()
+            )
         self.warn(task.warnings if self.verbose else task.brief_warnings)
 
     def confirm(self, question: str, is_confirmed: bool) -> None:
@@ -108,15 +123,45 @@ def error_document(error: UnshardError) -> dict[str, str]:
     return {"code": error.code, "message": error.message, "hint": error.next_step}
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Lay out rows in columns; the last column is neither padded nor cut."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None, after: Sequence[str] = ()
+) -> list[str]:
+    """Lay out rows in columns. `after` has a line to print after each row, or an empty one.
+
+    In a terminal of this width no word is broken: the last column is wrapped, or each cell gets a line.
+    """
     cells = [[*header], *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header) - 1)]
-    return [
-        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in cells
-    ]
+    begin = sum(widths) + 2 * len(widths)
+    room = max(len(row[-1]) for row in cells) if width is None else width - begin
+    longest = max((len(word) for row in cells for word in row[-1].split()), default=0)
+    if room < min(max(longest, LEAST_WIDTH), max(len(row[-1]) for row in cells)):
+        return _records(cells[0], cells[1:], width or 0, after)
+    lines: list[str] = []
+    for row, line in zip_longest(cells, ("", *after), fillvalue=""):
+        first, *others = _wrapped(row[-1], room)
+        columns = [*(text.ljust(each) for text, each in zip(row, widths, strict=False)), first]
+        lines += ["  ".join(columns).rstrip(), *(" " * begin + text for text in others), *([line] if line else [])]
+    return lines
+
+
+def _records(header: Sequence[str], rows: Sequence[Sequence[str]], width: int, after: Sequence[str]) -> list[str]:
+    """Lay out each row as lines of a heading and a cell, with an empty line between rows."""
+    begin = max(map(len, header)) + 2
+    lines: list[str] = []
+    for row, line in zip_longest(rows, after, fillvalue=""):
+        lines += [""] if lines else []
+        for name, text in zip(header, row, strict=True):
+            first, *others = _wrapped(text, max(width - begin, LEAST_WIDTH))
+            lines += [name.ljust(begin) + first, *(" " * begin + text for text in others)]
+        lines += [line] if line else []
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else " ".join(str(value).split())
+    # Secrets are masked before a statement is wrapped: afterwards it is not a statement any more.
+    return "-" if value is None or value == "" else on_terminal(" ".join(str(value).split()))

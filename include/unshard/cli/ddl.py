@@ -27,7 +27,7 @@ def ddl(options: Namespace, console: Console) -> Answer:
     console.warn_of(task)
     if options.action == "list":
         with existing_meta(task) as meta:
-            return _listed(task, meta.statement_commands.all() if meta else ())
+            return _listed(task, meta.statement_commands.all() if meta else (), console.width)
     with open_work(task, only_reads=options.dry_run) as work:
         return _issued(options, console, task, work)
 
@@ -52,7 +52,7 @@ def _issued(options: Namespace, console: Console, task: Task, work: Work) -> Ans
     }
     message = "done; the next windows use it" if any(changed) else "nothing changed: this command exists already"
     waiting = [each for each in records if each.state is CommandState.WAITING]
-    return Answer(document, [message, *_table(waiting)])
+    return Answer(document, [message, *_table(waiting, console.width)])
 
 
 def _steps(work: Work, options: Namespace) -> tuple[Step, ...]:
@@ -88,16 +88,16 @@ def _require_usage(options: Namespace) -> None:
         raise UsageWrong(wrong, "unshard ddl")
 
 
-def _listed(task: Task, records: Iterable[CommandRecord]) -> Answer:
+def _listed(task: Task, records: Iterable[CommandRecord], width: int | None) -> Answer:
     found = tuple(records)
     waits = any(each.state is CommandState.WAITING for each in found)
     document = {"task": task.name, "commands": [_document(each) for each in found], "warnings": [*task.warnings]}
-    return Answer(document, _table(found) or ["there is no command about a statement"], 3 if waits else 0)
+    return Answer(document, _table(found, width) or ["there is no command about a statement"], 3 if waits else 0)
 
 
-def _table(records: Iterable[CommandRecord]) -> list[str]:
+def _table(records: Iterable[CommandRecord], width: int | None) -> list[str]:
     lines = list(map(_row, records))
-    return list(table(HEADER, lines)) if lines else []
+    return table(HEADER, lines, width) if lines else []
 
 
 def _row(each: CommandRecord) -> tuple[object, ...]:

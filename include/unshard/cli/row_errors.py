@@ -23,7 +23,7 @@ def row_errors(options: Namespace, console: Console) -> Answer:
         found = meta.row_errors.all(SHOWN, only_open=not options.all) if meta else ()
     is_open = [each for each in found if each.state is RowErrorState.OPEN]
     document = {"task": task.name, "warnings": [*task.warnings], "row_errors": [_document(each) for each in found]}
-    lines = [*table(HEADER, map(_row, found))] if found else ["no row was diverted"]
+    lines = table(HEADER, map(_row, found), console.width) if found else ["no row was diverted"]
     if is_open:
         lines.append(
             "the target lacks these rows: correct them in their shards; or alter the target, then update them there"

@@ -73,10 +73,10 @@ def _key(trouble: Trouble) -> str:
 def run(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
     task = load_task(Path(options.task))
-    console.warn_of(task)
+    console.warn_of(task, begins=True)
     if options.start_time:
         task = starting_at(task, options.start_time)
-    with open_work(task) as work:
+    with open_work(task, starting=lambda: console.note("Spark starts")) as work:
         if options.remove_meta:
             remove_first(work, options, console)
         if options.start_time:

@@ -15,14 +15,14 @@ from unshard.cli.stops import suspended_document, suspended_lines
 from unshard.config import Task, environment_connections, load_task
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
-from unshard.core.numbers import amount, size
+from unshard.core.numbers import amount, lasting, size
 from unshard.core.rows.writepath import Writing
 from unshard.core.shown import shell
 from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.task.joins import open_differences
-from unshard.units.task.status import SourceStatus, remarks
+from unshard.units.task.status import SourceStatus, condition_of_task, lag_of_task, remarks
 from unshard.units.task.status import status as read_status
 
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
@@ -57,8 +57,14 @@ def status(options: Namespace, console: Console) -> Answer:
     with existing_meta(task) as meta:
         told = remarks(meta, task.sources)
         differences = open_differences(task, meta, environment_connections) if meta else ()
+    lag, state = lag_of_task(sources), condition_of_task(sources, told.pause)
+    errors = [each for each in sources if each.error]
     document = {
         "task": task.name,
+        "state": state,
+        "lag_seconds": lag.seconds,
+        "lag_is_least": lag.is_least,
+        "errors": [{"place": f"source {each.source}", **error_document(each.error)} for each in errors if each.error],
         "warnings": [*task.warnings],
         "pause": pause_document(told.pause),
         "sources": [_document(each) for each in sources],
@@ -79,9 +85,10 @@ def status(options: Namespace, console: Console) -> Answer:
     }
     resume = f"unshard resume {shell(options.task)}"
     lines = [f"task {task.name} is {told.pause}; `{resume}` continues it"] if told.pause else []
-    lines += table(HEADER, map(_row, sources))
+    lines += table(HEADER, map(_row, sources), console.width)
+    lines += [f"task {task.name}: {state}, lag {lag}, {len(errors) or 'no'} error{'s' * (len(errors) != 1)}"]
     lines.append(_writing(task, told.writing))
-    lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
+    lines += [f"source {each.source}: {each.error}" for each in errors]
     lines += [_full(each) for each in sources if each.dump.chunks and each.phase.order < Phase.LOADED.order]
     lines += map(_held, (each for each in sources if each.held_since))
     lines += [_online(*each) for each in told.online]
@@ -108,7 +115,7 @@ def status(options: Namespace, console: Console) -> Answer:
         for target, rows in told.deferred.items()
     ]
     lines += [_collisions(each, options.task) for each in sources if each.collisions]
-    return Answer(document, lines, 1 if any(each.error for each in sources) else 0)
+    return Answer(document, lines, 1 if errors else 0)
 
 
 def _document(each: SourceStatus) -> dict[str, Any]:
@@ -118,11 +125,14 @@ def _document(each: SourceStatus) -> dict[str, Any]:
         "position": str(each.position) if each.position else None,
         "upstream_position": str(each.upstream) if each.upstream else None,
         "lag_seconds": each.lag_seconds,
+        "lag_is_least": each.lag.is_least,
         "lag_bytes": each.lag_bytes,
+        "last_event_at": each.last_event.isoformat() if each.last_event else None,
         "windows": each.windows,
         "rows_applied": each.rows_applied,
         "rows_held": each.rows_held,
         "bytes_held": each.bytes_held,
+        "held_lag_seconds": each.held_lag,
         "held_since": each.held_since.isoformat() if each.held_since else None,
         "shards": each.shards,
         "shards_held": each.shards_held,
@@ -188,7 +198,7 @@ def _row(each: SourceStatus) -> tuple[object, ...]:
         each.phase,
         each.position,
         each.upstream or ("unreachable" if each.error else None),
-        None if each.lag_seconds is None else f"{each.lag_seconds} s",
+        each.lag,
         None if each.lag_bytes is None else size(each.lag_bytes),
         amount(each.rows_applied),
         amount(each.rows_held),
@@ -204,9 +214,10 @@ def _full(each: SourceStatus) -> str:
 
 
 def _held(each: SourceStatus) -> str:
-    """`source s1: 120 rows (4.1 kB) are held, the oldest since 2026-01-01 00:00:00 UTC`."""
+    """`source s1: 120 rows (4.1 kB) are held since 2026-01-01 00:00:00 UTC, the oldest was changed 3 min 20 s ago`."""
     what = f"{amount(each.rows_held)} rows ({size(each.bytes_held)})"
-    return f"source {each.source}: {what} are held, the oldest since {each.held_since:%Y-%m-%d %H:%M:%S} UTC"
+    age = "" if each.held_lag is None else f", the oldest was changed {lasting(each.held_lag)} ago"
+    return f"source {each.source}: {what} are held since {each.held_since:%Y-%m-%d %H:%M:%S} UTC{age}"
 
 
 def _collisions(each: SourceStatus, task: str) -> str:

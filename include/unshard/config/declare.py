@@ -25,6 +25,8 @@ class FileWarning:
     """Begins with the place."""
     is_idle: bool = False
     """The value has no effect here; the command line prints only the number of such warnings."""
+    is_password: bool = False
+    """The value is a password; the command line prints only the number of such warnings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,9 @@ class FilePlace:
         """Return the place of one item of a list."""
         return FilePlace(self.file, line, f"{self.path}[{number}]", self.findings)
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str, *, is_password: bool = False) -> None:
         """Record a warning about an accepted value that should be changed."""
-        self.findings.warnings.append(FileWarning(f"{self}: {text}"))
+        self.findings.warnings.append(FileWarning(f"{self}: {text}", is_password=is_password))
 
     def warn_idle(self, value: str, why: str) -> None:
         """Record a warning about a value that has no effect here."""

@@ -58,7 +58,7 @@ def secret() -> ValueKind:
                 "`dmctl decrypt` shows the password; use conn-id or password-env for it"
             )
         elif value:
-            place.warn("the file contains a password; use conn-id or password-env instead")
+            place.warn("the file contains a password; use conn-id or password-env instead", is_password=True)
         return value
 
     return ValueKind("text", read)

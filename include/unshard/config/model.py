@@ -25,7 +25,7 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DIGEST = 8
 """Hexadecimal digits at the end of the plain name of a task with special characters."""
 BRIEFLY = 2
-"""Warnings about values without effect that one line replaces."""
+"""Warnings of one kind that one line replaces."""
 CLUSTERED_INDEX = "tidb_enable_clustered_index"
 
 
@@ -272,14 +272,22 @@ class Task:
     """Warnings about accepted values, shown on every start."""
     idle: tuple[str, ...] = ()
     """Those of `warnings` that are about values without effect; only their number is shown, unless asked for."""
+    passwords: tuple[str, ...] = ()
+    """Those of `warnings` that are about passwords in files; only their number is shown, unless asked for."""
 
     @property
     def brief_warnings(self) -> tuple[str, ...]:
-        """The warnings, with one line instead of those about values without effect."""
-        if len(self.idle) < BRIEFLY:
-            return self.warnings
-        told = f"{self.path}: {len(self.idle)} values of the files have no effect here; `unshard check -v` lists them"
-        return (*(text for text in self.warnings if text not in self.idle), told)
+        """The warnings, with one line for those about values without effect, and one for those about passwords."""
+        counted = {
+            self.idle: "values of the files have no effect here",
+            self.passwords: "passwords are in the files; use conn-id or password-env instead",
+        }
+        many = {texts: told for texts, told in counted.items() if len(texts) >= BRIEFLY}
+        folded = {text for texts in many for text in texts}
+        return (
+            *(text for text in self.warnings if text not in folded),
+            *(f"{self.path}: {len(texts)} {told}; `unshard check -v` lists them" for texts, told in many.items()),
+        )
 
     @property
     def sources(self) -> tuple[str, ...]:

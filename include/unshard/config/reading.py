@@ -111,6 +111,7 @@ def load_task(path: Path) -> Task:
         ignored_checks=values["ignore-checking-items"],
         warnings=tuple(note.text for note in findings.warnings),
         idle=tuple(note.text for note in findings.warnings if note.is_idle),
+        passwords=tuple(note.text for note in findings.warnings if note.is_password),
     )
 
 

@@ -74,12 +74,21 @@ class Work:
         return self.tables.read(targets) if targets else {}
 
 
+def _silent() -> None:
+    """Tell nobody that Spark starts."""
+
+
 @contextlib.contextmanager
 def open_work(
-    task: Task, connections: Connections = environment_connections, *, only_reads: bool = False
+    task: Task,
+    connections: Connections = environment_connections,
+    *,
+    only_reads: bool = False,
+    starting: Callable[[], None] = _silent,
 ) -> Iterator[Work]:
     """Resolve the task's secrets, migrate its meta store, and close all resources at the end.
 
+    `starting` is called before Spark is started or reached, which takes some seconds.
     With `only_reads` it creates a missing meta store, but does not migrate an older version: it raises MetaTooOld.
     """
     target = resolve(task.target, connections)
@@ -90,16 +99,23 @@ def open_work(
             with contextlib.suppress(MetaMissing):
                 meta.refuse_other_version()
         meta.migrate()
-        yield stack.enter_context(work_with(task, meta, connections))
+        yield stack.enter_context(work_with(task, meta, connections, starting))
 
 
 @contextlib.contextmanager
-def work_with(task: Task, meta: Meta, connections: Connections = environment_connections) -> Iterator[Work]:
+def work_with(
+    task: Task,
+    meta: Meta,
+    connections: Connections = environment_connections,
+    starting: Callable[[], None] = _silent,
+) -> Iterator[Work]:
     """Resolve the task's secrets and open everything but the meta store, which the caller has opened."""
     target, access = resolve(task.target, connections), storage_access(task.options, connections)
     present = PresentStructures(target)
+    live, bulk = task.options.spark_connection, task.options.bulk_connection
     with contextlib.ExitStack() as stack:
         stack.callback(present.close)
+        spark = _lazily(stack, live, connections, task.name, starting)
         yield Work(
             task=task,
             target=target,
@@ -107,8 +123,8 @@ def work_with(task: Task, meta: Meta, connections: Connections = environment_con
             meta=meta,
             store=RelayStore(_relay_place(task.storage, access)),
             storage=Storage(task.storage, access),
-            spark=_lazily(stack, task.options.spark_connection, connections, task.name),
-            bulk_spark=_lazily(stack, task.options.bulk_connection, connections, task.name),
+            spark=spark,
+            bulk_spark=spark if bulk == live else _lazily(stack, bulk, connections, task.name, starting),
             trial_tables=DdlTrialTables(target, task.meta_schema),
             tables=present,
             writer=_once(lambda: _recorded_writer(target, meta)),
@@ -127,7 +143,9 @@ def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
     return BucketPlace(f"{storage}/relay", access) if is_object_store(storage) else Path(storage) / "relay"
 
 
-def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connections, name: str) -> Callable[[], Any]:
+def _lazily(
+    stack: contextlib.ExitStack, connection: str, connections: Connections, name: str, starting: Callable[[], None]
+) -> Callable[[], Any]:
     """Return a function that opens the session at its first call, and another one if that is lost."""
     opened: list[Any] = []
     opening = threading.Lock()
@@ -138,6 +156,7 @@ def _lazily(stack: contextlib.ExitStack, connection: str, connections: Connectio
         with opening:
             if not opened or not spark.is_usable(opened[-1]):
                 address = spark_connection(connection)
+                starting()
                 opened.append(stack.enter_context(spark.session(address, connections, name)))
             return opened[-1]
 

@@ -1,15 +1,17 @@
 """Read tasks and locks for the page, and issue its commands.
 
 Tasks come from their files, everything else from the meta tables. Reading changes nothing, except that it records the
-user who cleared a task (page.audit). Sources are queried only for the page of one task: many open overviews must not
-query every source of every task.
+user who cleared a task (page.audit). Open overviews share the answers of the sources for some seconds: however many
+there are, they do not query every source of every task again.
 """
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from unshard.config import Task, load_task, resolve
 from unshard.core.ddl.lockcommands import Cleared, LockCommand
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from unshard.adapters.meta.tasks.prechecks import StoredPrechecks
     from unshard.core.rows.collision import RecordedCollision
     from unshard.core.rows.rowerrors import RowError
+    from unshard.core.task.lag import Lag
     from unshard.core.task.pause import PauseState
     from unshard.core.window.suspension import SuspendedTarget
     from unshard.units.ddl.coordinate import LockView
@@ -37,6 +40,28 @@ SHOWN = 100
 """Longest list of a kind; the page shows the number of further entries."""
 SHOWN_ROWS = 10
 """Longest list of diverted rows, which are counted by target."""
+
+
+OVERVIEW_SECONDS = 20.0
+"""How long overviews share the answers of the sources."""
+
+T = TypeVar("T")
+
+
+class Recent(Generic[T]):
+    """A value that is read again after some seconds. While a thread reads it, the others wait."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._lock = seconds, threading.Lock()
+        self._read: tuple[float, T] | None = None
+
+    def get(self, read: Callable[[], T]) -> T:
+        """Return the value; `read` makes a new one."""
+        with self._lock:
+            if self._read is None or time.monotonic() - self._read[0] >= self._seconds:
+                value = read()
+                self._read = time.monotonic(), value
+            return self._read[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +109,20 @@ class Overview:
     """None if the target does not answer; then `error` is set."""
     error: UnshardError | None = None
 
+    @property
+    def state(self) -> str:
+        """The state of the task in a word."""
+        from unshard.units.task.status import condition_of_task
+
+        return condition_of_task(self.sources, self.remarks.pause if self.remarks else None)
+
+    @property
+    def lag(self) -> "Lag":
+        """The longest lag of its sources."""
+        from unshard.units.task.status import lag_of_task
+
+        return lag_of_task(self.sources)
+
 
 class Service(Protocol):
     """Reads tasks and locks, and issues commands."""
@@ -92,7 +131,7 @@ class Service(Protocol):
         """Return all task files."""
 
     def overview(self, task: Task) -> Overview:
-        """Return the state from the meta tables; if the target does not answer, the value has an error."""
+        """Return the state from the meta tables and the sources; the value has an error if the target has one."""
 
     def sources(self, task: Task) -> "Sequence[SourceStatus]":
         """Query the sources and return their status."""
@@ -134,19 +173,23 @@ class TaskFolder:
     def __init__(self, who_cleared: Callable[[str, Cleared], str | None]) -> None:
         """`who_cleared` returns the user who cleared a task, from its DAG and the worker's data, if known."""
         self._who_cleared = who_cleared
+        self._sources: dict[str, tuple[Task, Recent[Sequence[SourceStatus]]]] = {}
 
     def files(self) -> Sequence[TaskFile]:
         """Return all task files, by their names."""
         return [_task_file(path) for path in task_files()]
 
     def overview(self, task: Task) -> Overview:
-        """Return the state from the meta tables."""
-        from unshard.units.task import status
+        """Return the state from the meta tables and the recent answers of the sources."""
+        from unshard.units.task.status import remarks, status
 
+        if self._sources.get(task.name, (None,))[0] != task:
+            self._sources[task.name] = task, Recent(OVERVIEW_SECONDS)
+        _, recent = self._sources[task.name]
         try:
+            sources = tuple(recent.get(lambda: status(task, airflow_connections)))
             with _meta(task) as meta:
-                known = tuple(status.known(meta, instance.source.id) for instance in task.instances)
-                return Overview(known, status.remarks(meta, task.sources))
+                return Overview(sources, remarks(meta, task.sources))
         except UnshardError as error:
             return Overview(error=error)
 

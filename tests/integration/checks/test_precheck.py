@@ -176,6 +176,43 @@ def test_binlog_settings(world: World, server_folder: Path, options: list[str], 
         assert world.problems() == [(each, severities[each], "source s2") for each in code]
 
 
+def fine(world: World) -> dict[str, list[str]]:
+    """The messages of the checks that are OK, by name."""
+    found: dict[str, list[str]] = {}
+    for item in world.items():
+        if item.severity is Severity.OK:
+            found.setdefault(item.name, []).append(item.message)
+    return found
+
+
+def test_nothing_is_fine_that_was_not_seen(world: World) -> None:
+    whole = fine(world)
+    assert whole["server_settings"][1] == "sql_mode is the same"
+    world.sources["s2"] = (servers.free_port(), "admin")
+    without_s2 = fine(world)
+    assert without_s2["server_settings"][1] == "sql_mode is the same on target, s1; the others are not known"
+    assert without_s2["server_settings"][-1].endswith("are +00:00 on s1; the others are not known")
+    assert without_s2["schema_of_shard_tables"] == ["2 shards are alike; shards of s2 are not known"]
+    assert without_s2["free_space"][0].endswith("on s1; the others are not known")
+    assert "rules" not in without_s2 and without_s2["version"] == whole["version"][1:]
+    world.target_user = "nobody"
+    of_s1 = fine(world)
+    assert [text for text in of_s1["server_settings"] if "sql_mode" in text] == []
+    assert not {"local_infile", "target_tables", "write_path"} & of_s1.keys()
+    world.sources["s1"] = (servers.free_port(), "admin")
+    assert fine(world) == {}
+
+
+def test_no_check_of_a_source_is_fine_without_shards_or_privileges(world: World, account) -> None:
+    world.s1.run(f"DROP TABLE {world.schema}_1.t_1", f"DROP TABLE {world.schema}_1.t_2")
+    of_s1 = {item.name for item in world.items() if (item.place, item.severity) == ("source s1", Severity.OK)}
+    assert not {"dump_privilege", "routes", "binlog_db", "online_ddl", "table_schema"} & of_s1
+    assert {"binlog_format", "replication_privilege"} <= of_s1
+    world.sources["s2"] = (world.s2.port, account(world.s2, f"SELECT ON `{world.schema}\\_1`.*"))
+    of_s2 = {item.name for item in world.items() if (item.place, item.severity) == ("source s2", Severity.OK)}
+    assert "binlog_db" not in of_s2 and "dump_privilege" in of_s2
+
+
 def test_missing_privileges_of_a_source(world: World, account) -> None:
     user = account(
         world.s1, f"SELECT ON {world.schema}_1.t_1", f"INSERT ON {world.schema}_1.t_2", "BINLOG MONITOR ON *.*"

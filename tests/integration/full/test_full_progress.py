@@ -18,6 +18,7 @@ from unshard.config import load_task
 from unshard.core.full.progress import Progress
 from unshard.units.full import dump as dumps
 from unshard.units.full import load as loads
+from unshard.units.full import loadchunks
 from unshard.units.full.dump import dump
 from unshard.units.full.load import load
 from unshard.units.full.snapshot import take_snapshot
@@ -102,6 +103,33 @@ def test_progress_outlives_deaths_and_growing_tables_and_the_rate_is_kept(
         assert [each.percent for each in part] == sorted(each.percent for each in part)
         assert [each.rows for each in part] == sorted(each.rows for each in part)
         assert part[-1].percent == 100 and part[-1].seconds_left == 0
+
+
+def test_rows_of_an_unfinished_chunk_count(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source_1.run(f"CREATE DATABASE {unique}", TABLE.format(f"{unique}.t_1"), ROWS.format(f"{unique}.t_1", "", 45_000))
+    path = write_task(tmp_path, unique, {"s1": source_1}, target, {"t": "t_*"}, Settings(chunk_rows=100_000))
+
+    def at_once(job, item):
+        return loadchunks.load_one_batch(dataclasses.replace(job, progress_seconds=0), item)
+
+    monkeypatch.setattr(loads, "load_one_batch", at_once)
+    with opened(path) as work:
+        take_snapshot(work, "s1")
+        dump(work, "s1")
+        for batches, rows, percent in ((2, 40_000, 88.8), (1, 40_000, 88.8)):
+            with monkeypatch.context() as patch, pytest.raises(Died):
+                patch.setattr(loadchunks, "_write", dying_after(batches, loadchunks._write))
+                load(work, "s1")
+            _, found = full_progress(work.meta, ["s1"])["s1"]
+            assert (found.done, found.rows, found.rows_under_way, found.percent) == (0, 0, rows, percent)
+        load(work, "s1")
+        _, found = full_progress(work.meta, ["s1"])["s1"]
+        assert (found.done, found.rows, found.rows_under_way, found.percent) == (1, 45_000, 0, 100)
+    ((left,),) = target.run(f"SELECT COUNT(*) FROM {unique}_meta.load_progress")
+    assert left == 0
+    assert assert_union({"s1": source_1}, {"s1": [f"{unique}.t_1"]}, target, f"{unique}_to.t") == 45_000
 
 
 def test_sources_are_dumped_and_loaded_at_once(

@@ -1,6 +1,7 @@
 """The command line on real servers: check, status, locks, unlock, validate; no Spark."""
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -87,6 +88,22 @@ def test_check_lists_items(world: World, command, capsys) -> None:
     assert main(["check", str(world.path)]) == 1
     said = capsys.readouterr().out
     assert "[US-2307]" in said and "-> give all shards" in said and "cannot run yet: 2 error(s)" in said
+
+
+def test_checks_without_a_problem_are_one_line(world: World, capsys, monkeypatch) -> None:
+    assert main(["check", str(world.path)]) == 0
+    count, verdict = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\d+ checks are OK; `-v` lists them", count) and "can run: 0 error(s)" in verdict
+    assert main(["check", str(world.path), "-v"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.startswith("RESULT") and len([line for line in lines if line[:3] == "OK "]) == int(count.split()[0])
+    for source in ("s1", "s2"):
+        file = world.folder / f"sources/{source}.yaml"
+        file.write_text(re.sub(r"port: \d+", "port: 1", file.read_text()))
+    world.path.write_text(re.sub(r"port: \d+", "port: 1", world.path.read_text(), count=1))
+    assert main(["check", str(world.path)]) == 1
+    said = capsys.readouterr().out
+    assert "OK" not in said and said.count("US-2001") == 3 and ", 0 ok" in said
 
 
 def test_status_before_anything(world: World, command) -> None:

@@ -244,6 +244,7 @@ def test_nobody_sees_anything_without_a_login(stage: Stage, path: str) -> None:
 def test_overview_has_what_the_user_may_see(stage: Stage) -> None:
     page = stage.get("/unshard/", "viewer").text
     assert "orders_merge" in page and "waiting" in page and "12 min" in page and "7,890" in page
+    assert "at least 12 s" in page and "full load" in page, "the other source has not begun"
     assert "secret" not in page and "broken" not in page
 
 

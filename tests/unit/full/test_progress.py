@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, progress_of, weights
+from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, UnderWay, progress_of, weights
+from unshard.core.numbers import amount
 
 
 class Chunk(NamedTuple):
@@ -102,3 +103,25 @@ def test_for_people() -> None:
     assert str(progress(TABLE[2][1])) == "33.3 %, 10 rows, 100 B, 5 rows/s, 50 B/s, 4 s left"
     assert str(Progress(2, 2, 3, 2048, 100, 1, 2, 0)) == "100 %, 3 rows, 2.0 KiB, 1 rows/s, 2 B/s"
     assert str(Progress(2)) == "0 %, 0 rows, 0 B"
+
+
+HALF = UnderWay(60, 100, 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "done", "under_way", "percent", "rows", "left"),
+    [
+        ("half of the only chunk", 0, [HALF], 50.0, 50, None),
+        ("more than was dumped", 0, [UnderWay(60, 100, 150)], 99.9, 100, None),
+        ("two at a time", 0, [HALF, UnderWay(60, 10, 1)], 30.0, 51, None),
+        ("an empty chunk", 0, [UnderWay(60, 0, 0)], 0, 0, None),
+        ("one done, one half", 1, [HALF], 75.0, 50, 1),
+        ("all done, an old row is left", 2, [HALF], 100.0, 0, 0),
+    ],
+)
+def test_rows_of_unfinished_chunks_count(name: str, done: int, under_way, percent, rows, left) -> None:
+    chunks = max(2 if done else 1, len(under_way))
+    recent = [Part(60, Finished(100, 1000, 10 + each, 2)) for each in range(done)]
+    found = progress_of(Tally(chunks, 60 * chunks, done, 60 * done, 100 * done), recent, under_way)
+    assert (found.percent, found.rows_under_way, found.rows, found.seconds_left) == (percent, rows, 100 * done, left)
+    assert (f"{amount(100 * done)} rows and {rows} under way" in str(found)) == bool(rows)

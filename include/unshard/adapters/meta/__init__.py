@@ -31,6 +31,7 @@ from unshard.adapters.meta.tasks.removal import Removal
 from unshard.adapters.meta.tasks.sources import CheckpointReader, Checkpoints, SourceReader, Sources
 from unshard.adapters.meta.tasks.writepaths import WritePathReader, WritePaths
 from unshard.adapters.meta.windows.deferredrows import DeferredRows
+from unshard.adapters.meta.windows.missing import MissingChanges
 from unshard.adapters.meta.windows.reloads import ReloadReader, Reloads
 from unshard.adapters.meta.windows.rules import RulesInForce, RulesReader
 from unshard.adapters.meta.windows.suspended import SuspendedTargetReader, SuspendedTargets
@@ -67,6 +68,7 @@ class MetaReader:
         self.pauses = PauseReader(database)
         self.rules = RulesReader(database)
         self.deferred = DeferredRows(database)
+        self.missing = MissingChanges(database)
         self.deleted_shards = DeletedShards(database)
         self.reloads = ReloadReader(database)
         self.row_errors = RowErrorRecords(database)

@@ -91,6 +91,7 @@ def entry_columns(entry: QueueEntry) -> dict[str, Any]:
         **target_columns(entry.target),
         **location_columns(entry.location),
         "statement": codec.dumps(entry.statement),
+        "executed_at": entry.statement.timestamp,
         "routed": entry.routed,
         "fingerprint": entry.fingerprint,
         "before_digest": entry.before,
@@ -152,6 +153,7 @@ def held_columns(file: HeldFile) -> dict[str, Any]:
         "structure": file.structure,
         "safe": file.safe,
         "raw": file.is_raw,
+        "first_time": file.first_time,
     }
 
 
@@ -168,6 +170,7 @@ def held_of(row: AnyRow) -> HeldFile:
         structure=row.structure,
         safe=bool(row.safe),
         is_raw=bool(row.raw),
+        first_time=row.first_time,
     )
 
 

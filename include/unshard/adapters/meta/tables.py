@@ -153,6 +153,15 @@ load_chunk = _table(
     Index("by_number", "task", "source", "shard_schema", "shard_table", "number", unique=True),
 )
 
+load_progress = _table(
+    "load_progress",
+    LOAD,
+    "chunk that is being loaded; deleted when it is loaded",
+    c.key("task"),
+    c.number("chunk", "`load_chunk.id`"),
+    c.big("rows_written", "most rows that a transaction of the chunk has written, which may be rolled back"),
+)
+
 dump_condition = _table(
     "dump_condition",
     LOAD,
@@ -333,6 +342,7 @@ held_rows = _table(
     c.digest("structure", "structure of the rows; empty: unknown"),
     c.flag("safe", "1: apply the rows in safe mode"),
     c.flag("raw", "1: the rows are stored as binlog events, because their structure is unknown"),
+    c.big("first_time", "time before which none of the rows was changed, in seconds since 1970; 0: unknown"),
     c.moment("held_at"),
 )
 
@@ -457,6 +467,7 @@ shard_ddl = _table(
     *c.target(),
     *c.location(),
     c.long("statement", "JSON: the statement with its session variables"),
+    c.big("executed_at", "when the source has executed it, in seconds since 1970"),
     c.long("routed", "the statement with the names of the target"),
     c.long("fingerprint", "normalised text; shards with the same fingerprint agree"),
     c.digest("before_digest", "structure before the DDL; empty: unknown"),

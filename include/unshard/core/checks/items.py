@@ -96,6 +96,8 @@ TESTED = {"mariadb": ((10, 5), (11, 8)), "mysql": ((5, 6), (9, 7))}
 TARGET_LEAST = (5, 7)
 """The first MySQL whose indexes allow 3072 bytes by default."""
 KEPT_AT_LEAST = timedelta(days=1)
+ABOUT_SHARDS = frozenset({"collation", "expression_filter"})
+"""Checks of the target that look at all shards."""
 NOT_OF_TABLES = frozenset({"ONLY_FULL_GROUP_BY", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE"})
 """Modes of sql_mode that concern queries, accounts and files."""
 
@@ -139,8 +141,9 @@ def problem(name: str, place: str, error: UnshardError, severity: Severity = Sev
 def verdict(
     name: str, place: str, errors: Iterable[UnshardError], fine: str, severity: Severity = Severity.ERROR
 ) -> list[Item]:
-    """Return one item per problem; without problems, one item with the message `fine`."""
-    return [problem(name, place, error, severity) for error in errors] or [Item(name, Severity.OK, place, fine)]
+    """Return one item per problem; without problems, one with the message `fine`, unless it is empty."""
+    found = [problem(name, place, error, severity) for error in errors]
+    return found or ([Item(name, Severity.OK, place, fine)] if fine else [])
 
 
 def ignoring(
@@ -287,6 +290,24 @@ def counting_up(target: TableId, shards: Mapping[Shard, TableSchema]) -> list[Un
 def _counts_up(schema: TableSchema) -> bool:
     key = {name.lower() for name in schema.key}
     return any("auto_increment" in column.extra and column.name.lower() in key for column in schema.columns)
+
+
+def without(items: Iterable[Item], unseen: Sequence[str]) -> list[Item]:
+    """Return items; those that are OK for all seen shards of a target name the sources that were not seen."""
+    left = f"; shards of {shortened(unseen)} are not known" if unseen else ""
+
+    def told(item: Item) -> Item:
+        is_of_shards = item.place != "target" or item.name in ABOUT_SHARDS
+        return replace(item, message=item.message + left) if is_of_shards and item.severity is Severity.OK else item
+
+    return [*map(told, items)]
+
+
+def as_seen(fine: str, seen: Sequence[str], count: int, least: int = 1) -> str:
+    """Return the message of a check over `count` servers; empty if fewer than `least` of them were seen."""
+    if len(seen) < least:
+        return ""
+    return fine if len(seen) == count else f"{fine} on {shortened(seen)}; the others are not known"
 
 
 def shortened(names: Sequence[str], limit: int = 5) -> str:

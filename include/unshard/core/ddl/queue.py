@@ -96,6 +96,8 @@ class HeldFile:
     """Held by a window in safe mode: the dump may contain these rows, so their release uses safe mode, too."""
     is_raw: bool = False
     """It contains binlog events instead of rows, because the structure was unknown when it was written."""
+    first_time: int = 0
+    """Time stamp before which none of its rows was changed, in seconds since 1970; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

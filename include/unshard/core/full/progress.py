@@ -1,7 +1,8 @@
 """The progress, speed and remaining time of a dump or load, computed only from the stored chunks.
 
 The percentage is the weight of the finished chunks divided by the weight of all. A weight is fixed when its chunk is
-planned, so the percentage never decreases, neither if a table grows nor if a process dies.
+planned, so the percentage never decreases, neither if a table grows nor if a process dies. Of a chunk that is being
+loaded the written rows count, although they are not committed yet; if it is loaded again, they are not counted again.
 
 The speed is the size of the last chunks divided by the time in which at least one of them was being processed. Idle
 time does not count: a run that continues after a night has the same speed and the same remaining time as before. While
@@ -38,6 +39,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A chunk that is being loaded."""
+
+    weight: int
+    rows: int
+    written: int
+    """Rows that its transaction has written so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """Sums over all chunks."""
 
@@ -63,10 +74,13 @@ class Progress:
     rows_per_second: int | None = None
     bytes_per_second: int | None = None
     seconds_left: int | None = None
+    rows_under_way: int = 0
+    """Rows of unfinished chunks that are written but not committed."""
 
     def __str__(self) -> str:
         """`45.3 %, 120,000 rows, 3.1 MiB, 30,000 rows/s, 1.2 MiB/s, 2 min 10 s left`, without unknown values."""
-        parts = [f"{self.percent:g} %", f"{amount(self.rows)} rows", size(self.bytes)]
+        more = f" and {amount(self.rows_under_way)} under way" if self.rows_under_way else ""
+        parts = [f"{self.percent:g} %", f"{amount(self.rows)} rows{more}", size(self.bytes)]
         if self.rows_per_second is not None and self.bytes_per_second is not None:
             parts += [f"{amount(self.rows_per_second)} rows/s", f"{size(self.bytes_per_second)}/s"]
         if self.seconds_left:
@@ -77,22 +91,27 @@ class Progress:
 NOTHING_YET = Progress()
 
 
-def progress_of(tally: Tally, recent: Sequence[Part]) -> Progress:
+def progress_of(tally: Tally, recent: Sequence[Part], under_way: Sequence[UnderWay] = ()) -> Progress:
     """Return the progress, with the speed of the last RECENT finished chunks.
 
     The percentage is rounded down, so 100 means that all chunks are finished.
     """
-    total, reached = tally.weight, tally.reached
+    total, is_done = tally.weight, tally.done == tally.chunks
+    written = [min(chunk.written, chunk.rows) for chunk in under_way]
+    parts = sum(chunk.weight * rows / chunk.rows for chunk, rows in zip(under_way, written, strict=True) if chunk.rows)
+    reached = tally.reached + (0 if is_done else parts)
     rows, bytes_moved, weight = _speeds(recent)
+    percent = math.floor(1000 * reached / total) / 10 if total else 0
     return Progress(
         tally.chunks,
         tally.done,
         tally.rows,
         tally.bytes,
-        math.floor(1000 * reached / total) / 10 if total else 0,
+        percent if is_done else min(percent, 99.9),
         None if rows is None else round(rows),
         None if bytes_moved is None else round(bytes_moved),
-        0 if total and reached == total else math.ceil((total - reached) / weight) if weight else None,
+        0 if total and is_done else math.ceil((total - reached) / weight) if weight else None,
+        0 if is_done else sum(written),
     )
 
 

@@ -4,6 +4,7 @@ These values are stored in the meta tables; units, the command line and Airflow 
 so progress never falls back.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -30,6 +31,14 @@ class Phase(StrEnum):
     def order(self) -> int:
         """Rank of the phase, from 0."""
         return list(Phase).index(self)
+
+
+def condition(phases: Sequence[Phase]) -> str:
+    """Return the part of its work that a task is in: its slowest source decides, but one may be new."""
+    if all(phase is Phase.NEW for phase in phases):
+        return "new"
+    slowest = min(phases, key=lambda phase: phase.order)
+    return "full load" if slowest.order < Phase.LOADED.order else str(slowest)
 
 
 class ChunkState(StrEnum):

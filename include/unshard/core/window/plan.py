@@ -80,6 +80,8 @@ class Read:
     dispositions: tuple[Disposition, ...]
     committed: bool = False
     """The range is an XA transaction that was prepared there; its COMMIT is in this window."""
+    first_time: int = 0
+    """Time stamp of the first event of the segment, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def reads(
         cut = {table: found for table, found in contradicted.items() if found[0].committed}
         if read := _read(reading, whole, shards, cut):
             dispositions = tuple(replace(disposition, start=None) for disposition in read.dispositions)
-            yield Read(own.segment, own.file, read.ranges, dispositions, committed=True)
+            yield Read(own.segment, own.file, read.ranges, dispositions, True, segment.first_time)
     if read := _read(reading, segment, shards, contradicted):
         yield read
 
@@ -64,7 +64,9 @@ def _read(
         dispositions += _cut(before, *contradicted[table], segment) if table in contradicted else (before,)
     tables = {disposition.shard.table for disposition in dispositions}
     ranges = tuple((r.start, r.end) for r in segment.ranges if any(table in tables for table, _ in r.tables))
-    return Read(segment.name, segment.file, ranges, tuple(dispositions)) if ranges else None
+    if not ranges:
+        return None
+    return Read(segment.name, segment.file, ranges, tuple(dispositions), first_time=segment.first_time)
 
 
 def _disposition(state: ShardState, segment: Segment, reading: Reading) -> Disposition:

@@ -27,7 +27,8 @@ def dump_condition(
     errors = [*_refused(instance, connection, schemas)]
     if mode.syncs:
         errors += _not_applied(instance, schemas, image)
-    return verdict("dump_condition", f"source {source}", errors, f"rows are dumped where {dump.where}")
+    fine = f"rows are dumped where {dump.where}" if schemas else ""
+    return verdict("dump_condition", f"source {source}", errors, fine)
 
 
 def _refused(instance: Instance, connection: Connection, schemas: Schemas) -> Iterator[UnshardError]:

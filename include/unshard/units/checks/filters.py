@@ -35,4 +35,7 @@ def row_filters(
         problem("expression_filter", "target", RowFilterIdle(rule.name, str(rule.table)), Severity.WARNING)
         for rule in sorted(rules - matched, key=lambda rule: rule.name)
     ]
-    return [*verdict("expression_filter", "target", errors, f"{len(matched)} filters can be evaluated"), *idle]
+    return [
+        *verdict("expression_filter", "target", errors, f"{len(matched)} filters can be evaluated" if matched else ""),
+        *idle,
+    ]

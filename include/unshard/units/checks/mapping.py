@@ -1,6 +1,6 @@
 """Check that column mappings fit the shards' ids, and give different ids to the shards of a target."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pymysql.connections import Connection
 
@@ -18,8 +18,18 @@ def mapped_ids(instance: Instance, connection: Connection, schemas: Mapping[Tabl
     """Check that the ids of a source's shards leave free the bits that its mappings need."""
     if not instance.routing.mappings:
         return []
-    errors = list(_ids_too_large(connection, instance, schemas))
-    return verdict("column_mapping", f"source {instance.source.id}", errors, "all ids fit into their bits")
+    mapped = [
+        (table, each)
+        for table in schemas
+        for each in instance.routing.reshaping(table).mapped
+        if isinstance(each.change, PartitionId)
+    ]
+    asked = [(table, each) for table, each in mapped if _is_asked(schemas[table], each)]
+    errors = list(_ids_too_large(connection, instance.source.id, asked))
+    fine = "all ids fit into their bits"
+    if len(asked) < len(mapped):
+        fine = f"the ids of {len(asked)} of {len(mapped)} columns fit into their bits; the others have no index"
+    return verdict("column_mapping", f"source {instance.source.id}", errors, fine if asked else "")
 
 
 def mapped_apart(task: Task, groups: Mapping[TableId, Mapping[Shard, TableSchema]]) -> list[Item]:
@@ -35,20 +45,18 @@ def mapped_apart(task: Task, groups: Mapping[TableId, Mapping[Shard, TableSchema
 
 
 def _ids_too_large(
-    connection: Connection, instance: Instance, schemas: Mapping[TableId, TableSchema]
+    connection: Connection, source: str, asked: Sequence[tuple[TableId, Mapped]]
 ) -> Iterator[UnshardError]:
-    """Read the ids of shards whose mapped column is first in an index: the others would be read in full."""
-    for table, schema in schemas.items():
-        for each in instance.routing.reshaping(table).mapped:
-            if not isinstance(each.change, PartitionId) or not _is_asked(schema, each):
-                continue
-            ids = value_range(connection, table, each.source)
-            if ids is not None and (ids[0] < 0 or ids[1] >> each.change.free):
-                shard = str(Shard(instance.source.id, table))
-                yield MappedIdsTooLarge(shard, each.source, *ids, each.change.free, each.rule)
+    for table, each in asked:
+        assert isinstance(each.change, PartitionId)
+        ids = value_range(connection, table, each.source)
+        if ids is not None and (ids[0] < 0 or ids[1] >> each.change.free):
+            shard = str(Shard(source, table))
+            yield MappedIdsTooLarge(shard, each.source, *ids, each.change.free, each.rule)
 
 
 def _is_asked(schema: TableSchema, mapped: Mapped) -> bool:
+    """Whether the column is first in an index: otherwise the shard would be read in full."""
     column = next((c for c in schema.columns if c.name.lower() == mapped.source.lower()), None)
     firsts = {index.columns[0].lower() for index in schema.indexes}
     return column is not None and column.data_type in INTEGERS and mapped.source.lower() in firsts

@@ -24,6 +24,7 @@ from unshard.core.checks.items import (
     Item,
     Severity,
     alike_names,
+    as_seen,
     case_rules,
     collation_problems,
     ignoring,
@@ -31,6 +32,7 @@ from unshard.core.checks.items import (
     problem,
     same_server_ids,
     verdict,
+    without,
     zone_problems,
 )
 from unshard.core.join.decision import conflicts_of
@@ -77,13 +79,15 @@ def precheck(
         checked = {source: each.result() for source, each in sources.items()}
     fresh = {source: each for source, each in checked.items() if source not in begun.loaded}
     shards = _shards(fresh)
+    unseen = [source for source, each in checked.items() if each.found is None]
     items = [item for each in checked.values() for item in each.items]
-    items += _structures_alike(task, shards)
     answers = not any(item.name == "reachable" and item.code for item in target.result().items)
     existing = present_tables(task, connections, shards) if answers else {}
-    items += key_items(task, connections, shards, existing)
-    items += mapped_apart(task, shards)
-    items += shard_rows(task, _shards(checked))
+    of_shards = _structures_alike(task, shards)
+    of_shards += key_items(task, connections, shards, existing)
+    of_shards += mapped_apart(task, shards)
+    of_shards += shard_rows(task, _shards(checked))
+    items += without(of_shards, unseen)
     items += _rules_idle(checked)
     items += target.result().items
     items += _settings(checked, target.result(), shards)
@@ -93,7 +97,8 @@ def precheck(
     if answers:
         images = {source: each.values.get("binlog_row_image", "FULL") for source, each in checked.items()}
         items += unfindable(task, shards, existing, images)
-        items += check_tables(task, connections, shards, existing, _shards(checked), begun.is_new)
+        tables = check_tables(task, connections, shards, existing, _shards(checked), begun.is_new)
+        items += without(tables, unseen)
         keys = {source: each.foreign_keys for source, each in checked.items()}
         items += foreign_key_items(task, connections, _shards(checked), keys)
     return _judged(task, items)
@@ -186,6 +191,10 @@ def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collecti
     """Compare the common settings of the servers."""
     servers = {source: each.values for source, each in checked.items() if each.values}
     named = {"target": target.values, **servers} if target.values else servers
+
+    def told(fine: str) -> str:
+        return as_seen(fine, [*named], len(checked) + 1, least=2)
+
     cases = {place: values.get("lower_case_table_names", "") for place, values in named.items()}
     modes = {place: values["sql_mode"] for place, values in named.items()}
     collations = {place: values["collation_server"] for place, values in named.items()}
@@ -195,14 +204,14 @@ def _settings(checked: Mapping[str, Checked], target: Checked, targets: Collecti
     packets = {place: int(values["max_allowed_packet"]) for place, values in named.items()}
     small = [PacketTooSmall(place, size, MINIMAL_PACKET) for place, size in packets.items() if size < MINIMAL_PACKET]
     return [
-        *verdict("server_settings", "task", cased, "all servers compare table names alike", Severity.WARNING),
+        *verdict("server_settings", "task", cased, told("table names are compared alike"), Severity.WARNING),
         *[problem("server_settings", "target", error) for error in alike],
-        *verdict("server_settings", "task", mode_problems(modes), "sql_mode is the same", Severity.WARNING),
+        *verdict("server_settings", "task", mode_problems(modes), told("sql_mode is the same"), Severity.WARNING),
         *verdict(
             "server_settings",
             "task",
             collation_problems("collation_server", collations),
-            "collation_server is the same",
+            told("collation_server is the same"),
             Severity.WARNING,
         ),
         *[problem("server_settings", "task", error, Severity.WARNING) for error in small],
@@ -229,7 +238,9 @@ def _clocks(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
     """Compare the time zones of the sources' DDLs with the one that the task assumes."""
     name, zone = task.timezone, zone_of(task.timezone)
     wrong = [error for source, each in checked.items() for error in zone_problems(source, each.offsets, name, zone)]
-    return verdict("server_settings", "task", wrong, f"time zones of the sources are {name}", Severity.WARNING)
+    seen = [source for source, each in checked.items() if each.offsets]
+    fine = as_seen(f"time zones of the sources are {name}", seen, len(checked))
+    return verdict("server_settings", "task", wrong, fine, Severity.WARNING)
 
 
 def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
@@ -240,7 +251,9 @@ def _space(task: Task, checked: Mapping[str, Checked]) -> list[Item]:
     existing = next(each for each in (path, *path.parents) if each.exists())
     free, needed = shutil.disk_usage(existing).free, sum(each.bytes for each in checked.values())
     short: list[UnshardError] = [StorageShort(str(path), free, needed)] if free < needed else []
-    return verdict("free_space", "task", short, f"{free:,} bytes free, {needed:,} bytes to dump", Severity.WARNING)
+    seen = [source for source, each in checked.items() if each.found is not None]
+    fine = as_seen(f"{free:,} bytes free, {needed:,} bytes to dump", seen, len(checked), least=min(1, len(checked)))
+    return verdict("free_space", "task", short, fine, Severity.WARNING)
 
 
 def _object_store(task: Task, connections: Connections) -> list[Item]:
@@ -274,6 +287,5 @@ def _rules_idle(checked: Mapping[str, Checked]) -> list[Item]:
         for rule, verdicts in judged.items()
         if all(idle for _, idle in verdicts)
     ]
-    return verdict(
-        "rules", "task", errors, f"{len(judged)} routes and entries of lists match something", Severity.WARNING
-    )
+    fine = f"{len(judged)} routes and entries of lists match something" if judged else ""
+    return verdict("rules", "task", errors, fine, Severity.WARNING)

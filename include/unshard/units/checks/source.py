@@ -106,11 +106,11 @@ def check_source(
     try:
         server = resolve(instance.source.endpoint, connections)
         with closing(mysql.connect(server, place)) as connection:
-            transactions = upstream.prepared(connection) if is_new else frozenset()
+            before = upstream.prepared(connection) if is_new else None
             checked = _ask(instance, server, connection, is_loaded, checks_foreign_keys)
-            if is_new:
+            if before is not None:
                 # A transaction that is about to be committed is gone by now.
-                stayed = transactions & upstream.prepared(connection)
+                stayed = before & (upstream.prepared(connection) or before)
                 checked = replace(checked, items=(*checked.items, *_prepared(instance.source.id, len(stayed))))
             if is_loaded or checked.schemas is None:
                 return checked
@@ -146,20 +146,22 @@ def _ask(
         *verdict("server_id", place, zero, values["server_id"]),
         *_binlog_items(source, place, values),
         *verdict("replication_privilege", place, lacking(connection, place, REPLICATION, known), "granted"),
-        *verdict("dump_privilege", place, refused, f"SELECT on {len(readable)} shards"),
+        *verdict("dump_privilege", place, refused, f"SELECT on {len(readable)} shards" if readable else ""),
         *verdict(
             "conn_number", place, scarce(connection, place, values, needed), f"room for {needed}", Severity.WARNING
         ),
         *verdict(
             "shards", place, no_shards, f"{len(found.targets)} of {found.seen} tables are shards", Severity.WARNING
         ),
-        *verdict("routes", place, found.problems, f"{len(set(found.targets.values()))} targets"),
-        *verdict("binlog_db", place, _hidden(connection, source, found.targets), "no schema is hidden"),
+        *verdict(
+            "routes", place, found.problems, f"{len(set(found.targets.values()))} targets" if found.targets else ""
+        ),
+        *_hidden(connection, source, found.targets),
         *verdict(
             "online_ddl",
             place,
             under_way(source, found.online_tables, found.doubtful),
-            "no tool changes a shard",
+            "no tool changes a shard" if found.targets else "",
             Severity.WARNING,
         ),
         *(problem("table_schema", place, error) for error in (*unsupported.values(), *_unknown_types(schemas))),
@@ -219,13 +221,14 @@ def _binlog_items(source: str, place: str, values: Mapping[str, str]) -> list[It
     if values["log_bin"] != "ON":
         return [problem("binlog_enable", place, BinlogDisabled(source))]
     items = [Item("binlog_enable", Severity.OK, place, "ON")]
-    form, image = values.get("binlog_format", "ROW"), values.get("binlog_row_image", "FULL")
-    wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() != "ROW" else []
+    form, image = values.get("binlog_format", ""), values.get("binlog_row_image", "")
+    wrong = [BinlogSettingWrong(source, "binlog_format", form, "ROW")] if form.upper() not in ("ROW", "") else []
     items += verdict("binlog_format", place, wrong, form)
     if "binlog_storage_engine" in values:
         engine = engine_problems(source, values["binlog_storage_engine"])
         items += verdict("binlog_storage_engine", place, engine, "not set: the binlog is in files")
-    items += verdict("binlog_row_image", place, image_problems(source, image), image, Severity.WARNING)
+    sparse = image_problems(source, image) if image else []
+    items += verdict("binlog_row_image", place, sparse, image, Severity.WARNING)
     metadata, retention = values.get("binlog_row_metadata", "not set"), kept_for(values)
     description = f"{metadata}: rows have column names" if metadata == "FULL" else f"{metadata}: columns are tracked"
     shown = "forever" if retention is None else f"for {retention}"
@@ -254,12 +257,12 @@ def _readable(
     return readable, refused
 
 
-def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableId]) -> list[UnshardError]:
+def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableId]) -> list[Item]:
     """Compare the server's own binlog filters with the schemas of the shards."""
     try:
         rows = upstream.show_status(connection)
     except UnshardError:
-        return []  # the privilege is missing, which has its own item
+        rows = []  # the privilege is missing, which has its own item
     schemas = {table.schema for table in tables}
     errors: list[UnshardError] = []
     for row in rows:
@@ -270,29 +273,29 @@ def _hidden(connection: Connection, source: str, tables: Mapping[TableId, TableI
         ):
             if lost:
                 errors.append(BinlogHidesSchemas(source, option, ",".join(sorted(value)), ", ".join(sorted(lost))))
-    return errors
+    return verdict("binlog_db", f"source {source}", errors, "no schema is hidden" if rows and schemas else "")
 
 
 def _start_items(instance: Instance, server: Server, connection: Connection, place: str, is_loaded: bool) -> list[Item]:
     if is_loaded:
         return [Item("meta_position", Severity.OK, place, "without effect: the task continues from its checkpoint")]
-    gone = _start_gone(connection, instance) if instance.start else _gtid_gone(server, instance)
+    try:
+        gone = _start_gone(connection, instance) if instance.start else _gtid_gone(server, instance)
+    except UnshardError:
+        return []  # privileges are missing, or the binlog is off: both have their own items
     return verdict("meta_position", place, gone, str(instance.start or instance.start_gtid))
 
 
 def _start_gone(connection: Connection, instance: Instance) -> list[UnshardError]:
     start, source = instance.start, instance.source.id
     assert start is not None
-    try:
-        files = upstream.binlog_files(connection)
-        if files and start.file not in files:
-            return [StartGone(source, start.file, next(iter(files)))]
-        size = files.get(start.file, start.position)
-        if start.position > size:
-            return [StartBeyond(source, str(start), size)]
-        return [] if upstream.is_border(connection, start) else [StartWithin(source, str(start))]
-    except UnshardError:
-        return []  # privileges are missing, or the binlog is off: both have their own items
+    files = upstream.binlog_files(connection)
+    if files and start.file not in files:
+        return [StartGone(source, start.file, next(iter(files)))]
+    size = files.get(start.file, start.position)
+    if start.position > size:
+        return [StartBeyond(source, str(start), size)]
+    return [] if upstream.is_border(connection, start) else [StartWithin(source, str(start))]
 
 
 def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
@@ -300,8 +303,6 @@ def _gtid_gone(server: Server, instance: Instance) -> list[UnshardError]:
         locate(server, instance.source.id, instance.start_gtid, instance.source.server_id)
     except GtidNotFound as error:
         return [error]
-    except UnshardError:
-        return []  # as above
     return []
 
 
@@ -333,4 +334,5 @@ def _table_items(
         if engines and engines[table].lower() not in TRANSACTIONAL
     ]
     problems += about_keys
-    return verdict("table_schema", place, problems, "every shard has a key, none a foreign key", Severity.WARNING)
+    fine = "every shard has a key, none a foreign key" if schemas else ""
+    return verdict("table_schema", place, problems, fine, Severity.WARNING)

@@ -22,7 +22,6 @@ from unshard.core.checks.items import (
 )
 from unshard.core.checks.targetsettings import RULES, wrong_settings
 from unshard.core.model import Server, Shard, TableId, TableSchema
-from unshard.core.rows.writepath import LoadData, Writing
 from unshard.core.structures.narrower import narrower
 from unshard.errors import UnshardError
 from unshard.errors.checks import CheckFailed, CheckWarned, PrivilegesMissing
@@ -72,7 +71,7 @@ def check_target(task: Task, connections: Connections) -> Checked:
                         else verdict("version", PLACE, version_problems(PLACE, version), version, Severity.WARNING)
                     ),
                     *(problem("version", PLACE, error) for error in target_problems(version)),
-                    *verdict("local_infile", PLACE, infile, "ON", Severity.WARNING),
+                    *verdict("local_infile", PLACE, infile, values.get("local_infile", ""), Severity.WARNING),
                     *verdict(
                         "conn_number",
                         PLACE,
@@ -80,7 +79,7 @@ def check_target(task: Task, connections: Connections) -> Checked:
                         f"room for {needed}",
                         Severity.WARNING,
                     ),
-                    *verdict("target_settings", PLACE, wrong_settings(session), "fit"),
+                    *verdict("target_settings", PLACE, wrong_settings(session), "fit" if session else ""),
                     *verdict("meta_schema", PLACE, meta, f"privileges on {task.meta_schema}"),
                     *(problem("target_privilege", PLACE, error) for error in _session_refused(connection)),
                 ),
@@ -135,9 +134,8 @@ def check_tables(
         # A DDL is tried on a table that is created like the shard, so a task that syncs creates tables in any case.
         made = {target: groups[target] for target in groups if task.task_mode.syncs or target not in existing}
         meta = lacking(connection, PLACE, PRIVILEGES, known, task.meta_schema)
-        items += verdict(
-            "collation", PLACE, _unknown_collations(connection, made), "all collations of the shards are known"
-        )
+        fine = "all collations of the shards are known" if made else ""
+        items += verdict("collation", PLACE, _unknown_collations(connection, made), fine)
         mixed = [target for target in existing if is_new and _refuses_rows(task, groups[target])]
         filled = {target for target in mixed if structures.has_rows(connection, target)}
         repeats = repeating(task, groups, existing, lambda t: structures.has_rows(connection, t)) if is_new else {}
@@ -187,10 +185,9 @@ def _structures(
 def _write_path(server: Server, task: Task) -> list[Item]:
     """Report how rows will be written; a privilege that the session lacks has its own item."""
     try:
-        found = tried_writing(server, trial_table(task.meta_schema))
+        return verdict("write_path", PLACE, (), tried_writing(server, trial_table(task.meta_schema)).told)
     except MissingPrivilege:
-        found = Writing(LoadData.UNKNOWN)
-    return verdict("write_path", PLACE, (), found.told)
+        return []
 
 
 def _refuses_rows(task: Task, shards: Iterable[Shard]) -> bool:

@@ -41,7 +41,7 @@ def key_items(
         except UnshardError as error:
             items.append(problem("key_overlap", place, error, Severity.WARNING))
             continue
-        items += verdict("key_overlap", place, both, "no sampled key is in two shards", severity)
+        items += verdict("key_overlap", place, both, "no sampled key is in two shards" if keys else "", severity)
     return items
 
 

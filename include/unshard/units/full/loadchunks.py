@@ -13,6 +13,7 @@ left to the binlog (units/full/deferredrows.py).
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
 from unshard.adapters.serverstate import limit_row_wait
 from unshard.adapters.target import (
@@ -52,11 +54,14 @@ from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.core.task.state import Chunk, ChunkState
 from unshard.core.window.suspension import ABOUT_ONE_TARGET, refusal_of
+from unshard.errors.base import ServerError
 from unshard.errors.full import ChunkGone, LoadCollision
 from unshard.errors.rows import Collision
 from unshard.units.full.deferredrows import OtherChunks
 from unshard.units.full.dumpchunks import meta_of
 from unshard.units.rows.conversion import Behind, Conversion, conversion, conversion_by_ids, convert
+
+log = logging.getLogger(__name__)
 
 DUMPED = 0
 """Number of the DDL before dumped rows: none."""
@@ -88,6 +93,8 @@ class LoadJob:
     """Time zone in which the expressions are evaluated."""
     diverts: bool = False
     """Whether rows that a target cannot take are diverted."""
+    progress_seconds: float = 1.0
+    """How often the written rows of a chunk are recorded."""
 
     @cached_property
     def row_error_table(self) -> str:
@@ -178,19 +185,32 @@ def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> N
         mysql.rollback(connection)
         return
     loaded, plan = Loaded(), _conversion(job, load_batch)
+    meta = meta_of(job.writer.server, job.meta_schema, job.task)
     own = OtherChunks(
-        meta_of(job.writer.server, job.meta_schema, job.task),
+        meta,
         job.storage,
         load_batch.shard,
         load_batch.chunk,
         job.schemas[load_batch.structure],
         plan,
     )
+    told = began
     for batch in _batches(job, load_batch):
         loaded += _write(connection, job, load_batch, own, batch)
+        if time.monotonic() - told >= job.progress_seconds:
+            _tell(meta, load_batch, loaded)
+            told = time.monotonic()
     millis = int(1000 * (time.monotonic() - began))
     progress.mark_loaded(connection, job.row_of(load_batch), loaded.sent - loaded.skipped, millis)
     mysql.commit(connection)
+
+
+def _tell(meta: Meta, load_batch: LoadBatch, loaded: Loaded) -> None:
+    """Record the rows that are written so far, on another connection: they are not committed yet."""
+    try:
+        meta.chunks.advance(load_batch.chunk, loaded.sent - loaded.skipped)
+    except ServerError as error:
+        log.info("progress of a chunk is not recorded chunk=%s error=%s", load_batch.chunk, error.code)
 
 
 def _batches(job: LoadJob, load_batch: LoadBatch) -> Iterator[pa.RecordBatch]:

@@ -53,6 +53,8 @@ class BinlogPart:
     """As in Read."""
     section: int = 0
     """Number of the section of the window, from 0."""
+    first_time: int = 0
+    """As in Read."""
 
 
 Part = HeldPart | BinlogPart
@@ -278,7 +280,17 @@ def parts_of(
         for bounds in read.ranges
     ]
     read = [
-        BinlogPart(number, read.segment, read.file, start, end, read.dispositions, read.committed, section)
+        BinlogPart(
+            number,
+            read.segment,
+            read.file,
+            start,
+            end,
+            read.dispositions,
+            read.committed,
+            section,
+            read.first_time,
+        )
         for number, (read, section, (start, end)) in enumerate(ranges, len(held))
     ]
     return (*held, *read)

@@ -5,10 +5,11 @@ source that does not answer is shown with its error, the others with their figur
 """
 
 import contextlib
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from unshard.adapters import mysql, serverstate, upstream
 from unshard.adapters.meta import MetaReader
@@ -21,13 +22,15 @@ from unshard.core.model import Location
 from unshard.core.rows.collision import CollisionState
 from unshard.core.rows.reload import Reload
 from unshard.core.rows.writepath import Writing
+from unshard.core.task.lag import NOTHING_WAITS, Lag, Missing, Unread, Waiting, lag_of, longest
 from unshard.core.task.pause import PauseState
-from unshard.core.task.state import Phase
+from unshard.core.task.state import Phase, condition
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta, migrated_meta
 from unshard.units.ddl.coordinate import LockView, views
+from unshard.units.relay.unread import first_unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,9 @@ class SourceStatus:
     position: Location | None = None
     upstream: Location | None = None
     lag_seconds: int | None = None
+    """Age of the oldest change that its targets do not have."""
     lag_bytes: int | None = None
+    """Size of the binlog after the checkpoint."""
     windows: int = 0
     rows_applied: int = 0
     rows_held: int = 0
@@ -54,6 +59,17 @@ class SourceStatus:
     """When the oldest held rows were stored."""
     collisions: Mapping[CollisionState, int] = field(default_factory=dict)
     """Number of keys that its shards share with other shards, by state of the collision."""
+    last_event: datetime | None = None
+    """Time of the last event before the checkpoint."""
+    held_lag: int | None = None
+    """Age of the oldest held row, in seconds."""
+    lag_is_least: bool = False
+    """As in Lag."""
+
+    @property
+    def lag(self) -> Lag:
+        """The lag with its form for people."""
+        return Lag(self.lag_seconds, self.lag_is_least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +127,19 @@ def begun(task: Task, connections: Connections = environment_connections) -> Beg
 def status(task: Task, connections: Connections = environment_connections) -> tuple[SourceStatus, ...]:
     """Read the meta tables once, then ask all sources in parallel."""
     with existing_meta(task, connections) as meta:
-        each = [known(meta, instance.source.id) for instance in task.instances]
-        times = [_last_time(meta, instance.source.id) for instance in task.instances]
+        each = [_known(meta, instance.source.id) for instance in task.instances]
     with ThreadPoolExecutor(max_workers=len(each)) as pool:
-        return tuple(pool.map(_asked, each, times, task.instances, [connections] * len(each)))
+        return tuple(pool.map(_asked, each, task.instances, [connections] * len(each)))
+
+
+def lag_of_task(sources: Iterable[SourceStatus]) -> Lag:
+    """Return the longest lag of the sources."""
+    return longest(each.lag for each in sources)
+
+
+def condition_of_task(sources: Iterable[SourceStatus], pause: PauseState | None) -> str:
+    """Return the state of a task in a word: paused, stopped, or the part of its work that is under way."""
+    return str(pause.kind) if pause else condition([each.phase for each in sources])
 
 
 def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
@@ -161,16 +186,16 @@ def lag_bytes(logs: Mapping[str, int], position: Location, end: Location) -> int
     return max(sizes.get(first, 0) - position.position, 0) + between + end.position
 
 
-def known(meta: MetaReader | None, source: str) -> SourceStatus:
+def _known(meta: MetaReader | None, source: str) -> "_Known":
     """Return the status of a source from the meta tables, without asking the source."""
     state = meta.sources.get(source) if meta else None
     if meta is None or state is None:
-        return SourceStatus(source)
+        return _Known(SourceStatus(source))
     checkpoint = meta.checkpoints.get(source)
     totals = meta.windows.totals(source)
     held = meta.structures.totals(source)
     dump, load = meta.chunks.progress(source)
-    return SourceStatus(
+    found = SourceStatus(
         source,
         state.phase,
         position=checkpoint.location if checkpoint else state.snapshot,
@@ -184,31 +209,55 @@ def known(meta: MetaReader | None, source: str) -> SourceStatus:
         dump=dump,
         load=load,
         collisions=meta.collisions.counts(source),
+        last_event=datetime.fromtimestamp(checkpoint.last_time, UTC) if checkpoint and checkpoint.last_time else None,
     )
+    is_loading = state.phase.order < Phase.LOADED.order
+    return _Known(found, meta.missing.of(source), state.added_at.timestamp() if is_loading else None)
 
 
-def _last_time(meta: MetaReader | None, source: str) -> int | None:
-    """Return the time stamp of the last event before the checkpoint."""
-    checkpoint = meta.checkpoints.get(source) if meta else None
-    return checkpoint.last_time if checkpoint else None
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the meta tables have about a source."""
+
+    status: SourceStatus
+    waiting: Waiting = NOTHING_WAITS
+    loads_since: float | None = None
+    """When the source was added, if its full load is not complete."""
+
+    def at(self, now: float, unread: int | Unread) -> SourceStatus:
+        """Return the status with the lag by the clock of the source; `unread` is the time of its next transaction."""
+        if self.status.phase is Phase.NEW:
+            return self.status
+        here, waiting = time.time(), self.waiting
+        missing = Missing(
+            unread if isinstance(unread, Unread) else now - unread,
+            _age(self.loads_since, here),
+            _age(waiting.ddl, now),
+            _age(waiting.held, now),
+            _age(waiting.rows, here),
+        )
+        lag, held = lag_of(missing), None if missing.held is None else max(0, int(missing.held))
+        return replace(self.status, lag_seconds=lag.seconds, lag_is_least=lag.is_least, held_lag=held)
 
 
-def _asked(known: SourceStatus, last_time: int | None, instance: Instance, connections: Connections) -> SourceStatus:
+def _age(moment: float | None, now: float) -> float | None:
+    return None if moment is None else now - moment
+
+
+def _asked(known: _Known, instance: Instance, connections: Connections) -> SourceStatus:
     """Add the values that only the source itself has."""
+    source, position = known.status.source, known.status.position
     try:
         server = resolve(instance.source.endpoint, connections)
-        with contextlib.closing(mysql.connect(server, f"source {known.source}")) as connection:
-            end = upstream.location(connection, known.source)
+        with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
+            end = upstream.location(connection, source)
             logs = upstream.binlog_files(connection)
             now = serverstate.clock(connection)
+        if position is None:
+            return replace(known.at(now, Unread.UNKNOWN), upstream=end)
+        end = end.in_generation(position.generation)
+        is_read = end <= position
+        unread = Unread.NOTHING if is_read else first_unread(server, source, position)
+        return replace(known.at(now, unread), upstream=end, lag_bytes=lag_bytes(logs, position, end))
     except UnshardError as error:
-        return replace(known, error=error)
-    if known.position is None:
-        return replace(known, upstream=end)
-    end = end.in_generation(known.position.generation)
-    return replace(
-        known,
-        upstream=end,
-        lag_bytes=lag_bytes(logs, known.position, end),
-        lag_seconds=0 if end <= known.position else max(0, now - last_time) if last_time else None,
-    )
+        return replace(known.at(time.time(), Unread.UNKNOWN), error=error)

@@ -380,6 +380,7 @@ class PartReader:
             disposition.structure,
             plan.safe or disposition.target in self._job.partial,
             is_raw,
+            self._part.file.first_time if isinstance(self._part, HeldPart) else self._part.first_time,
         )
 
 

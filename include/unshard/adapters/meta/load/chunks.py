@@ -6,18 +6,19 @@ from dataclasses import replace
 from typing import Any, cast
 
 from sqlalchemy import Connection, and_, case, delete, func, insert, select, update
+from sqlalchemy.dialects import mysql
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.columns import Moment
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import AnyRow, matches, shard_columns, shard_of, target_columns, target_of
 from unshard.adapters.meta.tasks.sources import lock_source
-from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, progress_of
+from unshard.core.full.progress import RECENT, Finished, Part, Progress, Tally, UnderWay, progress_of
 from unshard.core.model import Shard, TableId
 from unshard.core.task.state import Chunk, ChunkState, DumpedFile
 from unshard.errors.full import ChunkGone
 
-LOAD_CHUNK = tables.load_chunk
+LOAD_CHUNK, LOAD_PROGRESS = tables.load_chunk, tables.load_progress
 WEIGHT = func.coalesce(func.nullif(LOAD_CHUNK.c.weight, 0), 1)
 DUMP = (
     LOAD_CHUNK.c.state != ChunkState.PLANNED.value,
@@ -45,7 +46,8 @@ class ChunkReader(ReadingPart):
         """Return the progress of dump and load of a source; the server computes the sums."""
         mine = and_(LOAD_CHUNK.c.task == self._database.task, LOAD_CHUNK.c.source == source)
         with self._database.snapshot() as connection:
-            return _progress(connection, mine, *DUMP), _progress(connection, mine, *LOAD)
+            load = progress_of(*_sums(connection, mine, *LOAD), _under_way(connection, mine))
+            return progress_of(*_sums(connection, mine, *DUMP)), load
 
     def totals(self) -> dict[TableId, tuple[int, int]]:
         """Return for each target of the task the number of dumped rows and of chunks that are not loaded."""
@@ -127,6 +129,13 @@ class Chunks(WritingPart, ChunkReader):
             connection.execute(insert(LOAD_CHUNK).values(self._row(chunk, now)))
             return old
 
+    def advance(self, chunk: int, rows: int) -> None:
+        """Record how many rows of a chunk its transaction has written; the number never decreases."""
+        values = {"task": self._database.task, "chunk": chunk, "rows_written": rows}
+        most = func.greatest(LOAD_PROGRESS.c.rows_written, rows)
+        with self._database.single() as connection:
+            connection.execute(mysql.insert(LOAD_PROGRESS).values(values).on_duplicate_key_update(rows_written=most))
+
     def clear(self, source: str) -> None:
         """Delete the chunks of a source, which is dumped again."""
         mine = LOAD_CHUNK.c.task == self._database.task, LOAD_CHUNK.c.source == source
@@ -151,7 +160,7 @@ class Chunks(WritingPart, ChunkReader):
         }
 
 
-def _progress(connection: Connection, mine: Any, done: Any, rows: Any, ended: Any, millis: Any) -> Progress:
+def _sums(connection: Connection, mine: Any, done: Any, rows: Any, ended: Any, millis: Any) -> tuple[Tally, list[Part]]:
     def added(value: Any) -> Any:
         return func.coalesce(func.sum(case((done, value), else_=0)), 0)
 
@@ -171,7 +180,15 @@ def _progress(connection: Connection, mine: Any, done: Any, rows: Any, ended: An
         Part(int(weight), Finished(number, size, at.timestamp() if at else 0, (took or 0) / 1000))
         for weight, number, size, at, took in connection.execute(newest)
     ]
-    return progress_of(tally, recent)
+    return tally, recent
+
+
+def _under_way(connection: Connection, mine: Any) -> list[UnderWay]:
+    """Return the chunks that are dumped and partly written into the target."""
+    same = and_(LOAD_PROGRESS.c.task == LOAD_CHUNK.c.task, LOAD_PROGRESS.c.chunk == LOAD_CHUNK.c.id)
+    query = select(WEIGHT, LOAD_CHUNK.c.row_count, LOAD_PROGRESS.c.rows_written).join(LOAD_PROGRESS, same)
+    found = connection.execute(query.where(mine, LOAD_CHUNK.c.state == ChunkState.DUMPED.value))
+    return [UnderWay(int(weight), rows, written) for weight, rows, written in found]
 
 
 def _parts(chunk: Chunk, files: Sequence[DumpedFile]) -> list[Chunk]:

@@ -39,6 +39,8 @@ def mark_loaded(connection: Connection, row: ChunkRow, rows: int, millis: int) -
         f" updated_at = UTC_TIMESTAMP(6) {OURS}"
     )
     mysql.query(connection, sql, (ChunkState.LOADED.value, rows, millis, row.task, row.chunk))
+    under_way = mysql.table_name(TableId(row.meta_schema, "load_progress"))
+    mysql.query(connection, f"DELETE FROM {under_way} WHERE task = %s AND chunk = %s", (row.task, row.chunk))  # noqa: S608
 
 
 def mark_dumped(connection: Connection, row: ChunkRow) -> None:
