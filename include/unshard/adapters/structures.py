@@ -22,6 +22,7 @@ from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.createtext import normal_with_names
+from unshard.core.structures.indexparts import index_parts
 from unshard.core.structures.normalcolumns import normal_column
 from unshard.core.structures.versioning import without_period
 from unshard.errors import UnshardError
@@ -286,7 +287,7 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
         if kind in ("BASE TABLE", "SYSTEM VERSIONED"):
             shown = shown_create(reader.connection, TableId(schema, found))
             text, left_out = normal_with_names(shown, reader.dialect)
-            own, indexes = _normal(reader, columns[found], text), _indexes(parts[found])
+            own, indexes = _normal(reader, columns[found], text), _indexes(parts[found], text)
             if kind == "SYSTEM VERSIONED":
                 _refuse_transactions(f"{schema}.{found}", own)
                 own, indexes = without_period(own, indexes, text)
@@ -336,17 +337,19 @@ def _column(
     )
 
 
-def _indexes(parts: list[IndexPart]) -> tuple[Index, ...]:
+def _indexes(parts: list[IndexPart], create: str) -> tuple[Index, ...]:
     """Group the parts of each index. The order of indexes has no meaning, so the primary key is first, then by name."""
     grouped: dict[str, list[IndexPart]] = {}
     for part in parts:
         grouped.setdefault(part.key, []).append(part)
     ordered = sorted(grouped, key=lambda name: (name != "PRIMARY", name.lower()))
-    return tuple(_index(grouped[name]) for name in ordered)
+    return tuple(_index(grouped[name], create) for name in ordered)
 
 
-def _index(parts: list[IndexPart]) -> Index:
+def _index(parts: list[IndexPart], create: str) -> Index:
     columns = tuple(part.column for part in parts if part.column is not None)
+    if len(columns) < len(parts):
+        columns = tuple(part.text for part in index_parts(create, parts[0].key))
     prefixed = any(part.prefix is not None or part.column is None for part in parts)
     return Index(parts[0].key, columns, int(parts[0].non_unique) == 0, prefixed)
 

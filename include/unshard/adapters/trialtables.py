@@ -37,6 +37,7 @@ from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.engines import with_engine, with_transactions
+from unshard.core.structures.trialnames import trial_names
 from unshard.core.structures.versioning import period_of
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused, TableMissing
@@ -143,7 +144,9 @@ class DdlTrialTables:
         routed = retarget(ddl, {table: TableId("", PLACEHOLDER)})
         text = fingerprint(routed, statement.sql_mode)
         # The text of a default may depend on the session's time zone, its type on the other variables.
-        session = codec.dumps(replace(statement, text=text, schema="", timestamp=0, microseconds=0))
+        # MySQL names a CHECK constraint without a name after the table.
+        named = table.name if "check" in text.lower() else ""
+        session = codec.dumps(replace(statement, text=text, schema=named, timestamp=0, microseconds=0))
         return before.digest if before else "", session, clustered
 
     def _try_out(
@@ -155,11 +158,14 @@ class DdlTrialTables:
             changed, engine = _without_engine(before, ddl, statement.sql_mode)
             tried = self._with_indexes(before, changed or ddl, statement, table, clustered)
             text = with_default(retarget(tried, {**parents, table: trial}), statement)
+            old = with_transactions(before.create_sql) if before else ""
+            names = trial_names(table.name, trial.name, (old, 0), (text, statement.sql_mode))
+            text = names.put_in(text, statement.sql_mode)
             try:
                 _cluster(connection, clustered)
                 if before:
                     # The target has transactions also if the shard has not (units.ddl.execute.target_text).
-                    create_as_shown(connection, create_text(with_transactions(before.create_sql), trial))
+                    create_as_shown(connection, create_text(names.put_in(old), trial))
                 with self._connection() as session:
                     _cluster(session, clustered)
                     if before and period_of(before.create_sql):
@@ -170,8 +176,8 @@ class DdlTrialTables:
                     is_split = changed is not None and self._run(session, text, statement.sql_mode)
             except (StatementRefused, TableMissing) as error:
                 errno = error.errno if isinstance(error, StatementRefused) else 1146
-                raise EffectRefused(str(table), errno, error.server_message, ddl.text) from error
-            after = with_engine(read_schema(connection, trial), engine)
+                raise EffectRefused(str(table), errno, names.message(error.server_message), ddl.text) from error
+            after = with_engine(names.restored(read_schema(connection, trial)), engine)
             if lossy := _lossy_default(after, text):
                 raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)
             return Tried(after, is_split or self._has_keys_in_steps(ddl, statement.sql_mode))

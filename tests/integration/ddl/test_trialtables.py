@@ -2,11 +2,15 @@
 
 import contextlib
 import random
+import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests.tidbsettings import is_tidb
+from tests.versions import MYSQL
 from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import read_schema
 from unshard.adapters.trialtables import DdlTrialTables
@@ -265,3 +269,60 @@ def test_foreign_keys_of_shards(connection, shadows: DdlTrialTables, schema: str
     query(connection, f"USE {schema}")
     query(connection, event.text)
     assert shadows.effect(before, event, real) == read_schema(connection, real)
+
+
+def effects_at_once(server: MariaDb, schema: str) -> None:
+    """Try statements with named constraints from several processes at once: their names are unique in a schema."""
+    table = TableId(schema, "shard")
+    server.run(
+        "SET foreign_key_checks = 0",
+        f"CREATE TABLE {table_name(table)} (a INT, CONSTRAINT positive CHECK (a > 0), CONSTRAINT small CHECK (a < 9))",
+    )
+    with contextlib.closing(connect(server.server)) as connection:
+        before = read_schema(connection, table)
+
+    def tried(number: int) -> list[set[str]]:
+        trial = DdlTrialTables(server.server, f"{schema}_meta")
+        key = f"ADD b INT, ADD CONSTRAINT f FOREIGN KEY (b) REFERENCES p (b), COMMENT '{number}'"
+        changes = (key, f"DROP CONSTRAINT small, COMMENT '{number}'", f"ADD CONSTRAINT n CHECK (a <> {number})")
+        made = [trial.effect(before, statement(f"ALTER TABLE shard {each}", schema), table) for each in changes]
+        assert "_shadow_" not in "".join(each.create_sql for each in made)
+        assert [index.name for index in made[0].indexes] == ["f"]
+        return [{*re.findall(r"CONSTRAINT `(\w+)`", each.create_sql)} for each in made]
+
+    with ThreadPoolExecutor(4) as pool:
+        both = {"positive", "small"}
+        assert all(names == [both, {"positive"}, {*both, "n"}] for names in pool.map(tried, range(8)))
+
+
+@pytest.mark.mariadb_only("TiDB knows no CHECK constraints")
+def test_constraints_of_statements_at_once(target: MariaDb, schema: str) -> None:
+    effects_at_once(target, schema)
+
+
+NAMED = (
+    "ADD b INT CHECK (b > 1)",
+    "ADD c INT, ADD CONSTRAINT other CHECK (c > b), ADD CHECK (b <> c)",
+    "ALTER CHECK other NOT ENFORCED",
+    "DROP CHECK shard_chk_1",
+    "DROP CONSTRAINT positive, ADD CONSTRAINT u UNIQUE (b), ADD FOREIGN KEY (c) REFERENCES p (c)",
+    "ADD CHECK (b < 100), ADD KEY f ((a + b)), ADD UNIQUE g (a, (lower(b)))",
+    "DROP CONSTRAINT u, RENAME COLUMN c TO d",
+)
+
+
+def test_constraints_of_mysql(tmp_path: Path) -> None:
+    with MYSQL.running(tmp_path / "mysql") as server:
+        server.run("CREATE DATABASE d", "CREATE DATABASE d_meta")
+        effects_at_once(server, "d")
+        table, trial = TableId("d", "shard"), DdlTrialTables(server.server, "d_meta")
+        for text in NAMED:
+            event = statement(f"ALTER TABLE shard {text}", "d")
+            with contextlib.closing(connect(server.server, database="d")) as connection:
+                query(connection, "SET foreign_key_checks = 0")
+                before = read_schema(connection, table)
+                query(connection, event.text)
+                assert trial.effect(before, event, table) == read_schema(connection, table), text
+        with pytest.raises(EffectRefused, match="shard_chk_77"):
+            trial.effect(before, statement("ALTER TABLE shard DROP CHECK shard_chk_77", "d"), table)
+        assert server.run("SHOW TABLES FROM d_meta") == []
