@@ -26,7 +26,7 @@ from unshard.adapters.mysql import (
     set_collation,
     table_name,
 )
-from unshard.adapters.structures import meaning_of_utf8, read_collations, read_schema
+from unshard.adapters.structures import keeps_utf8, meaning_of_utf8, read_collations, read_schema
 from unshard.core import codec
 from unshard.core.ddl.foreignkeys import adds_keys, for_target, made_indexes, with_index_names
 from unshard.core.ddl.grammar import without_engine
@@ -35,8 +35,10 @@ from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, re
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
+from unshard.core.sql.mode import NO_BACKSLASH_ESCAPES
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.engines import with_engine, with_transactions
+from unshard.core.structures.labels import is_ambiguous
 from unshard.core.structures.trialnames import trial_names
 from unshard.core.structures.versioning import period_of
 from unshard.errors.ddl import EffectRefused, StructureUnknown
@@ -48,6 +50,7 @@ CLUSTERED = "tidb_enable_clustered_index"
 PRIMARY_KEY = "SELECT TIDB_PK_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 WITH_FEATURES = "CREATE TABLE {table} (a INT CHECK (a > 0), b TEXT, FULLTEXT KEY f (b), KEY k (a DESC)) ENGINE=InnoDB"
 BINARY_LITERAL = re.compile(r"\b[xb]'|\b0x", re.IGNORECASE)
+UNPRINTED = "the server prints a backslash before 0, n or r in a label as it prints a control character"
 LOSSY = "the default of {column} is stored as other bytes, because it is not valid UTF-8"
 OLD = """SELECT TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME LIKE '\\_shadow\\_%%' AND CREATE_TIME < NOW() - INTERVAL 1 HOUR"""
@@ -180,6 +183,10 @@ class DdlTrialTables:
             after = with_engine(names.restored(read_schema(connection, trial)), engine)
             if lossy := _lossy_default(after, text):
                 raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)
+            verbatim = statement.sql_mode & NO_BACKSLASH_ESCAPES
+            labels = old + (text.replace("\\", "\\\\") if verbatim else text)
+            if is_ambiguous(after, labels) and keeps_utf8(connection):
+                raise EffectRefused(str(table), 0, UNPRINTED, ddl.text)
             return Tried(after, is_split or self._has_keys_in_steps(ddl, statement.sql_mode))
 
     def _has_keys_in_steps(self, ddl: Ddl, sql_mode: int) -> bool:

@@ -192,6 +192,11 @@ class Column:
         return "generated" in self.extra
 
     @property
+    def is_numbered(self) -> bool:
+        """Whether the server numbers the rows if an INSERT does not name the column."""
+        return "auto_increment" in self.extra or "auto_random" in self.extra
+
+    @property
     def is_unsigned(self) -> bool:
         return "unsigned" in self.column_type
 

@@ -17,6 +17,7 @@ from unshard.adapters.trialtables import DdlTrialTables
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import NAMES, mode_names
+from unshard.core.structures.labels import read_labels
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused
 from unshard_demo.servers import MariaDb
@@ -66,6 +67,7 @@ TYPES = [
     "VARCHAR(20) CHARACTER SET latin1 NOT NULL DEFAULT 'x'",
     "DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6)",
     "ENUM('a','b,c','d''e') DEFAULT 'b,c'",
+    r"ENUM('\\','a\\b','it''s\\') NOT NULL DEFAULT 'a\\b' COMMENT 'C:\\new\\'",
     "TIMESTAMP NULL",
     "SET('x','y') CHARACTER SET ascii",
     "BINARY(4) DEFAULT x'00FF'",
@@ -243,6 +245,19 @@ def test_old_shadows_are_swept(target: MariaDb, connection, schema: str) -> None
     DdlTrialTables(target.server, f"{schema}_meta").effect(before, statement("ALTER TABLE a ADD b INT", schema), table)
     names = [name for (name,) in query(connection, f"SHOW TABLES FROM {schema}_meta")]
     assert names == ["_shadow_1_old", "xshadow_1"], "young ones may be in use"
+
+
+@pytest.mark.tidb_only
+def test_a_label_that_tidb_prints_in_two_meanings_is_refused(connection, shadows: DdlTrialTables, schema: str) -> None:
+    query(connection, f"CREATE TABLE {schema}.a (a ENUM('x\\ny'))")
+    before, table = read_schema(connection, TableId(schema, "a")), TableId(schema, "a")
+    known = shadows.effect(before, statement(r"ALTER TABLE a ADD b ENUM('\n','\\x')", schema), table)
+    assert read_labels(known.column("b").column_type) == ("\n", "\\x")
+    with pytest.raises(EffectRefused, match="backslash before 0, n or r"):
+        shadows.effect(before, statement(r"ALTER TABLE a ADD b ENUM('\\n')", schema), table)
+    with pytest.raises(EffectRefused, match="backslash before 0, n or r"):
+        verbatim = 1 << NAMES.index("NO_BACKSLASH_ESCAPES")
+        shadows.effect(before, statement(r"ALTER TABLE a ADD b SET('\r')", schema, verbatim), table)
 
 
 @pytest.mark.mariadb_only("the statements run on the target itself, too, and TiDB refuses some")

@@ -93,7 +93,8 @@ GREAT, LONG = "12345678901234567890.12345", "-" + "9" * 35 + "." + "123456789" *
 DOCUMENTS = (
     f"JSON_OBJECT('h', {decimal(GREAT)}, 'other', JSON_ARRAY(JSON_OBJECT('h', 1.5e300), {decimal('9' * 20)}, 'text'))",
     f"JSON_ARRAY({decimal('1.50')}, {decimal(LONG)}, {decimal('0.0000000000000000000100')}, 0.1e0, 1e15, 1e0, -5)",
-    f"JSON_OBJECT('a\"b\\\\\\\\\\tc: [', {decimal('-9.90')}, '日', JSON_OBJECT('', JSON_ARRAY(JSON_OBJECT(), {decimal(GREAT)})))",
+    "JSON_OBJECT('a\"b\\\\\\\\\\tc: [', CAST('-9.90' AS DECIMAL(3,2)), '日',"
+    f" JSON_OBJECT('', JSON_ARRAY(JSON_OBJECT(), {decimal(GREAT)})))",
     f"CAST({decimal(GREAT)} AS JSON)",
     "JSON_OBJECT('d', DATE'2020-01-02', 't', TIME'-838:59:59', 'dt', TIMESTAMP'2020-01-02 03:04:05.123456', 'y',"
     " CAST(2020 AS YEAR), 'bit', b'101', 'blob', x'00ff', 'long', REPEAT(x'00ff', 100), 'p', POINT(1, 2), 'n', NULL,"

@@ -354,7 +354,7 @@ def _definition(column: Column, text: str, ids: Mapping[str, int], known: Collec
         type_of(column),
         column.nullable,
         "" if column.default in (None, NULL) else _normal_default(str(column.default)),
-        MOMENT.sub("current_timestamp()", column.extra),
+        MOMENT.sub("current_timestamp()", column.extra).replace("auto_random", "auto_increment"),
         frozenset() if expression is None else frozenset({expression}),
         expression is None,
         (_with_ids(check, ids, known) or ()) if check else (),
