@@ -41,7 +41,7 @@ def test_indexes_on_expressions(server: MariaDb, unique: str, tmp_path: Path) ->
     with living(unique, tmp_path, {"s1": server}, server, **only(unique)) as task:
         rows = "(1, 1, 'Alice', '{\"tags\": [1, 2]}')", "(2, 1, 'Bob', NULL)"
         one, two = make_shards(task, f"{COLUMNS}, {KEYS}", *rows)
-        assert not [code for code in task.checked() if code.startswith("US-4")], "equal numbers are no equal keys"
+        assert "US-2326" not in task.checked(), "equal numbers are no equal keys"
         task.go()
         assert task.assert_union() == 2
         server.run(
@@ -134,6 +134,12 @@ def test_decimals_in_json(
         assert to == "mariadb" or task.command("validate") == 0
 
 
+def go_without_refused_rows(task: LifeTask) -> None:
+    task.body["unshard"]["row-errors"] = "divert"
+    task.write()
+    task.go()
+
+
 def test_numbers_in_the_text_of_another_server(source_1: MariaDb, server: MariaDb, unique: str, tmp_path: Path) -> None:
     """A JSON of MariaDB is a text; a number that no JSON of MySQL can hold is refused with its row."""
     with living(unique, tmp_path, {"s1": source_1}, server) as task:
@@ -145,8 +151,8 @@ def test_numbers_in_the_text_of_another_server(source_1: MariaDb, server: MariaD
         source_1.run(f"INSERT INTO {name} VALUES (4, '[0.{'1' * 31}]')")
         (error,) = {str(trouble.error) for trouble in task.run().errors}
         assert f"0.{'1' * 31} ($[0] in column doc)" in error and "id = 4" in error, error
+        go_without_refused_rows(task)
         source_1.run(f"UPDATE {name} SET doc = '[0.5]' WHERE id = 4")
-        task.command("retry")
         task.go()
         assert task.assert_union() == 4
 
@@ -165,7 +171,8 @@ def test_digits_that_tidb_would_lose_are_refused(
             server.run(f"INSERT INTO {name} VALUES (2, JSON_OBJECT('h', {decimal(GREAT)}))")
         (error,) = {str(trouble.error) for trouble in task.run().errors}
         assert f'{GREAT} ($."h" in column doc)' in error and "id = 2" in error, error
+        go_without_refused_rows(task)
+        assert target.run(f"SELECT id FROM {unique}_to.t") == [(1,)]
         server.run(f"UPDATE {name} SET doc = JSON_OBJECT('h', 2.5) WHERE id = 2")
-        task.command("retry")
         task.go()
         assert task.assert_union() == 2
