@@ -43,7 +43,7 @@ TABLES = "SELECT TABLE_NAME, TABLE_TYPE, TABLE_COLLATION FROM information_schema
 
 
 class IndexPart(NamedTuple):
-    """One row of STATISTICS; a part without a column is an expression."""
+    """One row of STATISTICS; an expression has no column, or NULL as a text."""
 
     key: str
     non_unique: str
@@ -351,11 +351,13 @@ def _indexes(parts: list[IndexPart], create: str) -> tuple[Index, ...]:
 
 
 def _index(parts: list[IndexPart], create: str) -> Index:
-    columns = tuple(part.column for part in parts if part.column is not None)
-    if len(columns) < len(parts):
-        columns = tuple(part.text for part in index_parts(create, parts[0].key))
-    prefixed = any(part.prefix is not None or part.column is None for part in parts)
-    return Index(parts[0].key, columns, int(parts[0].non_unique) == 0, prefixed)
+    is_unique = int(parts[0].non_unique) == 0
+    if any(part.column in (None, "NULL") for part in parts):  # the text is TiDB's
+        found = index_parts(create, parts[0].key)
+        is_prefixed = any(part.is_expression or part.length for part in found)
+        return Index(parts[0].key, tuple(part.text for part in found), is_unique, is_prefixed)
+    prefixed = any(part.prefix is not None for part in parts)
+    return Index(parts[0].key, tuple(str(part.column) for part in parts), is_unique, prefixed)
 
 
 def _name(value: str | bytes) -> str:

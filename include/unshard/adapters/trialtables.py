@@ -157,7 +157,7 @@ class DdlTrialTables:
     ) -> Tried:
         with self._connection() as connection, _trial_table(connection, self._schema) as trial:
             # A trial table references no table that exists: its foreign keys would be in the way of others.
-            parents = {parent: TableId(self._schema, NO_TABLE) for parent in ddl.of(Role.REFERENCED)}
+            parents = {parent: TableId(self._schema, trial.name + NO_TABLE) for parent in ddl.of(Role.REFERENCED)}
             changed, engine = _without_engine(before, ddl, statement.sql_mode)
             tried = self._with_indexes(before, changed or ddl, statement, table, clustered)
             text = with_default(retarget(tried, {**parents, table: trial}), statement)

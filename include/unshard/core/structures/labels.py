@@ -12,21 +12,18 @@ _ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a"}
 
 
-_STRING = re.compile(r"`(?:[^`]|``)*`|'(?:[^']|'')*'")
+_LABELS = re.compile(r"((?:^|\n)  `(?:[^`]|``)*` |^)((?:enum|set)\((?:'(?:[^']|'')*'[,)])+)")
+"""The labels in a column type, and in a line of SHOW CREATE TABLE."""
 _LITERAL_BACKSLASH = re.compile(r"\\(?![0nr])")
 _CONTROL, _BEFORE_LETTER = re.compile(r"\\[0nr]"), re.compile(r"\\\\[0nr]")
 
 
 def as_escaped(text: str) -> str:
-    r"""Return a text that TiDB prints with the escapes of other servers: TiDB prints a backslash in a string as it is.
+    r"""Return a text that TiDB prints with the escapes of other servers: TiDB prints a backslash in a label as it is.
 
     It prints zero bytes and ends of lines as `\0`, `\n` and `\r`, so a backslash before these letters is lost.
     """
-
-    def escaped(found: re.Match[str]) -> str:
-        return found[0] if found[0][0] == "`" else _LITERAL_BACKSLASH.sub(r"\\\\", found[0])
-
-    return _STRING.sub(escaped, text)
+    return _LABELS.sub(lambda found: found[1] + _LITERAL_BACKSLASH.sub(r"\\\\", found[2]), text)
 
 
 def is_ambiguous(printed: TableSchema, statements: str) -> bool:
