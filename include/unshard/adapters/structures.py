@@ -22,6 +22,8 @@ from unshard.core.relay.segment import SchemaDefault
 from unshard.core.sql.charsets import canonical
 from unshard.core.sql.tokens import Dialect
 from unshard.core.structures.createtext import normal_with_names
+from unshard.core.structures.indexparts import index_parts
+from unshard.core.structures.labels import as_escaped
 from unshard.core.structures.normalcolumns import normal_column
 from unshard.core.structures.versioning import without_period
 from unshard.errors import UnshardError
@@ -41,7 +43,7 @@ TABLES = "SELECT TABLE_NAME, TABLE_TYPE, TABLE_COLLATION FROM information_schema
 
 
 class IndexPart(NamedTuple):
-    """One row of STATISTICS; a part without a column is an expression."""
+    """One row of STATISTICS; an expression has no column, or NULL as a text."""
 
     key: str
     non_unique: str
@@ -183,7 +185,8 @@ def read_each(
 def shown_create(connection: Connection, table: TableId) -> str:
     """Return the output of SHOW CREATE TABLE, which depends on the session's sql_mode."""
     with _as_bytes(connection):
-        return str(query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1], "utf-8", "surrogateescape")
+        text = str(query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1], "utf-8", "surrogateescape")
+    return as_escaped(text) if "\\" in text and keeps_utf8(connection) else text
 
 
 def read_engines(connection: Connection) -> dict[TableId, str]:
@@ -223,7 +226,7 @@ def keeps_pages(connection: Connection) -> bool:
 def keeps_utf8(connection: Connection) -> bool:
     """Whether the server stores latin1 text as UTF-8; then it expects UTF-8 for every character set."""
     ((digits,),) = query(connection, "SELECT HEX(CONVERT(_utf8mb4 X'C3A9' USING latin1))")
-    return bool(digits == "C3A9")
+    return _name(digits) == "C3A9"
 
 
 def with_utf8(schema: TableSchema) -> TableSchema:
@@ -286,7 +289,7 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
         if kind in ("BASE TABLE", "SYSTEM VERSIONED"):
             shown = shown_create(reader.connection, TableId(schema, found))
             text, left_out = normal_with_names(shown, reader.dialect)
-            own, indexes = _normal(reader, columns[found], text), _indexes(parts[found])
+            own, indexes = _normal(reader, columns[found], shown), _indexes(parts[found], text)
             if kind == "SYSTEM VERSIONED":
                 _refuse_transactions(f"{schema}.{found}", own)
                 own, indexes = without_period(own, indexes, text)
@@ -303,6 +306,8 @@ def _normal(reader: Reader, columns: list[Column], create: str) -> tuple[Column,
     if not _is_foreign(reader):
         return tuple(columns)
     lines = create.splitlines()
+    if any("\\" in column.column_type for column in columns) and keeps_utf8(reader.connection):
+        columns = [replace(column, column_type=as_escaped(column.column_type)) for column in columns]
     return tuple(normal_column(column, _line(lines, column.name), _double) for column in columns)
 
 
@@ -336,19 +341,23 @@ def _column(
     )
 
 
-def _indexes(parts: list[IndexPart]) -> tuple[Index, ...]:
+def _indexes(parts: list[IndexPart], create: str) -> tuple[Index, ...]:
     """Group the parts of each index. The order of indexes has no meaning, so the primary key is first, then by name."""
     grouped: dict[str, list[IndexPart]] = {}
     for part in parts:
         grouped.setdefault(part.key, []).append(part)
     ordered = sorted(grouped, key=lambda name: (name != "PRIMARY", name.lower()))
-    return tuple(_index(grouped[name]) for name in ordered)
+    return tuple(_index(grouped[name], create) for name in ordered)
 
 
-def _index(parts: list[IndexPart]) -> Index:
-    columns = tuple(part.column for part in parts if part.column is not None)
-    prefixed = any(part.prefix is not None or part.column is None for part in parts)
-    return Index(parts[0].key, columns, int(parts[0].non_unique) == 0, prefixed)
+def _index(parts: list[IndexPart], create: str) -> Index:
+    is_unique = int(parts[0].non_unique) == 0
+    if any(part.column in (None, "NULL") for part in parts):  # the text is TiDB's
+        found = index_parts(create, parts[0].key)
+        is_prefixed = any(part.is_expression or part.length for part in found)
+        return Index(parts[0].key, tuple(part.text for part in found), is_unique, is_prefixed)
+    prefixed = any(part.prefix is not None for part in parts)
+    return Index(parts[0].key, tuple(str(part.column) for part in parts), is_unique, prefixed)
 
 
 def _name(value: str | bytes) -> str:

@@ -26,7 +26,7 @@ from unshard.adapters.mysql import (
     set_collation,
     table_name,
 )
-from unshard.adapters.structures import meaning_of_utf8, read_collations, read_schema
+from unshard.adapters.structures import keeps_utf8, meaning_of_utf8, read_collations, read_schema
 from unshard.core import codec
 from unshard.core.ddl.foreignkeys import adds_keys, for_target, made_indexes, with_index_names
 from unshard.core.ddl.grammar import without_engine
@@ -35,8 +35,11 @@ from unshard.core.ddl.statement import Ddl, DdlKind, Role, fingerprint, read, re
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
+from unshard.core.sql.mode import NO_BACKSLASH_ESCAPES
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.engines import with_engine, with_transactions
+from unshard.core.structures.labels import is_ambiguous
+from unshard.core.structures.trialnames import trial_names
 from unshard.core.structures.versioning import period_of
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused, TableMissing
@@ -47,6 +50,7 @@ CLUSTERED = "tidb_enable_clustered_index"
 PRIMARY_KEY = "SELECT TIDB_PK_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 WITH_FEATURES = "CREATE TABLE {table} (a INT CHECK (a > 0), b TEXT, FULLTEXT KEY f (b), KEY k (a DESC)) ENGINE=InnoDB"
 BINARY_LITERAL = re.compile(r"\b[xb]'|\b0x", re.IGNORECASE)
+UNPRINTED = "the server prints a backslash before 0, n or r in a label as it prints a control character"
 LOSSY = "the default of {column} is stored as other bytes, because it is not valid UTF-8"
 OLD = """SELECT TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME LIKE '\\_shadow\\_%%' AND CREATE_TIME < NOW() - INTERVAL 1 HOUR"""
@@ -143,7 +147,9 @@ class DdlTrialTables:
         routed = retarget(ddl, {table: TableId("", PLACEHOLDER)})
         text = fingerprint(routed, statement.sql_mode)
         # The text of a default may depend on the session's time zone, its type on the other variables.
-        session = codec.dumps(replace(statement, text=text, schema="", timestamp=0, microseconds=0))
+        # MySQL names a CHECK constraint without a name after the table.
+        named = table.name if "check" in text.lower() else ""
+        session = codec.dumps(replace(statement, text=text, schema=named, timestamp=0, microseconds=0))
         return before.digest if before else "", session, clustered
 
     def _try_out(
@@ -151,15 +157,18 @@ class DdlTrialTables:
     ) -> Tried:
         with self._connection() as connection, _trial_table(connection, self._schema) as trial:
             # A trial table references no table that exists: its foreign keys would be in the way of others.
-            parents = {parent: TableId(self._schema, NO_TABLE) for parent in ddl.of(Role.REFERENCED)}
+            parents = {parent: TableId(self._schema, trial.name + NO_TABLE) for parent in ddl.of(Role.REFERENCED)}
             changed, engine = _without_engine(before, ddl, statement.sql_mode)
             tried = self._with_indexes(before, changed or ddl, statement, table, clustered)
             text = with_default(retarget(tried, {**parents, table: trial}), statement)
+            old = with_transactions(before.create_sql) if before else ""
+            names = trial_names(table.name, trial.name, (old, 0), (text, statement.sql_mode))
+            text = names.put_in(text, statement.sql_mode)
             try:
                 _cluster(connection, clustered)
                 if before:
                     # The target has transactions also if the shard has not (units.ddl.execute.target_text).
-                    create_as_shown(connection, create_text(with_transactions(before.create_sql), trial))
+                    create_as_shown(connection, create_text(names.put_in(old), trial))
                 with self._connection() as session:
                     _cluster(session, clustered)
                     if before and period_of(before.create_sql):
@@ -170,10 +179,14 @@ class DdlTrialTables:
                     is_split = changed is not None and self._run(session, text, statement.sql_mode)
             except (StatementRefused, TableMissing) as error:
                 errno = error.errno if isinstance(error, StatementRefused) else 1146
-                raise EffectRefused(str(table), errno, error.server_message, ddl.text) from error
-            after = with_engine(read_schema(connection, trial), engine)
+                raise EffectRefused(str(table), errno, names.message(error.server_message), ddl.text) from error
+            after = with_engine(names.restored(read_schema(connection, trial)), engine)
             if lossy := _lossy_default(after, text):
                 raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)
+            verbatim = statement.sql_mode & NO_BACKSLASH_ESCAPES
+            labels = old + (text.replace("\\", "\\\\") if verbatim else text)
+            if is_ambiguous(after, labels) and keeps_utf8(connection):
+                raise EffectRefused(str(table), 0, UNPRINTED, ddl.text)
             return Tried(after, is_split or self._has_keys_in_steps(ddl, statement.sql_mode))
 
     def _has_keys_in_steps(self, ddl: Ddl, sql_mode: int) -> bool:

@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, Self
 
+from unshard.core.sql.quoting import quoted_names
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
@@ -190,18 +192,30 @@ class Column:
         return "generated" in self.extra
 
     @property
+    def is_numbered(self) -> bool:
+        """Whether the server numbers the rows if an INSERT does not name the column."""
+        return "auto_increment" in self.extra or "auto_random" in self.extra
+
+    @property
     def is_unsigned(self) -> bool:
         return "unsigned" in self.column_type
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index; `columns` in index order, `prefixed` if a part covers only the first characters of its column."""
+    """One index; `columns` in index order, `prefixed` if a part is not a whole column."""
 
     name: str
     columns: tuple[str, ...]
+    """An expression is its text in SHOW CREATE TABLE, in parentheses."""
     unique: bool
     prefixed: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that it depends on, in lower case, including those in expressions."""
+        inside = (name for part in self.columns if part.startswith("(") for name in quoted_names(part))
+        return frozenset(name.lower() for name in (*self.columns, *inside))
 
 
 @dataclass(frozen=True)
@@ -268,8 +282,7 @@ class TableSchema:
         table is then treated as a multiset of rows.
         """
         for index in sorted(self.unique_indexes, key=lambda i: (i.name != "PRIMARY", i.name)):
-            columns = [self.column(name) for name in index.columns]
-            if not index.prefixed and all(map(_identifies, columns)):
+            if not index.prefixed and all(_identifies(self.column(name)) for name in index.columns):
                 return index.columns
         return ()
 
@@ -277,7 +290,7 @@ class TableSchema:
     def unique_indexes(self) -> tuple[Index, ...]:
         """The unique indexes whose columns the shards fill: no row can be found by another one."""
         indexes = (index for index in self.indexes if index.unique)
-        return tuple(index for index in indexes if not self.own or not {c.lower() for c in index.columns} & {*self.own})
+        return tuple(index for index in indexes if not self.own or not index.names & {*self.own})
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name not in ("own", "left_out")}

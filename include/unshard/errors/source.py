@@ -206,3 +206,20 @@ class ValueNotCanonical(SourceError, code="US-2102", scope=Scope.INTERNAL):
     column_type: str
     template = "a value of column {column} ({column_type}) is not in the form in which its type is printed"
     hint = "this is a defect: report it with the structure of the table"
+
+
+class JsonNumberLost(SourceError, code="US-2103"):
+    """A number in a JSON value has more digits than the target's JSON can hold.
+
+    MySQL's JSON holds a DECIMAL of up to 65 digits, 30 of them after the point, and MariaDB's any text. TiDB's JSON has
+    only integers of 64 bits and doubles, which keep 15 to 17 digits.
+
+    Consequence: The row is not written. It is treated as a value that does not fit (US-6002).
+    Remedy: Make the target's column a text (LONGTEXT), or change the number at the source, then run the task again.
+    """
+
+    column: str
+    number: str
+    path: str
+    template = "the JSON of the target cannot hold all digits of the number {number} ({path} in column {column})"
+    hint = "make the target's column LONGTEXT, or change the number at the source, then run the task again"

@@ -2,17 +2,22 @@
 
 import contextlib
 import random
+import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests.tidbsettings import is_tidb
+from tests.versions import MYSQL
 from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import read_schema
 from unshard.adapters.trialtables import DdlTrialTables
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import NAMES, mode_names
+from unshard.core.structures.labels import read_labels
 from unshard.errors.ddl import EffectRefused, StructureUnknown
 from unshard.errors.source import StatementRefused
 from unshard_demo.servers import MariaDb
@@ -62,6 +67,7 @@ TYPES = [
     "VARCHAR(20) CHARACTER SET latin1 NOT NULL DEFAULT 'x'",
     "DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6)",
     "ENUM('a','b,c','d''e') DEFAULT 'b,c'",
+    r"ENUM('\\','a\\b','it''s\\') NOT NULL DEFAULT 'a\\b' COMMENT 'C:\\new\\'",
     "TIMESTAMP NULL",
     "SET('x','y') CHARACTER SET ascii",
     "BINARY(4) DEFAULT x'00FF'",
@@ -241,6 +247,19 @@ def test_old_shadows_are_swept(target: MariaDb, connection, schema: str) -> None
     assert names == ["_shadow_1_old", "xshadow_1"], "young ones may be in use"
 
 
+@pytest.mark.tidb_only
+def test_a_label_that_tidb_prints_in_two_meanings_is_refused(connection, shadows: DdlTrialTables, schema: str) -> None:
+    query(connection, f"CREATE TABLE {schema}.a (a ENUM('x\\ny'))")
+    before, table = read_schema(connection, TableId(schema, "a")), TableId(schema, "a")
+    known = shadows.effect(before, statement(r"ALTER TABLE a ADD b ENUM('\n','\\x')", schema), table)
+    assert read_labels(known.column("b").column_type) == ("\n", "\\x")
+    with pytest.raises(EffectRefused, match="backslash before 0, n or r"):
+        shadows.effect(before, statement(r"ALTER TABLE a ADD b ENUM('\\n')", schema), table)
+    with pytest.raises(EffectRefused, match="backslash before 0, n or r"):
+        verbatim = 1 << NAMES.index("NO_BACKSLASH_ESCAPES")
+        shadows.effect(before, statement(r"ALTER TABLE a ADD b SET('\r')", schema, verbatim), table)
+
+
 @pytest.mark.mariadb_only("the statements run on the target itself, too, and TiDB refuses some")
 @pytest.mark.parametrize(
     "specs",
@@ -265,3 +284,60 @@ def test_foreign_keys_of_shards(connection, shadows: DdlTrialTables, schema: str
     query(connection, f"USE {schema}")
     query(connection, event.text)
     assert shadows.effect(before, event, real) == read_schema(connection, real)
+
+
+def effects_at_once(server: MariaDb, schema: str) -> None:
+    """Try statements with named constraints from several processes at once: their names are unique in a schema."""
+    table = TableId(schema, "shard")
+    server.run(
+        "SET foreign_key_checks = 0",
+        f"CREATE TABLE {table_name(table)} (a INT, CONSTRAINT positive CHECK (a > 0), CONSTRAINT small CHECK (a < 9))",
+    )
+    with contextlib.closing(connect(server.server)) as connection:
+        before = read_schema(connection, table)
+
+    def tried(number: int) -> list[set[str]]:
+        trial = DdlTrialTables(server.server, f"{schema}_meta")
+        key = f"ADD b INT, ADD CONSTRAINT f FOREIGN KEY (b) REFERENCES p (b), COMMENT '{number}'"
+        changes = (key, f"DROP CONSTRAINT small, COMMENT '{number}'", f"ADD CONSTRAINT n CHECK (a <> {number})")
+        made = [trial.effect(before, statement(f"ALTER TABLE shard {each}", schema), table) for each in changes]
+        assert "_shadow_" not in "".join(each.create_sql for each in made)
+        assert [index.name for index in made[0].indexes] == ["f"]
+        return [{*re.findall(r"CONSTRAINT `(\w+)`", each.create_sql)} for each in made]
+
+    with ThreadPoolExecutor(4) as pool:
+        both = {"positive", "small"}
+        assert all(names == [both, {"positive"}, {*both, "n"}] for names in pool.map(tried, range(8)))
+
+
+@pytest.mark.mariadb_only("TiDB knows no CHECK constraints")
+def test_constraints_of_statements_at_once(target: MariaDb, schema: str) -> None:
+    effects_at_once(target, schema)
+
+
+NAMED = (
+    "ADD b INT CHECK (b > 1)",
+    "ADD c INT, ADD CONSTRAINT other CHECK (c > b), ADD CHECK (b <> c)",
+    "ALTER CHECK other NOT ENFORCED",
+    "DROP CHECK shard_chk_1",
+    "DROP CONSTRAINT positive, ADD CONSTRAINT u UNIQUE (b), ADD FOREIGN KEY (c) REFERENCES p (c)",
+    "ADD CHECK (b < 100), ADD KEY f ((a + b)), ADD UNIQUE g (a, (lower(b)))",
+    "DROP CONSTRAINT u, RENAME COLUMN c TO d",
+)
+
+
+def test_constraints_of_mysql(tmp_path: Path) -> None:
+    with MYSQL.running(tmp_path / "mysql") as server:
+        server.run("CREATE DATABASE d", "CREATE DATABASE d_meta")
+        effects_at_once(server, "d")
+        table, trial = TableId("d", "shard"), DdlTrialTables(server.server, "d_meta")
+        for text in NAMED:
+            event = statement(f"ALTER TABLE shard {text}", "d")
+            with contextlib.closing(connect(server.server, database="d")) as connection:
+                query(connection, "SET foreign_key_checks = 0")
+                before = read_schema(connection, table)
+                query(connection, event.text)
+                assert trial.effect(before, event, table) == read_schema(connection, table), text
+        with pytest.raises(EffectRefused, match="shard_chk_77"):
+            trial.effect(before, statement("ALTER TABLE shard DROP CHECK shard_chk_77", "d"), table)
+        assert server.run("SHOW TABLES FROM d_meta") == []

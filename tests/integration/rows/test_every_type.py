@@ -53,6 +53,11 @@ TYPES = {
     "u3": (f"VARCHAR(40) {TEXT['utf8mb3']}", ["'日é'", "''"]),
     "ul": (f"LONGTEXT {TEXT['utf8mb4']}", ["REPEAT('😀', 20000)", "'NULL'", "'\\\\N'"]),
     "ue": (f"ENUM('ü','日','a;b') {TEXT['utf8mb4']}", ["'ü'", "'日'", "'a;b'"]),
+    "eb": (
+        f"ENUM('a\\\\b','\\\\','it''s\\\\','\\\\\\\\x') {TEXT['utf8mb4']} DEFAULT '\\\\'",
+        ["'a\\\\b'", "'\\\\'", "'it''s\\\\'"],
+    ),
+    "sb": (f"SET('p\\\\q','r') {TEXT['latin1']}", ["'p\\\\q,r'", "'r'"]),
     "us": (f"SET('ü','日') {TEXT['utf8mb4']}", ["'ü,日'", "''"]),
     "ac": (f"VARCHAR(40) {TEXT['ascii']}", ["'ascii'", "''"]),
     "vb": ("VARBINARY(40)", ["x'00ff800a5c27'", "''", "x'e9'"]),

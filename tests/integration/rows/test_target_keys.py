@@ -132,6 +132,38 @@ def test_rows_with_equal_ids_of_several_shards_are_kept_apart(
     assert {name: found.equal for name, found in world.verdicts().items()} == {"t": True}
 
 
+@pytest.mark.tidb_only
+@pytest.mark.parametrize("index", ["KEY (id)", "UNIQUE KEY (region, id)"])
+def test_a_surrogate_key_of_random_numbers(world: World, index: str) -> None:
+    world.make(f"(pk BIGINT AUTO_RANDOM PRIMARY KEY, {SHARDS_OWN}, {EXTRA}, {index})")
+    world.each(ROWS)
+    assert not world.errors()
+    world.go()
+    assert world.assert_union() == 16
+    numbers = rows(world.target, world.table, ("pk", "region", "n"))
+    world.each(
+        "UPDATE {t} SET v = 'changed'", "INSERT INTO {t} VALUES (4, '{r}', 'in', 9)", "DELETE FROM {t} WHERE n = 9"
+    )
+    world.go()
+    assert world.assert_union() == 16
+    assert rows(world.target, world.table, ("pk", "region", "n")) == numbers
+    assert {name: found.equal for name, found in world.verdicts().items()} == {"t": True}
+
+
+@pytest.mark.tidb_only
+def test_random_numbers_that_the_shards_fill(world: World) -> None:
+    world.make("(id BIGINT AUTO_RANDOM(3) PRIMARY KEY, region VARCHAR(9) NOT NULL, v VARCHAR(20), n INT)")
+    world.each("INSERT INTO {t} VALUES ({k}, '{r}', 'k', 4)")
+    assert not world.errors()
+    world.go()
+    world.each("UPDATE {t} SET id = id + 1", "INSERT INTO {t} VALUES ({k}, '{r}', 'new', 5)")
+    world.sources["s1"].run(
+        "SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'", f"INSERT INTO {world.name}.t_11 VALUES (0, '', '', 0)"
+    )
+    world.go()
+    assert world.assert_union() == 9
+
+
 TOGETHER = {
     "surrogate and the shard's key": f"({SURROGATE}, {SHARDS_OWN}, {EXTRA}, UNIQUE KEY (id))",
     "another key": "(id INT, region VARCHAR(9), v VARCHAR(20) NOT NULL, n INT, note INT, PRIMARY KEY (v), KEY (id))",

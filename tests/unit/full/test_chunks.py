@@ -17,6 +17,7 @@ from unshard.core.full.chunks import (
 )
 from unshard.core.model import Column, Index, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange, condition
+from unshard.core.structures.indexparts import index_parts
 
 INT = {"data_type": "int", "column_type": "int(11)"}
 TEXT = {"data_type": "varchar", "column_type": "varchar(9)", "charset": "utf8mb4", "collation": "utf8mb4_bin"}
@@ -68,6 +69,13 @@ def prefixed(column: Column, length: int) -> TableSchema:
     return TableSchema(made.columns, made.indexes, text)
 
 
+def functional(*columns: Column, parts: str) -> TableSchema:
+    """Return a structure whose second key has these parts, as MySQL describes it."""
+    text = f"CREATE TABLE `t` (\n  PRIMARY KEY (`a`),\n  UNIQUE KEY `u` ({parts})\n)"
+    made = tuple(part.text for part in index_parts(text, "u"))
+    return TableSchema(columns, (Index("PRIMARY", ("a",), True), unique("u", *made, prefixed=True)), text)
+
+
 T, NOCASE = column("w", **TEXT), column("W", **{**TEXT, "collation": "utf8mb4_general_ci"})
 F, SHORT = column("f", data_type="float", column_type="float"), column("a", data_type="smallint", column_type="")
 BIG = column("A", data_type="bigint", column_type="bigint(20)")
@@ -97,6 +105,12 @@ MAIL = schema(A, T, key=("a",), other=(unique("w", "w"),))
             False,
         ),
         (schema(A, key=("a",)), schema(SHORT, key=("a",)), True),
+        (functional(A, T, parts="(lower(`w`))"), functional(A, T, parts="(lower(`w`))"), True),
+        (functional(A, T, parts="(lower(`w`))"), functional(A, NOCASE, parts="(lower(`w`))"), False),
+        (functional(A, T, parts="(lower(`w`))"), functional(A, T, parts="(upper(`w`))"), False),
+        (functional(A, T, parts="(lower(`w`))"), MAIL, False),
+        (MAIL, functional(A, T, parts="`w`,(`a` + 1)"), True),
+        (functional(A, MADE, parts="(lower(`w`))"), functional(A, MADE, parts="(lower(`w`))"), False),
         (schema(T, key=("w",)), schema(column("w", **INT), key=("w",)), False),
     ],
 )

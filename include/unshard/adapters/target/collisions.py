@@ -19,14 +19,15 @@ from unshard.adapters.target.sending.load import load_rendered
 from unshard.core.model import Shard
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash, CollisionState, Found
 from unshard.core.rows.compaction import Collisions
-from unshard.core.structures.uniquekeys import UniqueKey, alike, equals
+from unshard.core.structures.uniquekeys import UniqueKey, alike, conditions
 from unshard.errors.rows import Collision
 
 KEYS_PER_QUERY = 500
 SAVEPOINT = "before_writes"
 ATTEMPTS = 3
 """Writes whose taken keys cannot be found are tried this often."""
-Keyed = Sequence[tuple[int, tuple[bytes, ...]]]
+Values = tuple[bytes | None, ...]
+Keyed = Sequence[tuple[int, Values]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +132,23 @@ def taken_rows(
     """Yield up to `limit` rows whose value of a unique key exists in the table."""
     seen = set[int]()
     for key in unique:
-        if not set(key.columns) <= {column.name for column in destination.columns}:
+        if not set(key.needed) <= {column.name for column in destination.columns}:
             continue
         for start in range(0, len(lines), KEYS_PER_QUERY):
             keyed = [(row, values) for row, values in keyed_rows(destination, key, lines, start) if row not in seen]
             for row, values in _search(connection, destination, key, keyed, limit - len(seen)):
                 seen.add(row)
-                yield TakenRow(row, key.columns, condition_of(destination, key, [values]))
+                yield TakenRow(row, key.needed, condition_of(destination, key, [values]))
 
 
-def keyed_rows(
-    destination: Destination, key: UniqueKey, lines: pa.Array, start: int
-) -> Iterator[tuple[int, tuple[bytes, ...]]]:
-    """Yield index and key of each row of one batch from `start`; rows with NULL in the key cannot collide."""
+def keyed_rows(destination: Destination, key: UniqueKey, lines: pa.Array, start: int) -> Iterator[tuple[int, Values]]:
+    """Yield index and key of each row of one batch from `start`; rows with NULL in a column of it cannot collide."""
     names = [column.name for column in destination.columns]
-    indexes = [names.index(name) for name in key.columns]
+    indexes = [names.index(name) for name in key.needed]
     for offset, line in enumerate(lines.slice(start, KEYS_PER_QUERY).to_pylist()):
         values = destination.values(line)
-        chosen = tuple(value for index in indexes if (value := values[index]) is not None)
-        if len(chosen) == len(indexes):
+        chosen = tuple(values[index] for index in indexes)
+        if None not in chosen[: len(key.columns)]:
             yield start + offset, chosen
 
 
@@ -170,19 +169,21 @@ def _any_exists(connection: Connection, destination: Destination, key: UniqueKey
     return bool(mysql.query(connection, f"SELECT 1 FROM {table} WHERE {condition} LIMIT 1"))  # noqa: S608
 
 
-def condition_of(destination: Destination, key: UniqueKey, keys: Sequence[tuple[bytes, ...]]) -> str:
+def condition_of(destination: Destination, key: UniqueKey, keys: Sequence[Values]) -> str:
     """Return the SQL condition that a row has one of these values of a unique key."""
     by_name = {column.name: column for column in destination.columns}
-    columns = [by_name[name] for name in key.columns]
-    if not any(key.lengths):
+    columns = [by_name[name] for name in key.needed]
+    if not any(key.lengths) and not key.expressions:
         return any_of(columns, keys)
-    parts = (zip(columns, values, key.lengths, strict=True) for values in keys)
-    return " OR ".join(f"({' AND '.join(equals(*part) for part in each)})" for each in parts)
+    return " OR ".join(f"({' AND '.join(conditions(key, columns, values))})" for values in keys)
 
 
 def _shared_keys(writes: Writes) -> Iterator[Clash]:
-    """Yield rows whose key another shard's row in these writes has: in a second unique key, or equal by collation."""
-    for key in writes.unique:
+    """Yield rows whose key another shard's row in these writes has: in a second unique key, or equal by collation.
+
+    Only the server knows which values of expressions are equal.
+    """
+    for key in (each for each in writes.unique if not each.expressions):
         owners: dict[tuple[str | bytes, ...], Shard] = {}
         for each in writes.lines:
             if not set(key.columns) <= {column.name for column in each.destination.columns}:
@@ -191,7 +192,8 @@ def _shared_keys(writes: Writes) -> Iterator[Clash]:
             columns = [by_name[name] for name in key.columns]
             for start in range(0, len(each.lines), KEYS_PER_QUERY):
                 for row, values in keyed_rows(each.destination, key, each.lines, start):
-                    name = tuple(alike(*part) for part in zip(columns, values, key.lengths, strict=True))
+                    parts = zip(columns, values, key.lengths, strict=True)
+                    name = tuple(alike(column, value or b"", length) for column, value, length in parts)
                     owner = owners.setdefault(name, each.shards[row])
                     if owner != each.shards[row]:
                         shown = _shown(each.destination, key.columns, each.lines[row].as_py())

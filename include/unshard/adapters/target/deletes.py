@@ -103,8 +103,8 @@ def _is_default(name: str) -> str:
 
 
 def _has_plain_default(column: Column) -> bool:
-    """Whether the server returns DEFAULT(column): not for AUTO_INCREMENT, missing defaults and some expressions."""
-    if "auto_increment" in column.extra or "generated" in column.extra:
+    """Whether the server returns DEFAULT(column): not for numbered columns, missing defaults and some expressions."""
+    if column.is_numbered or column.is_generated:
         return False
     return column.nullable if column.default is None else bool(PLAIN_DEFAULT.fullmatch(column.default))
 

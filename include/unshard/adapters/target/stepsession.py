@@ -61,7 +61,7 @@ from unshard.core.model import TableId
 from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.inorder import RowStepKind
-from unshard.core.sql.literals import literal
+from unshard.core.sql.literals import literal, stored
 from unshard.core.structures.filledkeys import own_columns
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors import UnshardError
@@ -74,7 +74,7 @@ from unshard.errors.rows import (
     RowsMissing,
     StatementWarned,
 )
-from unshard.errors.source import ServerBusy, StatementRefused
+from unshard.errors.source import JsonNumberLost, ServerBusy, StatementRefused
 
 PARENT_MISSING, REFERENCED = frozenset({1216, 1452}), frozenset({1217, 1451})
 DUPLICATE = 1062
@@ -303,10 +303,12 @@ class StepSession:
 
     def _change(self, step: RowStep) -> bool:
         """Run the UPDATE; return whether there was such a row."""
-        values = [f"{mysql.identifier(c.name)} = {literal(c, value_of(t))}" for c, t in values_of(step) if t != ABSENT]
         where, is_blank = self._condition(step), step.blank[0]
-        statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
         with _lenient_mode(self._connection) if is_blank else contextlib.nullcontext(), self._naming_row(step):
+            values = [
+                f"{mysql.identifier(c.name)} = {stored(c, value_of(t))}" for c, t in values_of(step) if t != ABSENT
+            ]
+            statement = f"UPDATE {mysql.table_name(step.table)} SET {', '.join(values)} WHERE {where}"  # noqa: S608
             answer = run_statement(self._connection, statement)
             if answer.warning_count and (found := self._unexpected_warnings(step)):
                 raise StatementWarned(str(step.table), "; ".join(found[:3]))
@@ -398,6 +400,11 @@ class StepSession:
         """
         try:
             yield
+        except JsonNumberLost as error:
+            line = step.lines[0]
+            key = shown_key(step.key, step.keys) if ABSENT in fields_of(line) else key_of(step.destination, line)
+            whole = b"" if ABSENT in fields_of(line) else line
+            raise RowRefused(str(step.table), error.column, key, error.message, whole) from error
         except (StatementRefused, StatementWarned) as error:
             line, message = step.lines[0], error.server_message
             if ABSENT in fields_of(line):

@@ -22,7 +22,7 @@ from unshard.adapters.pymysqlprivate import load_local
 from unshard.adapters.target.retrying import repeated
 from unshard.adapters.target.sending.bulk import prepared
 from unshard.adapters.target.sending.load import LOCAL_INFILE_REFUSED
-from unshard.adapters.target.session import TRANSACTIONS, Writer, open_session
+from unshard.adapters.target.session import NUMBERS, TRANSACTIONS, Writer, open_session
 from unshard.core.model import Server, TableId
 from unshard.core.rows.writepath import LoadData, Writing, has_bulk
 from unshard.errors.source import ConnectionLost, MissingPrivilege, StatementRefused, TableMissing
@@ -52,7 +52,7 @@ def _tried_and_dropped(server: Server, table: TableId) -> Writing:
 def _tried(server: Server, table: TableId) -> Writer:
     with contextlib.closing(open_session(Writer(server))) as connection:
         ((packet,),) = mysql.query(connection, "SELECT @@max_allowed_packet")
-        settings = (TRANSACTIONS,) if _accepts(connection, TRANSACTIONS) else ()
+        settings = tuple(each for each in (TRANSACTIONS, NUMBERS) if _accepts(connection, each))
         version = connection.get_server_info()
         return Writer(
             server,

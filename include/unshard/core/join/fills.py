@@ -35,7 +35,7 @@ def fill_of(column: Column) -> str | None:
     """Return what ALTER TABLE gives to the old rows of a new column; None if that is unknown or differs by server."""
     if column.is_generated:
         return NULL
-    if "auto_increment" in column.extra:
+    if column.is_numbered:
         return None
     if column.default in (None, NULL):
         return NULL if column.nullable else _implicit(column)

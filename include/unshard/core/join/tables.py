@@ -41,6 +41,7 @@ from unshard.core.model import Column, TableSchema
 from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.core.structures.createtext import items
+from unshard.core.structures.indexparts import closing, split
 
 NO_SPACE_BEFORE = frozenset({"(", ")", ",", "."})
 NULL = "NULL"
@@ -353,7 +354,7 @@ def _definition(column: Column, text: str, ids: Mapping[str, int], known: Collec
         type_of(column),
         column.nullable,
         "" if column.default in (None, NULL) else _normal_default(str(column.default)),
-        MOMENT.sub("current_timestamp()", column.extra),
+        MOMENT.sub("current_timestamp()", column.extra).replace("auto_random", "auto_increment"),
         frozenset() if expression is None else frozenset({expression}),
         expression is None,
         (_with_ids(check, ids, known) or ()) if check else (),
@@ -377,18 +378,9 @@ def _in_parentheses(tokens: Sequence[Token], word: str) -> tuple[Token, ...]:
     depth = 0
     for position, token in enumerate(tokens):
         if depth == 0 and token.word == word and tokens[position + 1 : position + 2]:
-            return tuple(tokens[position + 1 : _closing(tokens, position + 1) + 1])
+            return tuple(tokens[position + 1 : closing(tokens, position + 1) + 1])
         depth += (token.word == "(") - (token.word == ")")
     return ()
-
-
-def _closing(tokens: Sequence[Token], opening: int) -> int:
-    depth = 0
-    for position in range(opening, len(tokens)):
-        depth += (tokens[position].word == "(") - (tokens[position].word == ")")
-        if depth == 0:
-            return position
-    return len(tokens) - 1
 
 
 def _with_ids(tokens: Sequence[Token], ids: Mapping[str, int], known: Collection[str]) -> Expression | None:
@@ -411,12 +403,12 @@ def _key(
     """Read an index; None if it names a column that has no id."""
     kind = "" if item[0].word in ("KEY", "INDEX") else item[0].word
     opening = next(position for position, token in enumerate(item) if token.word == "(")
-    closing = _closing(item, opening)
+    end_of_parts = closing(item, opening)
     name = "" if kind == "PRIMARY" else item[opening - 1].name
     parts = []
-    for part in _split(item[opening + 1 : closing]):
+    for part in split(item[opening + 1 : end_of_parts]):
         is_expression = part[0].word == "("
-        end = _closing(part, 0) + 1 if is_expression else 1
+        end = closing(part, 0) + 1 if is_expression else 1
         expression = _with_ids(part[:end], ids, known)
         if expression is None:
             return None, name
@@ -425,20 +417,8 @@ def _key(
         # The order of a primary key has no effect on rows, and some servers leave it out.
         shown = shown.replace(DESCENDING, "") if kind == "PRIMARY" else shown
         parts.append(KeyPart(expression, shown, rule))
-    options = " ".join(token.raw for token in item[closing + 1 :])
+    options = " ".join(token.raw for token in item[end_of_parts + 1 :])
     return Key(kind, tuple(parts), options), name
-
-
-def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Split tokens at the commas outside of parentheses."""
-    parts, depth = [list[Token]()], 0
-    for token in tokens:
-        if depth == 0 and token.word == ",":
-            parts.append([])
-        else:
-            depth += (token.word == "(") - (token.word == ")")
-            parts[-1].append(token)
-    return parts
 
 
 def _joined_column(

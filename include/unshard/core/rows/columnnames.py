@@ -33,7 +33,7 @@ from unshard.core.rows.lineage import NO_COLUMNS, ExecutedDdl, names_after, spec
 from unshard.core.rows.servervalues import added_columns
 from unshard.core.rows.sessioneffects import note_of
 from unshard.core.rows.unnamed import UnnamedShard
-from unshard.core.sql.quoting import identifier
+from unshard.core.sql.quoting import identifier, replace_names
 from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
 from unshard.errors.ddl import ColumnNamedOtherwise
 
@@ -72,11 +72,17 @@ def _renamed(schema: TableSchema, names: Names, renamed: Callable[[Column], Colu
         schema,
         columns=tuple(renamed(each) if each.name.lower() in names else each for each in schema.columns),
         indexes=tuple(
-            replace(index, columns=tuple(names.get(name.lower(), name) for name in index.columns))
+            replace(index, columns=tuple(_renamed_part(part, names) for part in index.columns))
             for index in schema.indexes
         ),
         create_sql=_renamed_text(schema.create_sql, names),
     )
+
+
+def _renamed_part(part: str, names: Names) -> str:
+    if part.startswith("(") and part.lower() not in names:
+        return replace_names(part, lambda name: identifier(names.get(name.lower(), name)))
+    return names.get(part.lower(), part)
 
 
 def _renamed_text(text: str, names: Names) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from unshard.core.model import Column
 from unshard.core.sql import charsets
 from unshard.core.sql.literals import BINARIES, INTEGERS, TEXTS
+from unshard.core.structures.labels import read_labels
 
 SHAPED = frozenset(
     {
@@ -42,14 +43,13 @@ def implicit_value(column: Column) -> bytes | None:
 
     None if the column needs no value or the value is unknown.
     """
-    if column.nullable or column.default is not None or column.is_generated or "auto_increment" in column.extra:
+    if column.nullable or column.default is not None or column.is_generated or column.is_numbered:
         return None
     kind = column.data_type
     if kind in ZEROS:
         return _with_fraction(column, ZEROS[kind])
     if kind == "enum":
-        label = re.match(r"enum\('((?:[^']|'')*)'", column.column_type)
-        return _encoded(column, label[1].replace("''", "'")) if label else None
+        return _encoded(column, read_labels(column.column_type)[0])
     if kind == "binary":
         return bytes(_number(r"\((\d+)\)", column) or 1)
     return b"" if kind in TEXTS or kind in BINARIES - SHAPED else None

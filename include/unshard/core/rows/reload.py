@@ -92,7 +92,7 @@ def unfit_column(name: str, present: TableSchema, target: TableSchema, target_na
 
 def _unique_with(schema: TableSchema, name: str) -> Iterator[str]:
     for index in schema.indexes:
-        if index.unique and name.lower() in (each.lower() for each in index.columns):
+        if index.unique and name.lower() in index.names:
             yield index.name
 
 

@@ -13,8 +13,9 @@ canonical value is UTF-8, and their literal is quoted text. TiDB refuses `_gbk x
 import re
 
 from unshard.core.model import Column
+from unshard.core.sql.jsonnumbers import JsonNumber, exact_numbers
 from unshard.core.sql.quoting import identifier
-from unshard.errors.source import UnknownColumnType, ValueNotCanonical
+from unshard.errors.source import JsonNumberLost, UnknownColumnType, ValueNotCanonical
 
 INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint"})
 DECIMALS = frozenset({"decimal", "numeric"})
@@ -61,12 +62,21 @@ def literal(column: Column, value: bytes | None) -> str:
     if column.sent_as:
         return f"_{column.sent_as}{_quoted(column, value)}"
     if kind in TEXTS or kind in PRINTED:
-        return f"_{_charset(column)} x'{value.hex()}'"
+        text = f"_{_charset(column)} x'{value.hex()}'"
+        return _exact_json(text, exact_numbers(value)) if kind == "json" else text
     if kind in BINARIES:
         return f"x'{value.hex()}'"
     if kind == "bit":
         return str(int.from_bytes(value, "big"))
     return _printed_literal(column, value)
+
+
+def stored(column: Column, value: bytes | None) -> str:
+    """Return the literal of a value to write; raises JsonNumberLost if the column would change a number in it."""
+    for number in exact_numbers(value) if column.data_type == "json" and value else ():
+        if (column.sent_as and number.is_changed) or not number.literal:
+            raise JsonNumberLost(column.name, number.text, number.path)
+    return literal(column, value)
 
 
 def expression(column: Column) -> str:
@@ -81,6 +91,12 @@ def expression(column: Column) -> str:
 def bytes_of(column: Column) -> str:
     """Return the SQL expression for the canonical bytes of a text column, to compare them without a collation."""
     return f"CAST({expression(column)} AS BINARY)"
+
+
+def _exact_json(text: str, numbers: tuple[JsonNumber, ...]) -> str:
+    """Return an expression for a document of MySQL in which each of these numbers is a DECIMAL."""
+    pairs = (f", _utf8mb4 x'{number.path.encode().hex()}', {number.literal or number.text}" for number in numbers)
+    return f"JSON_REPLACE({text}{''.join(pairs)})" if numbers else text
 
 
 def _quoted(column: Column, value: bytes) -> str:

@@ -70,7 +70,7 @@ def _described(column: Column) -> str:
 
 
 def _needs_value(column: Column) -> bool:
-    optional = column.nullable or column.default is not None or column.is_generated or "auto_increment" in column.extra
+    optional = column.nullable or column.default is not None or column.is_generated or column.is_numbered
     return not optional
 
 

@@ -1,7 +1,8 @@
 """Normalizes the text of SHOW CREATE TABLE: equal texts for tables that differ only in name and AUTO_INCREMENT.
 
 The text of a structure does not contain the name of the table (the placeholder is `t`), AUTO_INCREMENT=n, clauses about
-storage, or foreign keys, which a merged table or a trial table cannot have. A default value that is not valid UTF-8 is
+storage, or foreign keys, which a merged table or a trial table cannot have. CHECK constraints come by name, as MySQL
+prints them. A default value that is not valid UTF-8 is
 read as surrogates and written as a hexadecimal literal, so the result is always valid text.
 """
 
@@ -35,7 +36,20 @@ def normal_with_names(text: str, dialect: Dialect = MARIADB) -> tuple[str, tuple
     edits += [(token.start, token.end, _hexadecimal(token)) for token in tokens if _is_no_text(token)]
     for start, end, new in sorted(edits, reverse=True):
         plain = plain[:start] + new + plain[end:]
-    return plain, left_out
+    return with_sorted_checks(plain), left_out
+
+
+def with_sorted_checks(text: str) -> str:
+    """Return the text with the named CHECK constraints in the order of their names."""
+    if text.count(" CHECK (") < 2:
+        return text
+    text, tokens = tokenize(text, 0, MARIADB)
+    found = [i for _, i in items(tokens) if len(i) > 2 and (i[0].word, i[2].word) == ("CONSTRAINT", "CHECK")]
+    ordered = sorted(found, key=lambda item: item[1].name.lower())
+    texts = [text[item[0].start : item[-1].end] for item in ordered]
+    for item, new in reversed([*zip(found, texts, strict=True)]):
+        text = text[: item[0].start] + new + text[item[-1].end :]
+    return text
 
 
 def create_text(normal: str, table: TableId, *, if_not_exists: bool = False) -> str:

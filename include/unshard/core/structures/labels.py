@@ -2,7 +2,7 @@
 
 import re
 
-from unshard.core.model import Column
+from unshard.core.model import Column, TableSchema
 from unshard.core.sql.charsets import encode
 from unshard.errors.rows import UnsupportedColumn
 
@@ -10,6 +10,26 @@ _LABEL = re.compile(r"'((?:[^']|'')*)'(,|\)$)")
 
 _ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "Z": "\x1a"}
+
+
+_LABELS = re.compile(r"((?:^|\n)  `(?:[^`]|``)*` |^)((?:enum|set)\((?:'(?:[^']|'')*'[,)])+)")
+"""The labels in a column type, and in a line of SHOW CREATE TABLE."""
+_LITERAL_BACKSLASH = re.compile(r"\\(?![0nr])")
+_CONTROL, _BEFORE_LETTER = re.compile(r"\\[0nr]"), re.compile(r"\\\\[0nr]")
+
+
+def as_escaped(text: str) -> str:
+    r"""Return a text that TiDB prints with the escapes of other servers: TiDB prints a backslash in a label as it is.
+
+    It prints zero bytes and ends of lines as `\0`, `\n` and `\r`, so a backslash before these letters is lost.
+    """
+    return _LABELS.sub(lambda found: found[1] + _LITERAL_BACKSLASH.sub(r"\\\\", found[2]), text)
+
+
+def is_ambiguous(printed: TableSchema, statements: str) -> bool:
+    """Whether a label of a structure that TiDB has printed may have a backslash before one of these letters."""
+    labels = (column.column_type for column in printed.columns if column.data_type in ("enum", "set"))
+    return any(map(_CONTROL.search, labels)) and bool(_BEFORE_LETTER.search(statements))
 
 
 def read_labels(column_type: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@
 | an integer, a year | MySQL 8: `int` | `int(11)` |
 | GEOMETRYCOLLECTION | MySQL 8: `geomcollection` | `geometrycollection` |
 | ZEROFILL | TiDB: only in SHOW CREATE TABLE | in the type |
+| AUTO_RANDOM | TiDB: only in SHOW CREATE TABLE | `auto_random` |
 """
 
 import re
@@ -29,6 +30,7 @@ WIDTHS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11
 QUOTED = frozenset({*TEXTS, *BINARIES, "date", "time", "datetime", "timestamp"})
 ESCAPES = str.maketrans({"'": "''", "\\": "\\\\", "\0": "\\0", "\n": "\\n", "\r": "\\r"})
 ZEROFILL = re.compile(r" [a-z]+(?:\(\d+(?:,\d+)?\))?(?: unsigned)? zerofill\b")
+AUTO_RANDOM = "/*T![auto_rand] AUTO_RANDOM("
 MOMENT = re.compile(r"current_timestamp(?!\()", re.IGNORECASE)
 
 
@@ -47,7 +49,7 @@ def normal_column(column: Column, line: str, double: Callable[[float], str]) -> 
         charset=charset,
         collation=collation,
         default=_default(column, line, double),
-        extra=MOMENT.sub("current_timestamp()", column.extra),
+        extra="auto_random" if AUTO_RANDOM in line else MOMENT.sub("current_timestamp()", column.extra),
     )
 
 

@@ -46,5 +46,5 @@ def without_columns(schema: TableSchema, dropped: Collection[str]) -> TableSchem
     return replace(
         schema,
         columns=tuple(each for each in schema.columns if each.name.lower() not in dropped),
-        indexes=tuple(each for each in schema.indexes if not {name.lower() for name in each.columns} & {*dropped}),
+        indexes=tuple(each for each in schema.indexes if not each.names & {*dropped}),
     )

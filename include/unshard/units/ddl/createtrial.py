@@ -21,6 +21,7 @@ from unshard.adapters.structures import has_schema, read_schema, shown_create
 from unshard.core.model import TableId, TableSchema
 from unshard.core.structures.createparts import CreateParts, Part, PartKind, create_parts, placeholder, without_parts
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
+from unshard.core.structures.trialnames import TrialNames, trial_names
 from unshard.errors.meta import MigrationBusy
 from unshard.errors.source import StatementRefused
 from unshard.units.ddl.execute import target_text
@@ -93,7 +94,7 @@ class TrialTables:
         try:
             return self._made(text)
         except StatementRefused as error:
-            whole = _refused(error)
+            whole = self._refused(error, text)
         return Trial(tuple(find_refused(create_parts(text), self._refusal, whole)))
 
     def _refusal(self, text: str) -> Refused | None:
@@ -102,7 +103,17 @@ class TrialTables:
             with self._created(text):
                 return None
         except StatementRefused as error:
-            return _refused(error)
+            return self._refused(error, text)
+
+    def _refused(self, error: StatementRefused, text: str) -> Refused:
+        """Return the server message on one line: TiDB quotes the rest of the statement after a syntax error."""
+        message = " ".join(self._names(text).message(error.server_message).split())
+        return Refused(
+            None, error.errno, message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
+        )
+
+    def _names(self, text: str) -> TrialNames:
+        return trial_names(PLACEHOLDER, self._table.name, (text, 0))
 
     def _made(self, text: str) -> Trial:
         with self._created(text):
@@ -115,17 +126,11 @@ class TrialTables:
     @contextlib.contextmanager
     def _created(self, text: str) -> Iterator[None]:
         try:
-            mysql.create_as_shown(self._connection, create_text(text, self._table))
+            mysql.create_as_shown(self._connection, create_text(self._names(text).put_in(text), self._table))
             yield
         finally:
             if self._connection.open:
                 targetddl.drop_table(self._connection, self._table, if_exists=True)
-
-
-def _refused(error: StatementRefused) -> Refused:
-    """Return the server message on one line: TiDB quotes the rest of the statement after a syntax error."""
-    message = " ".join(error.server_message.split())
-    return Refused(None, error.errno, message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…")
 
 
 def is_optional(part: Part | None) -> bool:

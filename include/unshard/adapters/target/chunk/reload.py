@@ -17,7 +17,7 @@ from unshard.adapters.target.sending.statements import STATEMENT_BYTES, run_stat
 from unshard.core.full.chunks import Key, pack_key, unpack_key
 from unshard.core.model import Column, Shard, TableId
 from unshard.core.rows.reload import ReloadState, names_digest
-from unshard.core.sql.literals import literal
+from unshard.core.sql.literals import stored
 from unshard.errors.meta import UnknownSource
 from unshard.errors.rows import StatementWarned
 
@@ -114,8 +114,8 @@ class ColumnUpdate:
     def _chosen(self, column: Column, by_value: dict[bytes | None, list[Values]]) -> str:
         """Return the expression for the value of each row."""
         if len(by_value) == 1:
-            return literal(column, next(iter(by_value)))
-        whens = (f"WHEN {any_of(self.key, keys)} THEN {literal(column, value)}" for value, keys in by_value.items())
+            return stored(column, next(iter(by_value)))
+        whens = (f"WHEN {any_of(self.key, keys)} THEN {stored(column, value)}" for value, keys in by_value.items())
         return f"CASE {' '.join(whens)} END"
 
     def run(self, connection: Connection, rows: Sequence[Values]) -> int:

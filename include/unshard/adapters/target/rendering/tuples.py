@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from unshard.adapters.target.rendering.lines import NULL, content_of, unescaped
 from unshard.core.model import Column
-from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEMPORALS, TEXTS, literal
+from unshard.core.sql.jsonnumbers import MAYBE
+from unshard.core.sql.literals import BINARIES, DECIMALS, FLOATS, INTEGERS, PRINTED, TEMPORALS, TEXTS, literal, stored
 
 COMMA = pa.scalar(b", ", pa.binary())
 NOTHING = pa.scalar(b"", pa.binary())
@@ -49,9 +50,9 @@ def _rendered(column: Column, values: pa.BinaryArray) -> pa.BinaryArray:
     if kind in TEMPORALS and _all_match(values, TEMPORAL):
         return _around(b"'", values, b"'")
     if kind in TEXTS | PRINTED | BINARIES and (text := _text(column, values)) is not None:
-        return text
+        return _exact(column, values, text) if kind == "json" else text
     return pa.array(
-        [None if value is None else literal(column, value).encode() for value in values.to_pylist()], pa.binary()
+        [None if value is None else stored(column, value).encode() for value in values.to_pylist()], pa.binary()
     )
 
 
@@ -63,6 +64,15 @@ def _text(column: Column, values: pa.BinaryArray) -> pa.BinaryArray | None:
     if _is_utf8(values):
         return _around(empty.removesuffix("'").encode() if column.sent_as else b"'", _quoted(values), b"'")
     return None if column.sent_as else _around(f"{UTF8}x'".encode(), _hexadecimal(values), b"'")
+
+
+def _exact(column: Column, values: pa.BinaryArray, texts: pa.BinaryArray) -> pa.BinaryArray:
+    """Return the literals of JSON; those with numbers that may not be doubles are rendered by `stored`."""
+    marks = pc.fill_null(pc.match_substring_regex(values, MAYBE), False)
+    if not pc.any(marks).as_py():
+        return texts
+    exact = pa.array([stored(column, value).encode() for value in values.filter(marks).to_pylist()], pa.binary())
+    return pc.replace_with_mask(texts, marks, exact)
 
 
 def _fields(lines: pa.BinaryArray, width: int) -> list[pa.BinaryArray]:

@@ -29,6 +29,7 @@ from unshard.adapters.target.sending.bulk import bulk_bytes, insert_rows
 from unshard.adapters.target.sending.statements import insert_lines
 from unshard.adapters.target.session import LENIENT, STRICT
 from unshard.core.model import Column, TableId
+from unshard.core.sql.jsonnumbers import MAYBE, exact_numbers
 from unshard.errors.rows import RowRefused
 from unshard.errors.source import StatementRefused
 
@@ -124,6 +125,18 @@ def _load_as_text(connection: Connection, destination: Destination, lines: pa.Bi
     return loaded
 
 
+def _exact_rows(columns: Sequence[Column], lines: pa.BinaryArray) -> pa.BooleanArray | None:
+    """Mark the rows with JSON that LOAD DATA cannot write exactly; None if there is none."""
+    numbers = [number for number, column in enumerate(columns) if column.data_type == "json"]
+    if not numbers or not pc.any(marks := pc.match_substring_regex(lines, MAYBE)).as_py():
+        return None
+    exact = np.zeros(len(lines), bool)
+    for row in np.flatnonzero(marks.to_numpy(zero_copy_only=False)):
+        values = values_of(lines[int(row)].as_py())
+        exact[row] = any(exact_numbers(values[number] or b"") for number in numbers)
+    return pa.array(exact) if exact.any() else None
+
+
 def _text_lines(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray:
     if destination.form is Form.TEXT or not len(lines):
         return lines
@@ -145,6 +158,11 @@ def _lines_of_errors(destination: Destination) -> Iterator[None]:
 
 
 def _load_or_insert(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
+    exact = _exact_rows(destination.columns, lines)
+    if exact is not None:
+        loaded = insert_lines(connection, destination, lines.filter(exact), mode)
+        lines = lines.filter(pc.invert(exact))
+        return loaded + _load_or_insert(connection, destination, lines, mode) if len(lines) else loaded
     try:
         return _load(connection, destination, lines, mode)
     except StatementRefused as error:

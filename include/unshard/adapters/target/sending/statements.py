@@ -14,9 +14,9 @@ from unshard.adapters.target.destination import Destination, Loaded, Mode, key_o
 from unshard.adapters.target.rendering.lines import pieces, text_of, values_of
 from unshard.adapters.target.rendering.tuples import tuples_of
 from unshard.adapters.target.sending.answers import DUPLICATE, expected_warnings, refused
-from unshard.core.sql.literals import literal
+from unshard.core.sql.literals import stored
 from unshard.errors.rows import RowRefused
-from unshard.errors.source import StatementRefused, ValueNotCanonical
+from unshard.errors.source import JsonNumberLost, StatementRefused, ValueNotCanonical
 
 STATEMENT_ROWS = 200
 STATEMENT_BYTES = 1 << 20
@@ -43,13 +43,15 @@ def _rendered(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray
     """Render rows for a statement; raises RowRefused for the first value that does not have its column's type."""
     try:
         return tuples_of(destination.columns, lines)
-    except ValueNotCanonical:
+    except (ValueNotCanonical, JsonNumberLost):
         for line in lines.to_pylist():
             for column, value in zip(destination.columns, values_of(line), strict=True):
                 try:
-                    literal(column, value)
-                except ValueNotCanonical as error:
-                    key, message = key_of(destination, line), f"the value does not have the type {column.column_type}"
+                    stored(column, value)
+                except (ValueNotCanonical, JsonNumberLost) as error:
+                    is_lost = isinstance(error, JsonNumberLost)
+                    message = error.message if is_lost else f"the value does not have the type {column.column_type}"
+                    key = key_of(destination, line)
                     raise RowRefused(str(destination.table), column.name, key, message, line) from error
         raise
 
