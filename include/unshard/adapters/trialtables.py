@@ -18,9 +18,11 @@ from typing import NamedTuple
 from pymysql.connections import Connection
 
 from unshard.adapters.mysql import (
+    REFUSALS,
     assume_session,
     connect,
     create_as_shown,
+    errno_of,
     identifier,
     query,
     set_collation,
@@ -39,7 +41,7 @@ from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.engines import with_engine, with_transactions
 from unshard.core.structures.versioning import period_of
 from unshard.errors.ddl import EffectRefused, StructureUnknown
-from unshard.errors.source import StatementRefused, TableMissing
+from unshard.errors.source import StatementRefused
 
 Key = tuple[str, str, str]
 NO_TABLE = "_no_table"
@@ -168,9 +170,10 @@ class DdlTrialTables:
                         query(session, "SET SESSION system_versioning_alter_history = KEEP")
                     assume_session(session, statement)
                     is_split = changed is not None and self._run(session, text, statement.sql_mode)
-            except (StatementRefused, TableMissing) as error:
-                errno = error.errno if isinstance(error, StatementRefused) else 1146
-                raise EffectRefused(str(table), errno, error.server_message, ddl.text) from error
+            except REFUSALS as error:
+                if error.transient:
+                    raise
+                raise EffectRefused(str(table), errno_of(error), error.server_message, ddl.text) from error
             after = with_engine(read_schema(connection, trial), engine)
             if lossy := _lossy_default(after, text):
                 raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)

@@ -47,12 +47,11 @@ from unshard.binlog.transactions import PreparedTransactions, QueryKind, Stateme
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
-from unshard.errors.relay import DamagedEvent, PositionGap, StatementDml, UnsupportedEvent
+from unshard.errors.relay import DamagedEvent, PositionGap, UnsupportedEvent
 from unshard.errors.rows import RowsWithoutTable
 
 E = EventType
 RANGE_BYTES = 4 << 20
-SHOWN_STATEMENT = 200
 
 
 class Sink(Protocol):
@@ -81,6 +80,9 @@ class Draft:
         self.tables: Counter[TableId] = Counter()
         self.group: Counter[TableId] = Counter()
         """Row events of the incomplete transaction."""
+        self.changes: dict[Statement, None] = {}
+        self.group_changes: dict[Statement, None] = {}
+        """Changes of rows that were logged as statements, in order."""
         self.ranges: list[ByteRange] = []
         self.commits: list[Commit] = []
         self.times = self.border_times = (0, 0)
@@ -97,6 +99,8 @@ class Draft:
         self.border, self.border_times = self.offset, self.times
         self.tables += self.group
         self.group = Counter()
+        self.changes |= self.group_changes
+        self.group_changes = {}
         if self.border - self.range_start >= RANGE_BYTES:
             self.close_range()
 
@@ -284,7 +288,9 @@ class Cutter:
             case QueryKind.XA | QueryKind.XA_PREPARE:
                 raise UnsupportedEvent(place, "an XA statement of unknown form")
             case QueryKind.DML:
-                raise StatementDml(place, query.text[:SHOWN_STATEMENT].decode("utf-8", "replace"))
+                self._release()
+                change = query.change(self.format.server_version if self.format else "")
+                self._put(frame, event).group_changes[change] = None
             case QueryKind.STATEMENT if self._is_void:
                 self._close(frame, event)
             case QueryKind.STATEMENT:
@@ -452,6 +458,7 @@ class Cutter:
             commits,
             tuple(self._prepared_xa.open.values()),
             finished=self._prepared_xa.finished,
+            changes=tuple(draft.changes),
         )
 
     @property

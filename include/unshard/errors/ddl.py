@@ -24,6 +24,19 @@ class DdlUnreadable(DdlError, code="US-4001"):
     hint = "nothing was skipped; docs/errors.md says what to do; if the statement is valid, report it"
 
 
+class StatementFailed(DdlError, code="US-4011"):
+    """unshard has a defect and cannot process a statement of a source's binlog; its log has the traceback.
+
+    Consequence: The shards that the statement may concern wait for an operator. Everything else continues.
+    Remedy: Skip or replace the statement, and report it with its text and the traceback.
+    """
+
+    text: str
+    defect: str
+    template = "a defect of unshard ({defect}) prevents it from processing the statement {text!r}"
+    hint = "skip or replace the statement, and report it with the traceback in the log"
+
+
 class EffectRefused(DdlError, code="US-4003"):
     """The target refuses a DDL on an empty table of the shard's structure.
 

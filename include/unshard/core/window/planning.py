@@ -51,7 +51,7 @@ shadow table become DDL of the shard where the shadow table takes the shard's pl
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.effects import Effect, Joins, SchemaStatement, Undecided, UnreadIgnored
+from unshard.core.ddl.effects import Effect, Joins, SchemaStatement, ShardlessEffect, Undecided, UnreadIgnored
 from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.online import OnlineTable, Step, Swapped
 from unshard.core.ddl.queue import HeldFile, ShardState
@@ -174,6 +174,7 @@ def _pass(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     command = command_for(rules.orders, segment, walk.passed[-1].gtid if walk.passed else rules.history)
     walk = replace(walk, passed=(*walk.passed, segment))
     if segment.statement is None:
+        walk = _changed(walk, _StatementContext(source, segment, rules, command, lambda _: False))
         walk = replace(walk, passed_rows=walk.passed_rows + _passed_rows(walk, segment, rules))
         for online_table in walk.online_tables:
             walk = _show(source, walk, online_table, segment, rules)
@@ -194,6 +195,30 @@ def _pass(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     context = _StatementContext(source, segment, rules, command, is_apart)
     for each in step.happens:
         walk = _happen(walk, each, context)
+    return walk
+
+
+def _changed(walk: Walk, context: "_StatementContext") -> Walk:
+    """Let shards wait whose rows a statement of the segment may have changed without row events.
+
+    Their rows of the whole segment wait. The dump has a change from before the shard's `start`.
+    """
+    segment, present = context.segment, _present(walk)
+    apart = walk.sequences | {online_table.table for online_table in walk.online_tables}
+    found: dict[TableId, tuple[Effect, Statement]] = {}
+    for change in segment.changes:
+        ask = (context.command and context.rules.ordered) or context.rules.effects
+        for effect in under(context.command, ask(change, present), change.text):
+            state = walk.shards.get(effect.table) if not isinstance(effect, ShardlessEffect) else None
+            is_dumped = state is not None and state.start is not None and segment.ends <= state.start
+            if not isinstance(effect, ShardlessEffect) and effect.table not in apart and not is_dumped:
+                found.setdefault(effect.table, (effect, change))
+    if context.command is not None and segment.changes:
+        applied = AppliedCommand(context.command.number, segment.begins, without_strings(segment.changes[0].text))
+        walk = replace(walk, applied_commands=(*walk.applied_commands, applied))
+    before = replace(context, segment=replace(segment, end=segment.start))
+    for effect, change in found.values():
+        walk = _effect(walk, effect, change, before)
     return walk
 
 

@@ -198,7 +198,7 @@ def coordinate(walk: Walk, effect: Coordinated | Undecided, site: Site) -> Walk:
     """Queue a DDL of a shard; its later rows have the structure after it."""
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
-        raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
+        return _unknown(walk, effect.routed, site)
     entry = QueueEntry(
         site.shard,
         site.target,
@@ -221,9 +221,16 @@ def coordinate(walk: Walk, effect: Coordinated | Undecided, site: Site) -> Walk:
 def _follow(walk: Walk, effect: Follows, site: Site) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
-        raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
+        return _unknown(walk, "", site)
     change = StructureChange(site.shard, site.target, site.location, effect.after)
     return _ignore(_set(walk, replace(state, structure=effect.after), (), change))
+
+
+def _unknown(walk: Walk, routed: str, site: Site) -> Walk:
+    """Let a table whose CREATE TABLE was never seen wait for an operator; a command that skips its DDL ignores it."""
+    if site.command is not None and site.command.kind is CommandKind.SKIP:
+        return _ignore(walk)
+    return enter_alone(walk, "", str(UnknownShard(str(site.shard), str(site.target), str(site.location))), routed, site)
 
 
 def _leave(walk: Walk, site: Site) -> Walk:

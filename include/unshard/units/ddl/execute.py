@@ -44,7 +44,15 @@ from unshard.adapters import namedlocks
 from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.adapters.meta.locks.locks import Execution
 from unshard.adapters.meta.shards.schemadefaults import DefaultChange
-from unshard.adapters.mysql import assume_session, connect, create_as_shown, query, uncheck_foreign_keys
+from unshard.adapters.mysql import (
+    REFUSALS,
+    assume_session,
+    connect,
+    create_as_shown,
+    errno_of,
+    query,
+    uncheck_foreign_keys,
+)
 from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_schema, read_schemas
 from unshard.adapters.targetddl import create_schema, drop_empty_schema
@@ -61,7 +69,6 @@ from unshard.core.structures.engines import with_transactions
 from unshard.core.structures.foreignkeys import ForeignKey, is_indexed, with_foreign_keys
 from unshard.core.structures.versioning import unversioned
 from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
-from unshard.errors.source import StatementRefused, TableMissing
 
 log = logging.getLogger(__name__)
 
@@ -285,9 +292,10 @@ def run_statement(connection: Connection, target: TableId, statement: Statement)
     try:
         assume_session(connection, statement)
         query(connection, statement.text)
-    except (StatementRefused, TableMissing) as error:
-        errno = error.errno if isinstance(error, StatementRefused) else 1146
-        raise DdlRefused(str(target), errno, error.server_message, statement.text) from error
+    except REFUSALS as error:
+        if error.transient:
+            raise
+        raise DdlRefused(str(target), errno_of(error), error.server_message, statement.text) from error
 
 
 @contextlib.contextmanager

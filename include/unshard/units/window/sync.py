@@ -26,6 +26,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
@@ -80,6 +81,7 @@ from unshard.units.rows.joined import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
+from unshard.units.window.rowchanges import ChangedTables
 from unshard.units.window.rules import adopt_rules
 from unshard.units.window.shardrows import IdentifiedRows, delete_shard_rows
 from unshard.units.window.shownstructure import shown_structure
@@ -351,20 +353,18 @@ def _plan(
     paces, limits = sync_state.paces, work.task.options.window
     window_bytes = next_bytes(paces, limits)
     can_be_one_task = not foreign_keys and window_bytes <= work.limits.alone_bytes
+    changed = ChangedTables(work, source, pulls=shown is None)
+    effects = partial(DdlEffects, work.trial_tables, work.meta.structures, instance.routing, changed=changed)
     rules = PlanRules(
         target_of=instance.routing.target_of,
-        effects=DdlEffects(
-            work.trial_tables, work.meta.structures, instance.routing, feeds=feeds, foreign_keys=foreign_keys
-        ),
+        effects=effects(feeds=feeds, foreign_keys=foreign_keys),
         window_bytes=window_bytes,
         sections=next_sections(paces, limits) if can_be_one_task else 1,
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
         orders=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in beside else (),
-        ordered=DdlEffects(
-            work.trial_tables, work.meta.structures, instance.routing, filters=False, foreign_keys=foreign_keys
-        ),
+        ordered=effects(filters=False, foreign_keys=foreign_keys),
         history=sync_state.gtid,
         stopped=still_suspended(work, source) if PendingWork.SUSPENDED in beside else frozenset(),
         retried=work.meta.suspended_targets.lifted(source) if PendingWork.SUSPENDED in beside else (),
@@ -384,6 +384,7 @@ def _plan(
         reconcile_structures(work.meta.structures, source, trial)
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))
+    changed.expect(segments)
     shards: tuple[ShardState, ...] = ()
     if segments or beside & WAITS:
         shards = work.meta.structures.planned_shards(source, named_by(segments, rules.online_tables), beside)
