@@ -30,6 +30,8 @@ _WORDS = re.compile(rb"([A-Za-z]+)(?:\s+([A-Za-z]+))?")
 _DML = frozenset((b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH", b"SELECT", b"DO", b"CALL"))
 _SET_FOR = re.compile(rb"SET\s+STATEMENT\s.*?\bFOR\s+([A-Z]+)", re.IGNORECASE | re.DOTALL)
 """MariaDB's prefix with variables for one statement."""
+_TEMPORARY = re.compile(rb"(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)\s+(?:/\*!\d*\s*)?TEMPORARY\b", re.IGNORECASE)
+"""Such a statement does not end its transaction, which may be rolled back."""
 _SAVEPOINT = re.compile(rb"(SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?)\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
@@ -77,6 +79,7 @@ class QueryKind(Enum):
     XA = auto()
     """Any other statement that begins with XA."""
     DML = auto()
+    """A change of rows without row events, or of a temporary table: a part of its transaction."""
     STATEMENT = auto()
 
 
@@ -102,7 +105,7 @@ def classify(text: bytes) -> tuple[QueryKind, str]:
     first = words[1].upper() if words else b""
     if first == b"SET" and (found := _SET_FOR.match(text, words.start() if words else 0)):
         first = found[1].upper()
-    if first in _DML:
+    if first in _DML or (words and _TEMPORARY.match(text, words.start())):
         return QueryKind.DML, ""
     match first:
         case b"BEGIN" | b"COMMIT":

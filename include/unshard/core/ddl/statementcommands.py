@@ -115,7 +115,7 @@ def command_for(commands: Iterable[StatementCommand], segment: Segment, history:
         if command.place.gtid and (not segment.gtid or (not history and has(segment.gtid, command.place.gtid))):
             raise HistoryUnknown(str(command.place), command.number, str(segment.begins))
     found = next((command for command in commands if command.place.is_in(segment, history)), None)
-    if found is not None and segment.statement is None and not segment.changes:
+    if found is not None and segment.statement is None:
         raise CommandAtNoStatement(str(found.place), found.number)
     return found
 

@@ -136,7 +136,7 @@ def _read_place(work: Work, source: str, at: str, gtid: str) -> StatementPlace:
 def _statement_step(work: Work, place: StatementPlace, asked: Asked, why: str = "") -> Step:
     _check(work, place)
     segment = _segment(work, place)
-    if segment is not None and segment.statement is None and not segment.changes:
+    if segment is not None and segment.statement is None:
         raise CommandAtNoStatement(str(place), 0)
     text = (
         f"`{one_line(segment.statement.text)}`" if segment is not None and segment.statement else "the statement there"
