@@ -13,14 +13,20 @@ CHILDREN = """SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UPDATE_RULE, DELETE_RULE
 FROM information_schema.REFERENTIAL_CONSTRAINTS"""
 ROUTINES = "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_NAME IN ({marks})"
 HARMLESS = ("RESTRICT", "NO ACTION")
-PLAIN = frozenset({"INNODB", "MYISAM", "ARIA", "MEMORY", "ARCHIVE", "CSV", "BLACKHOLE", "ROCKSDB", "TOKUDB"})
+OWN_ROWS = frozenset(
+    {"ARCHIVE", "ARIA", "BLACKHOLE", "CSV", "INNODB", "MEMORY", "MYISAM", "PERFORMANCE_SCHEMA", "ROCKSDB", "TOKUDB"}
+)
 """Engines of tables that have their own rows; others may write into other tables."""
+TABLES = ("BASE TABLE", "SEQUENCE", "SYSTEM VERSIONED")
+SHOWN = "SYSTEM VIEW"
+"""A table of information_schema."""
 
 
 def real_tables(connection: Connection, tables: Collection[TableId]) -> frozenset[TableId] | None:
     """Return the tables that exist; None if one of them is a view, or of an engine that may write into another."""
     found = _of(connection, KINDS, ("TABLE_SCHEMA", "TABLE_NAME"), tables)
-    if any(kind != "BASE TABLE" or str(engine).upper() not in PLAIN for _, _, kind, engine in found):
+    found = [row for row in found if row[2] != SHOWN]
+    if any(kind not in TABLES or str(engine).upper() not in OWN_ROWS for _, _, kind, engine in found):
         return None
     return frozenset(TableId(schema, name) for schema, name, *_ in found)
 

@@ -1,6 +1,6 @@
 """Statements that cannot be read, changes of rows as statements, and sequences: none of them stops a whole source.
 
-`CREATE TABLE .name` is legal, and nothing that unshard reads.
+An empty hexadecimal literal is legal, and unshard cannot split it into tokens.
 """
 
 import contextlib
@@ -21,6 +21,8 @@ from unshard.units.window.reload import reload_columns
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
+
+GIZMO = "CREATE TABLE gizmo (i VARBINARY(9) DEFAULT x'') COMMENT"
 
 
 @pytest.fixture
@@ -56,21 +58,19 @@ def test_a_statement_that_concerns_no_shard_is_written_down_and_passed_over(task
     elsewhere(
         task,
         f"INSERT INTO {t} VALUES (1, 1)",
-        "CREATE TABLE .gizmo (i INT) COMMENT 'with a secret'",
+        f"{GIZMO} 'with a secret'",
         f"INSERT INTO {t} VALUES (2, 2)",
     )
     task.run()
     task.restart()
     task.assert_settled()
     (passed,) = task.work().meta.ignored.newest()
-    assert (passed.source, passed.passed.text) == ("s1", "CREATE TABLE .gizmo (i INT) COMMENT '…'")
+    assert (passed.source, passed.passed.text) == ("s1", f"{GIZMO} '…'".replace("x''", "x'…'"))
     assert task.work().meta.ignored.passed() == {"s1": 1}
 
 
 def test_what_may_concern_shards_of_a_schema_stops_those_and_is_over_with_a_skip(task: LiveTask) -> None:
-    elsewhere(
-        task, f"CREATE TABLE .gizmo (i INT) COMMENT 'of {task.name}'", f"INSERT INTO {task.name}.t_1 VALUES (1, 1)"
-    )
+    elsewhere(task, f"{GIZMO} 'of {task.name}'", f"INSERT INTO {task.name}.t_1 VALUES (1, 1)")
     task.sources["s2"].run(f"INSERT INTO {task.name}.t_1 VALUES (2, 2)", f"INSERT INTO {task.name}.u_1 VALUES (3)")
     task.run()
     assert task.target.run(f"SELECT id FROM {task.table('t')}") == [(2,)]
@@ -335,6 +335,8 @@ def test_a_change_of_shards_by_another_table_is_never_passed_over(task: LiveTask
         give(task.work().meta, Skip(locks[0].id), "operator", "test", "done by hand")
         task.run()
     task.assert_settled()
+    if way == "cascade" and not is_dropped:
+        task.sources["s1"].run(drop)  # so that its parent can be dropped
 
 
 def test_the_present_command_skips_a_change_of_rows(task: LiveTask) -> None:
