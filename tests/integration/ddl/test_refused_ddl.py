@@ -316,7 +316,7 @@ def test_an_operator_states_the_structure_of_shards_that_went_on(
     ask_again(task)
     assert_refused(task, case.words)
     stated = f"CREATE TABLE {task.table('t')} ({columns})"
-    order(task, Replace(lock(task).id, (stated.replace("v INT", "v INT, x INT"),)))
+    order(task, Replace(lock(task).id, (stated.replace("v INT", "v BIGINT"),)))
     run(task)
     assert lock(task).state is LockState.UNDECIDED and "[US-5020]" in lock(task).reason
     order(task, Replace(lock(task).id, (stated,)))
