@@ -67,7 +67,7 @@ def _give(options: Namespace, console: Console, make: Callable[[Work], LockComma
             console.note(line)
         console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
         view = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
-        if isinstance(order, Retry):
+        if isinstance(order, Retry | Replace):
             for source in sorted({shard.source for shard in view.ready}):
                 reconcile_structures(work.meta.structures, source, trial_of(work))
         if isinstance(order, Force | Replace | Retry) and work.meta.pauses.get() is None:
