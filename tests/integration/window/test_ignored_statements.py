@@ -1,6 +1,6 @@
 """Statements that cannot be read, changes of rows as statements, and sequences: none of them stops a whole source.
 
-An empty hexadecimal literal is legal, and unshard cannot split it into tokens.
+Servers write an aggregate function in a form that unshard does not read.
 """
 
 import contextlib
@@ -22,7 +22,10 @@ from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
 
-GIZMO = "CREATE TABLE gizmo (i VARBINARY(9) DEFAULT x'') COMMENT"
+GIZMO = (
+    "CREATE AGGREGATE FUNCTION gizmo(i INT) RETURNS INT COMMENT '{}' BEGIN DECLARE EXIT HANDLER FOR NOT FOUND RETURN 1;"
+    " LOOP FETCH GROUP NEXT ROW; END LOOP; END"
+)
 
 
 @pytest.fixture
@@ -58,19 +61,19 @@ def test_a_statement_that_concerns_no_shard_is_written_down_and_passed_over(task
     elsewhere(
         task,
         f"INSERT INTO {t} VALUES (1, 1)",
-        f"{GIZMO} 'with a secret'",
+        GIZMO.format("with a secret"),
         f"INSERT INTO {t} VALUES (2, 2)",
     )
     task.run()
     task.restart()
     task.assert_settled()
     (passed,) = task.work().meta.ignored.newest()
-    assert (passed.source, passed.passed.text) == ("s1", f"{GIZMO} '…'".replace("x''", "x'…'"))
+    assert passed.source == "s1" and "COMMENT '…'" in passed.passed.text and "secret" not in passed.passed.text
     assert task.work().meta.ignored.passed() == {"s1": 1}
 
 
 def test_what_may_concern_shards_of_a_schema_stops_those_and_is_over_with_a_skip(task: LiveTask) -> None:
-    elsewhere(task, f"{GIZMO} 'of {task.name}'", f"INSERT INTO {task.name}.t_1 VALUES (1, 1)")
+    elsewhere(task, GIZMO.format(f"of {task.name}"), f"INSERT INTO {task.name}.t_1 VALUES (1, 1)")
     task.sources["s2"].run(f"INSERT INTO {task.name}.t_1 VALUES (2, 2)", f"INSERT INTO {task.name}.u_1 VALUES (3)")
     task.run()
     assert task.target.run(f"SELECT id FROM {task.table('t')}") == [(2,)]

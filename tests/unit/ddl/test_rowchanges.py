@@ -56,8 +56,6 @@ def test_a_statement_that_may_write_several_tables_may_write_all_that_it_names(t
         "CALL e.p()",
         "BINLOG 'x'",
         "INSERT INTO e.x VALUES ('never ended",
-        "INSERT INTO e.8e2_t VALUES (1)",
-        "UPDATE e.x, 8e2_t SET v = 1",
         "INSERT INTO e.\ufffd VALUES (1)",
         "\ufffd",
         "",

@@ -6,14 +6,13 @@ write in addition. The source is asked about them (units.window.rowchanges).
 
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 
 from unshard.core.ddl.grammar import TokenCursor
 from unshard.core.ddl.names import mentions
 from unshard.core.ddl.parsed import Role
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
-from unshard.core.sql.tokens import MARIADB, Token, TokenKind, tokenize
+from unshard.core.sql.tokens import MARIADB, TokenKind, tokenize
 from unshard.errors.ddl import DdlUnreadable
 
 MODIFIERS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE", "HISTORY")
@@ -50,7 +49,7 @@ def row_change(statement: Statement) -> RowChange | None:
     except DdlUnreadable:
         return None
     names = frozenset(token.name for token in tokens if token.kind in (TokenKind.WORD, TokenKind.QUOTED))
-    if written is None or any("\ufffd" in name for name in names) or any(map(_is_divided, pairwise(tokens))):
+    if written is None or any("\ufffd" in name for name in names):
         return None
     named = frozenset(table for table, _, _ in mentions(statement).places)
     return RowChange(written or named, named, names)
@@ -86,13 +85,6 @@ def _written(cursor: TokenCursor) -> frozenset[TableId] | None:
 
 def _has(cursor: TokenCursor, *words: str) -> bool:
     return any(token.word in words for token in cursor.tokens)
-
-
-def _is_divided(pair: tuple[Token, Token]) -> bool:
-    """Whether two tokens may be one name that begins with digits."""
-    first, second = pair
-    is_number = first.kind is TokenKind.OTHER and first.raw[:1].isdigit()
-    return is_number and second.kind is TokenKind.WORD and first.end == second.start
 
 
 def may_hide(later: Statement, change: RowChange, routed: bool) -> bool:

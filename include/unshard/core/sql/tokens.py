@@ -113,16 +113,18 @@ def tokenize(text: str, sql_mode: int, dialect: Dialect) -> tuple[str, tuple[Tok
     return plain[: tokens[-1].end] if tokens else "", tokens
 
 
+NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?", re.IGNORECASE)
+
+
 def without_values(text: str, sql_mode: int, dialect: Dialect) -> str:
     """Return a statement without the values of its literals; unchanged if it cannot be split into tokens."""
     try:
-        plain, tokens = tokenize(text, sql_mode, dialect)
+        _, tokens = tokenize(text, sql_mode, dialect)
     except DdlUnreadable:
         return text
     pieces, end = [], 0
     for token in tokens:
-        is_number = token.kind is TokenKind.OTHER and token.raw[:1].isdigit()
-        value = "''" if token.kind is TokenKind.STRING else "0" if is_number else plain[token.start : token.end]
+        value = "''" if token.kind is TokenKind.STRING else "0" if NUMBER.fullmatch(token.raw) else token.raw
         pieces.append((" " if token.start > end else "") + value)
         end = token.end
     return "".join(pieces)
