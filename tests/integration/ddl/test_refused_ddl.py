@@ -299,9 +299,7 @@ def test_a_shard_that_comes_late_to_a_rebuilt_target_needs_no_command(task: Live
     assert_goes_on(task)
 
 
-def test_an_operator_states_the_structure_of_shards_that_went_on(
-    task: LiveTask, case: Case, deaths: Counter[str]
-) -> None:
+def test_an_operator_states_the_structure_of_shards_that_went_on(task: LiveTask, case: Case) -> None:
     """A later DDL hides the structure after the first one in the source; a wrong statement is not taken."""
     alter(task, case.ddl)
     for source, name in SHARDS:

@@ -276,7 +276,7 @@ class Limited(MariaDb):
 
     @property
     def server(self) -> Server:
-        return dataclasses.replace(super().server, user=f"a{self.folder.name}", password="x")
+        return dataclasses.replace(super().server, user=f"a{self.folder.name}")
 
 
 def test_a_ddl_that_the_account_of_the_target_may_not_try(
@@ -287,7 +287,7 @@ def test_a_ddl_that_the_account_of_the_target_may_not_try(
     mariadb_target.run(
         f"CREATE DATABASE {unique}_else",
         f"CREATE SEQUENCE {unique}_else.numbers",
-        f"CREATE USER {account}@'%' IDENTIFIED BY 'x'",
+        f"CREATE USER {account}@'%' IDENTIFIED BY '{mariadb_target.password}'",
         *(f"GRANT ALL ON {unique}{part}.* TO {account}@'%'" for part in ("", "_to", "_meta")),
     )
     limited = Limited(tmp_path / unique, mariadb_target.port, mariadb_target.program, mariadb_target.password)

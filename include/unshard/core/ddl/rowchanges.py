@@ -13,11 +13,17 @@ from unshard.core.ddl.parsed import Role
 from unshard.core.model import TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.tokens import MARIADB, TokenKind, tokenize
+from unshard.core.sql.words import RESERVED, words_of
 from unshard.errors.ddl import DdlUnreadable
 
 MODIFIERS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE", "HISTORY")
 SEVERAL = ("SELECT", "DO", "WITH")
 """Verbs of statements that write only what they name, if they name no routine."""
+KEYWORDS = RESERVED | words_of("""
+    CROSS DISTINCT FROM GROUP HAVING IGNORE INFILE INNER INSERT JOIN LEFT LIMIT LINES LOAD NATURAL OUTER RIGHT UNION
+    USING
+""")
+"""Words that are tables only if they are quoted."""
 UNDOES = re.compile(
     r"\b(?:TRIGGER|FUNCTION|PROCEDURE|PACKAGE|VIEW|DATABASE|SCHEMA|FOREIGN|CONSTRAINT)\b", re.IGNORECASE
 )
@@ -51,7 +57,8 @@ def row_change(statement: Statement) -> RowChange | None:
     names = frozenset(token.name for token in tokens if token.kind in (TokenKind.WORD, TokenKind.QUOTED))
     if written is None or any("\ufffd" in name for name in names):
         return None
-    named = frozenset(table for table, _, _ in mentions(statement).places)
+    found = mentions(statement)
+    named = frozenset(table for table, start, end in found.places if found.text[start:end].upper() not in KEYWORDS)
     return RowChange(written or named, named, names)
 
 

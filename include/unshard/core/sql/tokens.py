@@ -125,7 +125,7 @@ def without_values(text: str, sql_mode: int, dialect: Dialect) -> str:
     pieces, end = [], 0
     for token in tokens:
         value = "''" if token.kind is TokenKind.STRING else "0" if NUMBER.fullmatch(token.raw) else token.raw
-        pieces.append((" " if token.start > end else "") + value)
+        pieces.append((" " if pieces and token.start > end else "") + value)
         end = token.end
     return "".join(pieces)
 

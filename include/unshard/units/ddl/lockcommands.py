@@ -272,7 +272,7 @@ def _stated(made: QueueEntry) -> list[str]:
 
     if made.is_alone or not any(map(CREATE.match, made.replacement)):
         return []
-    return [f"CREATE TABLE states the columns that the shards have after the DDL; {made.target} must have them already"]
+    return [f"the shards have the columns of CREATE TABLE after the DDL; {made.target} must have them already"]
 
 
 def _has_moved(state: ShardState, seq: int | None) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 
 from pymysql.connections import Connection
 
-from unshard.adapters import hiddenwrites, mysql, serverstate
+from unshard.adapters import mysql, serverstate, upstream
 from unshard.core.checks import grants
 from unshard.core.ddl.names import mentions
 from unshard.core.ddl.rowchanges import RowChange, may_hide, row_change
@@ -102,18 +102,18 @@ def _sees_all(connection: Connection) -> bool:
 
 
 def _read(connection: Connection, change: RowChange) -> Changed:
-    if hiddenwrites.are_routines(connection, change.names):
+    if upstream.are_routines(connection, change.names):
         return None
-    found = hiddenwrites.real_tables(connection, change.named)
+    found = upstream.real_tables(connection, change.named)
     if found is None:
         return None
     folded = {_folded(table) for table in change.written}
     written, new = frozenset[TableId](), frozenset(table for table in found if _folded(table) in folded)
     while new:
-        if hiddenwrites.have_triggers(connection, new):
+        if upstream.have_triggers(connection, new):
             return None
         written |= new
-        new = hiddenwrites.children(connection, new) - written
+        new = upstream.children(connection, new) - written
     return written
 
 
