@@ -315,6 +315,7 @@ HIDDEN = {
 }
 
 
+@pytest.mark.sample(reason="the way to the shards, and whether it is dropped later, do not interact", every=2)
 @pytest.mark.parametrize("is_dropped", [False, True])
 @pytest.mark.parametrize("way", [*HIDDEN])
 def test_a_change_of_shards_by_another_table_is_never_passed_over(task: LiveTask, way: str, is_dropped: bool) -> None:
