@@ -341,6 +341,11 @@ class World:
         self.meta.structures.put(schema)
         return schema
 
+    asks_source = True
+
+    def rebuilt(self, record: Record) -> None:
+        """Nobody alters a target by hand in this world."""
+
     def misfit(self, file: HeldFile, schema: TableSchema) -> str:
         wrong = [
             change for change, _ in self.files[file.path] if len(change.values or schema.names) != len(schema.names)

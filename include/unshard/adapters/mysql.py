@@ -53,6 +53,7 @@ from unshard.errors.source import (
 )
 
 __all__ = [
+    "REFUSALS",
     "assume_session",
     "begin",
     "coded",
@@ -61,6 +62,7 @@ __all__ = [
     "connect",
     "connect_raw",
     "create_as_shown",
+    "errno_of",
     "identifier",
     "plain_mode",
     "prepare",
@@ -122,6 +124,8 @@ CAUSES: Mapping[int, type[ServerError]] = {
     # TiDB: it is unknown whether the COMMIT succeeded.
     8501: ConnectionLost,
 }
+REFUSALS = (StatementRefused, TableMissing, UnknownDatabase, MissingPrivilege)
+"""Errors that mean that the server refuses a statement; others are trouble with the connection."""
 READ_ONLY = frozenset({1792, 1836})
 OPTION_PREVENTS = 1290
 """An option of the server does not allow the statement; only the message names the option."""
@@ -278,6 +282,12 @@ def _translate(error: pymysql.err.Error, where: str, server: str, statement: str
     if errno in READ_ONLY or (errno == OPTION_PREVENTS and READ_ONLY_OPTION.search(words)):
         return ServerReadOnly(where, server, words, errno, statement[:SHOWN_STATEMENT])
     return StatementRefused(where, server, words, errno, statement[:SHOWN_STATEMENT])
+
+
+def errno_of(error: ServerError) -> int:
+    """Return the server's number of an error; 0 if it has none."""
+    cause = error.__cause__
+    return _parts(cause)[0] if isinstance(cause, pymysql.err.Error) else 0
 
 
 def is_lost(error: pymysql.err.Error) -> bool:

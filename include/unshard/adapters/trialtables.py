@@ -18,9 +18,11 @@ from typing import NamedTuple
 from pymysql.connections import Connection
 
 from unshard.adapters.mysql import (
+    REFUSALS,
     assume_session,
     connect,
     create_as_shown,
+    errno_of,
     identifier,
     query,
     set_collation,
@@ -42,7 +44,7 @@ from unshard.core.structures.labels import is_ambiguous
 from unshard.core.structures.trialnames import trial_names
 from unshard.core.structures.versioning import period_of
 from unshard.errors.ddl import EffectRefused, StructureUnknown
-from unshard.errors.source import StatementRefused, TableMissing
+from unshard.errors.source import StatementRefused
 
 Key = tuple[str, str, str]
 NO_TABLE = "_no_table"
@@ -177,9 +179,11 @@ class DdlTrialTables:
                         query(session, "SET SESSION system_versioning_alter_history = KEEP")
                     assume_session(session, statement)
                     is_split = changed is not None and self._run(session, text, statement.sql_mode)
-            except (StatementRefused, TableMissing) as error:
-                errno = error.errno if isinstance(error, StatementRefused) else 1146
-                raise EffectRefused(str(table), errno, names.message(error.server_message), ddl.text) from error
+            except REFUSALS as error:
+                if error.transient:
+                    raise
+                message = names.message(error.server_message)
+                raise EffectRefused(str(table), errno_of(error), message, ddl.text) from error
             after = with_engine(names.restored(read_schema(connection, trial)), engine)
             if lossy := _lossy_default(after, text):
                 raise EffectRefused(str(table), 0, LOSSY.format(column=lossy), ddl.text)

@@ -47,12 +47,11 @@ from unshard.binlog.transactions import PreparedTransactions, QueryKind, Stateme
 from unshard.core.model import Location, TableId
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
-from unshard.errors.relay import DamagedEvent, PositionGap, StatementDml, UnsupportedEvent
+from unshard.errors.relay import DamagedEvent, PositionGap, UnsupportedEvent
 from unshard.errors.rows import RowsWithoutTable
 
 E = EventType
 RANGE_BYTES = 4 << 20
-SHOWN_STATEMENT = 200
 
 
 class Sink(Protocol):
@@ -81,6 +80,9 @@ class Draft:
         self.tables: Counter[TableId] = Counter()
         self.group: Counter[TableId] = Counter()
         """Row events of the incomplete transaction."""
+        self.changes: dict[Statement, None] = {}
+        self.group_changes: dict[Statement, None] = {}
+        """Changes of rows that were logged as statements, in order."""
         self.ranges: list[ByteRange] = []
         self.commits: list[Commit] = []
         self.times = self.border_times = (0, 0)
@@ -97,6 +99,8 @@ class Draft:
         self.border, self.border_times = self.offset, self.times
         self.tables += self.group
         self.group = Counter()
+        self.changes |= self.group_changes
+        self.group_changes = {}
         if self.border - self.range_start >= RANGE_BYTES:
             self.close_range()
 
@@ -154,6 +158,8 @@ class Cutter:
         self._prepares = False
         """Whether the transaction is the first part of an XA transaction."""
         self._is_void = False
+        self._has_begun = False
+        """Whether a BEGIN precedes the events that are held back."""
         self._ends = StatementEnds()
         self._fragments = Fragments(0)
         """The fragments of a rows event so far."""
@@ -275,6 +281,7 @@ class Cutter:
                 self._close(frame, event)
             case QueryKind.BEGIN | QueryKind.XA_BEGIN | QueryKind.XA_END:
                 self._prepares |= kind is QueryKind.XA_BEGIN
+                self._has_begun |= kind is QueryKind.BEGIN
                 self._hold(frame, event)
             case QueryKind.XA_COMMIT | QueryKind.XA_ROLLBACK:
                 self._complete(name, kind is QueryKind.XA_COMMIT, frame, event)
@@ -284,7 +291,7 @@ class Cutter:
             case QueryKind.XA | QueryKind.XA_PREPARE:
                 raise UnsupportedEvent(place, "an XA statement of unknown form")
             case QueryKind.DML:
-                raise StatementDml(place, query.text[:SHOWN_STATEMENT].decode("utf-8", "replace"))
+                self._change(query, frame, event)
             case QueryKind.STATEMENT if self._is_void:
                 self._close(frame, event)
             case QueryKind.STATEMENT:
@@ -292,6 +299,15 @@ class Cutter:
                     raise UnsupportedEvent(place, "a statement inside an XA transaction")
                 version = self.format.server_version if self.format else ""
                 self._statement(query.statement(place, version), frame, event)
+
+    def _change(self, query: Query, frame: Frame, event: bytes) -> None:
+        """Write a change of rows without row events into its transaction; planning judges it."""
+        is_alone = self._standalone and not (self._open or self._has_begun)
+        self._release()
+        change = query.change(self.format.server_version if self.format else "")
+        self._put(frame, event).group_changes[change] = None
+        if is_alone:
+            self._end_group()
 
     def _statement(self, statement: Statement, frame: Frame, event: bytes) -> None:
         """Write a statement into its own segment."""
@@ -369,6 +385,7 @@ class Cutter:
     def _end_group(self) -> None:
         self._ends.require(f"{self.source} {self.location.file}:{self._position}")
         self._open, self._standalone, self._prepares, self._is_void = False, True, False, False
+        self._has_begun = False
         self._border()
         if self._draft and self._draft.border >= self.segment_bytes:
             self._finish("")
@@ -420,6 +437,7 @@ class Cutter:
         self._finish(file)
         self.location, self._position = following, following.position
         self._held_back, self._open, self._tables, self._prepares, self._gtid = [], False, {}, False, None
+        self._has_begun = False
         self._fragments, self._ends = Fragments(self._tail), StatementEnds()
 
     def _finish(self, next_file: str) -> None:
@@ -452,6 +470,7 @@ class Cutter:
             commits,
             tuple(self._prepared_xa.open.values()),
             finished=self._prepared_xa.finished,
+            changes=tuple(draft.changes),
         )
 
     @property

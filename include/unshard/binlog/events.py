@@ -27,6 +27,11 @@ MOST_BYTES = (1 << 30) + (1 << 20)
 """No event is larger, also not decompressed: max_allowed_packet of a server and its replicas is at most 1 GiB."""
 _FRAME = struct.Struct("<IBIIIH")
 _QUERY = struct.Struct("<IIBHH")
+_LOAD_FIELDS = 13
+"""Bytes of EXECUTE_LOAD_QUERY about its file, after those that it has in common with QUERY."""
+SCHEMAS = 12
+"""Status variable: MySQL lists the schemas of all tables that a statement uses."""
+UNREADABLE = "\ufffd"
 _FILE = re.compile(r"[^/\0\ufffd]+\.[0-9]{1,18}", re.ASCII)
 """Names of binlog files. They are a part of the names of segments."""
 Buffer = bytes | memoryview
@@ -84,7 +89,7 @@ class EventType(IntEnum):
 
 
 E = EventType
-QUERIES = frozenset((E.QUERY, E.QUERY_COMPRESSED))
+QUERIES = frozenset((E.QUERY, E.QUERY_COMPRESSED, E.EXECUTE_LOAD_QUERY))
 INSERTS = frozenset((E.WRITE_ROWS_V1, E.WRITE_ROWS_V2, E.WRITE_ROWS_COMPRESSED_V1, E.WRITE_ROWS_COMPRESSED))
 UPDATES = frozenset(
     (E.UPDATE_ROWS_V1, E.UPDATE_ROWS_V2, E.UPDATE_ROWS_COMPRESSED_V1, E.UPDATE_ROWS_COMPRESSED, E.PARTIAL_UPDATE_ROWS)
@@ -104,17 +109,14 @@ EXTRA_ROWS = frozenset(
     )
 )
 """Row events of version 2: their post header contains a block of extra bytes."""
-STATEMENT_CONTEXT = frozenset((E.INTVAR, E.RAND, E.USER_VAR))
+STATEMENT_CONTEXT = frozenset((E.INTVAR, E.RAND, E.USER_VAR, E.BEGIN_LOAD_QUERY, E.APPEND_BLOCK, E.DELETE_FILE))
+"""Values, and the file of LOAD DATA, that a change of rows uses that was logged as a statement."""
 COMMENTS = frozenset((E.ANNOTATE_ROWS, E.ROWS_QUERY, E.VIEW_CHANGE))
 """Events inside transactions without information about rows: the text of a statement, a new member of a group."""
 BETWEEN = frozenset((E.FORMAT_DESCRIPTION, E.GTID_LIST, E.PREVIOUS_GTIDS_MYSQL, E.BINLOG_CHECKPOINT, E.STOP, E.ROTATE))
 """Control events between transactions."""
 REFUSED = {
     E.START_V3: "a binlog of MySQL before 5.0",
-    E.APPEND_BLOCK: "LOAD DATA as a statement",
-    E.DELETE_FILE: "LOAD DATA as a statement",
-    E.BEGIN_LOAD_QUERY: "LOAD DATA as a statement",
-    E.EXECUTE_LOAD_QUERY: "LOAD DATA as a statement",
     E.INCIDENT: "an incident (the source lost events)",
     E.START_ENCRYPTION: "encrypted events",
     E.HEARTBEAT: "a heartbeat among its events",
@@ -189,14 +191,13 @@ class Query:
     def statement(self, place: str, server_version: str = "") -> Statement:
         """Return the statement in the form that planning and DDL use."""
         try:
-            # With SET NAMES binary, which loaders use, names and comments are read as UTF-8.
-            text = decode(self.text, "utf8mb4" if self.charset in ("", "binary") else self.charset)
+            text = self._decoded()
         except UnicodeDecodeError as error:
             raise DamagedEvent(place, f"the statement is not valid {self.charset}: {error}") from error
         charset = self.charset or "utf8mb4"
         session = session_of(self.variables, server_version)
+        mode = self._mode(server_version)
         is_mysql = server_version != "" and not is_mariadb(server_version)
-        mode = from_mysql(self.sql_mode) if is_mysql else self.sql_mode
         if is_mysql and MARIADB_COMMENT in text:
             # MySQL did not run it. Imported here, because executors import this module and need no tokenizer.
             from unshard.core.sql.tokens import Dialect, expand_comments
@@ -213,6 +214,37 @@ class Query:
             session,
             collations=collations_of(self.variables),
         )
+
+    def change(self, server_version: str = "") -> Statement:
+        """Return a change of rows without its values: only its names matter, and equal changes are equal."""
+        # Imported here, because executors import this module and need no tokenizer.
+        from unshard.core.sql.tokens import Dialect, without_values
+
+        try:
+            text = self._decoded()
+        except UnicodeDecodeError:
+            # Binary values are no text. In other character sets a part of a character may look like a quote.
+            is_plain = self.charset.startswith(("utf8", "latin", "binary")) or not self.charset
+            text = self.text.decode("utf-8", "replace") if is_plain else UNREADABLE
+        mode = self._mode(server_version)
+        dialect = Dialect(mariadb=not server_version or is_mariadb(server_version))
+        used = self.variables.get(SCHEMAS, b"")
+        return Statement(
+            without_values(text, mode, dialect),
+            self.schema,
+            mode,
+            self.charset or "utf8mb4",
+            0,
+            "",
+            uses=tuple(name.decode("utf-8", "replace") for name in used[1:].split(b"\0")[:-1]),
+        )
+
+    def _decoded(self) -> str:
+        # With SET NAMES binary, which loaders use, names and comments are read as UTF-8.
+        return decode(self.text, "utf8mb4" if self.charset in ("", "binary") else self.charset)
+
+    def _mode(self, server_version: str) -> int:
+        return self.sql_mode if not server_version or is_mariadb(server_version) else from_mysql(self.sql_mode)
 
 
 def read_frame(data: Buffer, offset: int = 0) -> Frame:
@@ -294,7 +326,7 @@ def read_rotate(body: Buffer, place: str) -> tuple[str, int]:
 
 
 def read_query(body: Buffer, frame: Frame, place: str) -> Query:
-    """Read a QUERY or QUERY_COMPRESSED event."""
+    """Read a QUERY, QUERY_COMPRESSED or EXECUTE_LOAD_QUERY event."""
     try:
         return _read_query(bytes(body), frame, place)
     except (struct.error, LookupError, ValueError) as error:
@@ -302,6 +334,8 @@ def read_query(body: Buffer, frame: Frame, place: str) -> Query:
 
 
 def _read_query(body: bytes, frame: Frame, place: str) -> Query:
+    if frame.type == E.EXECUTE_LOAD_QUERY:
+        body = body[: _QUERY.size] + body[_QUERY.size + _LOAD_FIELDS :]
     _, _, schema_size, _, variables_size = _QUERY.unpack_from(body)
     start = _QUERY.size + variables_size
     variables = _status_variables(body[_QUERY.size : start], place)

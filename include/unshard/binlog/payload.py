@@ -31,12 +31,11 @@ from unshard.binlog.metadata import packed
 from unshard.binlog.tablemap import NO_TABLE, table_id_of, table_of
 from unshard.binlog.transactions import QueryKind, StatementEnds, classify, read_prepare
 from unshard.core.model import TableId
-from unshard.errors.relay import DamagedEvent, StatementDml, UnsupportedEvent
+from unshard.errors.relay import DamagedEvent, UnsupportedEvent
 from unshard.errors.rows import RowsWithoutTable
 
 E = EventType
 PIECE = 1 << 20
-SHOWN_STATEMENT = 200
 _END, _SIZE, _COMPRESSION, _PLAIN_SIZE = range(4)
 ZSTD, PLAIN = 0, 255
 CONTROL = QUERIES | {E.XID, E.XA_PREPARE}
@@ -121,8 +120,6 @@ def _ends(text: bytes, place: str) -> bool:
             return True
         case QueryKind.BEGIN | QueryKind.SAVEPOINT | QueryKind.ROLLBACK_TO | QueryKind.XA_BEGIN | QueryKind.XA_END:
             return False
-        case QueryKind.DML:
-            raise StatementDml(place, text[:SHOWN_STATEMENT].decode("utf-8", "replace"))
         case _:
             raise UnsupportedEvent(place, "a statement inside a compressed transaction")
 

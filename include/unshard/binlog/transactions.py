@@ -1,7 +1,7 @@
 """Find where transactions end, and which of their rows were rolled back.
 
 A QUERY event is transaction control, a separate statement (DDL, or any statement that changes no rows), or rows changed
-by a statement, which unshard cannot follow.
+by a statement. unshard cannot follow the latter, so planning must know that it concerns no shard.
 
 An XA transaction has two parts: the prepared rows, and a later COMMIT or ROLLBACK with its name. In between it locks
 its rows and tables, so no event between the two affects them.
@@ -27,7 +27,11 @@ from unshard.errors.relay import DamagedEvent, PreparedUnseen, UnsupportedEvent
 
 _LEADING = re.compile(rb"(?:\s+|/\*(?![!M]).*?\*/|/\*M?!\d*|--[ \t][^\n]*\n|#[^\n]*\n|\()*", re.DOTALL)
 _WORDS = re.compile(rb"([A-Za-z]+)(?:\s+([A-Za-z]+))?")
-_DML = frozenset((b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH"))
+_DML = frozenset((b"INSERT", b"UPDATE", b"DELETE", b"REPLACE", b"LOAD", b"WITH", b"SELECT", b"DO", b"CALL"))
+_SET_FOR = re.compile(rb"SET\s+STATEMENT\s.*?\bFOR\s+([A-Z]+)", re.IGNORECASE | re.DOTALL)
+"""MariaDB's prefix with variables for one statement."""
+_TEMPORARY = re.compile(rb"(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)\s+(?:/\*!\d*\s*)?TEMPORARY\b", re.IGNORECASE)
+"""Such a statement does not end its transaction, which may be rolled back."""
 _SAVEPOINT = re.compile(rb"(SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?)\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
@@ -75,6 +79,7 @@ class QueryKind(Enum):
     XA = auto()
     """Any other statement that begins with XA."""
     DML = auto()
+    """A change of rows without row events, or of a temporary table: a part of its transaction."""
     STATEMENT = auto()
 
 
@@ -98,7 +103,9 @@ def classify(text: bytes) -> tuple[QueryKind, str]:
     start = _LEADING.match(text)
     words = _WORDS.match(text, start.end() if start else 0)
     first = words[1].upper() if words else b""
-    if first in _DML:
+    if first == b"SET" and (found := _SET_FOR.match(text, words.start() if words else 0)):
+        first = found[1].upper()
+    if first in _DML or (words and _TEMPORARY.match(text, words.start())):
         return QueryKind.DML, ""
     match first:
         case b"BEGIN" | b"COMMIT":

@@ -15,7 +15,7 @@ from unshard.units.ddl import coordinate, lockcommands
 from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import shard_named
 from unshard.units.ddl.reconcile import reconcile_structures
-from unshard.units.ddl.trial import TrialOfStatements
+from unshard.units.window.shownstructure import trial_of
 from unshard.units.work import Work, open_work
 
 
@@ -67,9 +67,9 @@ def _give(options: Namespace, console: Console, make: Callable[[Work], LockComma
             console.note(line)
         console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
         view = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
-        if isinstance(order, Retry):
+        if isinstance(order, Retry | Replace):
             for source in sorted({shard.source for shard in view.ready}):
-                reconcile_structures(work.meta.structures, source, TrialOfStatements(work.trial_tables, work.storage))
+                reconcile_structures(work.meta.structures, source, trial_of(work))
         if isinstance(order, Force | Replace | Retry) and work.meta.pauses.get() is None:
             view = coordinate.execute(work.meta, work.target, view.id)
         others = [one for one in coordinate.views(work.meta) if one.target == view.target and one.id != view.id]

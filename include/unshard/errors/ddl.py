@@ -9,12 +9,11 @@ SHOWN = 300
 class DdlUnreadable(DdlError, code="US-4001"):
     """unshard cannot parse a statement of a source's binlog, so its effect on tables is unknown.
 
-    It begins with unknown keywords, cannot be split into tokens, or changes rows although `binlog_format` must be ROW.
+    It begins with unknown keywords, or cannot be split into tokens.
 
     Consequence: The shards that the statement names wait for an operator (`unshard skip`, `unshard replace`). If it
-    names none, those wait whose name or schema occurs anywhere in its text. A change of rows, which may use a view, a
-    trigger or a routine, affects all shards of its source. If there is no such shard, unshard ignores the statement and
-    records it: `unshard status` and the page show it without its strings.
+    names none, those wait whose name or schema occurs anywhere in its text. If there is no such shard, unshard ignores
+    the statement and records it: `unshard status` and the page show it without its strings.
     Remedy: Skip or replace it. If the statement is valid on the server, report it with its text.
     """
 
@@ -24,6 +23,19 @@ class DdlUnreadable(DdlError, code="US-4001"):
     hint = "nothing was skipped; docs/errors.md says what to do; if the statement is valid, report it"
 
 
+class StatementFailed(DdlError, code="US-4011"):
+    """unshard has a defect and cannot process a statement of a source's binlog; its log has the traceback.
+
+    Consequence: The shards that the statement may concern wait for an operator. Everything else continues.
+    Remedy: Skip or replace the statement, and report it with its text and the traceback.
+    """
+
+    text: str
+    defect: str
+    template = "a defect of unshard ({defect}) prevents it from processing the statement {text!r}"
+    hint = "skip or replace the statement, and report it with the traceback in the log"
+
+
 class EffectRefused(DdlError, code="US-4003"):
     """The target refuses a DDL on an empty table of the shard's structure.
 
@@ -31,7 +43,9 @@ class EffectRefused(DdlError, code="US-4003"):
     support the syntax; the server's message says why.
 
     Consequence: The shard waits for an operator.
-    Remedy: Skip the DDL or replace it. Replace it by the same statement if the target accepts it by now.
+    Remedy: Skip the DDL or replace it. If the target accepts it by now, or if you have altered the target by hand so
+    that it has the structure which the shards have now, ask again (`unshard retry … --lock`). If a shard has had later
+    DDLs, unshard cannot know its structure after this one: state it by replacing the DDL by a CREATE TABLE.
     """
 
     table: str
@@ -39,7 +53,10 @@ class EffectRefused(DdlError, code="US-4003"):
     server_message: str
     text: str
     template = "the target refuses with error {errno}, {server_message}, the DDL of {table} on an empty copy: {text}"
-    hint = "make the target accept it (flavor, version, sql_mode), or skip or replace the DDL"
+    hint = (
+        "make the target accept it (flavor, version, sql_mode), or alter the target by hand, and ask again (`retry`);"
+        " or skip or replace the DDL; CREATE TABLE in its place states the columns that the shards have after it"
+    )
 
 
 class StructureUnknown(DdlError, code="US-4004"):

@@ -28,9 +28,10 @@ class ShardDdlRefused(ShardDdlError, code="US-5001"):
 class UnknownShard(ShardDdlError, code="US-5002"):
     """The binlog has rows or a DDL of a routed table that neither existed at the snapshot nor was created since.
 
-    The relay may have been started after its CREATE TABLE.
+    The relay may have been started after its CREATE TABLE, or that ran with `sql_log_bin=0`.
 
-    Consequence: The windows of the source stop before this location.
+    Consequence: Rows stop the windows of the source before this location. After a DDL, the rows of the table wait for
+    an operator.
     """
 
     shard: str

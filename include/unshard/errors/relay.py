@@ -234,13 +234,23 @@ class FragmentsBroken(RelayError, code="US-3034"):
 class StatementDml(RelayError, code="US-3013"):
     """A statement changed rows without row events, because a session had `binlog_format` STATEMENT or MIXED.
 
-    unshard cannot safely repeat such a statement on another server.
+    unshard cannot safely repeat such a statement on another server. A statement that changes only tables which do not
+    belong to the task is ignored. unshard cannot know that if a table is a view, has triggers or an engine that writes
+    into other tables, if a stored routine may be called, or if a later statement has removed such a thing. On MariaDB,
+    the account of the source must also have the global privileges SELECT and TRIGGER to see them.
+
+    Consequence: The shards that the statement may have changed wait for an operator; all shards of the source if its
+    tables are not known. Everything else continues.
+    Remedy: If the statement has changed rows of shards, change the same rows of the target by hand. Then skip it
+    (`unshard skip`). `unshard validate` shows whether rows differ. Keep `binlog_format=ROW` in every session.
     """
 
-    place: str
     text: str
-    template = "rows were changed by a statement at {place}: {text}"
-    hint = "keep binlog_format=ROW in every session, then dump the source again, after this statement"
+    template = "rows may have been changed by a statement, without row events: {text}"
+    hint = (
+        "change the same rows of the target by hand if they belong to shards, then skip the statement; keep"
+        " binlog_format=ROW in every session"
+    )
 
 
 class RelayGap(RelayError, code="US-3014"):

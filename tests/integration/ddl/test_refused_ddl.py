@@ -213,3 +213,114 @@ def test_a_new_shard_that_the_target_could_not_read(task: LiveTask, case: Case, 
     task.assert_settled()
     (shard,) = [s for s in task.work().meta.structures.shards() if s.shard == Shard("s1", TableId(task.name, "t_9"))]
     assert shard.queue == ()
+
+
+# --- the operator rebuilds the target by hand --------------------------------------------------------------------
+
+WIDER = "id BIGINT UNSIGNED NOT NULL"
+
+
+def widen(task: LiveTask, *shards: tuple[str, str]) -> None:
+    """Let shards change the type of their key, which TiDB refuses, and write keys of the new type."""
+    for source, name in shards:
+        number = SHARDS.index((source, name)) + 1
+        task.sources[source].run(
+            f"USE {task.name}",
+            f"INSERT INTO {name} VALUES ({number}, 1)",
+            f"ALTER TABLE {name} MODIFY {WIDER}",
+            f"INSERT INTO {name} VALUES ({number * 10**15}, 1), ({number + 10}, 1)",
+            f"DELETE FROM {name} WHERE id = {number}",
+        )
+
+
+def rebuild(task: LiveTask, columns: str) -> None:
+    table = task.table("t")
+    task.target.run(
+        f"CREATE TABLE {table}_new ({columns})",
+        f"INSERT INTO {table}_new SELECT * FROM {table}",
+        f"DROP TABLE {table}",
+        f"RENAME TABLE {table}_new TO {table}",
+    )
+
+
+def give_up_refusals(task: LiveTask, way: str) -> None:
+    change = f"ALTER TABLE {task.table('t')} MODIFY {WIDER}"
+    match way:
+        case "retry":
+            ask_again(task)
+        case "skip":
+            order(task, Skip(lock(task).id))
+        case "replace":
+            order(task, Replace(lock(task).id, (change,)))
+        case _:
+            for source, name in SHARDS:
+                order(task, Replace(lock(task).id, (change,), Shard(source, TableId(task.name, name))))
+
+
+def assert_goes_on(task: LiveTask) -> None:
+    """Assert that the next DDL and its rows reach the target, too."""
+    for number, (source, name) in enumerate(SHARDS, 1):
+        task.sources[source].run(
+            f"USE {task.name}", f"ALTER TABLE {name} ADD w INT", f"INSERT INTO {name} VALUES ({number + 20}, 1, 1)"
+        )
+    run(task)
+    task.assert_settled()
+
+
+@pytest.mark.tidb_only
+@pytest.mark.sample(reason="each command takes seconds on TiDB, and they differ in how the structure is found", every=2)
+@pytest.mark.parametrize("way", ["retry", "skip", "replace", "replace-shard"])
+def test_after_the_target_is_rebuilt_by_hand_every_command_leads_out(
+    task: LiveTask, deaths: Counter[str], way: str
+) -> None:
+    widen(task, *SHARDS)
+    run(task)
+    assert_refused(task, "")
+    if way == "retry":
+        ask_again(task)
+        assert_refused(task, "")
+    rebuild(task, COLUMNS.replace("id INT NOT NULL", WIDER))
+    give_up_refusals(task, way)
+    run(task)
+    task.assert_settled()
+    assert_goes_on(task)
+
+
+@pytest.mark.tidb_only
+def test_a_shard_that_comes_late_to_a_rebuilt_target_needs_no_command(task: LiveTask, deaths: Counter[str]) -> None:
+    widen(task, *SHARDS[:2])
+    run(task)
+    rebuild(task, COLUMNS.replace("id INT NOT NULL", WIDER))
+    ask_again(task)
+    run(task)
+    assert (lock(task).state, len(lock(task).missing)) == (LockState.WAITING, 1)
+    widen(task, SHARDS[2])
+    run(task)
+    task.assert_settled()
+    assert_goes_on(task)
+
+
+def test_an_operator_states_the_structure_of_shards_that_went_on(task: LiveTask, case: Case) -> None:
+    """A later DDL hides the structure after the first one in the source; a wrong statement is not taken."""
+    if case.is_tidb:
+        case.ddl, case.words = f"MODIFY {WIDER}", ""
+    alter(task, case.ddl)
+    for source, name in SHARDS:
+        task.sources[source].run(f"ALTER TABLE {task.name}.{name} ADD w INT")
+    run(task)
+    if case.is_tidb:
+        columns = COLUMNS.replace("id INT NOT NULL", WIDER)
+        rebuild(task, columns)
+    else:
+        columns = COLUMNS.replace(", PRIMARY", ", n INT, PRIMARY")
+        task.target.run(f"ALTER TABLE {task.table('t')} ADD n INT")
+    ask_again(task)
+    assert_refused(task, case.words)
+    stated = f"CREATE TABLE {task.table('t')} ({columns})"
+    order(task, Replace(lock(task).id, (stated.replace("v INT", "v BIGINT"),)))
+    run(task)
+    assert lock(task).state is LockState.UNDECIDED and "[US-5020]" in lock(task).reason
+    assert main(["ddl", "replace", str(task.path), "--all-sources", "--current", "--sql", stated, "--yes"]) == 0
+    run(task)
+    task.assert_settled()
+    assert task.executed("t")[-1].endswith("ADD w INT")

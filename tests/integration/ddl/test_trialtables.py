@@ -5,6 +5,7 @@ import random
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import NAMES, mode_names
 from unshard.core.structures.labels import read_labels
 from unshard.errors.ddl import EffectRefused, StructureUnknown
-from unshard.errors.source import StatementRefused
+from unshard.errors.source import ServerReadOnly, StatementRefused
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -341,3 +342,42 @@ def test_constraints_of_mysql(tmp_path: Path) -> None:
         with pytest.raises(EffectRefused, match="shard_chk_77"):
             trial.effect(before, statement("ALTER TABLE shard DROP CHECK shard_chk_77", "d"), table)
         assert server.run("SHOW TABLES FROM d_meta") == []
+
+
+def test_a_statement_that_the_account_may_not_run_is_refused_like_any_other(target: MariaDb, schema: str) -> None:
+    account = f"a{schema[-12:]}"
+    target.run(
+        f"CREATE SEQUENCE {schema}.numbers",
+        f"CREATE USER {account}@'%' IDENTIFIED BY 'x'",
+        f"GRANT ALL ON {schema}_meta.* TO {account}@'%'",
+        f"CREATE TABLE {schema}.t (id INT)",
+    )
+    with contextlib.closing(connect(target.server)) as connection:
+        before = read_schema(connection, TableId(schema, "t"))
+    shadows = DdlTrialTables(replace(target.server, user=account, password="x"), f"{schema}_meta")
+    ddl = statement(f"ALTER TABLE t ADD n INT DEFAULT (NEXT VALUE FOR {schema}.numbers)", schema)
+    try:
+        with pytest.raises(EffectRefused, match=r"error 1\d\d\d, .*denied"):
+            shadows.effect(before, ddl, TableId(schema, "t"))
+    finally:
+        target.run(f"DROP USER {account}@'%'")
+
+
+def test_a_target_that_is_read_only_has_no_opinion(target: MariaDb, schema: str) -> None:
+    """It is tried again, for instance after a failover."""
+    account = f"r{schema[-12:]}"
+    target.run(
+        f"CREATE USER {account}@'%' IDENTIFIED BY 'x'",
+        f"GRANT ALL ON {schema}_meta.* TO {account}@'%'",
+        f"CREATE TABLE {schema}.t (id INT)",
+    )
+    with contextlib.closing(connect(target.server)) as connection:
+        before = read_schema(connection, TableId(schema, "t"))
+    server = replace(target.server, user=account, password="x", session=(("tx_read_only", "1"),))
+    try:
+        with pytest.raises(ServerReadOnly):
+            DdlTrialTables(server, f"{schema}_meta").effect(
+                before, statement("ALTER TABLE t ADD n INT", schema), TableId(schema, "t")
+            )
+    finally:
+        target.run(f"DROP USER {account}@'%'")

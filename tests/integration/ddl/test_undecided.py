@@ -3,6 +3,7 @@
 Each test runs in a process that dies after each step of some windows and is started again.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,9 @@ from tests.livetask import LiveTask, living
 from tests.operator import lock, order, run
 from tests.tidbsettings import is_tidb
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Replace, Skip
+from unshard.core.ddl.lockcommands import DropShard, Replace, Retry, Skip
 from unshard.core.ddl.queue import ShardState
-from unshard.core.model import Shard, TableId
+from unshard.core.model import Server, Shard, TableId
 from unshard.units.ddl import coordinate
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
@@ -268,3 +269,69 @@ def test_a_shard_whose_structure_only_the_operator_knows(task: LiveTask, deaths:
     assert rows(task) == [(1, 1, 1)]
     assert task.target.run(f"SELECT * FROM {task.name}.first") == [(2, 2)]
     task.target.run(f"DROP DATABASE {task.name}")
+
+
+class Limited(MariaDb):
+    """A target where the task has an account with privileges on its own schemas only."""
+
+    @property
+    def server(self) -> Server:
+        return dataclasses.replace(super().server, user=f"a{self.folder.name}")
+
+
+def test_a_ddl_that_the_account_of_the_target_may_not_try(
+    source_1: MariaDb, source_2: MariaDb, mariadb_target: MariaDb, unique: str, tmp_path: Path
+) -> None:
+    """The target has the sequence, but not the privilege to use it."""
+    account = f"a{unique}"
+    mariadb_target.run(
+        f"CREATE DATABASE {unique}_else",
+        f"CREATE SEQUENCE {unique}_else.numbers",
+        f"CREATE USER {account}@'%' IDENTIFIED BY '{mariadb_target.password}'",
+        *(f"GRANT ALL ON {unique}{part}.* TO {account}@'%'" for part in ("", "_to", "_meta")),
+    )
+    limited = Limited(tmp_path / unique, mariadb_target.port, mariadb_target.program, mariadb_target.password)
+    numbers = {("s1", "t"): (1,), ("s2", "t"): (1,), ("s1", "u"): (1,)}
+    with living(
+        unique, tmp_path, (source_1, source_2, limited), "tu", columns={"t": PLAIN, "u": PLAIN}, numbers=numbers
+    ) as task:
+        for source, server in task.sources.items():
+            server.run(
+                f"CREATE DATABASE {unique}_else",
+                f"CREATE SEQUENCE {unique}_else.numbers",
+                f"ALTER TABLE {unique}.t_1 ADD n INT DEFAULT (NEXT VALUE FOR {unique}_else.numbers)",
+                f"INSERT INTO {unique}.t_1 (id, v) VALUES ({source[1]}, 1)",
+            )
+        source_1.run(f"INSERT INTO {unique}.u_1 VALUES (1, 1)")
+        task.run()
+        assert lock(task).state is LockState.UNDECIDED
+        assert "[US-4003]" in lock(task).reason and "denied" in lock(task).reason
+        assert task.assert_union("u") == 1 and rows(task) == []
+        mariadb_target.run(f"GRANT ALL ON {unique}_else.* TO {account}@'%'")
+        order(task, Retry(lock(task).id))
+        task.run()
+        task.assert_settled()
+    for server in (source_1, source_2, mariadb_target):
+        server.run(f"DROP DATABASE {unique}_else")
+    mariadb_target.run(f"DROP USER {account}@'%'")
+
+
+def test_a_ddl_of_a_table_whose_creation_was_not_logged_holds_that_table_only(
+    task: LiveTask, deaths: Counter[str]
+) -> None:
+    upstream(
+        task,
+        "s1",
+        "SET SESSION sql_log_bin = 0",
+        f"CREATE TABLE t_9 ({PARTS})",
+        "SET SESSION sql_log_bin = 1",
+        "ALTER TABLE t_9 ADD w INT",
+        "INSERT INTO t_9 VALUES (9, 9, 9)",
+        "INSERT INTO t_1 VALUES (1, 1)",
+    )
+    run(task)
+    assert rows(task) == [(1, 1)]
+    assert lock(task).state is LockState.UNDECIDED and "[US-5002]" in lock(task).reason
+    order(task, DropShard(lock(task).id, state(task, "t_9").shard))
+    run(task)
+    task.assert_settled()

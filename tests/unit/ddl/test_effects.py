@@ -26,6 +26,7 @@ from unshard.core.rules.extractors import Extracted
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
 from unshard.core.rules.routing import Routing
 from unshard.errors.ddl import EffectRefused, StructureUnknown
+from unshard.errors.source import ServerBusy
 from unshard.units.ddl.effects import DdlEffects
 
 T1, T2, T7, T9 = (TableId("shop_1", f"t_{number}") for number in (1, 2, 7, 9))
@@ -57,6 +58,10 @@ class Memory:
         self.asked.append((before.names[0] if before else None, table))
         if before is None and "like" in statement.text:
             raise StructureUnknown(str(table), statement.text)
+        if "defect" in statement.text:
+            raise IndexError("tuple index out of range")
+        if "busy" in statement.text:
+            raise ServerBusy("target", "u@h:1", "deadlock")
         if "nosuchtype" in statement.text:
             raise EffectRefused(str(table), 4161, "Unknown data type", statement.text)
         return structure("after")
@@ -218,6 +223,8 @@ UNDECIDED = [
     ("create or replace table t_1 (a nosuchtype)", "[US-4003]", "", True),
     ("create table t_9 (a nosuchtype)", "[US-4003]", "", True),
     ("create table t_9 select * from y", "[US-5001]", "", True),
+    ("alter table t_1 add defect int", "[US-4011]", "", False),
+    ("create table t_9 (defect int)", "[US-4011]", "", True),
     ("florble the table t_1 quickly", "[US-4001]", "", False),
     ("florble table `shop_1`.`t_1` 'never ended", "[US-4001]", "", False),
 ]
@@ -229,6 +236,32 @@ def test_what_only_an_operator_can_tell(text: str, code: str, after: str, is_new
     assert isinstance(effect, Undecided)
     assert (effect.reason[:9], effect.after, effect.is_new) == (code, after, is_new)
     assert "`shop`.`t`" in effect.routed and "t_1" not in effect.routed and effect.fingerprint
+
+
+def test_trouble_with_the_target_is_no_decision_about_a_statement() -> None:
+    with pytest.raises(ServerBusy):
+        ask("alter table t_1 add busy int")
+
+
+@pytest.mark.parametrize(
+    ("reach", "want"),
+    [
+        (None, {T1: BEFORE, T2: LIKE}),
+        (frozenset(), {}),
+        (frozenset({TableId("other", "x")}), {}),
+        (frozenset({TableId("SHOP_1", "T_2"), TableId("other", "x")}), {T2: LIKE}),
+        (frozenset({T9}), {T9: ""}),
+    ],
+)
+def test_a_change_of_rows_without_row_events_holds_the_shards_that_it_may_have_changed(
+    reach: frozenset[TableId] | None, want: dict[TableId, str]
+) -> None:
+    memory = Memory()
+    effects = DdlEffects(memory, memory, Routes(), changed=lambda *_: reach)
+    statement = Statement("update x set a = 0", "other", 0, "utf8mb4", 1, "")
+    found = effects(statement, {T1: BEFORE, T2: LIKE})
+    assert {effect.table: effect.after for effect in found if isinstance(effect, Undecided)} == want
+    assert all(isinstance(effect, Undecided) and "[US-3013]" in effect.reason for effect in found)
 
 
 def test_statements_that_cannot_be_read_agree_whatever_the_shards_are_called() -> None:

@@ -20,7 +20,7 @@ from unshard.units.ddl.coordinate import LockView
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET, SHARD = TableId("shop", "orders"), Shard("s2", TableId("shop_1", "orders_3"))
 RAN = Statement("x", "", 0, "utf8mb4", 0, "SYSTEM")
-ENTRY = QueueEntry(SHARD, TARGET, 1, Location("b.1", 4), RAN, "x", "x", "", "")
+ENTRY = QueueEntry(SHARD, TARGET, 1, Location("b.1", 4), RAN, "x", "x", "A", "B")
 
 
 def routed(*texts: str, entry: QueueEntry = ENTRY) -> tuple[tuple[str, ...], str]:
@@ -56,6 +56,13 @@ def test_create_table_of_a_mismatched_shard_does_not_change_the_target() -> None
     )
     with pytest.raises(ReplacementRefused):
         routed("CREATE OR REPLACE TABLE orders (id int)", entry=mismatched)
+
+
+def test_create_table_states_the_structure_after_a_ddl_of_unknown_effect() -> None:
+    unknown = replace(ENTRY, after="")
+    assert routed("create table orders (id int)", entry=unknown)[0] == (
+        "create table IF NOT EXISTS `shop`.`orders` (id int)",
+    )
 
 
 WRONG = [

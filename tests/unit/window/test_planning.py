@@ -274,8 +274,13 @@ def test_a_gap_is_an_error() -> None:
 def test_rows_of_a_table_that_is_routed_and_unknown_are_an_error() -> None:
     with pytest.raises(UnknownShard, match=r"s1 shop_1\.t_2"):
         plan([rows(0, T1, T2)], [state(T1)])
-    with pytest.raises(UnknownShard):
-        plan([ddl(0, "alter t_2 B")], [state(T1)])
+
+
+def test_a_ddl_of_an_unknown_table_holds_this_table_only() -> None:
+    made = plan([ddl(0, "alter t_2 B"), rows(1, T1, T2)], [state(T1)])
+    (found,) = made.queued
+    assert (found.shard.table, found.is_alone, found.after) == (T2, True, "") and "[US-5002]" in found.reason
+    assert holds(made) == [("seg-1", "t_1", "A", None), ("seg-1", "t_2", "", 1)]
 
 
 def test_what_cannot_be_read_and_names_no_shard_ends_the_window_before_it() -> None:

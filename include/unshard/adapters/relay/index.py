@@ -81,6 +81,7 @@ def _from_json(body: dict[str, Any]) -> Segment:
     )
     statement = body.pop("statement")
     commits = codec.from_plain(tuple[Commit, ...], body.pop("commits", []))
+    changes = codec.from_plain(tuple[Statement, ...], body.pop("changes", []))
     prepared = codec.from_plain(tuple[Prepared, ...], body.pop("open", []))
     finished = tuple(body.pop("finished", ()))
     return Segment(
@@ -90,4 +91,5 @@ def _from_json(body: dict[str, Any]) -> Segment:
         commits=commits,
         open=prepared,
         finished=finished,
+        changes=changes,
     )

@@ -165,7 +165,7 @@ def named_by(segments: Sequence[Segment], online_tables: OnlineTables = ()) -> f
     It also returns None for rows of an unconfirmed table: they show that it is an ordinary table, which joins a group.
     """
     tables = frozenset[TableId]().union(*(segment.tables for segment in segments))
-    if any(segment.statement for segment in segments) or tables & unsure(online_tables):
+    if any(segment.statement or segment.changes for segment in segments) or tables & unsure(online_tables):
         return None
     return tables
 

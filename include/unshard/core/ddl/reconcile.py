@@ -5,11 +5,15 @@ itself. `settled` goes through a shard's queue from the first unknown structure 
 
 | the DDL; the structure before it is known       | the structure after it                                   |
 |-------------------------------------------------|----------------------------------------------------------|
-| an operator skips it                            | equals the structure before it                           |
-| an operator replaces it                         | is the result of the statements on the structure before  |
+| an operator skips it                            | equals the structure before it, or is that of the source |
+|                                                 | if an operator has given the target that one by hand     |
+| an operator replaces it                         | is the result of the statements on the structure before; |
+|                                                 | CREATE TABLE states it                                   |
 | it has a reason and no decision                 | stays unknown, and everything after it                   |
 | it has no reason (it follows an undecided DDL,  | is asked of the target, even if the DDL was skipped in   |
 | or an operator has issued Retry)                | the meantime; a refusal becomes its reason               |
+| the target refuses it or its replacement, and   | is that of the source                                    |
+| has by hand the structure that the source shows |                                                          |
 | it is the first of a shard without a structure  | as above, with the structure of its group before it; if  |
 |                                                 | the group has no other shard, an operator skips it and   |
 |                                                 | no later statement concerns the shard: the structure     |

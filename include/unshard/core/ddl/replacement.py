@@ -3,9 +3,9 @@
 They are read in the sql_mode of the DDL that they replace, because they are executed in it. A statement may name the
 target or any shard of its group, with or without the target's schema. Only statements that change a structure are
 allowed: after a crash, unshard could not tell whether a statement that changes rows was executed. For a new shard whose
-structure does not match its group, CREATE TABLE declares the structure; it creates the target only if that does not
-exist. If nothing tells the structure of such a shard, the first statement must be that CREATE TABLE: everything is
-checked before a statement is executed.
+structure does not match its group, and after a DDL of unknown effect, CREATE TABLE states the structure of the shard.
+It creates the target only if that does not exist. If nothing tells the structure of a new shard, the first statement
+must be that CREATE TABLE: everything is checked before a statement is executed.
 """
 
 import re
@@ -37,7 +37,7 @@ def replacing(
     unless the first statement does.
     """
     mode, names = entry.statement.sql_mode, dict.fromkeys([*shards, target], target)
-    kinds = (*ALLOWED, DdlKind.CREATE_TABLE) if entry.is_alone else ALLOWED
+    kinds = (*ALLOWED, DdlKind.CREATE_TABLE) if entry.is_alone or not entry.after else ALLOWED
     routed: list[str] = []
     for text in texts:
         try:

@@ -1,7 +1,8 @@
 """Segments: the stored parts of a binlog, described by an index that planning reads instead of the events.
 
-A segment contains either rows or exactly one statement (a DDL, or any other event that is not a row and
-not transaction control). So every table has one structure within a segment.
+A segment contains either rows or exactly one statement (a DDL, or any other event that is neither a change of rows nor
+transaction control). So every table has one structure within a segment. A change of rows that was logged as a statement
+stays among the rows of its transaction, because the transaction may be rolled back.
 """
 
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class Statement:
     """The default of the table's schema, if the statement depends on it."""
     collations: tuple[int, ...] = ()
     """Numbers of the collations that the session used for character sets without one."""
+    uses: tuple[str, ...] = ()
+    """The schemas of all tables that a change of rows uses, also by triggers; empty: the event does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,8 @@ class Segment:
     """The position in `next_file` at which the next segment begins; it is not 4 only in a file of another server."""
     finished: tuple[str, ...] = ()
     """The last XA transactions that were committed or rolled back, to detect a repeated one."""
+    changes: tuple[Statement, ...] = ()
+    """Changes of rows that were logged as statements, without their values; each different one once."""
 
     @property
     def begins(self) -> Location:

@@ -113,6 +113,23 @@ def tokenize(text: str, sql_mode: int, dialect: Dialect) -> tuple[str, tuple[Tok
     return plain[: tokens[-1].end] if tokens else "", tokens
 
 
+NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?", re.IGNORECASE)
+
+
+def without_values(text: str, sql_mode: int, dialect: Dialect) -> str:
+    """Return a statement without the values of its literals; unchanged if it cannot be split into tokens."""
+    try:
+        _, tokens = tokenize(text, sql_mode, dialect)
+    except DdlUnreadable:
+        return text
+    pieces, end = [], 0
+    for token in tokens:
+        value = "''" if token.kind is TokenKind.STRING else "0" if NUMBER.fullmatch(token.raw) else token.raw
+        pieces.append((" " if pieces and token.start > end else "") + value)
+        end = token.end
+    return "".join(pieces)
+
+
 def _split(text: str, sql_mode: int) -> tuple[Token, ...]:
     try:
         found = _dialect(bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)).tokenize(text)

@@ -28,6 +28,19 @@ def structure_differences(first: TableSchema, other: TableSchema) -> tuple[str, 
     return tuple(found)
 
 
+def has_all_of(target: TableSchema, shard: TableSchema) -> bool:
+    """Whether a target has the columns of a shard with the same types, its key and its unique indexes."""
+    there, wanted = _columns(target), _columns(shard)
+    are_there = all(name in there and _described(there[name]) == _described(wanted[name]) for name in wanted)
+    filled = as_filled(target, wanted.keys())
+    unique = {frozenset(_lower(index.columns)) for index in filled.unique_indexes}
+    return (
+        are_there
+        and _lower(filled.key) == _lower(shard.key)
+        and all(frozenset(_lower(index.columns)) in unique for index in shard.unique_indexes)
+    )
+
+
 def unfit_reasons(target: TableSchema, shard: TableSchema, extracted: Collection[str] = ()) -> tuple[str, ...]:
     """Return why rows of the shard cannot be written to the target; `extracted` are columns that its route fills."""
     there = _columns(target)

@@ -36,6 +36,7 @@ after it is. No other shard has to agree, and no lock is needed.
 | has a command of an operator (core.ddl.statementcommands)   | not at all (skip), or as the command says     |
 | replaces a waiting shard by a mismatched one (OR REPLACE)   | the same, after the entries that wait         |
 | is missing: later rows contradict the structure             | with a reason, structure unknown              |
+| may have changed rows without row events                    | with a reason, before all rows of its segment |
 
 If a statement cannot be read, an operator decides about it for each shard that it may concern. If it can concern no
 shard, it is skipped and recorded. Any other error (rows of an unknown table) ends the window before the segment that
@@ -51,7 +52,7 @@ shadow table become DDL of the shard where the shadow table takes the shard's pl
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from unshard.core.ddl.effects import Effect, Joins, SchemaStatement, Undecided, UnreadIgnored
+from unshard.core.ddl.effects import Effect, Joins, SchemaStatement, ShardlessEffect, Undecided, UnreadIgnored
 from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.online import OnlineTable, Step, Swapped
 from unshard.core.ddl.queue import HeldFile, ShardState
@@ -174,6 +175,7 @@ def _pass(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     command = command_for(rules.orders, segment, walk.passed[-1].gtid if walk.passed else rules.history)
     walk = replace(walk, passed=(*walk.passed, segment))
     if segment.statement is None:
+        walk = _changed(walk, _StatementContext(source, segment, rules, None, lambda _: False))
         walk = replace(walk, passed_rows=walk.passed_rows + _passed_rows(walk, segment, rules))
         for online_table in walk.online_tables:
             walk = _show(source, walk, online_table, segment, rules)
@@ -194,6 +196,25 @@ def _pass(source: str, walk: Walk, segment: Segment, rules: PlanRules) -> Walk:
     context = _StatementContext(source, segment, rules, command, is_apart)
     for each in step.happens:
         walk = _happen(walk, each, context)
+    return walk
+
+
+def _changed(walk: Walk, context: "_StatementContext") -> Walk:
+    """Let shards wait whose rows a statement of the segment may have changed without row events.
+
+    Their rows of the whole segment wait. The dump has a change from before the shard's `start`.
+    """
+    segment, rules = context.segment, context.rules
+    apart = walk.sequences | {online_table.table for online_table in walk.online_tables}
+    found: dict[TableId, tuple[Effect, Statement]] = {}
+    for change in segment.changes:
+        for effect in rules.effects(change, _present(walk)):
+            state = None if isinstance(effect, ShardlessEffect) else walk.shards.get(effect.table)
+            is_dumped = state is not None and state.start is not None and segment.ends <= state.start
+            if not isinstance(effect, ShardlessEffect) and effect.table not in apart and not is_dumped:
+                found.setdefault(effect.table, (effect, change))
+    for effect, change in found.values():
+        walk = _effect(walk, effect, change, replace(context, segment=replace(segment, end=segment.start)))
     return walk
 
 

@@ -26,7 +26,8 @@ from unshard.core.ddl.names import without_strings
 from unshard.core.ddl.newshards import matching_shard
 from unshard.core.ddl.onetoone import is_only, whole_entry
 from unshard.core.ddl.online import OnlineTables
-from unshard.core.ddl.queue import QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
+from unshard.core.ddl.reconcile import is_refusal
 from unshard.core.ddl.renaming import name_of_dropped
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, counted
 from unshard.core.model import Location, Shard, TableId, shape_of
@@ -198,7 +199,8 @@ def coordinate(walk: Walk, effect: Coordinated | Undecided, site: Site) -> Walk:
     """Queue a DDL of a shard; its later rows have the structure after it."""
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
-        raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
+        return _unknown(walk, effect.routed, site)
+    effect = _known_by_peer(effect, state, _group(walk, site))
     entry = QueueEntry(
         site.shard,
         site.target,
@@ -218,12 +220,35 @@ def coordinate(walk: Walk, effect: Coordinated | Undecided, site: Site) -> Walk:
     return _set(walk, _queue(state, (entry,), effect.after), (entry,), change)
 
 
+def _known_by_peer(
+    effect: Coordinated | Undecided, state: ShardState, group: Sequence[ShardState]
+) -> Coordinated | Undecided:
+    """Return a DDL that the target refuses as one of known effect, if another shard has it with its effect.
+
+    An operator has altered the target by hand and asked again for that shard.
+    """
+    if isinstance(effect, Coordinated) or effect.after or not is_refusal(effect.reason):
+        return effect
+    for entry in (entry for other in group for entry in other.queue):
+        is_same = (entry.fingerprint, entry.before) == (effect.fingerprint, state.structure)
+        if is_same and entry.after and not entry.reason and entry.verdict is OperatorDecision.NONE:
+            return Coordinated(effect.table, effect.routed, effect.fingerprint, entry.after)
+    return effect
+
+
 def _follow(walk: Walk, effect: Follows, site: Site) -> Walk:
     state = walk.shards.get(site.shard.table)
     if state is None or state.has_left:
-        raise UnknownShard(str(site.shard), str(site.target), str(site.segment.begins))
+        return _unknown(walk, "", site)
     change = StructureChange(site.shard, site.target, site.location, effect.after)
     return _ignore(_set(walk, replace(state, structure=effect.after), (), change))
+
+
+def _unknown(walk: Walk, routed: str, site: Site) -> Walk:
+    """Let a table whose CREATE TABLE was never seen wait for an operator; a command that skips its DDL ignores it."""
+    if site.command is not None and site.command.kind is CommandKind.SKIP:
+        return _ignore(walk)
+    return enter_alone(walk, "", str(UnknownShard(str(site.shard), str(site.target), str(site.location))), routed, site)
 
 
 def _leave(walk: Walk, site: Site) -> Walk:

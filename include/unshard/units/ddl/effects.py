@@ -27,7 +27,6 @@ from unshard.core.ddl.effects import (
     Together,
     Truncates,
     Undecided,
-    UnreadIgnored,
 )
 from unshard.core.ddl.events import UNKNOWN_CHANGE, StructureChange, parts_of, view_of
 from unshard.core.ddl.foreignkeys import adds_keys, for_target
@@ -38,7 +37,7 @@ from unshard.core.ddl.grammar import (
     engine_options,
     without_specs,
 )
-from unshard.core.ddl.names import changes_rows, concerned, created, loose_fingerprint, mentions, put_in
+from unshard.core.ddl.names import changes_rows
 from unshard.core.ddl.onetoone import NO_FEEDS, Feeds
 from unshard.core.ddl.queue import WholeChange
 from unshard.core.ddl.reconcile import UNKNOWABLE
@@ -57,9 +56,11 @@ from unshard.core.sql.tokens import MARIADB, tokenize
 from unshard.core.sql.words import VERSIONS
 from unshard.core.structures.createtext import create_text
 from unshard.core.structures.versioning import unversioned
-from unshard.errors.ddl import DdlFiltered, DdlUnreadable
+from unshard.errors.base import DdlError, ShardDdlError, SourceError
+from unshard.errors.ddl import DdlFiltered, DdlUnreadable, StatementFailed
 from unshard.errors.locks import ShardDdlRefused
 from unshard.errors.rules import MappingOverlap
+from unshard.units.ddl.unread import ChangedTables, UnreadEffects
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,8 @@ MAPPED_STEP = (
     " target needs; or skip it"
 )
 IGNORED_UNKNOWN = "a filter ignores it, and the shard's structure before it is not known yet"
+DEFECTS = (AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of Python in the code for one statement: they hold its shards, not the whole source."""
 WHOLE = (
     DdlKind.CREATE_TABLE,
     DdlKind.DROP_TABLE,
@@ -127,7 +130,7 @@ class Routes(Protocol):
 class DdlEffects:
     """Determines the effects for one source; implements `PlanRules.effects`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         trial: DdlTrial,
         structures: StructureStore,
@@ -136,26 +139,42 @@ class DdlEffects:
         filters: bool = True,
         feeds: Feeds = NO_FEEDS,
         foreign_keys: bool = False,
+        changed: ChangedTables = lambda _, __: None,
     ) -> None:
         """Keep what the effects need; `filters` is whether to apply the task's event filters.
 
         `feeds` says which targets are one-to-one; without it, none is. `foreign_keys` is whether targets get those of
-        their shards.
+        their shards. `changed` tells which tables a change of rows without row events may have changed.
         """
         self._trial, self._structures, self._routing, self._feeds = trial, structures, routing, feeds
         self._target_of, self._filters, self._foreign_keys = routing.target_of, filters, foreign_keys
+        self._unread = UnreadEffects(routing.target_of, self._is_ignored, changed)
 
     def __call__(self, statement: Statement, present: Mapping[TableId, str]) -> tuple[Effect | ShardlessEffect, ...]:
-        """Return the effects of the statement on routed tables; `present` has their structures before it."""
+        """Return the effects of the statement on routed tables; `present` has their structures before it.
+
+        An error that only this statement can have holds the shards that it may concern.
+        """
         try:
-            ddl = read(statement.text, statement.sql_mode, statement.schema)
-        except DdlUnreadable as error:
-            return tuple(self._unreadable(statement, present, error))
+            return tuple(self._found(statement, present))
+        except (DdlError, ShardDdlError, SourceError) as error:
+            if error.transient or isinstance(error, DdlFiltered):
+                raise
+            if isinstance(error, DdlUnreadable) and changes_rows(statement):
+                return tuple(self._unread.of_rows(statement, present))
+            return tuple(self._unread.unreadable(statement, present, error))
+        except DEFECTS as error:
+            log.exception("cannot process a statement schema=%s", statement.schema)
+            return tuple(self._unread.unreadable(statement, present, StatementFailed(statement.text, repr(error))))
+
+    def _found(self, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect | ShardlessEffect]:
+        ddl = read(statement.text, statement.sql_mode, statement.schema)
         self._refuse(ddl, statement)
         if ddl.left_out and (routed := self._routed(ddl.subjects)):
             names = ", ".join(ddl.left_out)
             log.warning("clauses of shards are left out table=%s clauses=%s", routed[0], names)
-        return (*self._effects(ddl, statement, present), *self._apart(ddl, statement))
+        yield from self._effects(ddl, statement, present)
+        yield from self._apart(ddl, statement)
 
     def _is_ignored(self, table: TableId, event: Event) -> bool:
         """Whether the task's filters ignore a change; raises if they demand an error."""
@@ -191,30 +210,6 @@ class DdlEffects:
         changes = [part for part in parts if "rename table" not in part.event.names]
         left_out = [part for part in ignored if part in changes]
         return bool(changes) and len(left_out) == len(changes), tuple(p.spec for p in left_out if p.spec is not None)
-
-    def _unreadable(
-        self, statement: Statement, present: Mapping[TableId, str], error: DdlUnreadable
-    ) -> Iterator[Effect | ShardlessEffect]:
-        """Yield an operator's decision for each shard that the statement may concern; ignore it if there is no such
-        shard.
-        """
-        found = mentions(statement)
-        shards = frozenset(present) if changes_rows(statement) else concerned(statement, present)
-        for table in sorted(shards):
-            target = self._target_of(table)
-            assert target is not None
-            if self._is_ignored(table, Event((), found.text)):
-                yield Ignored(table)
-                continue
-            routed = put_in(found.text, found.of(table), target)
-            yield Undecided(table, str(error), routed, loose_fingerprint(routed, statement.sql_mode))
-        made = created(statement)
-        if made is not None and made not in present and (target := self._target_of(made)) is not None:
-            routed = put_in(found.text, found.of(made), target)
-            yield Undecided(made, str(error), routed, loose_fingerprint(routed, statement.sql_mode), is_new=True)
-        elif not shards:
-            self._is_ignored(TableId(statement.schema, ""), Event((), found.text))
-            yield UnreadIgnored()
 
     def _effects(self, ddl: Ddl, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
         subjects = self._routed(ddl.subjects)

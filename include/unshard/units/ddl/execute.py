@@ -25,6 +25,9 @@ the steps like the statements that an operator gives in place of a DDL: each ste
 If the target refuses a step because of its rows, the lock fails, and the earlier steps stay done. A retry continues
 with the refused step.
 
+If the target refuses the DDL and has everything that the shards have after it, an operator has altered the target by
+hand: nothing is executed.
+
 Both structures are stored with their texts (SHOW CREATE TABLE). The text identifies a DDL that changes only a comment,
 a CHECK, partitions or the name of a constraint. Where even the texts are equal (ENGINE=InnoDB, DROP and ADD of the same
 column), the DDL is executed again. The result has the same rows, because the rows after the DDL wait until the DDL is
@@ -34,7 +37,7 @@ recorded as done.
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -44,7 +47,15 @@ from unshard.adapters import namedlocks
 from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.adapters.meta.locks.locks import Execution
 from unshard.adapters.meta.shards.schemadefaults import DefaultChange
-from unshard.adapters.mysql import assume_session, connect, create_as_shown, query, uncheck_foreign_keys
+from unshard.adapters.mysql import (
+    REFUSALS,
+    assume_session,
+    connect,
+    create_as_shown,
+    errno_of,
+    query,
+    uncheck_foreign_keys,
+)
 from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_schema, read_schemas
 from unshard.adapters.targetddl import create_schema, drop_empty_schema
@@ -55,13 +66,13 @@ from unshard.core.ddl.statement import DdlKind, read, retarget
 from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
+from unshard.core.structures.alike import has_all_of
 from unshard.core.structures.createtext import create_text, with_collation
 from unshard.core.structures.difference import differences, missing_columns
 from unshard.core.structures.engines import with_transactions
 from unshard.core.structures.foreignkeys import ForeignKey, is_indexed, with_foreign_keys
 from unshard.core.structures.versioning import unversioned
-from unshard.errors.ddl import DdlRefused, DdlStillRunning, TargetChanged, TargetLacksColumns
-from unshard.errors.source import StatementRefused, TableMissing
+from unshard.errors.ddl import DdlRefused, DdlStillRunning, EffectRefused, TargetChanged, TargetLacksColumns
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +100,9 @@ class StructureStore(Protocol):
 
     def put(self, schema: TableSchema) -> str:
         """Store a structure and return its digest."""
+
+    def get(self, digests: Iterable[str]) -> Mapping[str, TableSchema]:
+        """Return the structures of those digests."""
 
 
 class SchemaDefaults(Protocol):
@@ -136,11 +150,28 @@ def intended(meta: Intents, server: Server, lock: str, entry: QueueEntry) -> Que
         )
         before = wanted = made
     else:
-        before, tried = intent(server, meta.schema, entry.target, entry)
+        try:
+            before, tried = intent(server, meta.schema, entry.target, entry)
+        except EffectRefused:
+            present = _with_its_result(meta, server, entry)
+            if present is None:
+                raise
+            digest = meta.structures.put(present)
+            return replace(entry, before=digest, after=digest, whole=WholeChange.CREATE)
         if tried.is_split:
             return replace(entry, replacement=steps(entry.routed, entry.statement.sql_mode))
         wanted = tried.after
     return replace(entry, before=meta.structures.put(before), after=meta.structures.put(wanted))
+
+
+def _with_its_result(meta: Intents, server: Server, entry: QueueEntry) -> TableSchema | None:
+    """Return the target's structure if it has what the shards have after the DDL: someone has altered it by hand."""
+    if not entry.after:
+        return None
+    wanted = meta.structures.get({entry.after})[entry.after]
+    with contextlib.closing(connect(server, "target")) as connection:
+        present = read_schema(connection, entry.target)
+    return present if has_all_of(present, wanted) else None
 
 
 def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: TableSchema, wanted: TableSchema) -> bool:
@@ -206,10 +237,10 @@ def execute_whole(
 
 
 def is_create(entry: QueueEntry) -> bool:
-    """Whether the entry declares the structure of a shard that no shard of its group has; it alters nothing."""
+    """Whether the entry states the structure of a shard, which the target must have; it alters nothing."""
     if entry.whole is WholeChange.CREATE:
         return True
-    return entry.is_alone and read(entry.routed, entry.statement.sql_mode, "").kind is DdlKind.CREATE_TABLE
+    return read(entry.routed, entry.statement.sql_mode, "").kind is DdlKind.CREATE_TABLE
 
 
 def _create(server: Server, target: TableId, like: TableSchema) -> bool:
@@ -285,9 +316,10 @@ def run_statement(connection: Connection, target: TableId, statement: Statement)
     try:
         assume_session(connection, statement)
         query(connection, statement.text)
-    except (StatementRefused, TableMissing) as error:
-        errno = error.errno if isinstance(error, StatementRefused) else 1146
-        raise DdlRefused(str(target), errno, error.server_message, statement.text) from error
+    except REFUSALS as error:
+        if error.transient:
+            raise
+        raise DdlRefused(str(target), errno_of(error), error.server_message, statement.text) from error
 
 
 @contextlib.contextmanager

@@ -224,6 +224,7 @@ def _replace(case: _Case, statements: tuple[str, ...]) -> _Prepared:
         *(f"  {one_line(text)}" for text in made.replacement),
         *_executed_already(case),
     ]
+    lines += _stated(made)
     if view.ready:
         lines.append(f"they resolve the DDL of {listed(view.ready)}")
     if view.missing:
@@ -256,12 +257,22 @@ def _replace_one(case: _Case, shard: Shard, command: Replace) -> _Prepared:
         f"the DDL of {shard} is treated as `{one_line(made.routed)}` instead of `{one_line(entry.routed)}`",
         f"it then {'equals' if agrees else 'differs from'} the lock's DDL: {one_line(case.view.ddl)}",
     ]
+    lines += _stated(made)
     if names := _new_names(case, entry, made.replacement):
         lines.append(f"from then on, also for later rows and DDL of {shard}: {names}")
     if not agrees and case.view.ready == (shard,):
         lines.append("no other shard has reached the lock's DDL: the lock is withdrawn, and another opens")
     commands = case.meta.lock_commands
     return _Prepared(tuple(lines), lambda command: commands.replace_head(case.lock.id, entry, made, command))
+
+
+def _stated(made: QueueEntry) -> list[str]:
+    """Return the effect of a CREATE TABLE in place of a DDL of unknown effect."""
+    from unshard.core.ddl.replacement import CREATE  # brings the tokenizer
+
+    if made.is_alone or not any(map(CREATE.match, made.replacement)):
+        return []
+    return [f"the shards have the columns of CREATE TABLE after the DDL; {made.target} must have them already"]
 
 
 def _has_moved(state: ShardState, seq: int | None) -> bool:

@@ -20,7 +20,8 @@ from unshard.core.ddl.queue import HeldFile, OperatorDecision, ShardState
 from unshard.core.ddl.reconcile import UNKNOWABLE, Finding, Record, ShardWithUnknowns, adopted, settled
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableSchema
-from unshard.errors.ddl import DdlUnreadable, StructureNotShown, StructureUnknown
+from unshard.core.rows.columnnames import own_names
+from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,13 @@ class Trial(Protocol):
 
         None: the source is not asked now, because a plan pulls nothing.
         """
+
+    @property
+    def asks_source(self) -> bool:
+        """Whether a source may be asked now; a plan that is only shown pulls nothing."""
+
+    def rebuilt(self, record: Record) -> TableSchema | None:
+        """Return the structure that the source shows, if the target has it too; else None."""
 
     def misfit(self, file: HeldFile, schema: TableSchema) -> str:
         """Return why the events of a raw file cannot be rows of that structure; empty if they can."""
@@ -90,10 +98,15 @@ class _Asked:
         self._structures, self._trial, self._shard, self._group = structures, trial, shard, group
 
     def find(self, record: Record, before: str) -> tuple[str, str]:
+        schema = self._structures.get({before})[before] if before else None
         try:
-            after = self._after(record, self._structures.get({before})[before] if before else None)
+            after = self._after(record, schema)
         except NO_STRUCTURE as error:
-            return "", str(error)
+            if isinstance(error, EffectRefused) and not self._trial.asks_source:
+                return "", ""
+            after = self._rebuilt(record, schema) if isinstance(error, EffectRefused) else None
+            if after is None:
+                return "", str(error)
         if after is None:
             return "", ""
         for file in self._shard.held:
@@ -115,10 +128,24 @@ class _Asked:
         if record.verdict is OperatorDecision.NONE or not record.is_answer:
             is_create = record.entry.is_alone and self._trial.is_create(record.entry.routed, record)
             return self._trial.after(None if is_create else schema, record.entry.routed, record)
+        if record.verdict is OperatorDecision.SKIP and not record.entry.is_alone and schema is not None:
+            if not self._trial.asks_source:
+                return None
+            schema = self._rebuilt(record, schema) or schema
         for text in record.replacement if record.verdict is OperatorDecision.REPLACE else ():
             is_create = self._trial.is_create(text, record)
             schema = self._trial.after(None if is_create else schema, text, record)
         return self._shown(record) if schema is None else schema
+
+    def _rebuilt(self, record: Record, before: TableSchema | None) -> TableSchema | None:
+        """Return the structure after a DDL that the target refuses, if an operator has given it to the target by hand.
+
+        It must be the newest DDL of the shard, and all columns must have their own names.
+        """
+        is_newest = all(one.entry.seq <= record.entry.seq for one in self._shard.records)
+        if before is None or own_names(before) or record.entry.is_alone or not is_newest:
+            return None
+        return self._trial.rebuilt(record)
 
     def _shown(self, record: Record) -> TableSchema | None:
         """Return the structure of a new shard that no other shard of its group tells."""

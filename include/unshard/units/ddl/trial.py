@@ -3,18 +3,20 @@
 Runs in the driver.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from unshard.adapters.parquet import Storage
 from unshard.binlog import rawrows
 from unshard.core.ddl.queue import HeldFile, QueueEntry
-from unshard.core.ddl.reconcile import Record
+from unshard.core.ddl.reconcile import UNKNOWABLE, Record
 from unshard.core.ddl.statement import Ddl, DdlKind, read
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
-from unshard.errors.ddl import DdlUnreadable, StructureUnknown
+from unshard.core.structures.alike import has_all_of
+from unshard.core.structures.createtext import create_text
+from unshard.errors.ddl import DdlUnreadable, StructureNotShown, StructureUnknown
 
 STRUCTURAL = (DdlKind.ALTER, DdlKind.INDEX, DdlKind.CREATE_TABLE)
 
@@ -28,24 +30,45 @@ class DdlTrial(Protocol):
         """Return the structure of `table` after the statement; raises the server's message if it refuses."""
 
 
-Shown = Callable[[QueueEntry], TableSchema | None]
+Shown = Callable[[QueueEntry], TableSchema]
+Present = Callable[[set[TableId]], Mapping[TableId, TableSchema]]
 
 
 class TrialOfStatements:
     """Implements `units.ddl.reconcile.Trial`."""
 
-    def __init__(self, trial: DdlTrial, storage: Storage, shown: Shown | None = None) -> None:
-        """Keep what the trial needs; `shown` reads the structure of a new shard from its source."""
-        self._trial, self._storage, self._shown = trial, storage, shown
+    def __init__(self, trial: DdlTrial, storage: Storage, present: Present, shown: Shown | None = None) -> None:
+        """Keep what the trial needs: `present` reads structures of targets, `shown` that of a shard from its source.
+
+        Without `shown` no source is asked now.
+        """
+        self._trial, self._storage, self._present, self._shown = trial, storage, present, shown
+
+    @property
+    def asks_source(self) -> bool:
+        """Whether a source may be asked now."""
+        return self._shown is not None
 
     def shown(self, record: Record) -> TableSchema | None:
-        """Return the structure that the source shows for a new shard; raises a coded error if it is not certain.
+        """Return the structure that the source shows for a shard; raises a coded error if it is not certain.
 
         None: it is not asked now.
         """
-        if self._shown is None:
-            raise StructureUnknown(str(record.entry.shard), record.entry.routed)
-        return self._shown(record.entry)
+        return self._shown(record.entry) if self._shown else None
+
+    def rebuilt(self, record: Record) -> TableSchema | None:
+        """Return the structure that the source shows, if the target has it too and takes such a table; else None."""
+        entry = record.entry
+        present = self._present({entry.target}).get(entry.target)
+        try:
+            found = self.shown(record) if present else None
+            if present is None or found is None or not has_all_of(present, found):
+                return None
+            statement = replace(entry.statement, text=create_text(found.create_sql, entry.shard.table))
+            self._trial.effect(None, statement, entry.shard.table, entry.target)
+        except (StructureNotShown, *UNKNOWABLE):
+            return None
+        return found
 
     def after(self, before: TableSchema | None, text: str, record: Record) -> TableSchema:
         """Return the structure after a statement; only a statement that changes a structure is tried on the target."""

@@ -1,4 +1,6 @@
-"""The structure of a table that became a shard, read from its source. Runs in the driver.
+"""The structure of a shard after its newest DDL, read from its source. Runs in the driver.
+
+The binlog may not tell it, or the target may refuse the DDL on an empty table.
 
 `CREATE TABLE a LIKE b` and `RENAME TABLE b TO a` tell nothing about the columns if the task does not follow table b.
 The source shows the present structure of `a`. It is the structure after that statement if no later statement concerns
@@ -17,13 +19,14 @@ from unshard.core.ddl.queue import QueueEntry
 from unshard.core.model import TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.errors.ddl import StructureNotShown
+from unshard.units.ddl.trial import TrialOfStatements
 from unshard.units.full.refusedindexes import without_refused_indexes
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.work import Work
 
 
 def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
-    """Return the structure of a shard after a statement that creates it; raises StructureNotShown."""
+    """Return the structure of a shard after its newest DDL; raises StructureNotShown."""
     source, table = entry.shard.source, entry.shard.table
     with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
         found = without_refused_indexes(work, structures.read_schemas(connection, [table]))
@@ -37,6 +40,12 @@ def shown_structure(work: Work, entry: QueueEntry) -> TableSchema:
             text = " ".join(segment.statement.text.split())
             raise StructureNotShown(str(entry.shard), f"a later statement concerns it: `{text}`")
     return found[table]
+
+
+def trial_of(work: Work, *, asks_source: bool = True) -> TrialOfStatements:
+    """Return the trial with which structures after operators' decisions are found."""
+    shown = (lambda entry: shown_structure(work, entry)) if asks_source else None
+    return TrialOfStatements(work.trial_tables, work.storage, work.present, shown)
 
 
 def names(statement: Statement, table: TableId) -> bool:

@@ -26,6 +26,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import assert_never
 
 from unshard.adapters.meta.shards.plannedshards import WAITS
@@ -71,7 +72,6 @@ from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.joining import announce
 from unshard.units.ddl.online import OnlineDdl
 from unshard.units.ddl.reconcile import reconcile_structures
-from unshard.units.ddl.trial import Shown, TrialOfStatements
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.joins import follow_mode, join_before_rows
 from unshard.units.full.keyowners import name_owners
@@ -80,9 +80,10 @@ from unshard.units.rows.joined import joined_rows
 from unshard.units.rows.windowjob import WindowJob, dropped_since, parts_of
 from unshard.units.stages import evaluate
 from unshard.units.window.deferredrows import refuse_missing
+from unshard.units.window.rowchanges import ChangedTables
 from unshard.units.window.rules import adopt_rules
 from unshard.units.window.shardrows import IdentifiedRows, delete_shard_rows
-from unshard.units.window.shownstructure import shown_structure
+from unshard.units.window.shownstructure import trial_of
 from unshard.units.window.spark import run_job
 from unshard.units.window.statementcontext import in_context
 from unshard.units.window.suspension import (
@@ -336,13 +337,13 @@ def next_plan(work: Work, source: str) -> Plan:
     """Plan the window after the checkpoint; pulls nothing, and stores only structures and schema defaults that it
     finds.
     """
-    return _plan(work, work.meta.windows.sync_state(source), shown=lambda _: None)
+    return _plan(work, work.meta.windows.sync_state(source), asks_source=False)
 
 
 def _plan(
-    work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = (), shown: Shown | None = None
+    work: Work, sync_state: SyncState, contradictions: tuple[Contradiction, ...] = (), *, asks_source: bool = True
 ) -> Plan:
-    """Plan a window; `shown` returns the structure of a new shard that only its source tells, which pulls the relay."""
+    """Plan a window; `asks_source`: it may ask the source for what the binlog does not tell, and pull its relay."""
     source, checkpoint, beside = sync_state.source, sync_state.checkpoint, sync_state.beside
     if checkpoint is None or sync_state.phase is not Phase.SYNC:
         raise NotInSync(source, sync_state.phase.value)
@@ -351,20 +352,18 @@ def _plan(
     paces, limits = sync_state.paces, work.task.options.window
     window_bytes = next_bytes(paces, limits)
     can_be_one_task = not foreign_keys and window_bytes <= work.limits.alone_bytes
+    changed = ChangedTables(work, source, pulls=asks_source)
+    effects = partial(DdlEffects, work.trial_tables, work.meta.structures, instance.routing, changed=changed)
     rules = PlanRules(
         target_of=instance.routing.target_of,
-        effects=DdlEffects(
-            work.trial_tables, work.meta.structures, instance.routing, feeds=feeds, foreign_keys=foreign_keys
-        ),
+        effects=effects(feeds=feeds, foreign_keys=foreign_keys),
         window_bytes=window_bytes,
         sections=next_sections(paces, limits) if can_be_one_task else 1,
         safe_until=sync_state.dump_end,
         force_safe=instance.sync.safe_mode,
         sequences=work.meta.ignored.sequences(source) if PendingWork.SEQUENCES in beside else frozenset(),
         orders=work.meta.statement_commands.waiting(source) if PendingWork.STATEMENT_COMMANDS in beside else (),
-        ordered=DdlEffects(
-            work.trial_tables, work.meta.structures, instance.routing, filters=False, foreign_keys=foreign_keys
-        ),
+        ordered=effects(filters=False, foreign_keys=foreign_keys),
         history=sync_state.gtid,
         stopped=still_suspended(work, source) if PendingWork.SUSPENDED in beside else frozenset(),
         retried=work.meta.suspended_targets.lifted(source) if PendingWork.SUSPENDED in beside else (),
@@ -379,11 +378,10 @@ def _plan(
         name_columns(work.meta.structures, source)
     if PendingWork.UNKNOWNS in beside:
         beside = EVERYTHING  # the function may ask again about DDL that was resolved
-        asked = shown or (lambda entry: shown_structure(work, entry))
-        trial = TrialOfStatements(work.trial_tables, work.storage, asked)
-        reconcile_structures(work.meta.structures, source, trial)
+        reconcile_structures(work.meta.structures, source, trial_of(work, asks_source=asks_source))
     found = work.store.links(source).following(checkpoint)
     segments = in_context(work, source, checkpoint, within_window(found, rules))
+    changed.expect(segments)
     shards: tuple[ShardState, ...] = ()
     if segments or beside & WAITS:
         shards = work.meta.structures.planned_shards(source, named_by(segments, rules.online_tables), beside)
