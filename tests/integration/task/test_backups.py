@@ -17,13 +17,14 @@ import pytest
 
 from tests import livetask
 from tests.backups import META, PLACES, STORAGE, TARGET, Backups
+from tests.copytask import copying
 from tests.cutting import bound_transactions
 from tests.dying import Died, dying_after
 from tests.lifetask import LifeTask, living
 from tests.livetask import LiveTask
 from tests.taskfile import route
 from unshard.adapters import mysql
-from unshard.adapters.target import steps
+from unshard.adapters.target import lastwrites, steps
 from unshard.adapters.target.lastwrites import differences
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors.meta import BackupOlder
@@ -328,6 +329,38 @@ def test_a_death_at_any_statement_of_a_load(monkeypatch: pytest.MonkeyPatch, tas
     assert deaths(monkeypatch, task.target.port, lambda: load(task), after) > 4
     task.go()
     assert task.assert_union() == 8
+
+
+def test_a_death_while_a_schema_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path
+) -> None:
+    with copying(unique, tmp_path, {"s1": source_1}, target) as copy:
+        copy.up("CREATE TABLE t (id INT)", "INSERT INTO t VALUES (1), (1)")
+        copy.go()
+        copy.up(f"DROP DATABASE {unique}")
+        with monkeypatch.context() as patch:
+            patch.setattr(lastwrites, "_forgotten", _dying_behind(lastwrites._forgotten))
+            with pytest.raises(Died):
+                copy.run()
+        for _ in range(2):
+            with contextlib.closing(mysql.connect(target.server)) as connection:
+                assert differences(connection, f"{unique}_meta", "merge") == []
+            copy.go()
+        assert unique not in [name for (name,) in target.run("SHOW DATABASES")]
+        source_1.run(
+            f"CREATE DATABASE {unique}", f"CREATE TABLE {unique}.t (id INT)", f"INSERT INTO {unique}.t VALUES (2)"
+        )
+        copy.go()
+        copy.assert_same("t")
+        copy.go()
+
+
+def _dying_behind(step: Callable[..., Any]) -> Callable[..., None]:
+    def dying(*given: Any) -> None:
+        assert step(*given)
+        raise Died
+
+    return dying
 
 
 def test_sources_that_write_at_the_same_time(
