@@ -146,6 +146,20 @@ def test_with_held_rows(task: LifeTask) -> None:
     assert task.assert_union() == 8
 
 
+def test_a_window_that_only_holds_rows_may_run_again(task: LifeTask) -> None:
+    """The target has nothing of it, so an older meta schema only forgets it."""
+    task.go()
+    backups_of(task).save("old", META)
+    ((first,), (second,)) = task.shards.values()
+    task.sources["s1"].run(f"ALTER TABLE {first} ADD c INT", f"INSERT INTO {first} (id) VALUES (11), (11)")
+    task.go()
+    backups_of(task).restore("old", META)
+    assert len(task.go().locks) == 1
+    task.sources["s2"].run(f"ALTER TABLE {second} ADD c INT")
+    assert not task.go().locks
+    assert task.assert_union() == 6
+
+
 def test_a_ddl_without_rows_counts(task: LifeTask) -> None:
     load(task)
     backups_of(task).save("old")
@@ -153,7 +167,8 @@ def test_a_ddl_without_rows_counts(task: LifeTask) -> None:
         task.sources[source].run(f"ALTER TABLE {shard} ADD c INT DEFAULT 7")
     assert not task.go().locks
     assert_all_refused(task, META, TARGET)
-    insert(task, 11)
+    for source, (shard,) in task.shards.items():
+        task.sources[source].run(f"INSERT INTO {shard} (id) VALUES (11)")
     task.go()
     assert task.assert_union() == 6
 
@@ -321,7 +336,10 @@ def test_a_death_at_any_statement_of_a_window(
 
 def test_a_death_at_any_statement_of_a_load(monkeypatch: pytest.MonkeyPatch, task: LifeTask) -> None:
     for number in range(3, 7):
-        task.make_shard("s1", number, number)
+        shard = f"{task.name}.t_{number}"
+        task.sources["s1"].run(f"CREATE TABLE {shard} ({BAG})")
+        task.shards["s1"].append(shard)
+        task.insert("s1", shard, number)
 
     def after() -> None:
         assert differing(task, "life") == []

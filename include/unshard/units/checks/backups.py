@@ -46,7 +46,7 @@ def backup_items(task: Task, connections: Connections) -> list[Item]:
             errors += _found(task, server, meta, storage)
     except UnshardError as error:
         errors.append(error)
-    return verdict("backups", "task", errors, "meta schema, target and storage path are of one moment")
+    return verdict("backups", "task", errors, "meta schema, target schemas and storage path are of one moment")
 
 
 def _found(task: Task, server: Server, meta: MetaReader | None, storage: Storage) -> Iterator[BackupOlder]:

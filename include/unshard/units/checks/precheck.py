@@ -90,9 +90,9 @@ def precheck(
     items += _settings(checked, target.result(), shards)
     items += _defaults(checked)
     items += _clocks(task, checked) if task.task_mode.syncs else []
+    items += backup_items(task, connections) if answers else []
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
     if answers:
-        items += backup_items(task, connections)
         images = {source: each.values.get("binlog_row_image", "FULL") for source, each in checked.items()}
         items += unfindable(task, shards, existing, images)
         items += check_tables(task, connections, shards, existing, _shards(checked), begun.is_new)
