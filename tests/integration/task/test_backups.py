@@ -16,10 +16,10 @@ import pymysql
 import pytest
 
 from tests import livetask
-from tests.backups import META, PLACES, STORAGE, TARGET, Backups
 from tests.copytask import copying
 from tests.cutting import bound_transactions
 from tests.dying import Died, dying_after
+from tests.integration.task.backups import META, PLACES, STORAGE, TARGET, Backups
 from tests.lifetask import LifeTask, living
 from tests.livetask import LiveTask
 from tests.taskfile import route
