@@ -7,6 +7,7 @@ from typing import Any
 
 from unshard.cli.submitted import submitted
 from unshard.config import load_task
+from unshard.units.checks.backups import refuse_older
 from unshard.units.full.load import LoadReport, load
 from unshard.units.work import open_work
 
@@ -14,6 +15,7 @@ from unshard.units.work import open_work
 def run(spark: Any, task: Path, source: str) -> LoadReport:
     """Load in a live session."""
     with open_work(load_task(task)) as work:
+        refuse_older(work)
         return load(dataclasses.replace(work, bulk_spark=lambda: spark), source)
 
 

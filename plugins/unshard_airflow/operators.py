@@ -37,9 +37,11 @@ NOT_HANDED_OVER = "source {source} is not handed over to the windows yet (phase 
 @contextlib.contextmanager
 def opened(task_file: str) -> "Iterator[Work]":
     """Open the task with Airflow's connections; errors end or retry the task instance."""
+    from unshard.units.checks.backups import refuse_older
     from unshard.units.work import open_work
 
     with failures_told(), open_work(load_task(Path(task_file)), airflow_connections) as work:
+        refuse_older(work)
         yield work
 
 

@@ -11,6 +11,7 @@ import pymysql
 import yaml
 
 from tests.oracle import assert_union
+from unshard.core.sql.lastwrites import NAME
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 
@@ -140,7 +141,7 @@ class Merge:
         None if a table is renamed or dropped meanwhile.
         """
         query = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.name}_copy'"
-        names = [str(name) for (name,) in server.run(query)]
+        names = [str(name) for (name,) in server.run(query) if name != NAME]
         try:
             return {name: sorted(server.run(f"SELECT * FROM {self.name}_copy.{name}")) for name in names}
         except pymysql.err.ProgrammingError as error:

@@ -20,14 +20,6 @@ def set_default(connection: Connection, schema: str, default: SchemaDefault) -> 
     query(connection, f"ALTER DATABASE {identifier(schema)} {default.options}")
 
 
-def drop_empty_schema(connection: Connection, schema: str) -> bool:
-    """Drop a schema if it exists and has no table or view; return whether it did."""
-    found = query(connection, "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s LIMIT 1", (schema,))
-    if not found:
-        query(connection, f"DROP DATABASE IF EXISTS {identifier(schema)}")
-    return not found
-
-
 def drop_schema(connection: Connection, schema: str) -> None:
     """Drop a schema."""
     query(connection, f"DROP DATABASE {identifier(schema)}")

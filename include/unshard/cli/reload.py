@@ -17,6 +17,7 @@ ACCEPT = "accept-values"
 
 def reload(options: Namespace, console: Console) -> Answer:
     """Reload columns of one shard, or continue that."""
+    from unshard.units.checks.backups import refuse_older
     from unshard.units.task.joins import accept_values
     from unshard.units.window.reload import RELOAD, plan_reload, reload_columns, shard_named
     from unshard.units.work import open_work
@@ -27,6 +28,7 @@ def reload(options: Namespace, console: Console) -> Answer:
     task = load_task(Path(options.task))
     console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
+        refuse_older(work)
         shard = shard_named(work, options.shard)
         details = {"shard": str(shard), "columns": [*columns]}
         if options.accept:

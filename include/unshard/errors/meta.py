@@ -77,6 +77,28 @@ class PhaseFellBack(MetaError, code="US-7008", scope=Scope.INTERNAL):
     hint = "clear the task's state to load it from the start"
 
 
+class BackupOlder(MetaError, code="US-7020"):
+    """The meta schema, a target schema or the storage path is lost, or was restored from an older backup than the rest.
+
+    Each write of rows and each DDL is recorded in the meta schema and in the target schema. The two records differ,
+    or a file that the meta schema names is missing.
+
+    Consequence: Nothing is written.
+    Remedy: Restore it as it was at the moment of the others, or all from one backup. If that is not possible, load the
+    task from the start. See [backups](operations.md#backups).
+    """
+
+    task: str
+    older: str
+    reason: str
+    template = "task {task}: {older} is lost or older than the rest: {reason}"
+    hint = (
+        "restore it from the moment of the others, or all of them from one backup; else start again:"
+        " `unshard stop TASK.yaml --remove-meta`, empty the target tables, `unshard run TASK.yaml`"
+        " (docs/operations.md, Backups)"
+    )
+
+
 class MetaTooOld(MetaError, code="US-7011"):
     """unshard was upgraded, and nothing of the task has run since.
 

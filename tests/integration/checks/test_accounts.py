@@ -16,6 +16,7 @@ from tests.tidbsettings import CHOSEN_KEY, is_tidb, settings_of
 from unshard.config import load_task
 from unshard.core.checks.grants import ALIASES
 from unshard.core.checks.items import Severity
+from unshard.core.sql.lastwrites import NAME
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import precheck
 from unshard.units.checks.source import REPLICATION
@@ -190,7 +191,7 @@ def test_every_consistency_and_online_ddl(world: World, consistency: str) -> Non
     assert world.go().exit_code == 0
     assert world.compare("orders", "orders_1", "orders_2") == 8
     made = world.target.run(f"SHOW TABLES FROM {world.schema}")
-    assert sorted(str(name) for (name,) in made) == ["orders", "plain_s1", "plain_s2"], "no table of the tool"
+    assert sorted(str(name) for (name,) in made) == ["orders", "plain_s1", "plain_s2", NAME], "no table of the tool"
     with open_work(load_task(world.path)) as work:
         assert all(verdict.equal for verdict in validate(work))
 

@@ -18,6 +18,7 @@ from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Replace
 from unshard.core.ddl.online import Role
 from unshard.core.model import Shard
+from unshard.core.sql.lastwrites import NAME
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard.units.full.snapshot import retake_snapshot
@@ -111,6 +112,7 @@ def tables_of(target: MariaDb, task: LiveTask) -> set[object]:
         for (name,) in target.run(
             f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA IN ('{task.name}', '{task.name}_to')"
         )
+        if name != NAME
     }
 
 

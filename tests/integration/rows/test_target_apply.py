@@ -156,7 +156,7 @@ def make(target: servers.MariaDb, unique: str, request: pytest.FixtureRequest):
         table = TableId(unique, "t")
         target.run(
             f"CREATE TABLE {table} ({columns})",
-            f"INSERT INTO {meta_schema}.fence VALUES ('task', 's1', '{unique}', 't', 0, 1)",
+            f"INSERT INTO {meta_schema}.fence VALUES ('task', 's1', '{unique}', 't', 0, 1, 0)",
         )
         with contextlib.closing(mysql.connect(target.server)) as connection:
             schema = read_schema(connection, table)

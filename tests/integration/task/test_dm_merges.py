@@ -13,6 +13,7 @@ from tests.lifetask import LifeTask, living
 from tests.oracle import rows, union
 from tests.taskfile import route
 from unshard.core.checks.items import Severity
+from unshard.core.sql.lastwrites import NAME
 from unshard.units.checks.precheck import check
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
@@ -348,8 +349,8 @@ def test_online_ddl(empty: LifeTask) -> None:
     assert empty.assert_union() == 9
     assert "KEY `v`" not in str(empty.target.run(f"SHOW CREATE TABLE {empty.name}_to.t")[0][1])
     schemas = f"'{empty.name}', '{empty.name}_to'"
-    tables = f"SELECT table_name FROM information_schema.tables WHERE table_schema IN ({schemas})"
-    assert empty.target.run(tables) == [("t",)]
+    tables = f"SELECT table_name FROM information_schema.tables WHERE table_schema IN ({schemas}) ORDER BY 1"
+    assert empty.target.run(tables) == [("t",), (NAME,)]
 
 
 def test_downstream_more_column_and_an_incremental_task(empty: LifeTask) -> None:

@@ -295,8 +295,9 @@ def test_another_run_between_two_commits_fences_this_one_out(make, three):
     def overtaken() -> None:
         real.run(f"UPDATE {target.meta}.fence SET epoch = 2")
 
-    # The fence is read at the beginning, and before each COMMIT but the last one.
-    with interrupted_at(real, overtaken, statement=b"\x03SELECT `window`, epoch", number=3) as way:
+    # The fence is written before each COMMIT.
+    hold = f"\x03UPDATE `{target.meta}`.`fence`".encode()
+    with interrupted_at(real, overtaken, statement=hold, number=2) as way:
         target.server = way
         with pytest.raises(FencedOut):
             sliced(target, cut)

@@ -131,6 +131,7 @@ def test_system_schemas_and_the_meta_schema_never_migrate() -> None:
         assert target(routing, schema, "t") is None
         assert routing.target_schema_of(schema) is None
     assert target(routing, "mine", "t") == "shop.all"
+    assert target(routing, "shop", "unshard_last_write") is None, "a source may be the target of another task"
 
 
 def test_schema_of_a_database_ddl() -> None:

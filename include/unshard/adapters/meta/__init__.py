@@ -29,6 +29,7 @@ from unshard.adapters.meta.tasks.pauses import PauseReader, PauseStates
 from unshard.adapters.meta.tasks.prechecks import PrecheckReader, Prechecks
 from unshard.adapters.meta.tasks.removal import Removal
 from unshard.adapters.meta.tasks.sources import CheckpointReader, Checkpoints, SourceReader, Sources
+from unshard.adapters.meta.tasks.storedfiles import StoredFiles
 from unshard.adapters.meta.tasks.writepaths import WritePathReader, WritePaths
 from unshard.adapters.meta.windows.deferredrows import DeferredRows
 from unshard.adapters.meta.windows.missing import MissingChanges
@@ -74,6 +75,7 @@ class MetaReader:
         self.row_errors = RowErrorRecords(database)
         self.suspended_targets = SuspendedTargetReader(database)
         self.statement_commands = StatementCommandReader(database)
+        self.stored_files = StoredFiles(database)
         self.write_paths = WritePathReader(database)
 
     def refuse_other_version(self) -> None:

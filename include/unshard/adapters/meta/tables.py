@@ -300,12 +300,14 @@ window = _table(
 fence = _table(
     "fence",
     WINDOWS,
-    "pair of source and target: the last section of a window whose rows are in the target; written with the rows",
+    "pair of source and target: the last section of a window whose rows are in the target; written with the rows."
+    " A DDL has an empty source",
     c.key("task"),
     c.key("source"),
     *c.target_key(),
     c.big("window"),
     c.big("epoch", "epoch of the source; a writer compares it with its own inside its transaction"),
+    c.big("written", "last write in microseconds since 1970, as in `unshard_last_write` of the target schema"),
 )
 
 fence_step = _table(

@@ -5,22 +5,20 @@ from dataclasses import dataclass
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
+from unshard.adapters.target.lastwrites import Pair, changed, fence_state
 from unshard.core.model import TableId
 from unshard.errors.joinedrows import JoinChanged
 from unshard.errors.window import FencedOut, FenceMissing
 
 OURS = "task = %s AND source = %s AND target_schema = %s AND target_table = %s"
 """SQL condition for rows of a meta table that belong to the fence's source and target; `named` returns the values."""
+OWNED = "f.epoch = %s"
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Pair):
     """The fence that a writer requires, and the window that it sets."""
 
-    meta_schema: str
-    task: str
-    source: str
-    target: TableId
     window: int
     epoch: int
     join: int = 0
@@ -29,7 +27,7 @@ class Fence:
 
 def named(fence: Fence) -> tuple[str, str, str, str]:
     """Return the values of `OURS`."""
-    return fence.task, fence.source, fence.target.schema, fence.target.name
+    return fence.key
 
 
 def table_of(fence: Fence, name: str = "fence") -> str:
@@ -38,13 +36,18 @@ def table_of(fence: Fence, name: str = "fence") -> str:
 
 
 def is_applied(connection: Connection, fence: Fence) -> bool:
-    """Whether the target has the window; raises FencedOut when another run has taken over."""
-    return _is_applied(connection, fence, "")
+    """Whether the target has the window; raises FencedOut when another run has taken over, or BackupOlder.
+
+    Call it outside a transaction.
+    """
+    return _has_window(fence, fence_state(connection, fence))
 
 
 def hold(connection: Connection, fence: Fence) -> None:
-    """Lock the fence until the end of the transaction; raises FencedOut unless this run still owns it."""
-    if _is_applied(connection, fence, " FOR UPDATE"):
+    """Lock the fence until the end of a transaction that writes; raises FencedOut unless this run still owns it."""
+    where = f" AND {OWNED} AND f.`window` < %s"
+    if not changed(connection, fence, "", (), where, fence.epoch, fence.window):
+        is_applied(connection, fence)
         raise FencedOut(fence.source, fence.window, fence.epoch, fence.epoch)
 
 
@@ -65,33 +68,31 @@ def hold_version(connection: Connection, meta_schema: str, task: str, target: Ta
 
 
 def lock_unless_applied(connection: Connection, fence: Fence) -> bool:
-    """Lock the fence until the end of the transaction; returns False if the target already has the window."""
-    return not _is_applied(connection, fence, " FOR UPDATE")
+    """Lock the fence until the end of a transaction that reads; returns False if the target has the window."""
+    sql = f"SELECT `window`, epoch FROM {table_of(fence)} WHERE {OURS} FOR UPDATE"  # noqa: S608
+    return not _has_window(fence, next(iter(mysql.query(connection, sql, named(fence))), None))
 
 
 def raise_fence(connection: Connection, fence: Fence) -> bool:
     """Set the fence to this window; returns False if this run does not own it any more."""
-    sql = f"UPDATE {table_of(fence)} SET `window` = %s WHERE {OURS} AND epoch = %s AND `window` < %s"  # noqa: S608
-    return bool(mysql.change(connection, sql, (fence.window, *named(fence), fence.epoch, fence.window)))
+    where = f" AND {OWNED} AND f.`window` < %s"
+    return changed(connection, fence, "f.`window` = %s, ", (fence.window,), where, fence.epoch, fence.window)
 
 
-def _is_applied(connection: Connection, fence: Fence, lock: str) -> bool:
-    sql = f"SELECT `window`, epoch FROM {table_of(fence)} WHERE {OURS}{lock}"  # noqa: S608
-    rows = mysql.query(connection, sql, named(fence))
-    if not rows:
+def _has_window(fence: Fence, state: tuple[int, int] | None) -> bool:
+    if state is None:
         raise FenceMissing(str(fence.target), fence.source)
-    window, epoch = rows[0]
+    window, epoch = state
     if window < fence.window and epoch != fence.epoch:
         raise FencedOut(fence.source, fence.window, fence.epoch, epoch)
-    return bool(window >= fence.window)
+    return window >= fence.window
 
 
 def own(connection: Connection, fence: Fence) -> None:
-    """Lock the fence until the end of the transaction; raises FencedOut if another attempt or window has begun."""
-    sql = f"SELECT epoch FROM {table_of(fence)} WHERE {OURS} FOR UPDATE"  # noqa: S608
-    rows = mysql.query(connection, sql, named(fence))
-    if not rows:
+    """Lock the fence until the end of a transaction that writes; raises FencedOut if another attempt has begun."""
+    if changed(connection, fence, "", (), f" AND {OWNED}", fence.epoch):
+        return
+    state = fence_state(connection, fence)
+    if state is None:
         raise FenceMissing(str(fence.target), fence.source)
-    ((epoch,),) = rows
-    if epoch != fence.epoch:
-        raise FencedOut(fence.source, fence.window, fence.epoch, epoch)
+    raise FencedOut(fence.source, fence.window, fence.epoch, state[1])

@@ -22,6 +22,7 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.deletes import is_exactly
 from unshard.adapters.target.fence import Fence, own
+from unshard.adapters.target.lastwrites import prepare
 from unshard.adapters.target.retrying import in_sessions
 from unshard.adapters.target.sending.statements import run_statement
 from unshard.adapters.target.session import Writer
@@ -67,6 +68,7 @@ def delete_rows_of(
     delete_next = _delete_range if walked_columns(schema) else _delete_some
 
     def once(connection: Connection) -> None:
+        prepare(connection, fence)
         with _reading(writer) as reader:
             while not walk.is_done:
                 delete_next(connection, reader, walk)

@@ -24,6 +24,7 @@ from unshard.errors.full import (
     TransactionsPrepared,
 )
 from unshard.errors.join import ShardsWithoutJoin
+from unshard.errors.meta import BackupOlder
 from unshard.errors.relay import GtidNotFound
 from unshard.errors.rows import ColumnNotInTarget, ColumnTypesDiffer, EngineNotTransactional, KeyColumnMissing
 from unshard.errors.rules import (
@@ -62,6 +63,7 @@ UNFIT: tuple[type[UnshardError], ...] = (
 """Errors of a structure, or of the names of a shard, with which no row of the shard can be written."""
 CERTAIN: tuple[type[UnshardError], ...] = (
     *UNFIT,
+    BackupOlder,
     BinlogDisabled,
     ConditionChanged,
     ConditionRefused,

@@ -70,6 +70,7 @@ ITEMS = {
     "clustered_key": "TiDB does not store target tables by a primary key that a later DDL may change",
     "target_settings": "sessions of the target have no setting that breaks transactions or shows old rows",
     "collation": "the target knows the collations of the shards; tables and schemas that are merged default to one",
+    "backups": "meta schema, target schemas and storage path are of one moment",
     "free_space": "the storage path has room for the dump",
     "object_store": "the bucket or folder of HDFS of the storage path can be written, listed and read",
 }

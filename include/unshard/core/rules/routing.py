@@ -3,6 +3,7 @@
 Rules with a table pattern (table level) take precedence over rules without (schema level). Two rules of one level may
 match the same table only if they have the same target. DM replicates such a table under its own name; here it is an
 error. A table that the list allows and that matches no rule keeps its own name.
+`unshard_last_write`, which unshard creates in target schemas, is never a shard.
 
 Rules are compiled once. Results are cached per table, and the matching rules per schema, so that ten thousand tables
 cost little more than ten.
@@ -21,6 +22,7 @@ from unshard.core.rules.expressionfilter import RowFilter
 from unshard.core.rules.extractors import Extractor
 from unshard.core.rules.pattern import Pattern, compile_pattern
 from unshard.core.rules.reshaping import AS_IT_IS, Reshaping
+from unshard.core.sql.lastwrites import NAME
 from unshard.errors.config import RouteAmbiguous
 
 EVERYTHING = BlockAllowList()
@@ -122,7 +124,7 @@ class Routing:
         return self._routed[table]
 
     def _route(self, table: TableId) -> _Routed:
-        if not (self._passes_schema(table.schema) and self.allowed.passes_table(table)):
+        if table.name.lower() == NAME or not (self._passes_schema(table.schema) and self.allowed.passes_table(table)):
             return _Routed(None)
         candidates = self._rules_of(table.schema)
         exact = tuple(rule for rule in candidates if rule.table is not None and rule.table.matches(table.name))

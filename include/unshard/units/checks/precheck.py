@@ -47,6 +47,7 @@ from unshard.errors.join import ShardsWithoutJoin
 from unshard.errors.storage import StoredFileMissing
 from unshard.errors.validate import PacketTooSmall
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta
+from unshard.units.checks.backups import backup_items
 from unshard.units.checks.foreignkeys import foreign_key_items
 from unshard.units.checks.fullload import rest_of_load, targets_in_sync
 from unshard.units.checks.mapping import mapped_apart
@@ -93,6 +94,7 @@ def precheck(
     items += _settings(checked, target.result(), shards)
     items += _defaults(checked)
     items += _clocks(task, checked) if task.task_mode.syncs else []
+    items += backup_items(task, connections) if answers else []
     items += _object_store(task, connections) if is_object_store(task.storage) else _space(task, fresh)
     if answers:
         images = {source: each.values.get("binlog_row_image", "FULL") for source, each in checked.items()}

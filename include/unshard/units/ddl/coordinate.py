@@ -471,14 +471,17 @@ class _OnTarget:
         from unshard.units.ddl import execute as executing
 
         if executing.is_whole(entry):
-            return executing.execute_whole(
+            is_new = executing.execute_whole(
                 self.server,
                 target,
                 entry,
                 lambda: self._is_open(entry),
-                lambda: executing.drops_schema(self.meta, entry),
+                lambda connection: executing.drop_schema(self.meta, connection, target, entry),
             )
-        return executing.execute_ddl(self.server, target, entry, before, wanted)
+        else:
+            is_new = executing.execute_ddl(self.server, target, entry, before, wanted)
+        executing.record_write(self.meta, self.server, target)
+        return is_new
 
     def _is_open(self, entry: QueueEntry) -> bool:
         """Whether the intent of a statement is still open: no other process has resolved the lock meanwhile."""

@@ -21,6 +21,7 @@ the steps like the statements that an operator gives in place of a DDL: each ste
 | after a step, before the lock records it | the target has the step's `wanted`: it is recorded, the next follows |
 | between two steps | the lock counts the completed steps: the next is executed |
 | after the last step | as after any other DDL |
+| before or after the last write is recorded (adapters.target.lastwrites) | it is recorded, or recorded again |
 
 If the target refuses a step because of its rows, the lock fails, and the earlier steps stay done. A retry continues
 with the refused step.
@@ -58,7 +59,8 @@ from unshard.adapters.mysql import (
 )
 from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_schema, read_schemas
-from unshard.adapters.targetddl import create_schema, drop_empty_schema
+from unshard.adapters.target.lastwrites import NO_SOURCE, Pair, drop_empty_schema, record_ddl
+from unshard.adapters.targetddl import create_schema
 from unshard.adapters.trialtables import DdlTrialTables, Tried
 from unshard.core.ddl.foreignkeys import clauses_of, for_present
 from unshard.core.ddl.queue import QueueEntry, WholeChange
@@ -118,6 +120,10 @@ class Intents(Protocol):
     @property
     def schema(self) -> str:
         """Return the meta schema."""
+
+    @property
+    def task(self) -> str:
+        """Return the name of the task."""
 
     @property
     def structures(self) -> StructureStore:
@@ -194,13 +200,19 @@ def execute_ddl(server: Server, target: TableId, entry: QueueEntry, before: Tabl
     return True
 
 
-def drops_schema(meta: Intents, entry: QueueEntry) -> bool:
-    """Whether the entry belongs to a DROP DATABASE, and the source has not created the schema again since."""
+def drop_schema(meta: Intents, connection: Connection, target: TableId, entry: QueueEntry) -> None:
+    """Drop the empty schema of a DROP DATABASE, unless the source has created the schema again since."""
     ddl = read(entry.statement.text, entry.statement.sql_mode, entry.statement.schema)
     if ddl.kind is not DdlKind.DROP_DATABASE:
-        return False
+        return
     changes = [each for each in meta.schema_defaults.of(entry.shard.source) if each.schema == ddl.database]
-    return not changes or changes[-1].default is None
+    if not changes or changes[-1].default is None:
+        drop_empty_schema(connection, meta.schema, meta.task, target.schema)
+
+
+def record_write(meta: Intents, server: Server, target: TableId) -> None:
+    """Record in both schemas that the target has a DDL, before the meta tables say so."""
+    record_ddl(server, Pair(meta.schema, meta.task, NO_SOURCE, target))
 
 
 def is_whole(entry: QueueEntry) -> bool:
@@ -213,12 +225,12 @@ def execute_whole(
     target: TableId,
     entry: QueueEntry,
     is_open: Callable[[], bool],
-    drops_schema: Callable[[], bool] = lambda: False,
+    drop_schema: Callable[[Connection], None] = lambda _: None,
 ) -> bool:
     """Execute a statement about a whole target table while its intent is open; return whether it was executed.
 
     core.ddl.onetoone says why it has the effect of one execution. The guard is taken first, so no other process can
-    resolve the lock between the question `is_open` and the statement. If `drops_schema`, the schema goes with its last
+    resolve the lock between the question `is_open` and the statement. `drop_schema` lets the schema go with its last
     table.
     """
     with contextlib.closing(connect(server, "target")) as connection, target_guard(connection, target):
@@ -231,8 +243,7 @@ def execute_whole(
             if [*read_schemas(connection, [target, new])] == [new]:
                 return False
         _run(connection, target, entry)
-        if drops_schema():
-            drop_empty_schema(connection, target.schema)
+        drop_schema(connection)
     return True
 
 

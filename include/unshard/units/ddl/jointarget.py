@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from unshard.adapters.mysql import connect
 from unshard.adapters.structures import read_schema, read_schemas
+from unshard.adapters.target.lastwrites import NO_SOURCE, Pair, record_ddl
 from unshard.adapters.trialtables import DdlTrialTables
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.join.joined import JoinStatement
@@ -25,9 +26,10 @@ from unshard.units.ddl.execute import run_statement, target_guard, with_present_
 class OnTarget:
     """Reads and changes target tables on their server."""
 
-    def __init__(self, server: Server, meta_schema: str, time_zone: str = "+00:00") -> None:
-        """Keep the target; it converts times in `time_zone`, the task's."""
+    def __init__(self, server: Server, meta_schema: str, time_zone: str = "+00:00", task: str = "") -> None:
+        """Keep the target; it converts times in `time_zone`, the task's. Only `execute` needs the task."""
         self._server, self._time_zone = server, time_zone
+        self._place = meta_schema, task, NO_SOURCE
         self._trials = DdlTrialTables(server, meta_schema)
         self._features: frozenset[str] | None = None
 
@@ -76,6 +78,7 @@ class OnTarget:
                 return False
             found = read_schema(connection, target)
             if statement.is_after(found):
+                self._record(target)
                 return True
             if not statement.is_before(found):
                 raise TargetChanged(str(target), f"it is now {found.create_sql}", statement.text)
@@ -83,7 +86,11 @@ class OnTarget:
             if entry is not None:
                 run = replace(entry.statement, text=with_present_keys(connection, target, entry))
             run_statement(connection, target, run)
+            self._record(target)
         return True
+
+    def _record(self, target: TableId) -> None:
+        record_ddl(self._server, Pair(*self._place, target))
 
 
 def _own_statement(text: str, time_zone: str = "+00:00") -> Statement:

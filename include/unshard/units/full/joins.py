@@ -48,7 +48,7 @@ def _parts(work: Work) -> tuple[OnTarget, JoinRules]:
     delay = work.task.options.contract_delay.total_seconds()
     mapped = partial(mapped_columns, work.task, work.meta)
     rules = JoinRules(mapped, delay, work.task.options.is_strict, time_zone=work.task.timezone)
-    return OnTarget(work.target, work.task.meta_schema, work.task.timezone), rules
+    return OnTarget(work.target, work.task.meta_schema, work.task.timezone, work.task.name), rules
 
 
 def follow_mode(work: Work, has_joined: bool) -> None:

@@ -43,6 +43,8 @@ from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.fence import hold_version
+from unshard.adapters.target.lastwrites import Pair, prepare
+from unshard.adapters.target.lastwrites import record as record_write
 from unshard.adapters.target.sending.load import blank_rows
 from unshard.config import OnDuplicate
 from unshard.core import codec
@@ -106,6 +108,9 @@ class LoadJob:
 
     def row_of(self, load_batch: "LoadBatch") -> progress.ChunkRow:
         return progress.ChunkRow(self.meta_schema, self.task, load_batch.chunk)
+
+    def pair_of(self, load_batch: "LoadBatch") -> Pair:
+        return Pair(self.meta_schema, self.task, load_batch.shard.source, load_batch.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,7 @@ def unload_batch(job: LoadJob, item: str) -> Iterable[str]:
 def _repeated(job: LoadJob, load_batch: LoadBatch, once: Callable[[Connection, LoadJob, LoadBatch], None]) -> None:
     def in_transaction(connection: Connection) -> None:
         limit_row_wait(connection, LOCK_WAIT_SECONDS)
+        prepare(connection, job.pair_of(load_batch))
         mysql.begin(connection)
         if (joined := job.joined.get(load_batch.target)) is not None:
             hold_version(connection, job.meta_schema, job.task, load_batch.target, joined.version)
@@ -202,6 +208,7 @@ def _load_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) -> N
             told = time.monotonic()
     millis = int(1000 * (time.monotonic() - began))
     progress.mark_loaded(connection, job.row_of(load_batch), loaded.sent - loaded.skipped, millis)
+    record_write(connection, job.pair_of(load_batch))
     mysql.commit(connection)
 
 
@@ -234,6 +241,7 @@ def _unload_once(connection: Connection, job: LoadJob, load_batch: LoadBatch) ->
     for batch in _batches(job, load_batch):
         _remove(connection, job.targets[load_batch.target], load_batch, plan, batch)
     progress.mark_dumped(connection, job.row_of(load_batch))
+    record_write(connection, job.pair_of(load_batch))
     mysql.commit(connection)
 
 

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, structures
-from unshard.adapters.targetddl import create_schema, drop_empty_schema, set_default
+from unshard.adapters.target.lastwrites import drop_empty_schema
+from unshard.adapters.targetddl import create_schema, set_default
 from unshard.config import Instance, ShardMode, Task
 from unshard.core.checks.items import alike_names
 from unshard.core.ddl.parsed import DdlKind
@@ -115,7 +116,7 @@ def follow_schemas(work: Work, plan: Plan) -> None:
     with contextlib.closing(mysql.connect(work.target, "target")) as connection:
         for each in plan.schemas:
             if each.kind is DdlKind.DROP_DATABASE:
-                drop_empty_schema(connection, each.schema)
+                drop_empty_schema(connection, work.meta.schema, work.task.name, each.schema)
                 continue
             create_schema(connection, each.schema, if_not_exists=True)
             if each.default is not None:

@@ -39,7 +39,7 @@ def follow_each(work: Work) -> Followed:
         follow_mode(work, bool(work.meta.joins.targets()))
         return Followed()
     return joining.follow_each(
-        work.meta, OnTarget(work.target, work.task.meta_schema, work.task.timezone), rules_of(work)
+        work.meta, OnTarget(work.target, work.task.meta_schema, work.task.timezone, work.task.name), rules_of(work)
     )
 
 

@@ -39,6 +39,7 @@ from unshard.errors.targetchecks import EngineReplaced, IndexesLeftOut, StorageL
 from unshard.errors.task import TaskPaused
 from unshard.errors.window import NoProgress
 from unshard.units.begun import begun_in
+from unshard.units.checks.backups import refuse_older
 from unshard.units.checks.precheck import keep, precheck, raise_if_failed
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView
@@ -194,6 +195,7 @@ def run(
 ) -> Outcome:
     """Run the task until nothing more can move."""
     work.meta.pauses.refuse()
+    refuse_older(work)
     began = time.monotonic()
     tally = _Tally(work.limits.pause_seconds)
     goals = _goals(work, tally, watch)

@@ -50,6 +50,7 @@ from unshard.adapters import mysql, serverstate, structures, tablerows, textrows
 from unshard.adapters.target.apply import naming_table
 from unshard.adapters.target.chunk import reload as chunks
 from unshard.adapters.target.chunk.reload import ColumnUpdate, ReloadRow, Values
+from unshard.adapters.target.lastwrites import Pair, prepare, record
 from unshard.adapters.target.retrying import repeated
 from unshard.adapters.target.session import open_session
 from unshard.config.model import OnDuplicate
@@ -298,6 +299,8 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
         _reading(work, shard) as source,
         contextlib.closing(mysql.connect(work.sources[shard.source], f"source {shard.source}")) as beside,
     ):
+        pair = Pair(work.task.meta_schema, work.task.name, shard.source, _state(work, shard).target)
+        prepare(target, pair)
         mysql.begin(target)
         chunks.hold_source(target, row)
         work.meta.pauses.refuse()
@@ -315,6 +318,7 @@ def _write_chunk(work: Work, shard: Shard, columns: Sequence[str], most: int) ->
         with naming_table(plan.update.table):
             changed = plan.update.run(target, rows)
         chunks.advance(target, row, upper, len(rows), changed)
+        record(target, pair)
         mysql.commit(target)
     return Chunk(len(rows), size)
 

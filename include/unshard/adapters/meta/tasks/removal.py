@@ -4,11 +4,14 @@ The epochs are raised first. A writer that was given up for dead finds no fence,
 whose epochs are higher than all of this one (see Sources.add).
 """
 
+from collections.abc import Iterable
+
 from sqlalchemy import delete, func, select, update
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.parts import WritingPart
 from unshard.core.model import TableId
+from unshard.core.sql import lastwrites
 
 
 class Removal(WritingPart):
@@ -27,13 +30,16 @@ class Removal(WritingPart):
             counts = (connection.scalar(select(func.count()).where(table.c.task == self._task)) for table in OF_TASKS)
             return sum(int(count or 0) for count in counts)
 
-    def remove(self) -> int:
-        """Delete all rows of the task; return their number."""
+    def remove(self, schemas: Iterable[str] = ()) -> int:
+        """Delete all rows of the task, and its last writes in these target schemas; return the number of rows."""
         S, F = tables.source, tables.fence
         with self._database.transaction() as connection:
             connection.execute(select(S).where(S.c.task == self._task).with_for_update())
             for table in (S, F):
                 connection.execute(update(table).where(table.c.task == self._task).values(epoch=table.c.epoch + 1))
+            for schema in schemas:
+                forget = lastwrites.forget(schema.replace("%", "%%"))
+                connection.exec_driver_sql(forget, (self._database.schema, self._task, schema))
             return sum(
                 connection.execute(delete(table).where(table.c.task == self._task)).rowcount for table in OF_TASKS
             )

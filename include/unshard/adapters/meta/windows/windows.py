@@ -129,10 +129,12 @@ class Windows(WritingPart, WindowReader):
             begun = state.open or self._persist(connection, plan, state)
             connection.execute(update(FENCE).where(matches(FENCE, mine)).values(epoch=state.epoch))
             rows = [
-                {**mine, **target_key(target), "window": 0, "epoch": state.epoch} for target in sorted(begun.fenced)
+                {**mine, **target_key(target), "window": 0, "epoch": state.epoch, "written": 0}
+                for target in sorted(begun.fenced)
             ]
             for some_rows in in_portions(rows):
-                connection.execute(insert(FENCE).prefix_with("IGNORE").values(list(some_rows)))
+                # A load may just have created it with the former epoch.
+                connection.execute(insert(FENCE).values(list(some_rows)).on_duplicate_key_update(epoch=state.epoch))
             refuse_replaced(connection, self._task, begun)
         return BegunWindow(begun, state.epoch, state.beside)
 
