@@ -53,7 +53,7 @@ def _lines(items: Sequence[Item], width: int | None) -> list[str]:
 
 
 def _passed(counts: Counter[Severity], console: Console) -> list[str]:
-    """Return the line that stands for all checks without a problem."""
+    """Return one line for all checks without a problem."""
     if console.verbose or not counts[Severity.OK]:
         return []
     return [f"{amount(counts[Severity.OK])} checks are OK; `-v` lists them"]

@@ -1,6 +1,7 @@
 """`unshard status`: one row per source."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from unshard.core.full.progress import Progress
 from unshard.core.numbers import amount, lasting, size
 from unshard.core.rows.writepath import Writing
 from unshard.core.shown import shell
+from unshard.core.task.pause import PauseState
 from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.lockcommands import one_line
@@ -57,14 +59,10 @@ def status(options: Namespace, console: Console) -> Answer:
     with existing_meta(task) as meta:
         told = remarks(meta, task.sources)
         differences = open_differences(task, meta, environment_connections) if meta else ()
-    lag, state = lag_of_task(sources), condition_of_task(sources, told.pause)
-    errors = [each for each in sources if each.error]
+    summary, line = _summary(task, sources, told.pause)
     document = {
         "task": task.name,
-        "state": state,
-        "lag_seconds": lag.seconds,
-        "lag_is_least": lag.is_least,
-        "errors": [{"place": f"source {each.source}", **error_document(each.error)} for each in errors if each.error],
+        **summary,
         "warnings": [*task.warnings],
         "pause": pause_document(told.pause),
         "sources": [_document(each) for each in sources],
@@ -86,9 +84,8 @@ def status(options: Namespace, console: Console) -> Answer:
     resume = f"unshard resume {shell(options.task)}"
     lines = [f"task {task.name} is {told.pause}; `{resume}` continues it"] if told.pause else []
     lines += table(HEADER, map(_row, sources), console.width)
-    lines += [f"task {task.name}: {state}, lag {lag}, {len(errors) or 'no'} error{'s' * (len(errors) != 1)}"]
-    lines.append(_writing(task, told.writing))
-    lines += [f"source {each.source}: {each.error}" for each in errors]
+    lines += [line, _writing(task, told.writing)]
+    lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
     lines += [_full(each) for each in sources if each.dump.chunks and each.phase.order < Phase.LOADED.order]
     lines += map(_held, (each for each in sources if each.held_since))
     lines += [_online(*each) for each in told.online]
@@ -115,7 +112,16 @@ def status(options: Namespace, console: Console) -> Answer:
         for target, rows in told.deferred.items()
     ]
     lines += [_collisions(each, options.task) for each in sources if each.collisions]
-    return Answer(document, lines, 1 if errors else 0)
+    return Answer(document, lines, 1 if summary["errors"] else 0)
+
+
+def _summary(task: Task, sources: Sequence[SourceStatus], pause: PauseState | None) -> tuple[dict[str, Any], str]:
+    """Return state, lag and errors of the task, as values and as a line."""
+    lag, state = lag_of_task(sources), condition_of_task(sources, pause)
+    errors = [{"place": f"source {each.source}", **error_document(each.error)} for each in sources if each.error]
+    values = {"state": state, "lag_seconds": lag.seconds, "lag_is_least": lag.is_least, "errors": errors}
+    count = f"{len(errors) or 'no'} error{'s' * (len(errors) != 1)}"
+    return values, f"task {task.name}: {state}, lag {lag}, {count}"
 
 
 def _document(each: SourceStatus) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def _known(meta: MetaReader | None, source: str) -> "_Known":
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the meta tables have about a source."""
+    """The status of a source as the meta tables have it, without the lag."""
 
     status: SourceStatus
     waiting: Waiting = NOTHING_WAITS
