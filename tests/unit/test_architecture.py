@@ -36,7 +36,7 @@ IMPURE = {
     "signal",
 }
 PURE = STDLIB - IMPURE
-MAX_FILE, MAX_FUNCTION, MAX_FOLDER = 600, 60, 25
+MAX_FILE, MAX_FUNCTION, MAX_FOLDER = 1_000, 60, 40
 
 ROOMS: dict[str, set[str]] = {
     "include/unshard/errors": PURE | {"unshard.errors"},

@@ -22,9 +22,10 @@ from unshard.core.shown import shell
 from unshard.core.task.pause import PauseState
 from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
+from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.task.joins import open_differences
-from unshard.units.task.status import SourceStatus, condition_of_task, lag_of_task, remarks
+from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks
 from unshard.units.task.status import status as read_status
 
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
@@ -82,10 +83,17 @@ def status(options: Namespace, console: Console) -> Answer:
         "warned_locks": [{"lock": lock.id, "warning": lock.warning} for lock in told.warned],
     }
     resume = f"unshard resume {shell(options.task)}"
-    lines = [f"task {task.name} is {told.pause}; `{resume}` continues it"] if told.pause else []
-    lines += table(HEADER, map(_row, sources), console.width)
-    lines += [line, _writing(task, told.writing)]
-    lines += [f"source {each.source}: {each.error}" for each in sources if each.error]
+    paused = [f"task {task.name} is {told.pause}; `{resume}` continues it"] if told.pause else []
+    head = [*paused, *table(HEADER, map(_row, sources), console.width), line, _writing(task, told.writing)]
+    lines = _lines(options.task, told, sources, differences)
+    return Answer(document, [*head, *lines], 1 if summary["errors"] else 0)
+
+
+def _lines(
+    path: str, told: Remarks, sources: Sequence[SourceStatus], differences: Sequence[DifferenceView]
+) -> list[str]:
+    """Return the lines below the table, each about one thing that an operator should know."""
+    lines = [f"source {each.source}: {each.error}" for each in sources if each.error]
     lines += [_full(each) for each in sources if each.dump.chunks and each.phase.order < Phase.LOADED.order]
     lines += map(_held, (each for each in sources if each.held_since))
     lines += [_online(*each) for each in told.online]
@@ -102,17 +110,17 @@ def status(options: Namespace, console: Console) -> Answer:
         for lock in told.removed
     ]
     lines += map(_deleted, told.deleted)
-    lines += [line for stop in told.stops for line in suspended_lines(stop, options.task)]
+    lines += [line for stop in told.stops for line in suspended_lines(stop, path)]
     lines += [
-        f"target {target}: {amount(rows)} rows were diverted; see `unshard row-errors {shell(options.task)}`"
+        f"target {target}: {amount(rows)} rows were diverted; see `unshard row-errors {shell(path)}`"
         for target, rows in told.diverted.items()
     ]
     lines += [
         f"target {target}: {amount(rows)} rows are deferred to a later change, until the end of safe mode"
         for target, rows in told.deferred.items()
     ]
-    lines += [_collisions(each, options.task) for each in sources if each.collisions]
-    return Answer(document, lines, 1 if summary["errors"] else 0)
+    lines += [_collisions(each, path) for each in sources if each.collisions]
+    return lines
 
 
 def _summary(task: Task, sources: Sequence[SourceStatus], pause: PauseState | None) -> tuple[dict[str, Any], str]:

@@ -46,6 +46,7 @@ TABLE: dict[str, str | tuple[str, ...]] = {
     "ProtocolBroken": ("reachable",),
     "UnknownColumnType": ("table_schema",),
     "ValueNotCanonical": DEFECT,
+    "JsonNumberLost": ROWS,
     "StructuresUnsteady": FAILURE,
     "NoSnapshot": ORDER,
     "StructureChanged": FAILURE,

@@ -122,7 +122,7 @@ def without_values(text: str, sql_mode: int, dialect: Dialect) -> str:
         _, tokens = tokenize(text, sql_mode, dialect)
     except DdlUnreadable:
         return text
-    pieces, end = [], 0
+    pieces, end = list[str](), 0
     for token in tokens:
         value = "''" if token.kind is TokenKind.STRING else "0" if NUMBER.fullmatch(token.raw) else token.raw
         pieces.append((" " if pieces and token.start > end else "") + value)

@@ -217,7 +217,7 @@ def _known(meta: MetaReader | None, source: str) -> "_Known":
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The status of a source as the meta tables have it, without the lag."""
+    """The status of a source from the meta tables, without the lag."""
 
     status: SourceStatus
     waiting: Waiting = NOTHING_WAITS

@@ -126,7 +126,7 @@ def _load_as_text(connection: Connection, destination: Destination, lines: pa.Bi
 
 
 def _exact_rows(columns: Sequence[Column], lines: pa.BinaryArray) -> pa.BooleanArray | None:
-    """Mark the rows with JSON that LOAD DATA cannot write exactly; None if there is none."""
+    """Mark the rows with JSON that LOAD DATA cannot write exactly; None if it can write all rows."""
     numbers = [number for number, column in enumerate(columns) if column.data_type == "json"]
     if not numbers or not pc.any(marks := pc.match_substring_regex(lines, MAYBE)).as_py():
         return None
