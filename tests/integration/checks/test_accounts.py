@@ -81,7 +81,7 @@ class World(TaskFile):
             outcome = self.run()
         except UnshardError as error:
             return [str(error)]
-        refused = [lock.error for lock in outcome.locks if lock.error]
+        refused = [text for lock in outcome.locks for text in (lock.error, lock.reason) if text]
         return [str(trouble.error) for trouble in outcome.errors] + refused
 
     def change(self, consistency: str, online: bool) -> None:

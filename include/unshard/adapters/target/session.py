@@ -28,9 +28,9 @@ OWN_SESSION = (
 )
 
 
-TRANSACTIONS = "SET SESSION tidb_txn_mode = 'pessimistic', tidb_constraint_check_in_place_pessimistic = 1"
+TRANSACTIONS = "tidb_txn_mode = 'pessimistic', tidb_constraint_check_in_place_pessimistic = 1"
 """TiDB then reports a taken key at its statement. Otherwise it reports it at COMMIT, without the statement."""
-NUMBERS = "SET SESSION allow_auto_random_explicit_insert = 1"
+NUMBERS = "allow_auto_random_explicit_insert = 1"
 """TiDB then lets a changed row keep its value of an AUTO_RANDOM column."""
 
 

@@ -52,13 +52,13 @@ def _tried_and_dropped(server: Server, table: TableId) -> Writing:
 def _tried(server: Server, table: TableId) -> Writer:
     with contextlib.closing(open_session(Writer(server))) as connection:
         ((packet,),) = mysql.query(connection, "SELECT @@max_allowed_packet")
-        settings = tuple(each for each in (TRANSACTIONS, NUMBERS) if _accepts(connection, each))
+        settings = ", ".join(each for each in (TRANSACTIONS, NUMBERS) if _accepts(connection, f"SET SESSION {each}"))
         version = connection.get_server_info()
         return Writer(
             server,
             _found(connection, table),
             int(packet),
-            settings=settings,
+            settings=(f"SET SESSION {settings}",) if settings else (),
             version=version,
             processors=_processors(connection),
             bulk=has_bulk(version) and _takes_bulk(Writer(server, version=version, bulk=True), table),
