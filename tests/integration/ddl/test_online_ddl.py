@@ -308,8 +308,9 @@ def begin_anew(task: LiveTask, source: str) -> None:
     work = task.work()
     checkpoint = work.meta.checkpoints.get(source)
     assert checkpoint is not None
-    for table in ("online_ddl", "table_schema", "shard", "checkpoint", "source", "window", "fence"):
+    for table in ("online_ddl", "table_schema", "shard", "checkpoint", "source", "window"):
         task.target.run(f"DELETE FROM {task.meta_schema}.{table} WHERE source = '{source}'")
+    task.target.run(f"UPDATE {task.meta_schema}.fence SET `window` = 0 WHERE source = '{source}'")
     report = retake_snapshot(work, source)
     work.meta.checkpoints.start(source, report.location)
 

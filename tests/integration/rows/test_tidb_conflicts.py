@@ -29,7 +29,7 @@ def errors(monkeypatch: pytest.MonkeyPatch) -> list[UnshardError]:
 
     def coded(*given: object) -> UnshardError:
         error = translated(*given)  # type: ignore[arg-type]
-        if not isinstance(error, TableMissing):  # the first write of all creates the table of last writes
+        if not isinstance(error, TableMissing):  # the first write creates the table of last writes
             found.append(error)
         return error
 

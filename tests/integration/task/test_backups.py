@@ -37,6 +37,7 @@ pytestmark = pytest.mark.integration
 LABELS = ("old", "now")
 OLDER = {META: "the meta schema", TARGET: "the target schema", STORAGE: "the storage path"}
 BAG = "id int, v varchar(20)"
+slow_to_copy = pytest.mark.mariadb_only("TiDB takes a minute to copy the schemas of one test")
 
 
 @pytest.fixture
@@ -100,6 +101,7 @@ def differing(task: LifeTask | LiveTask, name: str) -> list[str]:
 # --- the three places, lost or older
 
 
+@slow_to_copy
 def test_before_windows(task: LifeTask) -> None:
     backups = backups_of(task)
     task.body["task-mode"] = "dump"
@@ -119,6 +121,7 @@ def test_before_windows(task: LifeTask) -> None:
     assert task.assert_union() == 6
 
 
+@slow_to_copy
 def test_after_windows(task: LifeTask) -> None:
     load(task)
     backups_of(task).save("old")
@@ -146,6 +149,7 @@ def test_with_held_rows(task: LifeTask) -> None:
     assert task.assert_union() == 8
 
 
+@slow_to_copy
 def test_a_window_that_only_holds_rows_may_run_again(task: LifeTask) -> None:
     """The target has nothing of it, so an older meta schema only forgets it."""
     task.go()
@@ -160,6 +164,7 @@ def test_a_window_that_only_holds_rows_may_run_again(task: LifeTask) -> None:
     assert task.assert_union() == 6
 
 
+@slow_to_copy
 def test_a_ddl_without_rows_counts(task: LifeTask) -> None:
     load(task)
     backups_of(task).save("old")
@@ -173,6 +178,7 @@ def test_a_ddl_without_rows_counts(task: LifeTask) -> None:
     assert task.assert_union() == 6
 
 
+@slow_to_copy
 def test_a_window_compares_before_it_writes(task: LifeTask) -> None:
     task.go()
     backups = backups_of(task)
@@ -197,6 +203,7 @@ def test_a_window_compares_before_it_writes(task: LifeTask) -> None:
 # --- recovery
 
 
+@slow_to_copy
 def test_meta_schema_and_target_of_one_backup_go_on(task: LifeTask) -> None:
     load(task)
     insert(task, 11)
@@ -210,6 +217,7 @@ def test_meta_schema_and_target_of_one_backup_go_on(task: LifeTask) -> None:
     assert task.assert_union() == 10
 
 
+@slow_to_copy
 def test_held_rows_need_the_storage_path_of_the_same_backup(task: LifeTask) -> None:
     load(task)
     ((first,), (second,)) = task.shards.values()
@@ -238,6 +246,7 @@ def test_after_the_loss_of_the_meta_schema_the_task_starts_again(
     assert task.assert_union() == 4
 
 
+@slow_to_copy
 def test_tasks_that_share_a_target_schema(task: LifeTask, source_1: MariaDb, target: MariaDb, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with living(f"{task.name}o", tmp_path / "other", {"s1": source_1}, target) as other:
