@@ -29,7 +29,7 @@ from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 from unshard_demo.spark import start as start_spark
 
-ROUNDS = int(os.environ.get("UNSHARD_KILLS", portion(0, 4, 10)))
+ROUNDS = int(os.environ.get("UNSHARD_KILLS", portion(0, 2, 10)))
 SEED = int(os.environ.get("UNSHARD_SEED", "42"))
 IMAGE = os.environ.get("UNSHARD_KILLS_IMAGE", "FULL")
 CUT = os.environ.get("UNSHARD_KILLS_CUT", "")

@@ -34,7 +34,7 @@ MOMENTS = ("any", "window", "window", "execution")
 UNCUT_SECONDS = 30
 """After so long without a window that is cut, another one will do."""
 MISSES = 20
-BRIEF = ("task process", "spark workers", "target", "everything")
+BRIEF = ("everything", "target", "task process", "spark workers")
 """The first victims on TiDB and in `make test`; *everything* includes the others."""
 ON_TIDB = pytest.mark.tidb, *[pytest.mark.test_all("the same deaths")] * (not TARGET)
 TARGETS = [pytest.param("mariadb", id="mariadb"), pytest.param("tidb", id="tidb", marks=ON_TIDB)]

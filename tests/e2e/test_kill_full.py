@@ -20,8 +20,8 @@ from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
-ROUNDS = portion(0, 2, 4)
-ROWS = portion(0, 50_000, 200_000)
+ROUNDS = portion(0, 1, 4)
+ROWS = portion(0, 20_000, 200_000)
 SECONDS = 1800.0
 RUN = (sys.executable, "-c", "import sys; from unshard.cli import main; sys.exit(main())", "run")
 WORTH = {ChunkState.PLANNED: 0, ChunkState.DUMPED: 1, ChunkState.LOADED: 2}

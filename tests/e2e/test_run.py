@@ -237,6 +237,7 @@ def test_a_source_that_is_down_does_not_stop_the_other(world: World, command) ->
     world.assert_union()
 
 
+@pytest.mark.test_all("tests/integration/window moves rows without Spark")
 def test_a_row_that_moves_to_another_source_is_no_collision(world: World, command) -> None:
     assert command("run")[0] == 0
     for number in range(110_001, 110_021):
@@ -247,6 +248,7 @@ def test_a_row_that_moves_to_another_source_is_no_collision(world: World, comman
     world.assert_union()
 
 
+@pytest.mark.test_all("tests/integration/rows mends collisions without Spark")
 def test_a_collision_stops_its_target_until_it_is_mended(world: World, command) -> None:
     assert command("run")[0] == 0
     world.write("s1", "INSERT INTO orders_1 VALUES (110001, 'twice', 1)")

@@ -7,10 +7,11 @@ import pytest
 
 from tests.scenario.test_random import Game
 from tests.scenario.test_random_operator import OrderedGame
+from tests.suite.portions import portion
 
 pytestmark = pytest.mark.slow
 
-GAMES = 350
+GAMES = portion(0, 60, 350)
 KINDS: dict[str, Callable[[Random], Game]] = {
     "plain": lambda dice: Game(dice, forces=False),
     "with forced locks": lambda dice: Game(dice, forces=True),

@@ -17,7 +17,7 @@ from unshard.errors.locks import LockBusy
 from unshard.errors.window import FencedOut, WindowMismatch
 from unshard.units.ddl import coordinate
 
-EXAMPLES = examples(10, 40, 10_000)
+EXAMPLES = examples(10, 20, 10_000)
 COLUMNS = "id int, v int"
 MEANINGLESS = "exchange partition"
 

@@ -25,8 +25,10 @@ IS_ALL = RUN == ALL
 EXAMPLES = os.environ.get("UNSHARD_EXAMPLES", "")
 """A number of random examples that replaces that of each random test."""
 
-ON_TIDB_TOO = 3
-"""Of the tests of a file that run on MariaDB, too, TiDB gets one of so many: it creates the tables of a task slowly."""
+ON_TIDB_TOO = 5
+"""Of the tests that run on MariaDB, too, TiDB gets one of so many: it creates the tables of a task slowly."""
+PARAMETERS = 3
+"""A test on servers runs with one of so many of its parameters, unless its mark `sample` says how many."""
 LEFT_OUT = pytest.StashKey[int]()
 
 if RUN not in (FAST, USUAL, ALL):
@@ -79,22 +81,20 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     found = [item for item in items if item.get_closest_marker("test_all")]
     groups: dict[tuple[str, bool], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("sample") and not item.get_closest_marker("test_all"):
+        if item.get_closest_marker("test_all"):
+            continue
+        if item.get_closest_marker("sample") or item.get_closest_marker("integration"):
             is_on_tidb = item.get_closest_marker("tidb") is not None
             groups.setdefault((item.nodeid.partition("[")[0], is_on_tidb), []).append(item)
     for group in groups.values():
-        every = group[0].get_closest_marker("sample").kwargs.get("every")
+        mark = group[0].get_closest_marker("sample")
+        every = mark.kwargs.get("every") if mark else PARAMETERS
         kept = group[::every] if every else each_value(group)
         found += [item for item in group if item not in kept]
-    return found + _too_many_on_tidb([item for item in items if item not in set(found)])
-
-
-def _too_many_on_tidb(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    files: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("tidb") and item.get_closest_marker("on_tidb"):
-            files.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    return [item for group in files.values() for number, item in enumerate(group, 1) if number % ON_TIDB_TOO]
+    left = set(items) - set(found)
+    twice = [item for item in items if item in left and item.get_closest_marker("on_tidb")]
+    on_tidb = [item for item in twice if item.get_closest_marker("tidb")]
+    return found + [item for number, item in enumerate(on_tidb) if number % ON_TIDB_TOO]
 
 
 def each_value(items: Sequence[pytest.Item]) -> list[pytest.Item]:

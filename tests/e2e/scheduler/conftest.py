@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e import alerts
 from tests.e2e.browser import Browser, browsing
-from tests.e2e.merge import LIVE, SUBMIT, Merge, merging
+from tests.e2e.merge import LIVE, Merge, merging
 from tests.e2e.scheduler.waiting import succeed
 from unshard_demo.airflow import Airflow, running_airflow
 from unshard_demo.servers import MariaDb
@@ -42,8 +42,8 @@ def merge(
 
 @pytest.fixture(scope="package")
 def hasty(merge: Merge) -> Iterator[Merge]:
-    """A second task over the same servers, whose locks time out quickly; its bulk work uses spark-submit."""
-    yield from _beside(merge, "impatient", "pessimistic", SPARK | {"bulk_connection": SUBMIT})
+    """A second task over the same servers, whose locks time out quickly."""
+    yield from _beside(merge, "impatient", "pessimistic", SPARK)
 
 
 @pytest.fixture(scope="package")

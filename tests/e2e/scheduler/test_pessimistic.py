@@ -220,6 +220,7 @@ def test_failed_source_is_red_and_stops_no_other(airflow: Airflow, merge: Merge)
     await_equal(airflow, merge)
 
 
+@pytest.mark.test_all("the test with the browser has a red lock, and games decide what comes late")
 def test_lock_that_waits_too_long_is_red_and_executed_when_the_others_come_after_all(
     airflow: Airflow, impatient: Merge
 ) -> None:

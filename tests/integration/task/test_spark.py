@@ -119,7 +119,7 @@ def test_a_socket_is_in_the_first_folder_with_a_short_path() -> None:
     assert sparks.unix_sockets(long) == {}
 
 
-@pytest.mark.parametrize("length", [60, 62])
+@pytest.mark.parametrize("length", [pytest.param(60, marks=pytest.mark.test_all("the other length fails first")), 62])
 def test_a_server_has_sockets_whatever_the_length_of_its_folder(length: int) -> None:
     """With the second length all jobs fail if the sockets are to be in its own folder."""
     with tempfile.TemporaryDirectory() as name:
@@ -231,11 +231,32 @@ def test_processes_may_open_a_session_at_the_same_moment(connect: str, tmp_path:
 
 
 @pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")
-def test_a_session_of_a_connect_server_that_restarted_is_replaced(tmp_path: Path) -> None:
-    """The new server does not know the session: it is not usable after an error, and another one is opened."""
+def test_a_server_that_died_is_told_by_a_code_and_a_restarted_one_gets_a_new_session(tmp_path: Path) -> None:
+    """Without a server not even a DataFrame can be made. A new one does not know the session."""
+    place = Location("b.000001", 4)
+    begun = BegunWindow(Plan("s1", 1, place, place, False, (), (), (), (), "", 0), 1)
+    job = WindowJob(
+        "task",
+        "meta",
+        begun,
+        Writer(Server("127.0.0.1", 1, "", "")),
+        Storage("/nowhere"),
+        RelayStore(tmp_path),
+        Collisions.ERROR,
+        (),
+        (),
+        (),
+        {},
+        {},
+        (),
+    )
     with running_spark(tmp_path / "first") as server, sparks.session(server.url, name="again") as first:
         assert sorted(sparks.map_items(first, twice, ["a"], 1)) == ["A", "a"] and sparks.is_usable(first)
         processes.kill(server.program)
+        with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
+            list(sparks.map_items(first, twice, ["a"], 1))
+        with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
+            run_job(first, job)
         with running_spark(tmp_path / "second", port=server.port):
             with pytest.raises(SparkJobFailed):
                 list(sparks.map_items(first, twice, ["a"], 1))
@@ -262,34 +283,6 @@ def test_a_local_session_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
 def test_nothing_there_is_told() -> None:
     with pytest.raises(SparkUnavailable, match="refused"):
         sparks.open_session(f"sc://127.0.0.1:{free_port()}")
-
-
-@pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")
-def test_a_server_that_has_died_is_told_by_a_code(tmp_path: Path) -> None:
-    """Without it not even a DataFrame can be made."""
-    place = Location("b.000001", 4)
-    begun = BegunWindow(Plan("s1", 1, place, place, False, (), (), (), (), "", 0), 1)
-    job = WindowJob(
-        "task",
-        "meta",
-        begun,
-        Writer(Server("127.0.0.1", 1, "", "")),
-        Storage("/nowhere"),
-        RelayStore(tmp_path),
-        Collisions.ERROR,
-        (),
-        (),
-        (),
-        {},
-        {},
-        (),
-    )
-    with running_spark(tmp_path / "spark") as server, sparks.session(server.url, name="dies") as spark:
-        processes.kill(server.program)
-        with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
-            list(sparks.map_items(spark, twice, ["a"], 1))
-        with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
-            run_job(spark, job)
 
 
 def test_what_a_connection_is() -> None:

@@ -125,20 +125,23 @@ def test_a_connection_is_kept_replaced_when_it_is_gone_and_not_shared_with_a_for
 
 
 def test_tables_are_what_the_migrations_make(meta: Meta, target: MariaDb) -> None:
-    inspector = inspect(_engine(target.server, meta.schema))
-    made = {name: {c["name"]: c for c in inspector.get_columns(name)} for name in inspector.get_table_names()}
+    inspector, schema = inspect(_engine(target.server, None)), meta.schema
+    names = inspector.get_table_names(schema)
+    made = {name: {c["name"]: c for c in inspector.get_columns(name, schema)} for name in names}
     assert made.keys() == tables.metadata.tables.keys()
     for name, table in tables.metadata.tables.items():
         assert list(made[name]) == [column.name for column in table.columns], name
-        assert inspector.get_pk_constraint(name)["constrained_columns"] == [c.name for c in table.primary_key], name
+        assert inspector.get_pk_constraint(name, schema)["constrained_columns"] == [
+            c.name for c in table.primary_key
+        ], name
         for column in table.columns:
             found = made[name][column.name]["type"]
             assert found._type_affinity is column.type._type_affinity, (name, column.name)
             assert getattr(found, "length", None) == getattr(column.type, "length", None), (name, column.name)
             assert made[name][column.name]["nullable"] == column.nullable, (name, column.name)
             assert made[name][column.name]["comment"] == column.comment, (name, column.name)
-        assert inspector.get_table_comment(name)["text"] == table.comment
-        indexes = {each["name"]: (each["column_names"], each["unique"]) for each in inspector.get_indexes(name)}
+        assert inspector.get_table_comment(name, schema)["text"] == table.comment
+        indexes = {each["name"]: (each["column_names"], each["unique"]) for each in inspector.get_indexes(name, schema)}
         assert indexes == {each.name: ([c.name for c in each.columns], bool(each.unique)) for each in table.indexes}
 
 

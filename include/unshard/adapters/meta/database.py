@@ -18,7 +18,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import pymysql
@@ -26,6 +26,7 @@ from pymysql.connections import Connection as DriverConnection
 from pymysql.constants import CLIENT
 from sqlalchemy import Connection, Engine, NullPool, Pool, QueuePool, create_engine, event, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.util import LRUCache
 
 from unshard.adapters import mysql
 from unshard.adapters.meta import pooled, tables
@@ -37,7 +38,7 @@ from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBu
 
 MIGRATION_SECONDS = 60
 KEPT_CONNECTIONS = 2
-NO_LIMIT = -1
+COMPILED_STATEMENTS = 500
 UNKNOWN_DATABASE, NO_SUCH_TABLE = 1049, 1146
 
 
@@ -57,7 +58,7 @@ class ReadDatabase:
     def __init__(self, server: Server, schema: str, task: str) -> None:
         self.server, self.schema, self.task = server, schema, task
         self._process = os.getpid()
-        self._engine = _kept(server, schema)
+        self._engine: Engine | None = None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -80,13 +81,16 @@ class ReadDatabase:
 
     def close(self) -> None:
         """Close the pooled connections; the next use opens new ones."""
-        self._own_engine().dispose()
+        if self._engine is not None:
+            self._own_engine().dispose()
 
     def _own_engine(self) -> Engine:
         """Return the engine; after a fork, without the connections of the parent process."""
-        if self._process != os.getpid():
+        if self._engine is None:
+            self._engine = _engine(self.server, self.schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=-1)
+        elif self._process != os.getpid():
             self._engine.dispose(close=False)
-            self._process = os.getpid()
+        self._process = os.getpid()
         return self._engine
 
     def refuse_other_version(self) -> None:
@@ -188,13 +192,23 @@ def migration_lock(schema: str) -> str:
     return f"unshard migrate {schema}"[:64]
 
 
-def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool, **pool: Any) -> Engine:
-    # FOUND_ROWS: an UPDATE also counts the rows that it finds and does not change. Callers rely on the count.
-    connect = partial(pooled.connect, server, database=schema, client_flag=CLIENT.FOUND_ROWS)
-    engine = create_engine("mysql+pymysql://", creator=connect, poolclass=poolclass, **pool)
+def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool, **options: Any) -> Engine:
+    """Return an engine with a pool of its own; the dialect and the compiled statements are those of the process."""
+    shared = _shared(server)
+    pool = poolclass(_connecting(server, schema), **options)
+    engine = Engine(pool, shared.dialect, shared.url, execution_options=shared.get_execution_options())
     event.listen(engine, "checkout", lambda connection, *_: connection.doubt())
     return engine
 
 
-def _kept(server: Server, schema: str) -> Engine:
-    return _engine(server, schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=NO_LIMIT)
+@lru_cache(maxsize=4)
+def _shared(server: Server) -> Engine:
+    """Return an engine that knows the server's version; to compile all statements again would take most of a test."""
+    engine = create_engine("mysql+pymysql://", creator=_connecting(server, None), poolclass=NullPool)
+    engine.connect().close()
+    return engine.execution_options(compiled_cache=LRUCache(COMPILED_STATEMENTS))
+
+
+def _connecting(server: Server, schema: str | None) -> Any:
+    # FOUND_ROWS: an UPDATE also counts the rows that it finds and does not change. Callers rely on the count.
+    return partial(pooled.connect, server, database=schema, client_flag=CLIENT.FOUND_ROWS)
