@@ -4,13 +4,14 @@ A parser would need every rule of every server, but the server already implement
 need one trial only: results are cached by structure, statement and session settings.
 
 If the process dies between CREATE and DROP, the empty trial table remains under a name that is not used again. The
-first effect that a process asks for drops trial tables that are older than an hour.
+first effect that a process asks for drops trial tables that are older than an hour. Their names have the time too: in
+MySQL an ALTER TABLE changes the time of creation to that of the statement, which may be long ago.
 """
 
 import contextlib
-import os
 import re
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -56,6 +57,7 @@ UNPRINTED = "the server prints a backslash before 0, n or r in a label as it pri
 LOSSY = "the default of {column} is stored as other bytes, because it is not valid UTF-8"
 OLD = """SELECT TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME LIKE '\\_shadow\\_%%' AND CREATE_TIME < NOW() - INTERVAL 1 HOUR"""
+MADE_AT, HOUR = re.compile(r"_shadow_(\d+)_"), 3600
 
 
 class TargetTypes(NamedTuple):
@@ -320,10 +322,15 @@ def _lossy_default(schema: TableSchema, text: str) -> str:
     return next((column.name for column in binaries if "\ufffd" in (column.default or "")), "")
 
 
+def trial_table(schema: str) -> TableId:
+    """Return a unique name for a temporary table; later processes drop those that a killed process leaves."""
+    return TableId(schema, f"_shadow_{int(time.time())}_{secrets.token_hex(6)}")
+
+
 @contextlib.contextmanager
 def _trial_table(connection: Connection, schema: str) -> Iterator[TableId]:
     """Return a unique table name; the table is dropped after the block."""
-    table = TableId(schema, f"_shadow_{os.getpid()}_{secrets.token_hex(6)}")
+    table = trial_table(schema)
     try:
         yield table
     finally:
@@ -333,4 +340,6 @@ def _trial_table(connection: Connection, schema: str) -> Iterator[TableId]:
 
 def _sweep(connection: Connection, schema: str) -> None:
     for (name,) in query(connection, OLD, (schema,)):
+        if (made := MADE_AT.match(name)) and int(made[1]) > time.time() - HOUR:
+            continue
         query(connection, f"DROP TABLE IF EXISTS {table_name(TableId(schema, name))}")

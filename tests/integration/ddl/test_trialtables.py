@@ -3,6 +3,7 @@
 import contextlib
 import random
 import re
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -330,7 +331,11 @@ NAMED = (
 def test_constraints_of_mysql(tmp_path: Path) -> None:
     with MYSQL.running(tmp_path / "mysql") as server:
         server.run("CREATE DATABASE d", "CREATE DATABASE d_meta")
+        names = [f"_shadow_{int(time.time()) - age}_x" for age in (0, 7200)]
+        server.run("SET timestamp = 1700000000", *(f"CREATE TABLE d_meta.{name} (a INT)" for name in names))
         effects_at_once(server, "d")
+        assert server.run("SHOW TABLES FROM d_meta") == [(names[0],)], "a trial is in use whatever the time of its DDL"
+        server.run(f"DROP TABLE d_meta.{names[0]}")
         table, trial = TableId("d", "shard"), DdlTrialTables(server.server, "d_meta")
         for text in NAMED:
             event = statement(f"ALTER TABLE shard {text}", "d")

@@ -1,9 +1,9 @@
 """Normalizes the text of SHOW CREATE TABLE: equal texts for tables that differ only in name and AUTO_INCREMENT.
 
 The text of a structure does not contain the name of the table (the placeholder is `t`), AUTO_INCREMENT=n, clauses about
-storage, or foreign keys, which a merged table or a trial table cannot have. CHECK constraints come by name, as MySQL
-prints them. A default value that is not valid UTF-8 is
-read as surrogates and written as a hexadecimal literal, so the result is always valid text.
+storage, or foreign keys, which a merged table or a trial table cannot have. CHECK constraints are in the order of their
+names, as MySQL prints them. A default value that is not valid UTF-8 is read as surrogates and written as a hexadecimal
+literal, so the result is always valid text.
 """
 
 import re

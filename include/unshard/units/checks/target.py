@@ -9,6 +9,7 @@ from unshard.adapters import mysql, serverstate, structures
 from unshard.adapters.serverstate import account
 from unshard.adapters.target import tried_writing
 from unshard.adapters.target.session import LISTED_WARNINGS
+from unshard.adapters.trialtables import trial_table
 from unshard.config import Connections, OnDuplicate, PrimaryKey, ShardMode, Task, resolve
 from unshard.config.model import CLUSTERED_INDEX
 from unshard.core.checks.items import (
@@ -40,7 +41,7 @@ from unshard.units.checks.fit import unfit
 from unshard.units.checks.source import Checked, granted, lacking, scarce, variables
 from unshard.units.checks.structures import structure_items
 from unshard.units.checks.targetkeys import repeating
-from unshard.units.ddl.createtrial import trial_schema, trial_table
+from unshard.units.ddl.createtrial import trial_schema
 
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "INDEX")
 TEMPORARY = ("CREATE TEMPORARY TABLES",)

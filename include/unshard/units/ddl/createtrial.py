@@ -8,8 +8,6 @@ own old tables.
 """
 
 import contextlib
-import os
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +16,8 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql, namedlocks, serverstate, targetddl
 from unshard.adapters.meta.database import migration_lock
 from unshard.adapters.structures import has_schema, read_schema, shown_create
-from unshard.core.model import TableId, TableSchema
+from unshard.adapters.trialtables import trial_table
+from unshard.core.model import TableSchema
 from unshard.core.structures.createparts import CreateParts, Part, PartKind, create_parts, placeholder, without_parts
 from unshard.core.structures.createtext import PLACEHOLDER, create_text
 from unshard.core.structures.trialnames import TrialNames, trial_names
@@ -51,11 +50,6 @@ class Trial:
     warnings: tuple[str, ...] = ()
     made: TableSchema | None = None
     is_clustered: bool = False
-
-
-def trial_table(schema: str) -> TableId:
-    """Return a name for a temporary table; `adapters.trialtables` removes those that a killed process leaves."""
-    return TableId(schema, f"_shadow_{os.getpid()}_{secrets.token_hex(6)}")
 
 
 class TrialTables:
