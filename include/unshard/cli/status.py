@@ -22,6 +22,7 @@ from unshard.core.shown import shell
 from unshard.core.task.pause import PauseState
 from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
+from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.task.joins import open_differences
 from unshard.units.task.status import SourceStatus, condition_of_task, lag_of_task, remarks
@@ -72,10 +73,7 @@ def status(options: Namespace, console: Console) -> Answer:
         "suspended_targets": [suspended_document(stop) for stop in told.stops],
         "diverted_rows": dict(told.diverted),
         "deferred_rows": dict(told.deferred),
-        "removed_targets": [
-            {"target": str(lock.target), "lock": lock.id, "ddl": lock.ddl, "at": lock.opened_at.isoformat()}
-            for lock in told.removed
-        ],
+        "removed_targets": [_removed_document(lock) for lock in told.removed],
         "deleted_shards": [_deleted_document(each) for each in told.deleted],
         "reloads": [reload_document(each) for each in told.reloads],
         "differences": [difference_document(each) for each in differences],
@@ -180,6 +178,10 @@ def _passed(each: IgnoredStatement) -> dict[str, Any]:
         "statement": each.passed.text,
         "ignored_at": each.at.isoformat(),
     }
+
+
+def _removed_document(lock: LockView) -> dict[str, Any]:
+    return {"target": str(lock.target), "lock": lock.id, "ddl": lock.ddl, "at": lock.opened_at.isoformat()}
 
 
 def _deleted_document(each: DeletedShard) -> dict[str, Any]:
