@@ -16,11 +16,15 @@ from tests.tidbsettings import CHOSEN_KEY, is_tidb, settings_of
 from unshard.config import load_task
 from unshard.core.checks.grants import ALIASES
 from unshard.core.checks.items import Severity
+from unshard.core.ddl.lock import LockState
+from unshard.core.ddl.lockcommands import Retry
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors import UnshardError
 from unshard.units.checks.precheck import precheck
 from unshard.units.checks.source import REPLICATION
 from unshard.units.checks.target import PRIVILEGES
+from unshard.units.ddl import coordinate
+from unshard.units.ddl.lockcommands import give
 from unshard.units.task.status import status
 from unshard.units.validate.validate import validate
 from unshard.units.work import open_work
@@ -83,6 +87,16 @@ class World(TaskFile):
             return [str(error)]
         refused = [text for lock in outcome.locks for text in (lock.error, lock.reason) if text]
         return [str(trouble.error) for trouble in outcome.errors] + refused
+
+    def retry(self) -> None:
+        """Run until no DDL is undecided; each one is tried again."""
+        while self.run():
+            with open_work(load_task(self.path)) as work:
+                undecided = [lock.id for lock in coordinate.observe(work.meta) if lock.state is LockState.UNDECIDED]
+                for lock in undecided:
+                    give(work.meta, Retry(lock), "operator", "test", "the privilege is granted")
+            if not undecided:
+                return
 
     def change(self, consistency: str, online: bool) -> None:
         """Write the task with these settings."""
@@ -219,6 +233,8 @@ def test_a_grant_that_is_taken_away_is_named_where_it_is_missed(world: World) ->
         server.run(f"REVOKE {privilege} ON {scope} FROM {account}")
         said = world.refusals()
         server.run(f"GRANT {privilege} ON {scope} TO {account}")
+        if any("US-4003" in words for words in said):
+            world.retry()
         assert said and all(words.startswith("[US-") for words in said), (scope, privilege)
         # For SELECT … FOR UPDATE, TiDB names only the table whose rows it would lock.
         names = {privilege, *ALIASES.get(privilege, ()), *(["for table 'structure'"] if privilege == "UPDATE" else [])}

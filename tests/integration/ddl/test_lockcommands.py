@@ -172,8 +172,8 @@ def test_conflict_is_shown_word_by_word_and_replaced(desk: Service) -> None:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", [1, 2])
 def test_replaced_by_two_statements_and_killed_at_each(desk: Service, monkeypatch, step: int, after: bool) -> None:
-    """The target refuses the DDL, because it already has such a column."""
-    desk.world.target.run(f"ALTER TABLE {desk.target} ADD a INT")
+    """The target refuses the DDL, because it already has such a column of another type."""
+    desk.world.target.run(f"ALTER TABLE {desk.target} ADD a SMALLINT")
     for shard in (FIRST, SECOND):
         desk.ddl(shard, "ADD a INT")
     lock = desk.lock()["id"]

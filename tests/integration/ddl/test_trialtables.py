@@ -324,7 +324,7 @@ NAMED = (
     "DROP CHECK shard_chk_1",
     "DROP CONSTRAINT positive, ADD CONSTRAINT u UNIQUE (b), ADD FOREIGN KEY (c) REFERENCES p (c)",
     "ADD CHECK (b < 100), ADD KEY f ((a + b)), ADD UNIQUE g (a, (lower(b)))",
-    "DROP CONSTRAINT u, RENAME COLUMN c TO d",
+    "DROP CONSTRAINT u, ADD d INT",
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.binlogs import purge
 from tests.livetask import LiveTask, living
 from unshard.units.ddl import coordinate
-from unshard.units.task.status import known
+from unshard.units.task.status import SourceStatus, status
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -22,6 +22,11 @@ def follow(task: LiveTask) -> None:
         pass
 
 
+def told_of(task: LiveTask) -> SourceStatus:
+    (told,) = status(task.work().task)
+    return told
+
+
 def test_held_rows_live_without_the_binlog_and_go_in_order(
     upstream_server: MariaDb, target: MariaDb, unique: str, tmp_path: Path
 ) -> None:
@@ -31,7 +36,7 @@ def test_held_rows_live_without_the_binlog_and_go_in_order(
         ahead = f"{unique}.g_1"
         upstream_server.run(f"INSERT INTO {ahead} (id, v) VALUES (1, 0)")
         follow(task)
-        assert known(task.work().meta, "s1").held_since is None
+        assert told_of(task).held_since is None
         for column in "ab":
             upstream_server.run(f"ALTER TABLE {ahead} ADD {column} INT")
             # One row that changes again and again: released in another order it would contradict itself.
@@ -42,7 +47,7 @@ def test_held_rows_live_without_the_binlog_and_go_in_order(
                     f"UPDATE {ahead} SET v = v + 1, {column} = v",
                 )
                 follow(task)
-        told = known(task.work().meta, "s1")
+        told = told_of(task)
         stored = [tmp_path / "storage" / "live" / path for path in task.work().storage.list("held")]
         assert (told.rows_held, told.shards, told.shards_held) == (6 * ROUNDS, 2, 1)
         assert told.bytes_held == sum(path.stat().st_size for path in stored)
@@ -55,14 +60,14 @@ def test_held_rows_live_without_the_binlog_and_go_in_order(
         task.restart()
         upstream_server.run(f"ALTER TABLE {unique}.g_2 ADD a INT")
         task.run()
-        told = known(task.work().meta, "s1")
+        told = told_of(task)
         assert (told.rows_held, told.shards_held) == (3 * ROUNDS, 1), "those behind the second DDL wait"
         upstream_server.run(f"ALTER TABLE {unique}.g_2 ADD b INT")
         task.run()
         task.assert_settled()
         assert task.executed("g")[-1].endswith("ADD b INT")
         assert coordinate.observe(task.work().meta) == ()
-        assert known(task.work().meta, "s1").bytes_held == 0
+        assert told_of(task).bytes_held == 0
 
 
 def test_rows_of_a_shard_whose_name_no_file_system_takes(
