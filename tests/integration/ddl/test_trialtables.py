@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.tidbsettings import is_tidb
+from unshard.adapters import trialtables
 from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import read_schema
 from unshard.adapters.trialtables import DdlTrialTables
@@ -239,6 +240,21 @@ def test_old_shadows_are_swept(target: MariaDb, connection, schema: str) -> None
     DdlTrialTables(target.server, f"{schema}_meta").effect(before, statement("ALTER TABLE a ADD b INT", schema), table)
     names = [name for (name,) in query(connection, f"SHOW TABLES FROM {schema}_meta")]
     assert names == ["_shadow_1_old", "xshadow_1"], "young ones may be in use"
+
+
+def test_tables_of_dead_processes_are_swept(
+    target: MariaDb, connection, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the server sets the time of a table, so the limit is moved to an hour from now."""
+    later = trialtables.OLD.replace("NOW() -", "NOW() +")
+    assert later != trialtables.OLD
+    monkeypatch.setattr(trialtables, "OLD", later)
+    for name in ("_shadow_1_old", "_shadow_2_`old", "xshadow_1", "shadow"):
+        query(connection, f"CREATE TABLE {table_name(TableId(f'{schema}_meta', name))} (a INT)")
+    query(connection, f"CREATE TABLE {schema}.a (a INT)")
+    before, table = read_schema(connection, TableId(schema, "a")), TableId(schema, "a")
+    DdlTrialTables(target.server, f"{schema}_meta").effect(before, statement("ALTER TABLE a ADD b INT", schema), table)
+    assert target.run(f"SHOW TABLES FROM {schema}_meta") == [("shadow",), ("xshadow_1",)]
 
 
 @pytest.mark.mariadb_only("the statements run on the target itself, too, and TiDB refuses some")
