@@ -87,6 +87,9 @@ SECRETS = [
     "CREATE USER u COMMENT 'the password' IDENTIFIED BY 'hidden'",
     "CREATE USER u IDENTIFIED BY -- 'x'\n 'hidden'",
     "CREATE USER u IDENTIFIED BY 'hidden is cut of",
+    "CREATE USER u IDENTIFIED VIA p USING 'hidden is cut of",
+    "ALTER USER u IDENTIFIED BY 'hidden' REPLACE 'hidden is cut of",
+    "SET PASSWORD = 'hidden' REPLACE 'hidden is cut of",
     "You have an error in your SQL syntax near 'x IDENTIFIED BY 'hidden'' at line 1",
     "You have an error in your SQL syntax near 'VIA p USING 'hidden' REQUIRE IDENTIFIED' at line 1",
 ]

@@ -54,9 +54,9 @@ def _is_secret(words: list[str], literal: str, *, is_assigned: bool) -> bool:
     """Whether a literal is a secret: `words` come before it, perhaps with an equals sign between."""
     if words[-1] == "CONNECTION":  # else the name of a connection, in a message of unshard
         return is_assigned or "://" in literal
-    is_account = "IDENTIFIED" in words and words[-1] in _OF_ACCOUNTS
-    of_account = words[-1] == "TO" or is_assigned
-    return _SECRET.fullmatch(words[-1]) is not None or is_account or (of_account and words[1:3] == ["SET", "PASSWORD"])
+    sets_password = words[1:3] == ["SET", "PASSWORD"]
+    is_account = (sets_password or "IDENTIFIED" in words) and words[-1] in _OF_ACCOUNTS
+    return _SECRET.fullmatch(words[-1]) is not None or is_account or (is_assigned and sets_password)
 
 
 def _names_secret(words: list[str], text: str) -> bool:

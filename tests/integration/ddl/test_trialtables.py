@@ -13,6 +13,7 @@ import pytest
 
 from tests.tidbsettings import is_tidb
 from tests.versions import MYSQL
+from unshard.adapters import trialtables
 from unshard.adapters.mysql import connect, query, table_name
 from unshard.adapters.structures import read_schema
 from unshard.adapters.trialtables import DdlTrialTables
@@ -260,6 +261,21 @@ def test_a_label_that_tidb_prints_in_two_meanings_is_refused(connection, shadows
     with pytest.raises(EffectRefused, match="backslash before 0, n or r"):
         verbatim = 1 << NAMES.index("NO_BACKSLASH_ESCAPES")
         shadows.effect(before, statement(r"ALTER TABLE a ADD b SET('\r')", schema, verbatim), table)
+
+
+def test_tables_of_dead_processes_are_swept(
+    target: MariaDb, connection, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the server sets the time of a table, so the limit is moved to an hour from now."""
+    later = trialtables.OLD.replace("NOW() -", "NOW() +")
+    assert later != trialtables.OLD
+    monkeypatch.setattr(trialtables, "OLD", later)
+    for name in ("_shadow_1_old", "_shadow_2_`old", "xshadow_1", "shadow"):
+        query(connection, f"CREATE TABLE {table_name(TableId(f'{schema}_meta', name))} (a INT)")
+    query(connection, f"CREATE TABLE {schema}.a (a INT)")
+    before, table = read_schema(connection, TableId(schema, "a")), TableId(schema, "a")
+    DdlTrialTables(target.server, f"{schema}_meta").effect(before, statement("ALTER TABLE a ADD b INT", schema), table)
+    assert target.run(f"SHOW TABLES FROM {schema}_meta") == [("shadow",), ("xshadow_1",)]
 
 
 @pytest.mark.mariadb_only("the statements run on the target itself, too, and TiDB refuses some")

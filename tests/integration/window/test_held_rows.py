@@ -9,6 +9,8 @@ from tests.binlogs import purge
 from tests.livetask import LiveTask, living
 from unshard.units.ddl import coordinate
 from unshard.units.task.status import SourceStatus, status
+from unshard.units.window import sync
+from unshard.units.window.tasks import held_folder
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -85,3 +87,23 @@ def test_rows_of_a_shard_whose_name_no_file_system_takes(
         source_1.run(f"ALTER TABLE {unique}.{group}_3 ADD a INT")
         task.run()
         task.assert_settled()
+
+
+def test_a_file_of_a_dead_attempt_is_removed_after_some_windows(
+    source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row is held, released or repeated, so only the number of the window is a reason to search for it."""
+    monkeypatch.setattr(sync, "SWEPT_WINDOWS", 3)
+    columns, numbers = {"g": "id INT PRIMARY KEY"}, {("s1", "g"): (1,)}
+    with living(unique, tmp_path, (source_1, target), "g", columns=columns, numbers=numbers) as task:
+        folder = tmp_path / "storage" / "live" / held_folder("s1") / "gone" / "1"
+        folder.mkdir(parents=True)
+        for window in (1, 3, 4):
+            (folder / f"w{window}-e1-0.parquet").touch()
+        for number in (1, 2, 3):
+            assert len(task.work().storage.list("held")) == 3
+            source_1.run(f"INSERT INTO {unique}.g_1 VALUES ({number})")
+            task.pull("s1")
+            assert task.window("s1").window == number
+        assert [path.rpartition("/")[2] for path in task.work().storage.list("held")] == ["w4-e1-0.parquet"]
+        assert task.assert_union("g") == 3

@@ -164,7 +164,15 @@ def test_packed_integers(data, value):
 
 @pytest.mark.parametrize(
     ("collation", "charset"),
-    [(45, "utf8mb4"), (8, "latin1"), (1069, "utf8mb4"), (255, "utf8mb4"), (2304, "utf8mb4"), (28, "gbk")],
+    [
+        (45, "utf8mb4"),
+        (8, "latin1"),
+        (1069, "utf8mb4"),
+        (255, "utf8mb4"),
+        (2048, "utf8mb3"),
+        (2304, "utf8mb4"),
+        (28, "gbk"),
+    ],
 )
 def test_character_sets_of_collations(collation, charset):
     assert charset_of(collation) == charset
