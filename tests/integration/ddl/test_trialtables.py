@@ -266,16 +266,17 @@ def test_a_label_that_tidb_prints_in_two_meanings_is_refused(connection, shadows
 def test_tables_of_dead_processes_are_swept(
     target: MariaDb, connection, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the server sets the time of a table, so the limit is moved to an hour from now."""
+    """Only the server sets the time of a table, so that limit is moved to an hour from now; a name has its own time."""
     later = trialtables.OLD.replace("NOW() -", "NOW() +")
     assert later != trialtables.OLD
     monkeypatch.setattr(trialtables, "OLD", later)
-    for name in ("_shadow_1_old", "_shadow_2_`old", "xshadow_1", "shadow"):
+    young = trialtables.trial_table("").name
+    for name in ("_shadow_1_old", "_shadow_2_`old", "xshadow_1", "shadow", young):
         query(connection, f"CREATE TABLE {table_name(TableId(f'{schema}_meta', name))} (a INT)")
     query(connection, f"CREATE TABLE {schema}.a (a INT)")
     before, table = read_schema(connection, TableId(schema, "a")), TableId(schema, "a")
     DdlTrialTables(target.server, f"{schema}_meta").effect(before, statement("ALTER TABLE a ADD b INT", schema), table)
-    assert target.run(f"SHOW TABLES FROM {schema}_meta") == [("shadow",), ("xshadow_1",)]
+    assert target.run(f"SHOW TABLES FROM {schema}_meta") == [(young,), ("shadow",), ("xshadow_1",)]
 
 
 @pytest.mark.mariadb_only("the statements run on the target itself, too, and TiDB refuses some")

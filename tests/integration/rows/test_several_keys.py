@@ -311,6 +311,7 @@ def test_tables_that_stay_in_one_piece(stage: Stage, why: str) -> None:
         assert all(state.start for state in work.meta.structures.shards())
 
 
+@pytest.mark.sample("a change without all columns, and no change")
 @pytest.mark.parametrize("session", ["binlog_row_image = MINIMAL", "sql_log_bin = 0"])
 def test_a_row_that_never_comes_is_said_until_it_does(stage: Stage, session: str) -> None:
     """The binlog has only the changed columns of the deferred row, or no change of it: other changes do not count."""
