@@ -25,6 +25,11 @@ class TableId:
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
 
+    @property
+    def folded(self) -> "TableId":
+        """The table with names that do not depend on upper and lower case, to compare it."""
+        return TableId(self.schema.casefold(), self.name.casefold())
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shard:

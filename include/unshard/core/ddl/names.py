@@ -40,13 +40,13 @@ class Mentions:
 
     def of(self, table: TableId) -> list[tuple[int, int]]:
         """Return where the table is named. Case is ignored, because names may be case-insensitive on the server."""
-        return [(start, end) for found, start, end in self.places if _folded(found) == _folded(table)]
+        return [(start, end) for found, start, end in self.places if found.folded == table.folded]
 
     def named(self, tables: Collection[TableId]) -> Iterator[TableId]:
         """Yield the tables that are named. A name in different case matches only if no table has the exact name."""
-        spelled = {_folded(found) for found, _, _ in self.places if found not in tables}
+        spelled = {found.folded for found, _, _ in self.places if found not in tables}
         written = {found for found, _, _ in self.places}
-        yield from (table for table in tables if table in written or _folded(table) in spelled)
+        yield from (table for table in tables if table in written or table.folded in spelled)
 
 
 def mentions(statement: Statement) -> Mentions:
@@ -121,7 +121,7 @@ def _split(statement: Statement) -> tuple[str, tuple[Token, ...], bool]:
 
 def _may_name(texts: tuple[str, ...], default: str, table: TableId, by_schema: bool) -> bool:
     """Whether a text names the table, in its schema or the default schema, or (`by_schema`) only names its schema."""
-    schema, name = table.schema.casefold(), table.name.casefold()
+    schema, name = table.folded.schema, table.folded.name
     names_schema = any(schema in text for text in texts)
     names_table = any(name in text for text in texts) and (names_schema or default.casefold() == schema)
     return names_table or (by_schema and names_schema) or ENCODED in texts[0]
@@ -131,10 +131,6 @@ def _spellings(text: str) -> tuple[str, ...]:
     """Return the text in lower case, as written and with the doubled quotes of quoted names undone."""
     folded = text.casefold()
     return folded, folded.replace("``", "`"), folded.replace('""', '"')
-
-
-def _folded(table: TableId) -> TableId:
-    return TableId(table.schema.casefold(), table.name.casefold())
 
 
 def put_in(text: str, spans: Iterable[tuple[int, int]], table: TableId) -> str:

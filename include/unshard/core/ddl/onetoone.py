@@ -92,7 +92,7 @@ def _schemas(routing: Routing, target: str) -> set[str] | None:
     return {schema.casefold() for schema in own | {rule.schema.text for rule in rules}}
 
 
-def _tables(routing: Routing, target: TableId) -> set[tuple[str, str]] | None:
+def _tables(routing: Routing, target: TableId) -> set[TableId] | None:
     """Return the tables of a source that come to the target, without case; None if their number has no limit."""
     found = {target}
     for rule in routing.rules:
@@ -103,7 +103,7 @@ def _tables(routing: Routing, target: TableId) -> set[tuple[str, str]] | None:
             return None
         found |= {TableId(rule.schema.text, name) for name in names if name}
     try:
-        return {(t.schema.casefold(), t.name.casefold()) for t in found if routing.target_of(t) == target}
+        return {table.folded for table in found if routing.target_of(table) == target}
     except RouteAmbiguous:
         return None
 

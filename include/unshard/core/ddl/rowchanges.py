@@ -102,8 +102,8 @@ def may_hide(later: Statement, change: RowChange, routed: bool) -> bool:
     if TEMPORARY.match(later.text):
         return False
     found = mentions(later)
-    folded = {(table.schema.casefold(), table.name.casefold()) for table in change.named}
-    if any((table.schema.casefold(), table.name.casefold()) in folded for table, _, _ in found.places):
+    folded = {table.folded for table in change.named}
+    if any(table.folded in folded for table, _, _ in found.places):
         return True
     removes = bool(REMOVES.search(later.text)) or not found.is_certain
     return removes and (routed or bool(UNDOES.search(later.text)) or not found.is_certain)

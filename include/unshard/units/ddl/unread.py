@@ -47,14 +47,14 @@ class UnreadEffects:
     def of_rows(self, statement: Statement, present: Mapping[TableId, str]) -> Iterator[Effect]:
         """Yield the effects of a change of rows whose events have no rows; it changes no structure."""
         tables = self._changed(statement, {table.schema for table in present})
-        folded = None if tables is None else {_folded(table) for table in tables}
-        known = {_folded(table) for table in present}
+        folded = None if tables is None else {table.folded for table in tables}
+        known = {table.folded for table in present}
         found, error = mentions(statement), StatementDml(statement.text)
         for table in sorted(present):
-            if folded is None or _folded(table) in folded:
+            if folded is None or table.folded in folded:
                 yield self._effect(table, statement, found, error, present[table])
         for table in sorted(tables or ()):
-            if _folded(table) not in known and self._target_of(table) is not None:
+            if table.folded not in known and self._target_of(table) is not None:
                 yield self._undecided(table, statement, found, error, is_new=True)
 
     def _effect(
@@ -79,7 +79,3 @@ class UnreadEffects:
         routed = put_in(found.text, found.of(table), target)
         agreed = loose_fingerprint(routed, statement.sql_mode)
         return Undecided(table, str(error), routed, agreed, after, is_new=is_new)
-
-
-def _folded(table: TableId) -> tuple[str, str]:
-    return table.schema.casefold(), table.name.casefold()

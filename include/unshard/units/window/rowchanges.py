@@ -107,15 +107,11 @@ def _read(connection: Connection, change: RowChange) -> Changed:
     found = upstream.real_tables(connection, change.named)
     if found is None:
         return None
-    folded = {_folded(table) for table in change.written}
-    written, new = frozenset[TableId](), frozenset(table for table in found if _folded(table) in folded)
+    folded = {table.folded for table in change.written}
+    written, new = frozenset[TableId](), frozenset(table for table in found if table.folded in folded)
     while new:
         if upstream.have_triggers(connection, new):
             return None
         written |= new
         new = upstream.children(connection, new) - written
     return written
-
-
-def _folded(table: TableId) -> tuple[str, str]:
-    return table.schema.casefold(), table.name.casefold()
