@@ -18,13 +18,27 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, cast
 
 import pymysql
 from pymysql.connections import Connection as DriverConnection
 from pymysql.constants import CLIENT
-from sqlalchemy import Connection, Engine, NullPool, Pool, QueuePool, create_engine, event, func, insert, select, text
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    Engine,
+    NullPool,
+    Pool,
+    QueuePool,
+    create_engine,
+    event,
+    func,
+    insert,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import LRUCache
 
@@ -38,7 +52,11 @@ from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBu
 
 MIGRATION_SECONDS = 60
 KEPT_CONNECTIONS = 2
-COMPILED_STATEMENTS = 500
+NO_LIMIT = -1
+URL = make_url("mysql+pymysql://")
+COMPILED: dict[str, Any] = {"compiled_cache": LRUCache(500)}
+_DIALECTS: dict[Server, Dialect] = {}
+"""Without it each object of a process would compile its statements again."""
 UNKNOWN_DATABASE, NO_SUCH_TABLE = 1049, 1146
 
 
@@ -58,7 +76,7 @@ class ReadDatabase:
     def __init__(self, server: Server, schema: str, task: str) -> None:
         self.server, self.schema, self.task = server, schema, task
         self._process = os.getpid()
-        self._engine: Engine | None = None
+        self._engine = _engine(server, schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=NO_LIMIT)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -81,16 +99,13 @@ class ReadDatabase:
 
     def close(self) -> None:
         """Close the pooled connections; the next use opens new ones."""
-        if self._engine is not None:
-            self._own_engine().dispose()
+        self._own_engine().dispose()
 
     def _own_engine(self) -> Engine:
         """Return the engine; after a fork, without the connections of the parent process."""
-        if self._engine is None:
-            self._engine = _engine(self.server, self.schema, QueuePool, pool_size=KEPT_CONNECTIONS, max_overflow=-1)
-        elif self._process != os.getpid():
+        if self._process != os.getpid():
             self._engine.dispose(close=False)
-        self._process = os.getpid()
+            self._process = os.getpid()
         return self._engine
 
     def refuse_other_version(self) -> None:
@@ -192,23 +207,19 @@ def migration_lock(schema: str) -> str:
     return f"unshard migrate {schema}"[:64]
 
 
-def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool, **options: Any) -> Engine:
-    """Return an engine with a pool of its own; the dialect and the compiled statements are those of the process."""
-    shared = _shared(server)
-    pool = poolclass(_connecting(server, schema), **options)
-    engine = Engine(pool, shared.dialect, shared.url, execution_options=shared.get_execution_options())
+def _engine(server: Server, schema: str | None, poolclass: type[Pool] = NullPool, **pool: Any) -> Engine:
+    """Return an engine with a pool of its own.
+
+    Engines of one account share a dialect and the compiled statements. The first connection of the first one makes the
+    dialect known.
+    """
+    # FOUND_ROWS: an UPDATE also counts the rows that it finds and does not change. Callers rely on the count.
+    connect = partial(pooled.connect, server, database=schema, client_flag=CLIENT.FOUND_ROWS)
+    known = _DIALECTS.get(server)
+    if known is not None and known.server_version_info:
+        engine = Engine(poolclass(connect, **pool), known, URL, execution_options=COMPILED)
+    else:
+        engine = create_engine(URL, creator=connect, poolclass=poolclass, execution_options=COMPILED, **pool)
+        _DIALECTS[server] = engine.dialect
     event.listen(engine, "checkout", lambda connection, *_: connection.doubt())
     return engine
-
-
-@lru_cache(maxsize=4)
-def _shared(server: Server) -> Engine:
-    """Return an engine that knows the server's version; to compile all statements again would take most of a test."""
-    engine = create_engine("mysql+pymysql://", creator=_connecting(server, None), poolclass=NullPool)
-    engine.connect().close()
-    return engine.execution_options(compiled_cache=LRUCache(COMPILED_STATEMENTS))
-
-
-def _connecting(server: Server, schema: str | None) -> Any:
-    # FOUND_ROWS: an UPDATE also counts the rows that it finds and does not change. Callers rely on the count.
-    return partial(pooled.connect, server, database=schema, client_flag=CLIENT.FOUND_ROWS)
