@@ -13,6 +13,7 @@ is not built.
 """
 
 import contextlib
+import gc
 import os
 import shutil
 import tempfile
@@ -144,6 +145,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "tidb_target" in (*parameters, *getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.tidb)
     leave_out(config, items)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what stays until the end: the tests and the imported libraries."""
+    gc.collect()
+    gc.freeze()
 
 
 def _argnames(mark: pytest.Mark) -> list[str]:

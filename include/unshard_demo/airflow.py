@@ -222,7 +222,7 @@ def prepare(
     """Create the home of an Airflow with its metadata database; return the environment for its processes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
-    env = _environment(folder) | _as_variables(connections or {}) | dict(settings or {})
+    env = _environment(folder) | as_variables(connections or {}) | dict(settings or {})
     env["UNSHARD_TASKS"] = str(tasks.resolve())
     (folder / "config").mkdir(exist_ok=True)
     (folder / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
@@ -313,7 +313,7 @@ def _addresses(port: int) -> dict[str, str]:
     }
 
 
-def _as_variables(connections: Connections) -> dict[str, str]:
+def as_variables(connections: Connections) -> dict[str, str]:
     """Return each connection as the environment variable that Airflow reads; ids are upper case there."""
     return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(dict(body)) for name, body in connections.items()}
 

@@ -30,7 +30,7 @@ from unshard.units.rows.windowjob import WindowJob
 from unshard.units.window.spark import run_job
 from unshard_demo import processes
 from unshard_demo.servers import free_port
-from unshard_demo.spark import running_spark
+from unshard_demo.spark import SparkConnect, running_spark
 
 pytestmark = pytest.mark.spark
 # Executors know our package, not the tests.
@@ -44,10 +44,9 @@ def local() -> Iterator[object]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_spark(tmp_path_factory.mktemp("connect")) as server:
-        yield server.url
+@pytest.fixture
+def connect(shared_spark: SparkConnect) -> str:
+    return shared_spark.url
 
 
 def twice(item: str) -> Iterable[str]:
@@ -119,7 +118,8 @@ def test_a_socket_is_in_the_first_folder_with_a_short_path() -> None:
     assert sparks.unix_sockets(long) == {}
 
 
-@pytest.mark.parametrize("length", [pytest.param(60, marks=pytest.mark.test_all("the other length fails first")), 62])
+@pytest.mark.test_all("starts two servers of Spark; the choice of the folder has a test without one")
+@pytest.mark.parametrize("length", [60, 62])
 def test_a_server_has_sockets_whatever_the_length_of_its_folder(length: int) -> None:
     """With the second length all jobs fail if the sockets are to be in its own folder."""
     with tempfile.TemporaryDirectory() as name:
@@ -137,50 +137,37 @@ def test_a_process_has_one_classic_session(local: object) -> None:
         pass
 
 
-AGAIN = """
-import time
+LOST = """
+import os, signal, sys
 from unshard.adapters import spark as sparks
 from test_spark import twice
 from pyspark import SparkContext
-for _ in range(2):
-    with sparks.session("local[1]") as spark:
-        assert sorted(sparks.map_items(spark, twice, ["a"], 1)) == ["A", "a"]
+with sparks.session("local[1]") as first:
+    assert sparks.is_usable(first)
+    if sys.argv[1] == "killed":
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+    else:
+        SparkContext._active_spark_context._jsc.stop()
+    try:
+        list(sparks.map_items(first, twice, ["a"], 1))
+    except sparks.SparkJobFailed:
+        pass
+    assert not sparks.is_usable(first)
+    with sparks.session("local[1]") as second:
+        assert sorted(sparks.map_items(second, twice, ["a"], 1)) == ["A", "a"]
+        assert sparks.is_usable(second) and not sparks.is_usable(first)
         jvm = SparkContext._gateway.proc
     assert jvm.returncode is not None
 """
 
 
-def test_a_session_that_ends_takes_its_jvm_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lost", ["killed", pytest.param("stopped", marks=pytest.mark.test_all("a killed JVM is harder"))]
+)
+def test_a_session_that_is_lost_is_replaced_and_its_end_takes_the_jvm_along(tmp_path: Path, lost: str) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"}
-    subprocess.run([sys.executable, "-W", "error", "-c", AGAIN], env=environment, cwd=tmp_path, timeout=600, check=True)
-
-
-LOST = """
-import os, signal
-from unshard.adapters import spark as sparks
-from test_spark import twice
-from pyspark import SparkContext
-for lose in (
-    lambda: os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL),
-    lambda: SparkContext._active_spark_context._jsc.stop(),
-):
-    with sparks.session("local[1]") as first:
-        assert sparks.is_usable(first)
-        lose()
-        try:
-            list(sparks.map_items(first, twice, ["a"], 1))
-        except sparks.SparkJobFailed:
-            pass
-        assert not sparks.is_usable(first)
-        with sparks.session("local[1]") as second:
-            assert sorted(sparks.map_items(second, twice, ["a"], 1)) == ["A", "a"]
-            assert sparks.is_usable(second) and not sparks.is_usable(first)
-"""
-
-
-def test_a_session_that_is_lost_is_replaced(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"}
-    subprocess.run([sys.executable, "-c", LOST], env=environment, cwd=tmp_path, timeout=600, check=True)
+    subprocess.run([sys.executable, "-c", LOST, lost], env=environment, cwd=tmp_path, timeout=600, check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 CLIENT = """
@@ -188,7 +175,7 @@ import sys
 from unshard.adapters import spark as sparks
 sys.path.insert(0, sys.argv[3])
 from test_spark import check, where
-with sparks.session(sys.argv[1], name="shop") as spark:
+with sparks.session(sys.argv[1], name=sys.argv[4]) as spark:
     check(spark)
     print(spark.session_id, *sparks.map_items(spark, where, ["x"], 1))
     if sys.argv[2] == "close":
@@ -196,11 +183,11 @@ with sparks.session(sys.argv[1], name="shop") as spark:
 """
 
 
-def client(url: str, end: str, folder: Path) -> tuple[str, str]:
+def client(url: str, end: str, folder: Path, name: str = "shop") -> tuple[str, str]:
     root = str(Path(__file__).parent)
     environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"}
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, url, end, root],
+        [sys.executable, "-c", CLIENT, url, end, root, name],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -224,9 +211,8 @@ def test_processes_meet_in_one_session_of_a_connect_server(connect: str, tmp_pat
 
 
 def test_processes_may_open_a_session_at_the_same_moment(connect: str, tmp_path: Path) -> None:
-    client(connect, "close", tmp_path)  # so that the next session has no code yet
-    with ThreadPoolExecutor(3) as pool:
-        found = set(pool.map(lambda _: client(connect, "leave", tmp_path), range(3)))
+    with ThreadPoolExecutor(3) as pool:  # the session has no code yet
+        found = set(pool.map(lambda _: client(connect, "leave", tmp_path, "meeting"), range(3)))
     assert len(found) == 1
 
 
@@ -265,11 +251,12 @@ def test_a_server_that_died_is_told_by_a_code_and_a_restarted_one_gets_a_new_ses
                 assert sorted(sparks.map_items(second, twice, ["b"], 1)) == ["B", "b"] and sparks.is_usable(second)
 
 
+@pytest.mark.test_all("starts Spark; a session that is lost leaves nothing either")
 def test_a_local_session_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
     script = CLIENT.replace("spark.session_id", "'local'").replace('sys.argv[2] == "close"', "False")
     root = str(Path(__file__).parent)
     done = subprocess.run(
-        [sys.executable, "-c", script, "local[1]", "", root],
+        [sys.executable, "-c", script, "local[1]", "", root, "shop"],
         cwd=tmp_path,
         capture_output=True,
         env={**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{root}"},

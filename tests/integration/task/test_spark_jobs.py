@@ -8,6 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.suite.portions import IS_ALL
 from tests.taskfile import Settings, write_task
 from unshard.config import load_task
 from unshard.units.full.snapshot import take_snapshot
@@ -55,10 +56,11 @@ def test_dump_and_load_are_submitted(source_1: MariaDb, target: MariaDb, unique:
     # The session is the one that spark-submit made: the task's own connection leads nowhere.
     settings = Settings(spark="sc://127.0.0.1:1")
     task = write_task(tmp_path, unique, {"s1": source_1}, target, {"t": "t_*"}, settings)
-    refused = submit(tmp_path, "dump_table.py", task, "s1")
-    assert refused.returncode == 1
-    # spark-submit sends all that Python says to its standard output.
-    assert refused.stdout.startswith("[US-2202] source s1 has no snapshot yet (run the task's snapshot step")
+    if IS_ALL:
+        refused = submit(tmp_path, "dump_table.py", task, "s1")
+        assert refused.returncode == 1
+        # spark-submit sends all that Python says to its standard output.
+        assert refused.stdout.startswith("[US-2202] source s1 has no snapshot yet (run the task's snapshot step")
     with open_work(load_task(task)) as work:
         take_snapshot(work, "s1")
     dumped = submit(tmp_path, "dump_table.py", task, "s1")
