@@ -86,7 +86,7 @@ def joined(airflow: Airflow, joining: Merge) -> Merge:
 
 def loaded(merge: Merge) -> Merge:
     """Load without Airflow, whose full load the first task shows."""
-    command = [sys.executable, "-m", "unshard", "run", str(merge.tasks / f"{merge.name}.yaml")]
+    command = [sys.executable, "-m", "unshard.cli", "run", str(merge.tasks / f"{merge.name}.yaml")]
     subprocess.run(command, env=os.environ | as_variables(merge.connections), check=True, timeout=SECONDS)
     return merge
 
