@@ -299,7 +299,6 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
         "AIRFLOW__LOGGING__UVICORN_LOGGING_LEVEL": "WARNING",
-        "UNSHARD_POKE_SECONDS": "5",
         "NO_COLOR": "1",
     }
 

@@ -11,12 +11,11 @@
 | the run was cleared or died | it looks again; a conflict has the whole time again |
 """
 
-import time
 from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, BaseSensorOperator
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from unshard.core.shown import shell
@@ -25,6 +24,7 @@ from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import only_run, opened
 from unshard_airflow.outcome import as_json
 from unshard_airflow.remedies import listed
+from unshard_airflow.watch import DifferenceTrigger, shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from unshard.units.ddl.differences import DifferenceView
     from unshard.units.work import Work
 
-STAY_SECONDS = 20.0
-LOOK_SECONDS = 1.0
-FOREVER = timedelta(days=3650).total_seconds()
 DIFFERENCES = "differences"
 """XCom key of `report`."""
 
@@ -63,44 +60,55 @@ class StartDifference(BaseOperator):
         raise only_run(self.dag_of_differences, self.difference, {"difference": self.difference})
 
 
-class FollowDifference(BaseSensorOperator):
-    """Waits until a difference is settled; fails if it is a conflict for longer than `lock-timeout`."""
+class FollowDifference(BaseOperator):
+    """Waits until a difference is settled; fails if it is a conflict for longer than `lock-timeout`.
+
+    Airflow's triggerer waits, so no process runs meanwhile.
+    """
 
     def __init__(self, *, task_file: str, **kwargs: Any) -> None:
-        super().__init__(mode="reschedule", timeout=FOREVER, **kwargs)
+        super().__init__(**kwargs)
         self.task_file = task_file
         self.last: DifferenceView | None = None
 
-    def poke(self, context: "Context") -> bool:
-        until = time.monotonic() + STAY_SECONDS
-        with opened(self.task_file) as work:
-            while not (is_settled := self._look(work, context)) and time.monotonic() < until:
-                time.sleep(LOOK_SECONDS)
-        return is_settled
+    def execute(self, context: "Context") -> Any:
+        return self._follow(context)
 
-    def _look(self, work: Any, context: "Context") -> bool:
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: "Context") -> Any:
+        """Look at the difference, also after a failure of the trigger."""
+        return self._follow(context)
+
+    def _follow(self, context: "Context") -> Any:
+        run = context["dag_run"]
+        wanted = str((run.conf or {}).get("difference") or run.run_id)
+        with opened(self.task_file) as work:
+            found = self._look(work, context, wanted)
+            patience = work.task.options.lock_timeout
+        if not (seen := shown(found, wanted)):
+            self.log.info("difference is settled difference=%s", wanted)
+            return
+        until = None
+        if self.last is not None and self.last.needs_operator:
+            until = (max(self.last.since, run.start_date or self.last.since) + patience).isoformat()
+        trigger = DifferenceTrigger(task_file=self.task_file, difference=wanted, seen=seen, until=until)
+        self.defer(trigger=trigger, method_name="execute")
+
+    def _look(self, work: Any, context: "Context", wanted: str) -> "Sequence[DifferenceView]":
+        """Do what is due for the targets, and return the open differences."""
         from unshard.units.task.joins import follow_each, open_differences
         from unshard_airflow.connections import airflow_connections
 
-        run = context["dag_run"]
-        wanted = str((run.conf or {}).get("difference") or run.run_id)
         errors = follow_each(work).errors if work.meta.pauses.get() is None else {}
         raise_transient(errors)
         found = open_differences(work.task, work.meta, airflow_connections)
-        view = next((each for each in found if each.id == wanted), None)
-        if view is None:
-            if any(each.is_change for each in found):
-                return False  # of such a target not all differences are shown
-            self.log.info("difference is settled difference=%s", wanted)
-            return True
-        before, self.last = self.last, view
-        if before is None or (before.state, before.have, before.reason) != (view.state, view.have, view.reason):
+        self.last = view = next((each for each in found if each.id == wanted), None)
+        if view is not None:
             context["ti"].xcom_push(key="difference", value=as_json(view))
             self.log.info("%s %s: %s; %s", view.target, view.subject, view.progress, statement(view.when))
-        if view.target in errors and view.target not in targets_with_lock(work):
-            raise errors[view.target]
-        fail_if_stuck(view, run.start_date, work.task.options.lock_timeout)
-        return False
+            if view.target in errors and view.target not in targets_with_lock(work):
+                raise errors[view.target]
+            fail_if_stuck(view, context["dag_run"].start_date, work.task.options.lock_timeout)
+        return found
 
     def remedies(self) -> Sequence[str]:
         """Return the state of the difference and what ends it."""

@@ -6,21 +6,33 @@ All of them are active from the start, so there is no order in which to enable t
 handed over are skipped with a message, and nothing runs before the full load is triggered.
 """
 
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule, chain, task_group
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetAny,
+    AssetOrTimeSchedule,
+    AssetWatcher,
+    CronTriggerTimetable,
+    Param,
+    TriggerRule,
+    chain,
+    task_group,
+)
 
 from unshard.config import ShardMode, Task, TaskMode
 from unshard_airflow.bulk import Dump, Load
 from unshard_airflow.differences import FollowDifference, ListDifferences, StartDifference
+from unshard_airflow.follow import Follow
 from unshard_airflow.locks import ExecuteDdl, Unlock, WaitForShards
-from unshard_airflow.operators import START_TIME, Apply, Handover, Precheck, Relay, Snapshot
+from unshard_airflow.operators import START_TIME, Handover, Precheck, Snapshot
 from unshard_airflow.outages import tell_people, tell_recovery
 from unshard_airflow.outcome import tell_failure
 from unshard_airflow.replace import Replace
+from unshard_airflow.watch import BinlogTrigger
 from unshard_airflow.windows import Again, Report, SomethingFailed, StartLock, TargetsFollow
 
 NO_PARAMS: Mapping[str, Any] = {}
@@ -31,11 +43,12 @@ UNLOCK_TIMEOUT = timedelta(minutes=5)
 """The command takes seconds; a process that hangs is replaced by the next try, which repeats the command."""
 UNLOCK = "unlock (clear it to force the lock)"
 REPLACE = "replace (clear it to enter other statements)"
-POKE_SECONDS = 15.0
 WAIT_RETRIES = 10
 """An interrupted wait or question continues; the time-out of a lock is never retried."""
 EVERY_MINUTE = "* * * * *"
 """The most frequent cron schedule, which here means: continuously."""
+MOST_WORKERS = 4
+"""Processes of a live run, unless the task file says how many sources share one."""
 SOURCE_LABEL = "{{ task.source }}"
 START_FIELD: dict[str, Any] = {
     "type": ["null", "string"],
@@ -57,10 +70,11 @@ FULL_DOC = """Dumps and loads the rows of the shards, then hands the sources ove
 Trigger it once. It may be triggered, retried and cleared at any time: it continues where it stopped.
 Task file: `{path}`
 """
-SYNC_DOC = """One window of every source: pull the binlog, apply rows, hold rows that wait at a DDL.
+SYNC_DOC = """One live run: windows pull the binlog, apply rows, and hold rows that wait at a DDL.
 
-Runs by its schedule, and at once while there is a backlog. If it is scheduled every minute, it continues as long as
-rows come. A source that fails does not stop the others. Its task fails once; while the same error lasts it is skipped.
+If it is scheduled every minute, new binlog starts it, and it continues as long as rows come. With another schedule it
+ends when it has caught up. A source that fails does not stop the others. Its task fails once; while the same error
+lasts it is skipped.
 Task file: `{path}`
 """
 DDL_DOC = """One run per DDL lock; the id of the run is that of the lock. `wait_for_shards` shows the missing shards.
@@ -111,23 +125,19 @@ def full_dag(task: Task) -> DAG:
 
 
 def sync_dag(task: Task) -> DAG:
-    """Build `relay >> apply` per source, then `report` and what follows from it."""
+    """Build `follow` once per group of sources, then `report` and what follows from it."""
     common = {"task_file": str(task.path)}
     with _dag(SYNC, task, SYNC_DOC, schedule=_schedule(task)) as dag:
-
-        @task_group(group_id="per_source", prefix_group_id=False)
-        def per_source(source: str) -> None:
-            each = common | {"source": source, "map_index_template": SOURCE_LABEL}
-            Relay(task_id="relay", **each) >> Apply(task_id="apply", **each)
-
-        windows = per_source.expand(source=list(task.sources))
-        report = Report(
-            task_id="report",
-            sources=task.sources,
-            continuous=task.options.schedule == EVERY_MINUTE,
-            trigger_rule=TriggerRule.ALL_DONE,
+        groups = groups_of(task)
+        windows = Follow.partial(
+            task_id="follow",
+            map_index_template="{{ task.source }}",
+            is_continuous=_is_continuous(task),
+            dag_of_locks=DDL + task.plain_name,
+            dag_of_differences=JOIN + task.plain_name if joins(task) else "",
             **common,
-        )
+        ).expand(sources=groups)
+        report = Report(task_id="report", groups=groups, trigger_rule=TriggerRule.ALL_DONE, **common)
         windows >> report >> Again(task_id="again", outlets=[work_asset(task)])
         StartLock.partial(
             task_id="start_lock", dag_of_locks=DDL + task.plain_name, map_index_template="{{ task.lock }}", **common
@@ -169,7 +179,6 @@ def join_dag(task: Task) -> DAG:
         FollowDifference(
             task_id="follow_difference",
             task_file=str(task.path),
-            poke_interval=poke_seconds(),
             retries=WAIT_RETRIES,
             outlets=[work_asset(task)],
         )
@@ -186,12 +195,27 @@ def work_asset(task: Task) -> Asset:
     return Asset(name=f"unshard_work__{task.plain_name}", uri=f"unshard://{task.plain_name}/work")
 
 
-def poke_seconds() -> float:
-    """Return the seconds between two looks at an open difference."""
-    return float(os.environ.get("UNSHARD_POKE_SECONDS", POKE_SECONDS))
+def groups_of(task: Task) -> list[list[str]]:
+    """Return the sources of each process: neighbours, so that the number of processes stays small."""
+    size = task.options.sources_per_worker or -(-len(task.sources) // MOST_WORKERS)
+    return [list(task.sources[start : start + size]) for start in range(0, len(task.sources), size)]
 
 
-def _schedule(task: Task) -> AssetOrTimeSchedule:
+def binlog_asset(task: Task) -> Asset:
+    """Return the asset whose events say that a source has new binlog."""
+    watcher = AssetWatcher(name=f"unshard_binlog__{task.plain_name}", trigger=BinlogTrigger(task_file=str(task.path)))
+    name, uri = f"unshard_binlog__{task.plain_name}", f"unshard://{task.plain_name}/binlog"
+    return Asset(name=name, uri=uri, watchers=[watcher])
+
+
+def _is_continuous(task: Task) -> bool:
+    return task.options.schedule == EVERY_MINUTE
+
+
+def _schedule(task: Task) -> Any:
+    """Return the schedule of the live runs: by events alone if it is continuous."""
+    if _is_continuous(task):
+        return AssetAny(work_asset(task), binlog_asset(task))
     cron = CronTriggerTimetable(task.options.schedule, timezone="UTC")
     return AssetOrTimeSchedule(timetable=cron, assets=[work_asset(task)])
 

@@ -8,13 +8,13 @@
 | `replace` cleared | it asks for other statements; `unshard_airflow.replace` lists the cases |
 | `unlock` or `replace` failed | they fail; the wait continues |
 | `wait_for_shards` cleared or died | it waits again, or ends at once if the lock is resolved |
-| the triggerer is down | `wait_for_shards` looks at the lock every LOOK_AGAIN |
+| the triggerer is down | the wait continues when it is back |
 | `execute_ddl` cleared or died | the unit finds the intent row and the structure; nothing runs twice |
 | the lock was resolved elsewhere | `wait_for_shards` ends, all of `execute_ddl` is skipped, the run succeeds |
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from unshard.units.ddl.coordinate import LockView
 
-LOOK_AGAIN = timedelta(minutes=5)
 RESOLVED = "the lock is resolved already"
 
 
@@ -85,7 +84,7 @@ class WaitForShards(BaseOperator):
         return self._wait(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: "Context") -> Any:
-        """Look at the lock, also after LOOK_AGAIN and after a failure of the trigger."""
+        """Look at the lock, also after a failure of the trigger."""
         return self._wait(context)
 
     def _wait(self, context: "Context") -> Any:
@@ -101,7 +100,7 @@ class WaitForShards(BaseOperator):
         if datetime.now(UTC) >= until:
             raise AirflowFailException(f"lock {view.id} is {view.state}, and lock-timeout ({patience}) is over")
         trigger = LockTrigger(task_file=self.task_file, lock=view.id, until=until.isoformat())
-        self.defer(trigger=trigger, method_name="execute", timeout=LOOK_AGAIN)
+        self.defer(trigger=trigger, method_name="execute")
 
     def remedies(self) -> Sequence[str]:
         """Return the commands for a lock whose wait has failed."""

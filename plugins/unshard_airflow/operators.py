@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
+from airflow.sdk.exceptions import DagRunTriggerException
 
 from unshard.config import load_task
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.outages import ToldOnce
 from unshard_airflow.outcome import as_json, failures_told
-from unshard_airflow.remedies import of_stop
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from unshard.config import Task
-    from unshard.core.window.suspension import SuspendedTarget
     from unshard.units.work import Work
 
 START_TIME = "start_time"
@@ -125,54 +123,11 @@ class Handover(UnitOperator):
 
 
 class WindowOperator(ToldOnce, UnitOperator):
-    """Runs one unit of a window. Of failures with one cause in consecutive windows, only the first is told."""
+    """Works with windows. Of failures with one cause in consecutive runs, only the first is told."""
 
     def execute(self, context: "Context") -> Any:
         with self.told_once(context):
             return super().execute(context)
-
-
-class Relay(WindowOperator):
-    """Pulls the binlog of a source into the relay, up to the present end."""
-
-    def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.core.task.state import Phase
-        from unshard.units.relay.tasksource import pull_source
-
-        work.meta.pauses.refuse()
-        state = work.meta.sources.get(self.source)
-        report = pull_source(work, self.source) if state is not None and state.phase is Phase.SYNC else None
-        if report is None:
-            phase = state.phase if state else Phase.NEW
-            dag = f"unshard_full__{work.task.plain_name}"
-            raise AirflowSkipException(NOT_HANDED_OVER.format(source=self.source, phase=phase, dag=dag))
-        return report
-
-
-class Apply(WindowOperator):
-    """Runs one window of a source: plan, Spark, commit."""
-
-    stopped: "Sequence[SuspendedTarget]" = ()
-
-    @property
-    def is_told_elsewhere(self) -> bool:
-        """A target is suspended only once, so the failure that tells of it never lasts."""
-        return bool(self.stopped)
-
-    def unit(self, work: "Work", context: "Context") -> Any:
-        from unshard.units.window.suspension import error_of
-        from unshard.units.window.sync import run_window
-
-        report = run_window(work, self.source)
-        if report.stopped:
-            # The window is committed and the next ones continue; the task fails once, to notify people.
-            self.stopped = report.stopped
-            raise error_of(report.stopped[0])
-        return report
-
-    def remedies(self) -> Sequence[str]:
-        """Return the suspended targets and the commands for each."""
-        return tuple(line for stop in self.stopped for line in of_stop(stop, self.task_file))
 
 
 def _starting(task: "Task", context: "Context") -> "Task":

@@ -43,6 +43,10 @@ class ToldOnce:
         """Whether the present failure occurs once only, so that there is nothing to remember."""
         return False
 
+    def known_cause(self, context: Mapping[str, Any]) -> str:
+        """Return the cause of the failure of which people know; empty if there is none."""
+        return (_known(context) or {}).get("cause", "")
+
     @contextlib.contextmanager
     def told_once(self, context: Mapping[str, Any]) -> Iterator[None]:
         """Skip the task instead of a failure of which people know."""

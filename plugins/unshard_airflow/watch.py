@@ -1,15 +1,17 @@
-"""The wait for a lock in Airflow's triggerer, one trigger per waiting lock."""
+"""Waits in Airflow's triggerer, without a process: for new binlog, for a lock, for a difference."""
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
 from unshard.config import load_task
 from unshard.core.shown import visible
@@ -19,9 +21,12 @@ from unshard_airflow.remedies import listed
 
 if TYPE_CHECKING:
     from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.differences import DifferenceView
     from unshard.units.work import Work
 
 LOOK_SECONDS = 1.0
+LOOK_AT_ALL_SECONDS = 30.0
+DUE_SECONDS = 60.0
 AFTER_ERROR_SECONDS = 15.0
 
 
@@ -60,75 +65,170 @@ def look(work: "Work", lock: str) -> Seen:
     return Seen(coordinate.view(work.meta, lock), str(pause or ""))
 
 
-class LockTrigger(BaseTrigger):
-    """Fires when the wait for a lock is over, or at the time `until`.
+class TaskTrigger(BaseTrigger):
+    """Looks at a task once a second, in a thread and over one connection. A failed look is logged and repeated."""
 
-    A failed look is logged and repeated: `wait_for_shards` looks itself from time to time, and fails if it cannot.
-    """
-
-    def __init__(self, *, task_file: str, lock: str, until: str) -> None:
+    def __init__(self, *, task_file: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.task_file = task_file
-        self.lock = lock
-        self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments."""
-        return f"{__name__}.LockTrigger", {"task_file": self.task_file, "lock": self.lock, "until": self.until}
+        return f"{__name__}.{type(self).__name__}", self.arguments
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {"task_file": self.task_file}
+
+    def opened(self, work: "Work", stack: contextlib.ExitStack) -> Callable[[], bool]:
+        """Return a function that says whether the wait is over."""
+        raise NotImplementedError
+
+    async def wait(self, watch: "Watch", until: datetime | None = None) -> None:
+        """Return when a look says that the wait is over, or at the time `until`."""
+        while until is None or datetime.now(UTC) < until:
+            if await asyncio.to_thread(watch.is_over):
+                return
+            left = inf if until is None else max(0.0, (until - datetime.now(UTC)).total_seconds())
+            await asyncio.sleep(min(watch.rest, left))
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look once a second, in a thread."""
-        watch, until = Watch(self), datetime.fromisoformat(self.until)
+        """Wait once."""
+        watch, until = Watch(self), self.arguments.get("until")
         try:
-            while (left := (until - datetime.now(UTC)).total_seconds()) > 0:
-                if await asyncio.to_thread(watch.is_over):
-                    break
-                await asyncio.sleep(min(watch.rest, left))
+            await self.wait(watch, datetime.fromisoformat(until) if until else None)
         finally:
             await asyncio.to_thread(watch.close)
-        yield TriggerEvent(self.lock)  # type: ignore[no-untyped-call]
+        yield TriggerEvent("over")  # type: ignore[no-untyped-call]
+
+
+class BinlogTrigger(BaseEventTrigger, TaskTrigger):
+    """Fires when a source has binlog that the target lacks and no live run works on it."""
+
+    def __init__(self, *, task_file: str) -> None:
+        super().__init__(task_file=task_file)
+
+    def opened(self, work: "Work", stack: contextlib.ExitStack) -> Callable[[], bool]:
+        from unshard.units.relay.newbinlog import BinlogWatch
+
+        return stack.enter_context(contextlib.closing(BinlogWatch(work))).has_news
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait again and again."""
+        watch = Watch(self)
+        try:
+            while True:
+                await self.wait(watch)
+                yield TriggerEvent("new binlog")  # type: ignore[no-untyped-call]
+        finally:
+            await asyncio.to_thread(watch.close)
+
+
+class LockTrigger(TaskTrigger):
+    """Fires when the wait for a lock is over, or at the time `until`."""
+
+    def __init__(self, *, task_file: str, lock: str, until: str) -> None:
+        super().__init__(task_file=task_file)
+        self.lock = lock
+        self.until = until
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {"task_file": self.task_file, "lock": self.lock, "until": self.until}
+
+    def opened(self, work: "Work", stack: contextlib.ExitStack) -> Callable[[], bool]:
+        """Read the row of the lock each second; everything that decides only after the row has changed, or seldom."""
+        known: list[tuple[object, float]] = []
+
+        def is_over() -> bool:
+            row, now = (work.meta.locks.get(self.lock), work.meta.pauses.get()), time.monotonic()
+            if known and known[-1][0] == row and now - known[-1][1] < LOOK_AT_ALL_SECONDS:
+                return False
+            seen = look(work, self.lock)
+            self.log.info("%s", seen)
+            known[:] = [((work.meta.locks.get(self.lock), work.meta.pauses.get()), now)]
+            return seen.is_over
+
+        return is_over
+
+
+class DifferenceTrigger(TaskTrigger):
+    """Fires when an open difference has changed, or at the time `until`.
+
+    After DUE_SECONDS it also fires when something is due for a target that no live run has done.
+    """
+
+    def __init__(self, *, task_file: str, difference: str, seen: str, until: str | None) -> None:
+        super().__init__(task_file=task_file)
+        self.difference, self.seen, self.until = difference, seen, until
+        self._began = time.monotonic()
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        names = "task_file", "difference", "seen", "until"
+        return {name: getattr(self, name) for name in names}
+
+    def opened(self, work: "Work", stack: contextlib.ExitStack) -> Callable[[], bool]:
+        from unshard.units.task.joins import is_due, open_differences
+
+        def is_over() -> bool:
+            found = open_differences(work.task, work.meta, airflow_connections)
+            if shown(found, self.difference) != self.seen:
+                return True
+            is_late = time.monotonic() - self._began > DUE_SECONDS
+            return is_late and work.meta.pauses.get() is None and is_due(work)
+
+        return is_over
+
+
+def shown(found: "Sequence[DifferenceView]", difference: str) -> str:
+    """Return what tells a change of a difference; empty if it is settled."""
+    view = next((each for each in found if each.id == difference), None)
+    if view is None:
+        return "a change" if any(each.is_change for each in found) else ""
+    return f"{view.state} {listed(view.have)} {listed(view.lack)} {view.reason}"
 
 
 class Watch:
-    """Looks at a lock over one connection; the calls may come from several threads."""
+    """Looks at a task over one connection; the calls may come from several threads."""
 
-    def __init__(self, trigger: LockTrigger) -> None:
+    def __init__(self, trigger: TaskTrigger) -> None:
         self.trigger = trigger
         self.rest = LOOK_SECONDS
         self._using = threading.Lock()
         self._stack = contextlib.ExitStack()
-        self._work: Work | None = None
+        self._look: Callable[[], bool] | None = None
         self._told = ""
 
     def is_over(self) -> bool:
         with self._using:
             try:
-                seen = look(self._opened(), self.trigger.lock)
+                found = self._opened()()
             except Exception as error:
                 self._close()
                 self.rest = AFTER_ERROR_SECONDS
-                self._tell(f"cannot look at lock {self.trigger.lock}: {visible(statement(str(error)))}")
+                self._tell(f"cannot look at {self.trigger.task_file}: {visible(statement(str(error)))}")
                 return False
             self.rest = LOOK_SECONDS
-            self._tell(str(seen))
-            return seen.is_over
+            return found
 
     def close(self) -> None:
         """Close the connection after the last look."""
         with self._using:
             self._close()
 
-    def _opened(self) -> "Work":
+    def _opened(self) -> Callable[[], bool]:
         from unshard.units.work import open_work
 
-        if self._work is None:
-            self._work = self._stack.enter_context(
-                open_work(load_task(Path(self.trigger.task_file)), airflow_connections)
-            )
-        return self._work
+        if self._look is None:
+            task = load_task(Path(self.trigger.task_file))
+            work = self._stack.enter_context(open_work(task, airflow_connections, only_reads=True))
+            self._look = self.trigger.opened(work, self._stack)
+        return self._look
 
     def _close(self) -> None:
-        self._work = None
+        self._look = None
         with contextlib.suppress(Exception):
             self._stack.close()
 

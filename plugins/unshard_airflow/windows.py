@@ -1,16 +1,17 @@
-"""The end of a window's DAG run: summary, open locks, and whether another window is needed.
+"""The end of a live run: summary, open locks, and whether another live run is needed.
 
 `report` reads the state of all sources and locks, not only the results of this run, so a later run completes the work
 of a killed or cleared one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from unshard_airflow.differences import DIFFERENCES, raise_transient
+from unshard_airflow.follow import LEFT, PROGRESS
 from unshard_airflow.links import LockRunLink
 from unshard_airflow.masking import refusal
 from unshard_airflow.operators import WindowOperator, only_run, opened
@@ -24,17 +25,14 @@ if TYPE_CHECKING:
 
 LATE = ".late"
 """Suffix of the run that executes a lock whose shards have come after its wait had failed."""
-MOVED = ("rows_applied", "rows_filtered", "rows_skipped", "rows_diverted", "rows_held", "rows_released", "ddls")
-"""Fields of a window's report that count as progress."""
 
 
 class Report(WindowOperator):
-    """Summarises the windows, updates the locks, and returns the open ones (the XCom value, a list)."""
+    """Summarises the live run, updates the locks, and returns the open ones (the XCom value, a list)."""
 
-    def __init__(self, *, sources: Sequence[str], continuous: bool, **kwargs: Any) -> None:
+    def __init__(self, *, groups: Sequence[Sequence[str]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.sources = list(sources)
-        self.continuous = continuous
+        self.groups = [list(group) for group in groups]
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.ddl.coordinate import observe
@@ -42,9 +40,9 @@ class Report(WindowOperator):
         from unshard_airflow.connections import airflow_connections
 
         work.meta.pauses.refuse()
-        indexes = range(len(self.sources))
-        pulled = context["ti"].xcom_pull(task_ids="relay", map_indexes=indexes)
-        applied = context["ti"].xcom_pull(task_ids="apply", map_indexes=indexes)
+        indexes = range(len(self.groups))
+        progress = context["ti"].xcom_pull(task_ids="follow", key=PROGRESS, map_indexes=indexes)
+        left = context["ti"].xcom_pull(task_ids="follow", key=LEFT, map_indexes=indexes)
         errors = follow_each(work).errors
         raise_transient(errors)
         for target, error in errors.items():
@@ -56,26 +54,19 @@ class Report(WindowOperator):
         locks = [view for view in observe(work.meta) if view.is_open]
         told = {view.target for view in shown} | {view.target for view in locks}
         summary = {
-            "sources": {
-                source: {"relay": relay, "window": window}
-                for source, relay, window in zip(self.sources, pulled, applied, strict=True)
-            },
+            "sources": {", ".join(group): told for group, told in zip(self.groups, progress, strict=True)},
             "locks": [as_json(view) for view in locks],
             "errors": [str(error) for error in errors.values()],
             "untold": [str(error) for target, error in errors.items() if target not in told],
-            "left": [
-                s
-                for s, window in zip(self.sources, applied, strict=True)
-                if window and has_work_left(window, self.continuous)
-            ],
+            "left": [", ".join(group) for group, has_work in zip(self.groups, left, strict=True) if has_work],
         }
-        self.log.info("windows done summary=%s", summary)
+        self.log.info("live run done summary=%s", summary)
         context["ti"].xcom_push(key="summary", value=summary)
         return [view.id for view in locks]
 
 
 class Again(BaseOperator):
-    """Triggers the windows again while a source has work left; success emits the asset event."""
+    """Triggers the next live run if there is work left; success emits the asset event."""
 
     def execute(self, context: "Context") -> Any:
         left = context["ti"].xcom_pull(task_ids="report", key="summary")["left"]
@@ -135,13 +126,3 @@ class SomethingFailed(BaseOperator):
 
     def execute(self, context: "Context") -> Any:
         raise AirflowFailException("a source has failed in this run: see its failed task; the others continued")
-
-
-def has_work_left(window: Mapping[str, Any], continuous: bool) -> bool:
-    """Whether a source needs another window at once after its window.
-
-    Under steady load each window finds rows that were written during the last one. A continuous task runs another
-    window for them; any other task ends at the end of the relay and leaves them to its schedule.
-    """
-    moved = any(window[count] for count in MOVED)
-    return bool(window["more"]) or (continuous and moved)

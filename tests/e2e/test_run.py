@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pymysql
 import pytest
 from spark_jobs import validate_table
 
@@ -16,6 +17,7 @@ from unshard.cli import main
 from unshard.config import load_task
 from unshard.units.validate.validate import Settings, validate
 from unshard.units.work import open_work
+from unshard_demo.processes import await_true
 from unshard_demo.servers import MariaDb
 from unshard_demo.spark import SparkConnect
 
@@ -345,3 +347,37 @@ def test_a_signal_ends_a_run_and_the_next_one_goes_on(world: World, command, sen
     assert "the next run continues from here" in said and "Traceback" not in said
     assert command("run")[0] == 0
     world.assert_union()
+
+
+def test_follow_applies_later_rows_and_ddl_until_a_signal(world: World, command) -> None:
+    """Rows, a DDL on all shards and the rows after it reach the target without a further command."""
+    process = subprocess.Popen(
+        [*COMMAND, "run", str(world.path), "--follow"],
+        env=environment(),
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        await_true(lambda: equal(world), 600, [], "the full load")
+        for number, source in enumerate(world.sources):
+            world.write(source, f"INSERT INTO orders_1 VALUES ({700_000 + number}, 'later', 1)")
+            for shard in (1, 2):
+                world.write(source, ADD.format(f"orders_{shard}"), f"UPDATE orders_{shard} SET channel = 'app', n = 1")
+        await_true(lambda: equal(world), 600, [], "rows and DDL")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        said, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    assert "followed in" in said and not errors
+    assert command("run", "--follow", "--for", "1s")[0] == 0
+    world.assert_union()
+
+
+def equal(world: World) -> bool:
+    try:
+        world.assert_union()
+    except (AssertionError, pymysql.err.Error):
+        return False
+    return True

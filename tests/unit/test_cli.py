@@ -30,8 +30,8 @@ from unshard.errors.config import UsageWrong
 from unshard.errors.rows import Collision
 from unshard.errors.source import ServerUnreachable
 from unshard.units.ddl.coordinate import LockView
+from unshard.units.task.live import Trouble
 from unshard.units.task.run import Outcome as RunOutcome
-from unshard.units.task.run import Trouble
 from unshard.units.task.status import lag_bytes
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()

@@ -8,8 +8,10 @@ event (GTIDs, ANNOTATE_ROWS), because a missing event would be a gap.
 import select
 import ssl
 import struct
+import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pymysql
 from pymysql.connections import Connection
@@ -29,10 +31,14 @@ BINLOG_DUMP = 0x12
 BINLOG_DUMP_GTID = 0x1E
 THROUGH_GTID = 4
 NON_BLOCK = 1
+WAIT = 0
+"""The server sends later events as well, and never ends the dump."""
 SEND_ANNOTATE_ROWS = 2
 SHORT_EOF = 9
 READ_SECONDS = 60.0
 """A server that sends nothing for so long has lost the connection."""
+BEAT = "SET @master_heartbeat_period = 10000000000, @source_heartbeat_period = 10000000000"
+"""After so many nanoseconds without events the server shows that the connection lives."""
 SETUP = (
     "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum",
     "SET @mariadb_slave_capability = 4",
@@ -48,6 +54,36 @@ def dump(connection: Connection, source: str, location: Location, replica_id: in
     """
     request = struct.pack("<BIHI", BINLOG_DUMP, location.position, NON_BLOCK | SEND_ANNOTATE_ROWS, replica_id)
     yield from _dumped(connection, source, location, request + location.server_file.encode(), replica_id)
+
+
+class LiveDump:
+    """The events from `location` on, also those that the source writes later; the caller closes the connection."""
+
+    def __init__(self, connection: Connection, source: str, location: Location, replica_id: int) -> None:
+        self._connection, self._source, self._location = connection, source, location
+        request = struct.pack("<BIHI", BINLOG_DUMP, location.position, WAIT | SEND_ANNOTATE_ROWS, replica_id)
+        request += location.server_file.encode()
+        self._runs = _dumped(connection, source, location, request, replica_id, pauses=True)
+        self._heard = time.monotonic()
+        self._has_more = True
+
+    def arrived(self) -> Iterator[Run]:
+        """Yield the events that need no wait."""
+        self._has_more = True
+        for run in self._runs:
+            if not len(run):
+                self._has_more = False
+                return
+            self._heard = time.monotonic()
+            yield run
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the next event or heartbeat; raises DumpBroken if there was none for READ_SECONDS."""
+        if self._has_more or _is_readable(socket_of(self._connection, READ_SECONDS), seconds):
+            return True
+        if time.monotonic() - self._heard > READ_SECONDS:
+            raise DumpBroken(self._source, str(self._location), f"the server was silent for {READ_SECONDS:.0f} s")
+        return False
 
 
 def dump_behind(connection: Connection, source: str, history: str, replica_id: int) -> Iterator[bytes]:
@@ -81,17 +117,19 @@ def checksum_of(event: bytes) -> int:
     return CHECKSUM if is_whole(event) else 0
 
 
-def _dumped(connection: Connection, source: str, location: Location, request: bytes, replica_id: int) -> Iterator[Run]:
-    for statement in SETUP:
+def _dumped(
+    connection: Connection, source: str, location: Location, request: bytes, replica_id: int, pauses: bool = False
+) -> Iterator[Run]:
+    for statement in (*SETUP, *([BEAT] if pauses else ())):
         query(connection, statement)
     try:
         send_command(connection, _registration(replica_id))
         read_answer(connection)
         send_command(connection, request)
-        packets = _packets(connection)
+        packets = _packets(connection, pauses)
         for run in packets.runs():
             framed = run.framed()
-            if framed:
+            if framed or not len(run):
                 yield run.first(framed)
             if framed < len(run):
                 raise ValueError("an event does not have the size that its header says")
@@ -109,15 +147,15 @@ def _registration(replica_id: int) -> bytes:
     return struct.pack("<BIB", REGISTER_REPLICA, replica_id, len(host)) + host + b"\0\0" + struct.pack("<HII", 0, 0, 0)
 
 
-def _packets(connection: Connection) -> Packets:
+def _packets(connection: Connection, pauses: bool) -> Packets:
     """Read from the socket, not through the driver's buffer."""
     sock = socket_of(connection, READ_SECONDS)
+    return Packets(sock.recv_into, lambda: _is_readable(sock, 0), pauses=pauses)
 
-    def has_more() -> bool:
-        is_open_record = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
-        return is_open_record or bool(select.select((sock,), (), (), 0)[0])
 
-    return Packets(sock.recv_into, has_more)
+def _is_readable(sock: Any, seconds: float) -> bool:
+    is_open_record = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+    return is_open_record or bool(select.select((sock,), (), (), seconds)[0])
 
 
 def _end(packet: bytes, source: str, location: Location) -> None:

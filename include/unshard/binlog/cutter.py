@@ -194,6 +194,12 @@ class Cutter:
         """Expect events from before `location`; those up to it are only checked."""
         self._position = position
 
+    @property
+    def is_at_border(self) -> bool:
+        """Whether all events so far are whole transactions, so that `end` drops none, and more events may follow."""
+        is_whole = self._draft is None or self._draft.border == self._draft.offset
+        return is_whole and not (self._open or self._held_back or self._fragments.is_pending)
+
     def end(self) -> None:
         """Store the events up to the last border."""
         self._finish("")

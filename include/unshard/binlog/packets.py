@@ -20,6 +20,7 @@ FULL_PACKET = 0xFFFFFF
 HEAD = 4
 BUFFER_BYTES = 1 << 20
 """Large enough for NumPy, and small enough for the processor's cache."""
+NOTHING = Run(memoryview(b""), np.zeros(1, np.int64))
 _LENGTH = struct.Struct("<I")
 Receive = Callable[[memoryview], int]
 
@@ -27,8 +28,10 @@ Receive = Callable[[memoryview], int]
 class Packets:
     """Reads packets: `receive` fills a part of a buffer, `has_more` tells whether a read returns at once."""
 
-    def __init__(self, receive: Receive, has_more: Callable[[], bool], buffer_bytes: int = BUFFER_BYTES) -> None:
-        self._receive, self._has_more, self._size = receive, has_more, buffer_bytes
+    def __init__(
+        self, receive: Receive, has_more: Callable[[], bool], buffer_bytes: int = BUFFER_BYTES, pauses: bool = False
+    ) -> None:
+        self._receive, self._has_more, self._size, self._pauses = receive, has_more, buffer_bytes, pauses
         self._buffer = bytearray(buffer_bytes)
         self._filled = 0
         self._failure: Exception | None = None
@@ -36,10 +39,15 @@ class Packets:
         """The packet that ended the dump."""
 
     def runs(self) -> Iterator[Run]:
-        """Yield the events up to the packet that ends the dump; EOFError if there is no such packet."""
+        """Yield the events up to the packet that ends the dump; EOFError if there is no such packet.
+
+        With `pauses`, an empty run says that the next read may wait.
+        """
         while not self.last:
             starts, end = self._whole()
             if not end:
+                if self._pauses and not self._failure and not self._has_more():
+                    yield NOTHING
                 self._fill()
             if starts:
                 run, end_of_dump = _opened(self._buffer, starts, end)

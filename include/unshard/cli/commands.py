@@ -99,14 +99,22 @@ COMMANDS = (
     ),
     Command(
         "run",
-        "dump and load the missing part, then follow the binlog until caught up",
-        "unshard run shop.yaml --until caught-up",
+        "dump and load the missing part, then apply the binlog until caught up, or follow it",
+        "unshard run shop.yaml --follow",
         (
             TASK,
             Argument(
                 ("--until",),
                 "where to stop: after the full load, or when every source is caught up",
                 {"choices": ("full", "caught-up"), "default": "caught-up"},
+            ),
+            Argument(
+                ("--follow",),
+                "go on when it is caught up, until SIGTERM or Ctrl-C; an error is tried again each minute",
+                {"action": "store_true"},
+            ),
+            Argument(
+                ("--for",), "with --follow: end after this time, such as 10m", {"metavar": "TIME", "dest": "time"}
             ),
             Argument(
                 ("--start-time",),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LINE_SECONDS = 5.0
+REPEAT_SECONDS = 60.0
+DRAW_SECONDS = 2.0
 POLL_SECONDS = 0.5
 Figures = Mapping[str, tuple[Progress, Progress]]
 """Progress of dump and load per source."""
@@ -39,7 +41,7 @@ class Display:
         self._told = time.monotonic()
         self._lock = threading.Lock()
         self._done = threading.Event()
-        self._follower: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -49,8 +51,8 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        if self._follower is not None:
-            self._follower.join(self._line_seconds)
+        for thread in self._threads:
+            thread.join(self._line_seconds)
         if self._bars is not None:
             self._bars.stop()
 
@@ -65,9 +67,30 @@ class Display:
 
     def follow(self, read: Callable[[], Figures]) -> None:
         """Show the progress of unfinished full loads, as `read` returns it, until the display ends."""
+        self._begin(lambda: self._follow(read))
+
+    def repeat(self, read: Callable[[], Mapping[str, str]]) -> None:
+        """Show the present lines: on a terminal in place, otherwise once a minute."""
+        self._begin(lambda: self._repeat(read))
+
+    def _begin(self, show: Callable[[], None]) -> None:
         if not self._console.as_json:
-            self._follower = threading.Thread(target=self._follow, args=(read,), name="progress", daemon=True)
-            self._follower.start()
+            self._threads.append(threading.Thread(target=show, name="progress", daemon=True))
+            self._threads[-1].start()
+
+    def _repeat(self, read: Callable[[], Mapping[str, str]]) -> None:
+        while not self._done.wait(DRAW_SECONDS if self._bars is not None else REPEAT_SECONDS):
+            try:
+                lines = read()
+            except UnshardError as error:
+                log.info("the state cannot be read error=%s", error.code)  # the run reports the same error
+                continue
+            for name, text in lines.items():
+                if self._bars is not None:
+                    with self._lock:
+                        self._bar(name, 0, 0, text)
+                else:
+                    self._console.note(f"{name}: {text}")
 
     def _follow(self, read: Callable[[], Figures]) -> None:
         printed = ""

@@ -1,7 +1,13 @@
-"""`unshard run`: full load and windows, with progress, until caught up."""
+"""`unshard run`: full load and windows, with progress, until caught up, or with `--follow` until a signal."""
 
+import signal
+import threading
+import time
 from argparse import Namespace
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -10,26 +16,22 @@ from unshard.cli.life import remove_first
 from unshard.cli.locks import difference_document, difference_line, lock_document, lock_lines
 from unshard.cli.progress import Display
 from unshard.config import Task, load_task
+from unshard.config.kinds import seconds_in
 from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
+from unshard.errors.config import UsageWrong
+from unshard.units.ddl.coordinate import views
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.full.starttime import refuse_begun
-from unshard.units.task.run import (
-    CreatedUnlike,
-    LockTried,
-    Note,
-    Outcome,
-    PhaseBegan,
-    PhaseEnded,
-    SourceOutcome,
-    Trouble,
-    Until,
-    WindowDone,
-)
+from unshard.units.task.live import End, Ends, LockTried, Trouble, WindowDone
+from unshard.units.task.run import CreatedUnlike, Note, Outcome, PhaseBegan, PhaseEnded, SourceOutcome, Until
 from unshard.units.task.run import run as run_task
-from unshard.units.task.status import full_progress
+from unshard.units.task.status import full_progress, status
 from unshard.units.window.sync import WindowReport
 from unshard.units.work import Work, open_work
+
+REST_SECONDS = 0.1
+"""The rest of a source after a window: a row waits half of it on average, and a busy source needs half the CPU time."""
 
 
 class Errors:
@@ -70,8 +72,49 @@ def _key(trouble: Trouble) -> str:
     return f"{trouble.place}: {trouble.error}"
 
 
+class Following:
+    """A run with `--follow`: its end, and a line for each source."""
+
+    def __init__(self, work: Work, seconds: float) -> None:
+        self.ends = Ends(seconds=seconds, is_asked=self._is_asked, retries=inf, rest_seconds=REST_SECONDS)
+        self._work, self._asked, self._is_heard = work, threading.Event(), False
+        self._rows: Counter[str] = Counter()
+        self._told = time.monotonic()
+
+    def count(self, source: str, rows: int) -> None:
+        """Count rows that are in the target now."""
+        self._rows[source] += rows
+
+    def lines(self) -> Mapping[str, str]:
+        """Return lag, rows per second since the last call, held rows and open locks of each source."""
+        rows, self._rows, before = self._rows, Counter(), self._told
+        self._told = time.monotonic()
+        locks = [lock for lock in views(self._work.meta) if lock.is_open]
+        found = {}
+        for each in status(self._work.task):
+            waiting = sum(each.source in lock.members for lock in locks)
+            found[each.source] = (
+                f"{each.lag} behind, {amount(round(rows[each.source] / (self._told - before)))} rows/s, "
+                f"{amount(each.rows_held)} held, {waiting} lock(s) open"
+            )
+        return found
+
+    def _is_asked(self, _: object) -> bool:
+        """Whether a signal asks for the end; from the first call on signals only ask. A second signal kills."""
+        if not self._is_heard and threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._ask)
+        self._is_heard = True
+        return self._asked.is_set()
+
+    def _ask(self, number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        self._asked.set()
+
+
 def run(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
+    seconds = _seconds(options)
     task = load_task(Path(options.task))
     console.warn_of(task, begins=True)
     if options.start_time:
@@ -81,14 +124,37 @@ def run(options: Namespace, console: Console) -> Answer:
             remove_first(work, options, console)
         if options.start_time:
             refuse_begun(work)
-        return _run(work, options, console)
+        return _run(work, options, console, Following(work, seconds) if options.follow else None)
 
 
-def _run(work: Work, options: Namespace, console: Console) -> Answer:
+def _seconds(options: Namespace) -> float:
+    """Return the seconds of `--for`."""
+    found = inf if options.time is None else seconds_in(options.time)
+    if not found:
+        raise UsageWrong(f"--for: {options.time} is not a time like 10m", "unshard run")
+    if not options.follow and options.time is not None:
+        raise UsageWrong("--for needs --follow", "unshard run")
+    if options.follow and options.until == "full":
+        raise UsageWrong("--follow begins after the full load, so it does not go with --until full", "unshard run")
+    return found
+
+
+def _run(work: Work, options: Namespace, console: Console, following: Following | None) -> Answer:
     task, errors = work.task, Errors()
+
+    def watch(note: Note) -> None:
+        if following is not None and isinstance(note, WindowDone):
+            following.count(note.source, note.report.rows_applied)
+            if not note.report.engines:
+                return
+        _show(note, console, display, errors)
+
     with Display(console) as display:
         display.follow(lambda: full_progress(work.meta, task.sources))
-        outcome = run_task(work, Until(options.until), watch=lambda note: _show(note, console, display, errors))
+        if following is not None:
+            display.repeat(following.lines)
+        ends = following.ends if following else None
+        outcome = run_task(work, Until(options.until), watch=watch, following=ends)
     return Answer(_document(task, outcome), _lines(task, options.until, outcome, errors), outcome.exit_code)
 
 
@@ -152,7 +218,8 @@ def _end(until: str, outcome: Outcome) -> str:
     took = f"in {outcome.seconds:.1f} s"
     if outcome.failures:
         return f"stopped {took} with {len(outcome.errors)} error(s)"
-    done = f"{'full load done' if until == 'full' else 'caught up'} {took}"
+    followed = outcome.end is not None and outcome.end is not End.CAUGHT_UP
+    done = f"{'full load done' if until == 'full' else 'followed' if followed else 'caught up'} {took}"
     if outcome.suspended:
         done += f", except for {len(outcome.suspended)} suspended target(s)"
     done += f", {len(outcome.locks)} DDL lock(s) open" if outcome.locks else ""

@@ -139,7 +139,7 @@ def duration() -> ValueKind:
 
     def read(node: Node, place: FilePlace) -> timedelta:
         value = scalar(node, place, wanted)
-        seconds = _seconds(value)
+        seconds = seconds_in(value)
         if seconds is None or not 0 < seconds <= LONGEST:
             raise BadValue(str(place), value, wanted)
         return timedelta(seconds=seconds)
@@ -147,7 +147,8 @@ def duration() -> ValueKind:
     return ValueKind("duration", read)
 
 
-def _seconds(value: str) -> float | None:
+def seconds_in(value: str) -> float | None:
+    """Return the seconds of a duration in Go's notation, or of a number; None if it is neither."""
     if re.fullmatch(NUMBER, value):
         return float(value)
     parts = DURATION_PART.findall(value)

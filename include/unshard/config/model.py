@@ -247,6 +247,12 @@ class Options:
     drop_shard_rows: DropShardRows = DropShardRows.KEEP
     contract_delay: timedelta = timedelta()
     """How long a target that follows the join keeps what no shard needs any more."""
+    live_run: timedelta = timedelta(minutes=10)
+    """Longest time of a live run in Airflow."""
+    idle_after: timedelta = timedelta(seconds=20)
+    """Time without rows after which a live run in Airflow ends."""
+    sources_per_worker: int = 0
+    """Sources that share one process in Airflow; 0: a quarter of them."""
     is_strict: bool = False
     """In optimistic mode, a DDL waits for an operator if its own text does not lead to the join of the shards."""
 

@@ -181,6 +181,9 @@ def _options(values: Values, folder: Path, *, is_strict: bool) -> Options:
         values["unsupported-indexes"],
         values["drop-shard-rows"],
         values["contract-delay"],
+        values["live-run"],
+        values["idle-after"],
+        values["sources-per-worker"],
         is_strict,
     )
 

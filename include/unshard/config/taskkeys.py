@@ -39,8 +39,30 @@ OPTIONS = Block(
         Key(
             "schedule",
             text("cron expression", checks.cron),
-            "Schedule of windows without pending work.",
+            "When windows run in Airflow. `* * * * *` means: at once, whenever a source has new binlog. With another "
+            "schedule each run ends when it has caught up.",
             "* * * * *",
+        ),
+        Key(
+            "live-run",
+            duration(),
+            "Longest time of a run of windows in Airflow; a new run follows at once if there is work left.",
+            timedelta(minutes=10),
+            shown="10m",
+        ),
+        Key(
+            "idle-after",
+            duration(),
+            "Time without rows after which a run of windows in Airflow ends. New binlog starts the next one.",
+            timedelta(seconds=20),
+            shown="20s",
+        ),
+        Key(
+            "sources-per-worker",
+            integer(0),
+            "Sources that share one process in Airflow.",
+            0,
+            shown="a quarter of the sources, so that a task has at most four processes",
         ),
         Key(
             "lock-timeout",

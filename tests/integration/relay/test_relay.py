@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -30,29 +31,31 @@ from unshard.errors.relay import (
     RelayUnwritable,
     SegmentDamaged,
 )
-from unshard.units.relay.pull import pull
+from unshard.units.relay.pull import LivePull, pull
 from unshard_demo import servers
 from unshard_demo.processes import await_true
 
 pytestmark = pytest.mark.integration
 
+STEPS = (
+    "FLUSH LOGS",
+    "ALTER TABLE d.t ADD COLUMN c int",
+    "CREATE TABLE d.c AS SELECT * FROM d.t",
+    "CREATE TABLE d.m(id int) ENGINE=MyISAM",
+    "INSERT INTO d.m VALUES (1),(2)",
+    "CREATE USER u",
+    "SET GLOBAL binlog_checksum=NONE",
+    "CREATE VIEW d.v AS SELECT 1 a",
+    "SET GLOBAL binlog_checksum=CRC32",
+    "CREATE TEMPORARY TABLE d.tmp(id int)",
+    "TRUNCATE d.m",
+    "OPTIMIZE TABLE d.t",
+)
+
 
 def test_stores_the_servers_own_bytes(upstream_server, tmp_path):
     store = RelayStore(tmp_path)
-    for step in (
-        "FLUSH LOGS",
-        "ALTER TABLE d.t ADD COLUMN c int",
-        "CREATE TABLE d.c AS SELECT * FROM d.t",
-        "CREATE TABLE d.m(id int) ENGINE=MyISAM",
-        "INSERT INTO d.m VALUES (1),(2)",
-        "CREATE USER u",
-        "SET GLOBAL binlog_checksum=NONE",
-        "CREATE VIEW d.v AS SELECT 1 a",
-        "SET GLOBAL binlog_checksum=CRC32",
-        "CREATE TEMPORARY TABLE d.tmp(id int)",
-        "TRUNCATE d.m",
-        "OPTIMIZE TABLE d.t",
-    ):
+    for step in STEPS:
         fill(upstream_server, 100)
         upstream_server.run(step)
         report = pull(SOURCE, upstream_server.server, store, FIRST)
@@ -63,6 +66,32 @@ def test_stores_the_servers_own_bytes(upstream_server, tmp_path):
     assert "ALTER TABLE d.t ADD COLUMN c int" in texts and "TRUNCATE d.m" in texts
     assert all(not segment.ranges for segment in run if segment.statement)
     assert sum(n for s in run for r in s.ranges for t, n in r.tables if t == TableId("d", "m")) == 1
+
+
+def test_a_live_pull_stores_the_servers_own_bytes_over_one_connection(upstream_server, tmp_path):
+    """Also while transactions arrive that take several reads, and after a new binlog file."""
+    store = RelayStore(tmp_path)
+
+    def write() -> None:
+        for number, step in enumerate(STEPS):
+            fill(upstream_server, 100)
+            large = "'), ('".join("x" * (number * 9) for _ in range(20_000))
+            upstream_server.run(step, f"INSERT INTO d.t(v) VALUES ('{large}')")
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        contextlib.closing(LivePull(SOURCE, upstream_server.server, store, FIRST)) as live,
+    ):
+        writing, pulls = pool.submit(write), 0
+        while not (writing.done() and live.location == end_of(upstream_server)):
+            pulls += bool(live.pull(1.0))
+            assert not pulls or live.location == chain(store.segments(SOURCE), FIRST)[-1].ends
+        writing.result()
+    assert pulls > len(STEPS)
+    assert_equal_to_server(upstream_server, store)
+    until = live.location
+    with contextlib.closing(LivePull(SOURCE, upstream_server.server, store, FIRST, until=until)) as later:
+        assert (later.location, later.pull(0.0)) == (until, 0)
 
 
 def test_transactions_that_were_committed_as_a_group(upstream_server, tmp_path):
@@ -219,7 +248,7 @@ import sys
 from pathlib import Path
 from unshard.adapters.relay import RelayStore
 from unshard.core.model import Location, Server
-from unshard.units.relay.pull import pull
+from unshard.units.relay.pull import LivePull, pull
 host, port, user, password, folder = sys.argv[1:]
 pull("s1", Server(host, int(port), user, password), RelayStore(Path(folder)), Location("mysql-bin.000001", 4),
      segment_bytes=1 << 18)

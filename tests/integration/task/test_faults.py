@@ -27,7 +27,7 @@ from unshard.units.full.snapshot import take_snapshot
 from unshard.units.limits import Limits
 from unshard.units.relay.pull import RelayReport
 from unshard.units.relay.tasksource import pull_source
-from unshard.units.task.run import Trouble
+from unshard.units.task.live import Trouble
 from unshard.units.work import Work
 from unshard_demo.servers import MariaDb
 

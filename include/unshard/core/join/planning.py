@@ -162,6 +162,11 @@ class JoinPlan:
     is_settled: bool = False
     """Whether the shards and the target are equal, and no DDL waits."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether something can be done now."""
+        return bool(self.stages) and not isinstance(self.stages[0], WaitForRows)
+
 
 def plan_join(scene: JoinScene) -> JoinPlan:
     """Return what is due and what waits."""

@@ -12,7 +12,7 @@ when the pull began. So it ends under any write load. An idle source costs one c
 
 import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
@@ -22,8 +22,9 @@ from unshard.adapters import binlogstream, mysql, upstream
 from unshard.adapters.relay import RelayStore
 from unshard.binlog.events import MAGIC
 from unshard.binlog.runcutter import RunCutter
+from unshard.binlog.runs import Run
 from unshard.core.model import Location, Server
-from unshard.core.relay.chain import Links, dump_start
+from unshard.core.relay.chain import dump_start
 from unshard.core.relay.gtidset import History
 from unshard.core.relay.segment import Segment
 from unshard.errors import UnshardError
@@ -46,6 +47,10 @@ room for the transaction that reaches it. Otherwise a window of 128 MiB would ta
 REPLICA_IDS = (1 << 31, (1 << 32) - 1)
 PROGRESS_BYTES = 1 << 19
 NO_SUCH_BINLOG = 1236
+LIVE_BYTES = 64 << 20
+"""A live pull stores at most about so much at a time, so that windows begin before a backlog is stored."""
+NEVER = 1 << 30
+"""A generation that no source reaches."""
 Progress = Callable[[int, int], None]
 
 
@@ -89,23 +94,87 @@ def pull(
     source: str, server: Server, store: RelayStore, begins: Location, **options: Unpack[PullOptions]
 ) -> RelayReport:
     """Store the binlog from `begins` (or the end of what is stored) to the source's present end."""
-    with contextlib.closing(
-        mysql.connect(server, f"source {source}", read_timeout=binlogstream.READ_SECONDS)
-    ) as connection:
-        found = upstream.inspect(connection, source)
-        _check_source(source, found)
-        resumes = stored_end(store, source, begins)
-        known = options.get("identity")
-        if known and known != found.identity:
-            _check_succession(source, resumes, found, options)
-            resumes = _switch(server, source, store, resumes, found.identity, options)
+    with contextlib.closing(_connect(source, server)) as connection:
+        found, resumes = _resumed(connection, source, server, store, begins, options)
         end = found.end.in_generation(resumes.generation)
-        if resumes > end:
-            raise PositionBeyondEnd(source, str(resumes), str(end))
         stop = min(options.get("until") or end, end)
         if resumes >= stop:
             return RelayReport(resumes, resumes, end, 0, 0, found.identity)
-        return _Pull(source, store, store.links(source), stop, options).run(connection, resumes, found)
+        return _Pull(_Stream(connection, source, store, resumes, options), end, stop, found.identity).run()
+
+
+class LivePull:
+    """Pulls a source again and again over one connection, until `close`.
+
+    Any error ends it, because events of the stream may be lost: the caller opens another one.
+    """
+
+    def __init__(
+        self, source: str, server: Server, store: RelayStore, begins: Location, **options: Unpack[PullOptions]
+    ) -> None:
+        self._connection = _connect(source, server)
+        try:
+            found, resumes = _resumed(self._connection, source, server, store, begins, options)
+            self.identity = found.identity
+            self._stop = options.get("until") or found.end.in_generation(NEVER)
+            self._stream = _Stream(self._connection, source, store, resumes, options)
+            self._dump = binlogstream.LiveDump(self._connection, source, self._stream.begin(), _replica_id(options))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def location(self) -> Location:
+        """Where the stored binlog ends."""
+        return self._stream.cutter.location
+
+    def pull(self, seconds: float) -> int:
+        """Wait for new events for so long, store what has arrived, and return the number of bytes.
+
+        A large backlog is stored in several calls.
+        """
+        if self.location >= self._stop or not self._dump.wait(seconds):
+            return 0
+        done = 0
+        with self._stream.explained():
+            while done < LIVE_BYTES and self.location < self._stop:
+                for run in self._dump.arrived():
+                    done += sum(self._stream.read(run, self._stop))
+                    if done >= LIVE_BYTES or self.location >= self._stop:
+                        break
+                if self._stream.cutter.is_at_border:
+                    self._stream.cutter.end()
+                    return done
+                # The server sends only whole transactions, so the rest of this one comes.
+                self._dump.wait(binlogstream.READ_SECONDS)
+        return done
+
+    def close(self) -> None:
+        """Close the connection, and discard a segment that is not complete."""
+        self._connection.close()
+        if stream := getattr(self, "_stream", None):
+            stream.writer.abandon()
+
+
+def _connect(source: str, server: Server) -> Connection:
+    return mysql.connect(server, f"source {source}", read_timeout=binlogstream.READ_SECONDS)
+
+
+def _resumed(
+    connection: Connection, source: str, server: Server, store: RelayStore, begins: Location, options: PullOptions
+) -> tuple[upstream.Upstream, Location]:
+    """Return the state of a source that may continue the stored binlog, and the location where it continues."""
+    found = upstream.inspect(connection, source)
+    _check_source(source, found)
+    resumes = stored_end(store, source, begins)
+    known = options.get("identity")
+    if known and known != found.identity:
+        _check_succession(source, resumes, found, options)
+        resumes = _switch(server, source, store, resumes, found.identity, options)
+    end = found.end.in_generation(resumes.generation)
+    if resumes > end:
+        raise PositionBeyondEnd(source, str(resumes), str(end))
+    return found, resumes
 
 
 def stored_end(store: RelayStore, source: str, begins: Location) -> Location:
@@ -164,71 +233,91 @@ def _check_source(source: str, found: upstream.Upstream) -> None:
         raise BinlogSettingRefused(source, "binlog_format", found.binlog_format, "ROW")
 
 
+class _Stream:
+    """Cuts the events of one dump that continues the stored binlog."""
+
+    def __init__(
+        self, connection: Connection, source: str, store: RelayStore, resumes: Location, options: PullOptions
+    ) -> None:
+        generation = resumes.generation
+        self.source, self.resumes, self.options = source, resumes, options
+        self.files = {
+            Location(file, 0).in_generation(generation).file: size
+            for file, size in upstream.binlog_files(connection).items()
+        }
+        if resumes.file not in self.files:
+            raise BinlogPurged(source, str(resumes), next(iter(self.files), "none"))
+        store.clean(source)
+        self._stored = store.links(source)
+        before = self._stored.ending_at(resumes)
+        self.connection, self.writer = connection, store.writer(source)
+        self.cutter = RunCutter(source, resumes, self.writer, options.get("segment_bytes", SEGMENT_BYTES), before)
+        if before is None:
+            self.cutter.history = History(options.get("gtid", ""))
+        self._known = store.described(before).fingerprint if before and before.file == resumes.file else ""
+        """The fingerprint of the binlog file that continues, if a part of it is stored."""
+
+    def begin(self) -> Location:
+        """Return the location from which to request the dump."""
+        start = dump_start(self._stored.all, self.resumes)
+        self.cutter.read_again_from(start.position)
+        return start
+
+    def read(self, run: Run, stop: Location) -> Iterator[int]:
+        """Cut the events up to the first border at or after `stop`; yield the bytes of each step."""
+        for size in self.cutter.read(run, stop):
+            if self._known and self.cutter.format:
+                found = self.cutter.format.fingerprint
+                if found != self._known:
+                    raise BinlogReplaced(self.source, self.cutter.location.file, self._known, found)
+                self._known = ""
+            yield size
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """After an error, store what is whole, and raise the error with its own remedy."""
+        try:
+            yield
+        except UnshardError as error:
+            # All earlier segments are whole and stay.
+            self.cutter.end()
+            raise _explained(error) from error
+
+
 @dataclass(frozen=True, slots=True)
 class _Pull:
     """One pull with something to pull."""
 
-    source: str
-    store: RelayStore
-    stored: Links
+    stream: _Stream
+    end: Location
     stop: Location
-    options: PullOptions
+    identity: str
 
-    def run(self, connection: Connection, resumes: Location, found: upstream.Upstream) -> RelayReport:
-        generation = resumes.generation
-        files = {
-            Location(file, 0).in_generation(generation).file: size
-            for file, size in upstream.binlog_files(connection).items()
-        }
-        if resumes.file not in files:
-            raise BinlogPurged(self.source, str(resumes), next(iter(files), "none"))
-        self.store.clean(self.source)
-        writer = self.store.writer(self.source)
-        size = self.options.get("segment_bytes", SEGMENT_BYTES)
-        before = self.stored.ending_at(resumes)
-        cutter = RunCutter(self.source, resumes, writer, size, before)
-        if before is None:
-            cutter.history = History(self.options.get("gtid", ""))
+    def run(self) -> RelayReport:
+        stream, writer = self.stream, self.stream.writer
+        meter = _Meter(stream.options.get("progress"), stream.files, stream.resumes, self.stop)
         try:
-            self._copy(connection, cutter, _Meter(self.options.get("progress"), files, resumes, self.stop))
+            self._copy(meter)
         finally:
             writer.abandon()
         size = sum(segment.size for segment in writer.stored)
-        end = found.end.in_generation(generation)
-        return RelayReport(resumes, cutter.location, end, len(writer.stored), size, found.identity)
+        return RelayReport(stream.resumes, stream.cutter.location, self.end, len(writer.stored), size, self.identity)
 
-    def _copy(self, connection: Connection, cutter: RunCutter, meter: "_Meter") -> None:
+    def _copy(self, meter: "_Meter") -> None:
         """Feed events to the cutter until the stop position; an earlier end by the server is an error."""
-        known = self._known_file(cutter.location)
-        try:
-            start = dump_start(self.stored.all, cutter.location)
-            cutter.read_again_from(start.position)
-            for run in binlogstream.dump(connection, self.source, start, _replica_id(self.options)):
-                for size in cutter.read(run, self.stop):
-                    if known and cutter.format:
-                        known = self._compare_file(known, cutter)
+        stream, cutter = self.stream, self.stream.cutter
+        with stream.explained():
+            start = stream.begin()
+            dump = binlogstream.dump(stream.connection, stream.source, start, _replica_id(stream.options))
+            for run in dump:
+                for size in stream.read(run, self.stop):
                     meter.add(size)
                 if cutter.location >= self.stop:
                     break
-        except UnshardError as error:
-            # All earlier segments are whole and stay.
-            cutter.end()
-            raise _explained(error) from error
         cutter.end()
         if cutter.location < self.stop:
-            raise DumpBroken(self.source, str(cutter.location), f"the server ended before {self.stop}")
+            raise DumpBroken(stream.source, str(cutter.location), f"the server ended before {self.stop}")
         meter.done()
-
-    def _known_file(self, location: Location) -> str:
-        """Return the fingerprint of the binlog file that continues, if a part of it is stored."""
-        last = self.stored.ending_at(location)
-        return self.store.described(last).fingerprint if last and last.file == location.file else ""
-
-    def _compare_file(self, known: str, cutter: RunCutter) -> str:
-        found = cutter.format.fingerprint if cutter.format else ""
-        if found != known:
-            raise BinlogReplaced(self.source, cutter.location.file, known, found)
-        return ""
 
 
 class _Meter:

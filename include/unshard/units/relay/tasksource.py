@@ -3,35 +3,88 @@
 Runs in the driver.
 """
 
-from typing import Unpack
+from typing import Self, Unpack
 
 from pymysql.connections import Connection
 
 from unshard.adapters import upstream
 from unshard.core.model import Location
 from unshard.core.task.pendingwork import PendingWork
-from unshard.units.relay.pull import PullOptions, RelayReport, pull, stored_end
+from unshard.core.task.state import SyncState
+from unshard.errors.window import NotInSync
+from unshard.units.relay.pull import LivePull, PullOptions, RelayReport, pull, stored_end
 from unshard.units.work import Work
 
 
 def pull_source(work: Work, source: str, **options: Unpack[PullOptions]) -> RelayReport | None:
     """Pull a source after its checkpoint; None if it has no checkpoint yet."""
+    sync_state = _running(work, source)
+    if sync_state.checkpoint is None:
+        return None
+    known = _known(work, sync_state)
+    report = pull(source, work.sources[source], work.store, sync_state.checkpoint, **(known | options))
+    _follow(work, sync_state, report.identity)
+    return report
+
+
+class LiveSource:
+    """Pulls a source that has a checkpoint again and again; the connection opens at the first pull after an error."""
+
+    def __init__(self, work: Work, source: str, until: Location | None) -> None:
+        self._work, self._source, self._until = work, source, until
+        self._live: LivePull | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.close()
+            self._live = None
+
+    def pull(self, seconds: float) -> int:
+        """Wait for new binlog for so long, and store it; return the number of bytes."""
+        try:
+            return (self._live or self._opened()).pull(seconds)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def has_reached(self, goal: Location) -> bool:
+        """Whether the stored binlog ends at the location or after it."""
+        return self._live is not None and self._live.location >= goal
+
+    def _opened(self) -> LivePull:
+        sync_state = _running(self._work, self._source)
+        if sync_state.checkpoint is None:
+            raise NotInSync(self._source, str(sync_state.phase))
+        known = _known(self._work, sync_state) | PullOptions(until=self._until)
+        server = self._work.sources[self._source]
+        self._live = LivePull(self._source, server, self._work.store, sync_state.checkpoint, **known)
+        _follow(self._work, sync_state, self._live.identity)
+        return self._live
+
+
+def _running(work: Work, source: str) -> SyncState:
     sync_state = work.meta.windows.sync_state(source)
     if sync_state.checkpoint is None or PendingWork.PAUSE in sync_state.beside:
         work.meta.pauses.refuse()
-    if sync_state.checkpoint is None:
-        return None
-    known = PullOptions(
-        server_id=work.task.instance(source).source.server_id,
+    return sync_state
+
+
+def _known(work: Work, sync_state: SyncState) -> PullOptions:
+    return PullOptions(
+        server_id=work.task.instance(sync_state.source).source.server_id,
         identity=sync_state.identity,
         gtid=sync_state.gtid,
         dump_end=sync_state.dump_end,
     )
-    report = pull(source, work.sources[source], work.store, sync_state.checkpoint, **(known | options))
-    if report.identity != sync_state.identity:
-        # If the process dies before this, the same server proves its history again.
-        work.meta.sources.follow(source, report.identity)
-    return report
+
+
+def _follow(work: Work, sync_state: SyncState, identity: str) -> None:
+    """Record the server that has answered. If the process dies before, the same server proves its history again."""
+    if identity != sync_state.identity:
+        work.meta.sources.follow(sync_state.source, identity)
 
 
 def end_of_source(work: Work, source: str, connection: Connection) -> Location:

@@ -50,6 +50,11 @@ def plan_joins(work: Work) -> Mapping[TableId, JoinPlan]:
     return joining.planned(work.meta, OnTarget(work.target, work.task.meta_schema, work.task.timezone), rules_of(work))
 
 
+def is_due(work: Work) -> bool:
+    """Whether `follow_each` has something to do for a target in optimistic mode; a refused step is not due."""
+    return any(plan.is_due for plan in plan_joins(work).values())
+
+
 def rules_of(work: Work) -> JoinRules:
     """Return the parts of a task that decide about its joined targets."""
     delay = work.task.options.contract_delay.total_seconds()

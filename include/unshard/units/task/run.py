@@ -1,43 +1,28 @@
-"""Runs a task without Airflow (driver): the full load if it is not done, then windows until nothing moves.
+"""Runs a task without Airflow (driver): the full load if it is not done, then the binlog (units.task.live).
 
-In a round every source runs one window, in parallel. Then the DDL locks that are synced are executed, so that the next
-round can release their rows. The run ends when a round has moved nothing and every source has passed the position that
-its upstream had when the run began (and the end of its dump). Later events are left to the next run, so a run ends
-under any load.
+The run ends when nothing moves any more and every source has passed the position that its upstream had when the run
+began (and the end of its dump). Later events are left to the next run, so a run ends under any load. With `follow` it
+goes on, for some time or until a signal.
 
-A source that fails does not stop the others. A transient error is tried again after a pause. A collision is tried again
-after another source has moved, because that source may bring the missing DELETE.
-
-| death | the next run |
-|---|---|
-| in snapshot, dump or load | goes on with the missing chunks |
-| before, in or after a window | finds its persisted plan, or plans again from the checkpoint |
-| between executing a lock and its windows | releases the rows |
-
-Two runs at the same time slow each other down but do no harm: beginning a window raises the epoch of its source, and a
-writer with an older epoch is refused.
+A source that fails does not stop the others; a transient error is tried again after a pause. If the process dies in
+snapshot, dump or load, the next run goes on with the missing chunks.
 """
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar, assert_never
 
-from unshard.adapters import mysql, tracebacks
+from unshard.adapters import mysql
 from unshard.config import Connections, TaskMode, environment_connections
 from unshard.core.checks.alike import summaries
-from unshard.core.ddl.lock import LockState
 from unshard.core.model import Location
 from unshard.core.task.fullstages import DumpRows, FullMode, FullStage, LoadRows, TakeSnapshot, source_stages
 from unshard.core.task.state import Phase
-from unshard.errors import UnshardError
-from unshard.errors.rows import Collision
 from unshard.errors.targetchecks import EngineReplaced, IndexesLeftOut, StorageLeftOut
-from unshard.errors.task import TaskPaused
-from unshard.errors.window import NoProgress
 from unshard.units.begun import begun_in
 from unshard.units.checks.backups import refuse_older
 from unshard.units.checks.precheck import keep, precheck, raise_if_failed
@@ -47,18 +32,18 @@ from unshard.units.ddl.differences import DifferenceView
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
-from unshard.units.relay.tasksource import end_of_source, pull_source
+from unshard.units.relay.tasksource import end_of_source
 from unshard.units.stages import evaluate
-from unshard.units.task.joins import follow_each, open_differences
+from unshard.units.task import live
+from unshard.units.task.joins import open_differences
+from unshard.units.task.live import End, Ends, Tally, Trouble
 from unshard.units.window.rules import refusal_of
 from unshard.units.window.suspension import error_of, retry
-from unshard.units.window.sync import WindowReport, run_window
+from unshard.units.window.sync import WindowReport
 from unshard.units.work import Work
 
 T = TypeVar("T")
 
-RETRIES = 3
-LOCKS, TASK = "locks", "task"
 HANDOVER = "handover"
 CREATED_UNLIKE = (IndexesLeftOut.code, EngineReplaced.code, StorageLeftOut.code)
 
@@ -88,30 +73,6 @@ class PhaseEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowDone:
-    """A window is committed."""
-
-    source: str
-    report: WindowReport
-
-
-@dataclass(frozen=True, slots=True)
-class LockTried:
-    """The DDL of a lock was executed, or the target refused it."""
-
-    lock: LockView
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """An error; `again` tells whether the run tries again."""
-
-    place: str
-    error: UnshardError
-    again: bool
-
-
-@dataclass(frozen=True, slots=True)
 class CreatedUnlike:
     """A target is created without indexes that it refuses, or with InnoDB in place of the engine of its shards."""
 
@@ -119,7 +80,7 @@ class CreatedUnlike:
     message: str
 
 
-Note = CreatedUnlike | PhaseBegan | PhaseEnded | WindowDone | LockTried | Trouble
+Note = CreatedUnlike | PhaseBegan | PhaseEnded | live.Note
 Watch = Callable[[Note], None]
 
 
@@ -153,6 +114,8 @@ class Outcome:
     seconds: float
     differences: tuple[DifferenceView, ...] = ()
     """Open differences between shards, in optimistic mode."""
+    end: End | None = None
+    """Why the windows have ended; None if there was none."""
 
     @property
     def errors(self) -> tuple[Trouble, ...]:
@@ -174,52 +137,51 @@ def full_mode(mode: TaskMode) -> FullMode:
     return FullMode(mode.begins, mode.dumps, mode.loads, mode is not TaskMode.DUMP, mode.syncs)
 
 
-@dataclass(slots=True)
-class _Tally:
-    """The counts and errors of the run so far."""
-
-    pause_seconds: float
-    windows: dict[str, list[WindowReport]] = field(default_factory=dict)
-    errors: dict[str, Trouble] = field(default_factory=dict)
-    """The last error of each source, or of locks, that is not over."""
-    tries: dict[str, int] = field(default_factory=dict)
-    tried: set[str] = field(default_factory=set)
-    """Locks that were executed or refused: the DDL of a refused lock is tried once in a run."""
-
-
 def run(
     work: Work,
     until: Until = Until.CAUGHT_UP,
     connections: Connections = environment_connections,
     watch: Watch = lambda _: None,
+    following: Ends | None = None,
 ) -> Outcome:
-    """Run the task until nothing more can move."""
+    """Run the task until nothing more can move; with `following` until one of these ends."""
     work.meta.pauses.refuse()
     refuse_older(work)
     began = time.monotonic()
-    tally = _Tally(work.limits.pause_seconds)
-    goals = _goals(work, tally, watch)
-    _full(work, list(goals), connections, tally, watch)
+    tally = Tally(work.limits.pause_seconds)
+    ends = _ends(work, work.task.sources, tally, watch)
+    _full(work, list(ends), connections, tally, watch)
+    end = None
     if until is Until.CAUGHT_UP and work.task.task_mode.syncs:
-        _follow(work, goals, tally, watch)
-    return _outcome(work, connections, tally, time.monotonic() - began)
+        synced = [source for source in ends if source not in tally.errors and _phase(work, source) is Phase.SYNC]
+        until_then = following or Ends(goals={source: _goal(work, source, ends[source]) for source in synced})
+        tally.retries = until_then.retries
+        _retry_stopped(work)
+        end = live.follow(work, synced, until_then, tally, watch)
+    return _outcome(work, connections, tally, time.monotonic() - began, end)
 
 
-def _goals(work: Work, tally: _Tally, watch: Watch) -> dict[str, Location]:
+def goals(work: Work, sources: Sequence[str], tally: Tally, watch: Watch) -> dict[str, Location]:
+    """Return where each source that answers is caught up."""
+    ends = _ends(work, sources, tally, watch)
+    return {source: _goal(work, source, end) for source, end in ends.items()}
+
+
+def _ends(work: Work, sources: Sequence[str], tally: Tally, watch: Watch) -> dict[str, Location]:
     """Read the present end of each upstream's binlog; a source that does not answer is left out of this run."""
     found: dict[str, Location] = {}
-    waiting = list(work.sources)
+    waiting = list(sources)
     while waiting:
         for source in waiting:
             _pause(source, tally)
-            with _collected(source, tally, watch):
+            with tally.collected(source, watch):
                 with contextlib.closing(mysql.connect(work.sources[source], f"source {source}")) as connection:
                     found[source] = end_of_source(work, source, connection)
-        waiting = [source for source, trouble in tally.errors.items() if trouble.again]
+        waiting = [source for source in waiting if source in tally.errors and tally.errors[source].again]
     return found
 
 
-def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _Tally, watch: Watch) -> None:
+def _full(work: Work, sources: Sequence[str], connections: Connections, tally: Tally, watch: Watch) -> None:
     """Run the rest of the full load; `sources` are those that answer."""
     begun = begun_in(work.meta)
     last = Phase.SYNC if work.task.task_mode is not TaskMode.DUMP else Phase.DUMPED
@@ -235,7 +197,7 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: _
         _retried(HANDOVER, lambda: handover(work), tally, watch)
 
 
-def _full_of(work: Work, source: str, tally: _Tally, watch: Watch) -> None:
+def _full_of(work: Work, source: str, tally: Tally, watch: Watch) -> None:
     """Run the stages of the full load that a source still has to pass in the task's mode."""
     mode = full_mode(work.task.task_mode)
 
@@ -264,52 +226,6 @@ def _run_full_stage(work: Work, stage: FullStage) -> None:
             assert_never(stage)
 
 
-def _follow(work: Work, goals: Mapping[str, Location], tally: _Tally, watch: Watch) -> None:
-    """Run rounds of relay, windows and locks until nothing moves and no error may pass by another try."""
-    synced = [source for source in goals if source not in tally.errors and _phase(work, source) is Phase.SYNC]
-    goals = {source: _goal(work, source, goals[source]) for source in synced}
-    # After a death, locks may be left to resolve. Without that, windows would find nothing to do.
-    _coordinate(work, tally, watch)
-    _retry_stopped(work)
-    while active := [source for source in goals if _may_go_on(source, tally)]:
-        moved = _side_by_side(active, lambda source: _step(work, source, goals[source], tally, watch))
-        if _is_paused(work, tally, watch):
-            return
-        resolved = _coordinate(work, tally, watch)
-        if not any(moved) and not resolved and not any(trouble.again for trouble in tally.errors.values()):
-            break
-    for source in goals.keys() - tally.errors.keys():
-        with _collected(source, tally, watch):
-            _check_goal(work, source, goals[source])
-
-
-def _is_paused(work: Work, tally: _Tally, watch: Watch) -> bool:
-    """Whether the task was paused since the run began; reported once, not once for each source."""
-    tally.errors = {place: each for place, each in tally.errors.items() if not isinstance(each.error, TaskPaused)}
-    with _collected(TASK, tally, watch):
-        work.meta.pauses.refuse()
-    return TASK in tally.errors
-
-
-def _goal(work: Work, source: str, noted: Location) -> Location:
-    """Return the later of the noted end and P1: before P1 the target may mix the states of two moments."""
-    state = work.meta.sources.get(source)
-    return max(noted, state.dump_end) if state and state.dump_end else noted
-
-
-def _step(work: Work, source: str, goal: Location, tally: _Tally, watch: Watch) -> bool:
-    """Pull the missing binlog up to the goal and run one window; return whether a window ran."""
-    _pause(source, tally)
-    with _collected(source, tally, watch):
-        pull_source(work, source, until=goal)
-        report = run_window(work, source)
-        if report.window is not None:
-            tally.windows.setdefault(source, []).append(report)
-            watch(WindowDone(source, report))
-        return report.window is not None
-    return False
-
-
 def _retry_stopped(work: Work) -> None:
     """Let suspended targets go on, because the operator may have removed the cause before running the task again.
 
@@ -322,63 +238,23 @@ def _retry_stopped(work: Work) -> None:
     retry(work, [stop for stop in stops if stop.source not in resting])
 
 
-def _coordinate(work: Work, tally: _Tally, watch: Watch) -> bool:
-    """Open and update locks and execute those that are due; return whether a lock was resolved."""
-    _pause(LOCKS, tally)
-    resolved = False
-    with _collected(LOCKS, tally, watch):
-        followed = follow_each(work)
-        resolved = followed.moved
-        for view in coordinate.observe(work.meta):
-            if view.is_executable or (view.state is LockState.FAILED and view.id not in tally.tried):
-                done = coordinate.execute(work.meta, work.target, view.id)
-                tally.tried.add(view.id)
-                watch(LockTried(done))
-                resolved = resolved or not done.is_open
-        followed.raised()
-    return resolved
+def _goal(work: Work, source: str, noted: Location) -> Location:
+    """Return the later of the noted end and P1: before P1 the target may mix the states of two moments."""
+    state = work.meta.sources.get(source)
+    return max(noted, state.dump_end) if state and state.dump_end else noted
 
 
-def _check_goal(work: Work, source: str, goal: Location) -> None:
-    checkpoint = work.meta.checkpoints.get(source)
-    if checkpoint is not None and checkpoint.location < goal:
-        raise NoProgress(source, str(checkpoint.location), str(goal))
-
-
-def _may_go_on(source: str, tally: _Tally) -> bool:
-    """Whether a source takes part in the next round: it has no error, or one that may have passed by then."""
-    trouble = tally.errors.get(source)
-    return trouble is None or trouble.again or isinstance(trouble.error, Collision)
-
-
-def _pause(place: str, tally: _Tally) -> None:
+def _pause(place: str, tally: Tally) -> None:
     """Wait before another try, longer each time."""
-    if place in tally.errors and tally.errors[place].again:
-        time.sleep(tally.pause_seconds * 2 ** (tally.tries[place] - 1))
+    time.sleep(tally.pause_of(place))
 
 
-@contextlib.contextmanager
-def _collected(place: str, tally: _Tally, watch: Watch) -> Iterator[None]:
-    """Collect an error instead of stopping the other sources; a success removes an earlier error."""
-    try:
-        yield
-    except Exception as error:
-        coded = error if isinstance(error, UnshardError) else tracebacks.coded(error)
-        tries = tally.tries[place] = tally.tries.get(place, 0) + 1
-        trouble = Trouble(place, coded, coded.transient and tries <= RETRIES)
-        tally.errors[place] = trouble
-        watch(trouble)
-    else:
-        tally.errors.pop(place, None)
-        tally.tries.pop(place, None)
-
-
-def _retried(place: str, step: Callable[[], object], tally: _Tally, watch: Watch) -> None:
+def _retried(place: str, step: Callable[[], object], tally: Tally, watch: Watch) -> None:
     """Run a step of the full load until it succeeds or its error is final."""
     is_done = False
     while not is_done:
         _pause(place, tally)
-        with _collected(place, tally, watch):
+        with tally.collected(place, watch):
             step()
         is_done = place not in tally.errors or not tally.errors[place].again
 
@@ -399,14 +275,14 @@ def _phase(work: Work, source: str) -> Phase:
     return state.phase if state else Phase.NEW
 
 
-def _outcome(work: Work, connections: Connections, tally: _Tally, seconds: float) -> Outcome:
+def _outcome(work: Work, connections: Connections, tally: Tally, seconds: float, end: End | None) -> Outcome:
     sources = tuple(_source_outcome(work, source, tally.windows.get(source, [])) for source in work.task.sources)
     locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
     suspended = (
         Trouble(f"{stop.source}, {stop.target}", error_of(stop), False) for stop in work.meta.suspended_targets.all()
     )
     differences = open_differences(work.task, work.meta, connections)
-    return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds, differences)
+    return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds, differences, end)
 
 
 def _source_outcome(work: Work, source: str, windows: Sequence[WindowReport]) -> SourceOutcome:

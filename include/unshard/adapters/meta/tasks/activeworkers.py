@@ -21,6 +21,11 @@ def window_of(source: str) -> str:
     return f"a window of {source}"
 
 
+def live_run_of(source: str) -> str:
+    """Return the name of the work of a live run."""
+    return f"a live run of {source}"
+
+
 def dump_of(source: str) -> str:
     """Return the name of the work of a dump."""
     return f"the dump of {source}"
@@ -39,12 +44,12 @@ class ActiveWorkers:
         self._kept = ConnectionPool(self._connect)
 
     @contextlib.contextmanager
-    def at(self, place: str) -> Iterator[None]:
-        """Hold the lock of some work (`a window of s1`) for the block, unless another process holds it."""
-        name = self._name(place)
-        with self._kept.lent(lambda connection: namedlocks.take(connection, name, 0)) as connection:
+    def at(self, place: str) -> Iterator[bool]:
+        """Hold the lock of some work (`a window of s1`) for the block; False: another process holds it."""
+        name, taken = self._name(place), list[bool]()
+        with self._kept.lent(lambda connection: taken.append(namedlocks.take(connection, name, 0))) as connection:
             try:
-                yield
+                yield taken[-1]
             finally:
                 # The server may notice late that a connection is closed, and a removal would wait for that.
                 with contextlib.suppress(ServerError):

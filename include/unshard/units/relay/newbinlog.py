@@ -1,0 +1,85 @@
+"""Whether a source has binlog that no live run works on: one connection per source, and a status statement per look."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pymysql.connections import Connection
+
+from unshard.adapters import mysql, upstream
+from unshard.adapters.meta.tasks.activeworkers import live_run_of
+from unshard.core.model import Location
+from unshard.errors import UnshardError
+from unshard.units.work import Work
+
+log = logging.getLogger(__name__)
+
+AFTER_ERROR_SECONDS = 15.0
+REPEAT_SECONDS = 60.0
+"""News that had no effect is told again after so long."""
+
+
+@dataclass(slots=True)
+class BinlogWatch:
+    """Looks again and again at the sources of a task that are handed over to the windows."""
+
+    work: Work
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _connections: dict[str, Connection] = field(default_factory=dict)
+    _told: dict[str, tuple[Location, float]] = field(default_factory=dict)
+    """The checkpoint of a source when its news were told, and the time."""
+    _resting: dict[str, float] = field(default_factory=dict)
+    """Sources that do not answer, and the time of the next try: one of them delays no other."""
+    _commands: Sequence[object] | None = None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._connections.clear()
+        self.stack.close()
+
+    def has_news(self) -> bool:
+        """Whether a live run is to start: a source has new binlog, or an operator has given a command."""
+        meta = self.work.meta
+        if meta.pauses.get() is not None:
+            return False
+        checkpoints = {source: meta.checkpoints.get(source) for source in self.work.task.sources}
+        behind = {
+            source: found.location
+            for source, found in checkpoints.items()
+            if found is not None and self._is_behind(source, found.location)
+        }
+        due = {source: at for source, at in behind.items() if not self._is_told(source, at)}
+        is_commanded = self._is_commanded() and any(checkpoints.values())
+        if not due and not is_commanded:
+            return False
+        places = [live_run_of(source) for source in (due or checkpoints)]
+        if len(meta.active_workers.seen(places)) == len(places):
+            return False  # live runs see it themselves
+        self._told |= {source: (at, time.monotonic()) for source, at in due.items()}
+        return True
+
+    def _is_told(self, source: str, checkpoint: Location) -> bool:
+        at, when = self._told.get(source, (None, 0.0))
+        return at == checkpoint and time.monotonic() - when < REPEAT_SECONDS
+
+    def _is_commanded(self) -> bool:
+        """Whether a command came since the last look; the first look only remembers."""
+        before, self._commands = self._commands, self.work.meta.locks.actions(newest=1)
+        return before is not None and before != self._commands
+
+    def _is_behind(self, source: str, checkpoint: Location) -> bool:
+        if time.monotonic() < self._resting.get(source, 0.0):
+            return False
+        try:
+            if source not in self._connections:
+                connection = mysql.connect(self.work.sources[source], f"source {source}")
+                self._connections[source] = self.stack.enter_context(contextlib.closing(connection))
+            end = upstream.reached(self._connections[source], source)[0]
+        except UnshardError as error:
+            log.info("cannot look at the binlog source=%s error=%s", source, error)
+            self._connections.pop(source, None)
+            self._resting[source] = time.monotonic() + AFTER_ERROR_SECONDS
+            return False
+        return end.in_generation(checkpoint.generation) > checkpoint

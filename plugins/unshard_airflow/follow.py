@@ -1,0 +1,201 @@
+"""One live run in Airflow: the task `follow` applies the binlog of its sources until Airflow has something to do.
+
+| reason to end | next |
+|---|---|
+| `live-run` is over | `again` starts the next run |
+| nothing came for `idle-after` | none; new binlog starts the next run (unshard_airflow.watch) |
+| a lock or a difference has no DAG run yet | `report` starts it, `again` the next live run |
+| a source has failed, and nobody was told | the task fails; `again` starts the next run for the other sources |
+| a target was suspended | the same |
+| the task file has changed | `again` |
+| the task is paused | none |
+| the schedule is not continuous: all sources are caught up | none |
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from unshard_airflow.operators import NOT_HANDED_OVER, WindowOperator
+from unshard_airflow.outages import cause
+from unshard_airflow.remedies import of_stop
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from unshard.core.window.suspension import SuspendedTarget
+    from unshard.units.task.live import Locks, Tally
+    from unshard.units.task.run import Note
+    from unshard.units.work import Work
+
+TELL_SECONDS = 10.0
+"""The progress is published at most so often."""
+REST_SECONDS = 0.2
+"""The rest of a source after a window, so that a process needs little CPU time."""
+LEFT = "left"
+"""XCom key: whether the next live run has work at once."""
+PROGRESS = "progress"
+FAILED = "failed"
+
+
+class Follow(WindowOperator):
+    """Applies the binlog of some sources until there is a reason to end; each source has a thread."""
+
+    template_fields: Sequence[str] = ("sources",)
+    stopped: "Sequence[SuspendedTarget]" = ()
+
+    def __init__(
+        self,
+        *,
+        sources: Sequence[str] = (),
+        is_continuous: bool,
+        dag_of_locks: str,
+        dag_of_differences: str = "",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(source=", ".join(sources), **kwargs)
+        self.sources = list(sources)
+        self.is_continuous = is_continuous
+        self.dag_of_locks, self.dag_of_differences = dag_of_locks, dag_of_differences
+
+    @property
+    def is_told_elsewhere(self) -> bool:
+        """A target is suspended only once, so the failure that tells of it never lasts."""
+        return bool(self.stopped)
+
+    def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.core.task.state import Phase
+        from unshard.errors.window import FencedOut
+        from unshard.units.task.live import End, Ends, Tally, follow
+        from unshard.units.task.run import goals
+        from unshard.units.window.suspension import error_of
+
+        work.meta.pauses.refuse()
+        known = {each.source: each.phase for each in work.meta.sources.all()}
+        ready = [source for source in self.sources if known.get(source) is Phase.SYNC]
+        if not ready:
+            phase = known.get(self.sources[0], Phase.NEW)
+            dag = f"unshard_full__{work.task.plain_name}"
+            raise AirflowSkipException(NOT_HANDED_OVER.format(source=self.source, phase=phase, dag=dag))
+        tally = Tally(work.limits.pause_seconds)
+        run = _Run(self, work, context, tally)
+        options = work.task.options
+        if self.is_continuous:
+            ends = Ends(
+                seconds=options.live_run.total_seconds(),
+                idle_seconds=options.idle_after.total_seconds(),
+                is_asked=run.is_asked,
+                executes=False,
+                rest_seconds=REST_SECONDS,
+            )
+        else:
+            found = goals(work, ready, tally, run.note)
+            ready, ends = list(found), Ends(goals=found, is_asked=run.is_asked, executes=False)
+        end = follow(work, ready, ends, tally, run.note) if ready else End.FAILED
+        self.log.info("live run has ended reason=%s", end)
+        context["ti"].xcom_push(key=LEFT, value=end in (End.ASKED, End.TIME_OVER))
+        told = run.tell(str(end))
+        self.stopped = run.stopped
+        if self.stopped:
+            raise error_of(self.stopped[0])
+        # A run that came second leaves the source to the first one.
+        for trouble in tally.errors.values():
+            if trouble.place in self.sources and not isinstance(trouble.error, FencedOut):
+                raise trouble.error
+        return told
+
+    def remedies(self) -> Sequence[str]:
+        """Return the suspended targets and the commands for each."""
+        return tuple(line for stop in self.stopped for line in of_stop(stop, self.task_file))
+
+
+class _Run:
+    """What a live run has done, and whether Airflow has something to do."""
+
+    def __init__(self, operator: Follow, work: "Work", context: "Context", tally: "Tally") -> None:
+        self._operator, self._work, self._context, self._tally = operator, work, context, tally
+        self._counts: Counter[str] = Counter()
+        self._told = 0.0
+        self._told_counts: Mapping[str, int] = {}
+        self._has_run: set[str] = set()
+        """Locks and differences that have a DAG run."""
+        self._paths = [work.task.path, *(work.task.instance(source).source.path for source in operator.sources)]
+        self._files = self._times()
+        self._known = operator.known_cause(context)
+        self.stopped: tuple[SuspendedTarget, ...] = ()
+
+    def note(self, note: "Note") -> None:
+        """Count a window; log an error and the engines that a target does not get."""
+        from unshard.units.task.live import Trouble, WindowDone
+
+        match note:
+            case WindowDone(_, report):
+                self._counts.update(
+                    windows=1,
+                    rows_applied=report.rows_applied,
+                    rows_filtered=report.rows_filtered,
+                    rows_skipped=report.rows_skipped,
+                    rows_diverted=report.rows_diverted,
+                    rows_held=report.rows_held,
+                    rows_released=report.rows_released,
+                    ddls=len(report.ddls),
+                )
+                self.stopped += report.stopped
+                for warning in report.engines:
+                    self._operator.log.warning("%s", warning)
+            case Trouble(place, error, again):
+                self._operator.log.warning("%s: %s%s", place, error, ", trying again" if again else "")
+            case _:
+                pass
+
+    def is_asked(self, locks: "Locks") -> bool:
+        """Whether Airflow has something to do; publishes the progress."""
+        if self._counts != self._told_counts and time.monotonic() - self._told >= TELL_SECONDS:
+            self.tell("running")
+        return bool(self.stopped) or self._has_news(locks) or self._must_fail() or self._files != self._times()
+
+    def tell(self, state: str) -> dict[str, Any]:
+        """Log the progress and publish it as XCom value."""
+        self._told, self._told_counts = time.monotonic(), Counter(self._counts)
+        told = {"state": state, **self._counts}
+        self._operator.log.info("live run %s", " ".join(f"{name}={value}" for name, value in told.items()))
+        self._context["ti"].xcom_push(key=PROGRESS, value=told)
+        return told
+
+    def _has_news(self, locks: "Locks") -> bool:
+        """Whether a lock or a difference needs a DAG run."""
+        from unshard.units.task.joins import open_differences
+        from unshard_airflow.connections import airflow_connections
+
+        operator = self._operator
+        needed = [(operator.dag_of_locks, lock.id, lock.is_executable) for lock in locks]
+        if operator.dag_of_differences:
+            views = open_differences(self._work.task, self._work.meta, airflow_connections)
+            needed += [(operator.dag_of_differences, view.id, False) for view in views if not view.is_change]
+        missing = [each for each in needed if self._needs_run(*each)]
+        return bool(missing)
+
+    def _needs_run(self, dag: str, run: str, is_due: bool) -> bool:
+        """Whether a run is missing; one that has failed before its lock became executable has a second run."""
+        from unshard_airflow.windows import LATE
+
+        if (key := f"{run} {is_due}") in self._has_run:
+            return False
+        count = self._context["ti"].get_dr_count
+        runs = [run, *((run + LATE,) if is_due and count(dag, run_ids=[run], states=[FAILED]) else ())]
+        if is_missing := count(dag, run_ids=runs) < len(runs):
+            return True
+        self._has_run.add(key)
+        return is_missing
+
+    def _must_fail(self) -> bool:
+        """Whether a source has failed with an error of which nobody knows, while others go on."""
+        errors = [each for each in self._tally.errors.values() if each.place in self._operator.sources]
+        return any(not each.again and cause(each.error) != self._known for each in errors)
+
+    def _times(self) -> list[float]:
+        return [path.stat().st_mtime if path.exists() else inf for path in self._paths]
