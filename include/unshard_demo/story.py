@@ -85,7 +85,7 @@ class Story:
         say(f"  {self.figures.loaded_rows:,} rows loaded in {self.figures.load_seconds:.0f} s")
 
     def windows(self) -> None:
-        say("windows: each applies the new part of the binlog, and the next starts at once")
+        say("a live run applies the binlog as it comes, one window after the other")
         self.wait(lambda: self.windows_done() >= WINDOWS_BEFORE_DDL * len(shop.SOURCES), WINDOW_SECONDS, "windows")
 
     @property

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from unshard_airflow.operators import NOT_HANDED_OVER, WindowOperator
-from unshard_airflow.outages import cause
+from unshard_airflow.outages import cause, tell_recovery
 from unshard_airflow.remedies import of_stop
 
 if TYPE_CHECKING:
@@ -156,6 +156,9 @@ class _Run:
         """Whether Airflow has something to do; publishes the progress."""
         if self._counts != self._told_counts and time.monotonic() - self._told >= TELL_SECONDS:
             self.tell("running")
+        if self._known and self._tally.worked.issuperset(self._operator.sources):
+            tell_recovery(self._context)
+            self._known = ""
         return bool(self.stopped) or self._has_news(locks) or self._must_fail() or self._files != self._times()
 
     def tell(self, state: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class BinlogTrigger(BaseEventTrigger, TaskTrigger):
     """Fires when a source has binlog that the target lacks and no live run works on it."""
 
     def __init__(self, *, task_file: str) -> None:
-        super().__init__(task_file=task_file)
+        super().__init__(task_file=task_file)  # type: ignore[no-untyped-call]
 
     def opened(self, work: "Work", stack: contextlib.ExitStack) -> Callable[[], bool]:
         from unshard.units.relay.newbinlog import BinlogWatch

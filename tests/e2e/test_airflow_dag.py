@@ -56,7 +56,7 @@ def run_dag(merge: Merge, kind: str, state: str = "success", **conf: str) -> dic
 
 def test_windows_before_the_full_load_do_nothing(merge: Merge) -> None:
     tasks = run_dag(merge, "sync")["tasks"]
-    assert tasks["relay[east-1]"] == tasks["apply[0]"] == tasks["again"] == "skipped"
+    assert tasks["follow[east-1]"] == tasks["again"] == "skipped"
     assert tasks["report"] == "success"
 
 
@@ -76,7 +76,7 @@ def test_full_load_then_windows(merge: Merge) -> None:
 
     merge.change(2)
     tasks = run_dag(merge, "sync")["tasks"]
-    assert tasks["apply[east-1]"] == tasks["apply[west-1]"] == tasks["report"] == "success"
+    assert tasks["follow[east-1]"] == tasks["follow[west-1]"] == tasks["report"] == "success"
     assert tasks["again"] == tasks["start_lock"] == tasks["failed"] == "skipped"
     merge.assert_equal()
 

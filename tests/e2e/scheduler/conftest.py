@@ -39,7 +39,7 @@ def merge(
     folder = tmp_path_factory.mktemp("scheduled")
     sources = {"north-1": source_1, "south-1": source_2}
     with merging("scheduled", folder, sources, target, shared_spark) as merge:
-        merge.write_task(**SPARK, schedule="* * * * *", lock_timeout="1h")
+        merge.write_task(**SPARK, schedule="* * * * *", lock_timeout="1h", idle_after="3s")
         yield merge
 
 

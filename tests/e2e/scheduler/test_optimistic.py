@@ -56,10 +56,9 @@ def test_a_rollout_has_one_run_that_waits_until_it_is_complete(
     joined.sources[source].run(f"ALTER TABLE {table} ADD c INT NOT NULL DEFAULT 7")
     window(airflow, joined)
     (run,) = followed(airflow, join, 1)
-    await_follow(airflow, join, run, "up_for_reschedule")  # one look takes longer than lock-timeout
+    await_follow(airflow, join, run, "deferred")
     joined.change(1)
     window(airflow, joined)
-    await_follow(airflow, join, run, "running")
     assert [each["state"] for each in airflow.runs(join)] == ["running"]
 
     def is_told() -> bool:

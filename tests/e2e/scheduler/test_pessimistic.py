@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-from collections import Counter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,21 +50,20 @@ def test_full_load_hands_over_to_windows_that_wake_each_other(airflow: Airflow, 
     await_equal(airflow, merge)
 
 
-@pytest.mark.test_all("the windows of the demo do so, too")
-def test_windows_follow_each_other_without_waiting_for_the_clock(airflow: Airflow, merge: Merge) -> None:
-    """`make bench` prints how long a cycle takes."""
+@pytest.mark.test_all("a live run of the demo does so, too")
+def test_a_live_run_applies_what_comes_and_new_binlog_starts_the_next_one(airflow: Airflow, merge: Merge) -> None:
+    """No DAG run without binlog, and one for as long as rows come."""
     sync = f"unshard_sync__{merge.name}"
+    airflow.await_true(lambda: not any(run["end_date"] is None for run in airflow.runs(sync)), SECONDS, "a quiet task")
     before = len(airflow.runs(sync))
-
-    def windows() -> list[dict[str, Any]]:
-        return [run for run in airflow.runs(sync)[before:] if run["end_date"]]
-
     with steady_load(merge):
-        airflow.trigger(sync)
-        airflow.await_true(lambda: len(windows()) >= 9, SECONDS, "nine windows in a row")
-    kinds = Counter(run["run_type"] for run in windows())
-    assert kinds["asset_triggered"] >= 6, kinds
+        for number in range(20, 24):
+            merge.change(number)
+            brought = f"SELECT COUNT(*) FROM {merge.table} WHERE name = 'new {number}'"
+            airflow.await_true(lambda query=brought: merge.target.run(query) == [(4,)], SECONDS, "the rows")
     await_equal(airflow, merge)
+    assert airflow.runs(sync)[before]["run_type"] == "asset_triggered"
+    assert len(airflow.runs(sync)) <= before + 2, "the wait for equal rows triggers one"
 
 
 def test_clearing_unlock_forces_the_lock(airflow: Airflow, merge: Merge) -> None:
@@ -124,7 +122,7 @@ def test_cleared_window_does_no_harm(airflow: Airflow, merge: Merge) -> None:
     merge.change(5)
     run = airflow.trigger(sync)
     succeed(airflow, sync, run)
-    airflow.clear(sync, run, "relay", "apply")
+    airflow.clear(sync, run, "follow")
     succeed(airflow, sync, run)
     await_equal(airflow, merge)
 
@@ -164,7 +162,7 @@ def test_statements_about_whole_tables_reach_one_to_one_targets(airflow: Airflow
 
 
 def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
-    """SIGKILL hits the process of `apply` at any point; Airflow retries, and the plan is the same."""
+    """SIGKILL hits the process of `follow` at any point; Airflow retries, and the plan is the same."""
     sync = f"unshard_sync__{merge.name}"
     killed: dict[str, Any] = {}
     number = 10
@@ -178,7 +176,7 @@ def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
             airflow.trigger(sync)
             return False
         for task in airflow.tasks(sync, running[0]):
-            if task["task_id"] == "apply" and task["state"] == "running" and task["pid"]:
+            if task["task_id"] == "follow" and task["state"] == "running" and task["pid"]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(task["pid"], signal.SIGKILL)
                     killed.update(task)
@@ -187,7 +185,7 @@ def test_killed_window_is_retried(airflow: Airflow, merge: Merge) -> None:
 
     def again() -> dict[str, Any]:
         tasks = airflow.tasks(sync, killed["dag_run_id"])
-        (task,) = (t for t in tasks if (t["task_id"], t["map_index"]) == ("apply", killed["map_index"]))
+        (task,) = (t for t in tasks if (t["task_id"], t["map_index"]) == ("follow", killed["map_index"]))
         return task
 
     def is_hit() -> bool:
@@ -209,11 +207,11 @@ def test_failed_source_is_red_once_and_stops_no_other(airflow: Airflow, merge: M
     alerts = merge.folder / "alerts"
 
     def told(what: str) -> int:
-        return alerts.read_text().count(f"relay of source south-1 {what}") if alerts.exists() else 0
+        return alerts.read_text().count(f"follow of source south-1 {what}") if alerts.exists() else 0
 
     def red() -> list[str]:
         runs = [run["dag_run_id"] for run in airflow.runs(sync)]
-        return [run for run in runs if airflow.states(sync, run).get("relay[south-1]") == "failed"]
+        return [run for run in runs if airflow.states(sync, run).get("follow[south-1]") == "failed"]
 
     merge.sources["south-1"].run(f"ALTER USER {account} ACCOUNT LOCK")
     try:
@@ -223,12 +221,12 @@ def test_failed_source_is_red_once_and_stops_no_other(airflow: Airflow, merge: M
         (run,) = red()
         assert airflow.await_run(sync, run, SECONDS) == "failed"
         states = airflow.states(sync, run)
-        assert (states["relay[south-1]"], states["relay[north-1]"]) == ("failed", "success")
-        assert (states["apply[north-1]"], states["report"], states["failed"]) == ("success", "success", "failed")
+        assert (states["follow[south-1]"], states["follow[north-1]"]) == ("failed", "success")
+        assert (states["report"], states["failed"]) == ("success", "failed")
         brought = f"SELECT COUNT(*) FROM {merge.table} WHERE name = 'new 6'"
         airflow.await_true(lambda: merge.target.run(brought) == [(2,)], SECONDS, "rows of the other source")
         states = succeed(airflow, sync, airflow.trigger(sync))
-        assert (states["relay[south-1]"], states["failed"]) == ("skipped", "skipped"), "it is known"
+        assert (states["follow[south-1]"], states["failed"]) == ("skipped", "skipped"), "it is known"
     finally:
         merge.sources["south-1"].run(f"ALTER USER {account} ACCOUNT UNLOCK")
     await_equal(airflow, merge)

@@ -14,7 +14,6 @@ from tests.lifetask import LifeTask, task
 from tests.taskfile import endpoint, write_source
 from unshard.adapters.meta import Meta
 from unshard.core.checks.items import Severity
-from unshard.core.model import Location
 from unshard.errors import UnshardError
 from unshard.errors.source import ConnectionLost
 from unshard.errors.storage import FinishedElsewhere, SparkTaskCrashed
@@ -25,9 +24,9 @@ from unshard.units.full.dump import dump
 from unshard.units.full.load import load
 from unshard.units.full.snapshot import take_snapshot
 from unshard.units.limits import Limits
-from unshard.units.relay.pull import RelayReport
-from unshard.units.relay.tasksource import pull_source
+from unshard.units.task import live
 from unshard.units.task.live import Trouble
+from unshard.units.window.sync import WindowReport
 from unshard.units.work import Work
 from unshard_demo.servers import MariaDb
 
@@ -174,12 +173,14 @@ def test_an_unexpected_error_of_one_source_does_not_stop_the_other(
     for first, (source, (shard,)) in zip((10, 20), task.shards.items(), strict=True):
         task.insert(source, shard, first)
 
-    def broken(work: Work, source: str, until: Location) -> RelayReport | None:
-        return pull_source(work, source, until=until if source == "s2" else Location("", 1 // 0))
+    whole = live.run_window
+
+    def broken(work: Work, source: str) -> WindowReport:
+        return whole(work, source if source == "s2" else str(1 // 0))
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr("unshard.units.task.run.pull_source", broken)
+        patch.setattr(live, "run_window", broken)
         (trouble,) = task.run().errors
     assert (trouble.place, trouble.error.code) == ("s1", "US-7012") and "ZeroDivisionError" in str(trouble.error)
     (file,) = tmp_path.glob("unshard-error-*.txt")

@@ -464,7 +464,8 @@ def test_wait_survives_a_target_that_does_not_answer(stage: Stage) -> None:
 def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
-    from unshard_airflow.operators import Handover, Precheck, Relay
+    from unshard_airflow.follow import Follow
+    from unshard_airflow.operators import Handover, Precheck
     from unshard_airflow.windows import Report
 
     given = {"task_file": str(stage.file)}
@@ -473,8 +474,9 @@ def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> N
     paused = browse(("GET", pause, {}), ("POST", pause, {"reason": "the target moves"}))[-1]
     assert "paused by olga (page)" in paused and "the target moves" in paused
     assert not is_over(waiting(stage)), "its DDL is due, and not executed"
-    tasks = [kind(task_id="x", source="s1", **given) for kind in (Relay, Precheck, Handover)]
-    for each in (*tasks, Report(task_id="report", sources=["s1"], continuous=True, **given)):
+    tasks = [kind(task_id="x", source="s1", **given) for kind in (Precheck, Handover)]
+    follow = Follow(task_id="follow", sources=["s1"], is_continuous=True, dag_of_locks="d", **given)
+    for each in (*tasks, follow, Report(task_id="report", groups=[["s1"]], **given)):
         with pytest.raises(AirflowSkipException, match="paused by olga"):
             each.execute(stage.context())
     browse(("GET", pause, {}), ("POST", pause, {}))

@@ -154,12 +154,28 @@ def test_full_goes_from_precheck_to_handover(bag: dict[str, Any]) -> None:
     assert set(dag["labels"]) == {"snapshot", "dump", "load"}
 
 
-def test_windows_run_one_after_the_other(bag: dict[str, Any]) -> None:
+def test_live_runs_follow_each_other_and_start_by_events_alone(bag: dict[str, Any]) -> None:
     dag = bag["dags"]["unshard_sync__orders_merge"]
-    assert dag["edges"]["relay"] == ["apply"]
+    assert sorted(dag["edges"]["follow"]) == ["failed", "report"]
     assert dag["edges"]["report"] == ["again", "start_lock"]
-    assert (dag["runs"], dag["catchup"], dag["timetable"]) == (1, False, "AssetOrTimeSchedule")
+    assert (dag["runs"], dag["catchup"], dag["timetable"]) == (1, False, "AssetTriggeredTimetable")
     assert dag["outlets"] == {"again": ["unshard_work__orders_merge"]}
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("number", "per_worker", "sizes"),
+    [(1, 0, [1]), (4, 0, [1] * 4), (5, 0, [2, 2, 1]), (16, 0, [4] * 4), (5, 3, [3, 2]), (5, 9, [5])],
+)
+def test_sources_share_few_processes(number: int, per_worker: int, sizes: list[int]) -> None:
+    from unshard_airflow.graph import groups_of
+
+    task = SimpleNamespace(
+        sources=tuple(f"s{n}" for n in range(number)), options=SimpleNamespace(sources_per_worker=per_worker)
+    )
+    groups = groups_of(task)
+    assert [len(group) for group in groups] == sizes
+    assert [source for group in groups for source in group] == [*task.sources]
 
 
 def test_failed_source_stops_no_other_and_is_red(bag: dict[str, Any]) -> None:
@@ -263,27 +279,6 @@ def test_reports_become_plain_values() -> None:
     assert value["done"] == [{"shard": "s1 a.t", "files": []}]
     assert (value["at"], value["n"]) == ("bin.000001:4", None)
     assert json.loads(json.dumps(value)) == value
-
-
-@pytest.mark.usefixtures("plugin")
-@pytest.mark.parametrize(
-    ("window", "continuous", "left"),
-    [
-        ({"more": True}, False, True),
-        ({"rows_applied": 5}, False, False),
-        ({"rows_applied": 5}, True, True),
-        ({"rows_diverted": 5}, True, True),
-        ({"rows_skipped": 5}, True, True),
-        ({"rows_filtered": 5}, True, True),
-        ({"ddls": [{"seq": 1}]}, True, True),
-        ({}, True, False),
-    ],
-)
-def test_windows_go_on_while_there_is_work(window: dict[str, Any], continuous: bool, left: bool) -> None:
-    from unshard_airflow.windows import MOVED, has_work_left
-
-    idle = dict.fromkeys(MOVED, 0) | {"more": False, "ddls": []}
-    assert has_work_left(idle | window, continuous) is left
 
 
 @pytest.mark.usefixtures("plugin")

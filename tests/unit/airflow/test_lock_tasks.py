@@ -219,9 +219,9 @@ def test_alert_shows_no_value_of_a_row_and_no_secret() -> None:
 
 def test_alert_of_a_window_names_every_target_that_has_stopped_and_what_helps() -> None:
     from unshard_airflow.alerts import alert_of
-    from unshard_airflow.operators import Apply
+    from unshard_airflow.follow import Follow
 
-    task = Apply(task_id="apply", task_file="/tasks/m.yaml", source="s1")
+    task = Follow(task_id="follow", task_file="/tasks/m.yaml", sources=["s1"], is_continuous=True, dag_of_locks="d")
     errors = (
         RowRefused("shop.a", "v", "id = 1", "Incorrect integer value: 'zoe@x.org' for column `v` at row 1"),
         NoTargetTable("shop.b"),
@@ -303,7 +303,7 @@ def test_failure_that_lasts_is_told_once(
 
     from unshard_airflow import outages
     from unshard_airflow.alerts import FailureNotifier
-    from unshard_airflow.operators import Relay
+    from unshard_airflow.follow import Follow
     from unshard_airflow.outcome import failures_told
 
     sent: list[str] = []
@@ -314,7 +314,10 @@ def test_failure_that_lasts_is_told_once(
 
     monkeypatch.setattr(outages, "Variable", Store())
     monkeypatch.setattr(outages, "notify", Chat())
-    south, north = (Relay(task_id="relay", task_file="m.yaml", source=source) for source in ("s1", "s2"))
+    south, north = (
+        Follow(task_id="follow", task_file="m.yaml", sources=[source], is_continuous=True, dag_of_locks="d")
+        for source in ("s1", "s2")
+    )
     found = []
     for error in windows:
         before, context = len(sent), context_of(south)
@@ -339,10 +342,13 @@ def test_failure_that_lasts_is_told_once(
 def test_target_that_is_suspended_is_always_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one with the same code may be suspended in the next window."""
     from unshard_airflow import outages
-    from unshard_airflow.operators import Apply
+    from unshard_airflow.follow import Follow
 
     monkeypatch.setattr(outages, "Variable", Store())
-    task, error = Apply(task_id="apply", task_file="m.yaml", source="s1"), NoTargetTable("shop.b")
+    task, error = (
+        Follow(task_id="follow", task_file="m.yaml", sources=["s1"], is_continuous=True, dag_of_locks="d"),
+        NoTargetTable("shop.b"),
+    )
     for _ in range(2):
         with pytest.raises(NoTargetTable), task.told_once(context_of(task)):
             task.stopped = [SuspendedTarget("s1", refusal_of(TableId("shop", "b"), error), 1, "", 1, NOW)]

@@ -117,6 +117,7 @@ class LivePull:
             found, resumes = _resumed(self._connection, source, server, store, begins, options)
             self.identity = found.identity
             self._stop = options.get("until") or found.end.in_generation(NEVER)
+            self._known_end = found.end.in_generation(resumes.generation)
             self._stream = _Stream(self._connection, source, store, resumes, options)
             self._dump = binlogstream.LiveDump(self._connection, source, self._stream.begin(), _replica_id(options))
         except BaseException:
@@ -131,10 +132,18 @@ class LivePull:
     def pull(self, seconds: float) -> int:
         """Wait for new events for so long, store what has arrived, and return the number of bytes.
 
-        A large backlog is stored in several calls.
+        A large backlog is stored in several calls. Events that existed when the connection was opened are waited for.
         """
-        if self.location >= self._stop or not self._dump.wait(seconds):
-            return 0
+        if self.location < min(self._known_end, self._stop):
+            seconds = binlogstream.READ_SECONDS  # these events exist already
+        done = 0
+        while self.location < self._stop and not done and self._dump.wait(seconds):
+            done = self._store()
+            seconds = 0.0 if self.location >= self._known_end else seconds
+        return done
+
+    def _store(self) -> int:
+        """Store what has arrived, up to the end of its last transaction."""
         done = 0
         with self._stream.explained():
             while done < LIVE_BYTES and self.location < self._stop:

@@ -17,11 +17,14 @@ from unshard.units.work import Work
 
 
 def pull_source(work: Work, source: str, **options: Unpack[PullOptions]) -> RelayReport | None:
-    """Pull a source after its checkpoint; None if it has no checkpoint yet."""
+    """Pull a source after its checkpoint; None if it has no checkpoint yet.
+
+    The id of the replica is random, because a server ends the dump of a live pull with the same id.
+    """
     sync_state = _running(work, source)
     if sync_state.checkpoint is None:
         return None
-    known = _known(work, sync_state)
+    known = _known(sync_state)
     report = pull(source, work.sources[source], work.store, sync_state.checkpoint, **(known | options))
     _follow(work, sync_state, report.identity)
     return report
@@ -58,7 +61,9 @@ class LiveSource:
         sync_state = _running(self._work, self._source)
         if sync_state.checkpoint is None:
             raise NotInSync(self._source, str(sync_state.phase))
-        known = _known(self._work, sync_state) | PullOptions(until=self._until)
+        known = _known(sync_state) | PullOptions(
+            until=self._until, server_id=self._work.task.instance(self._source).source.server_id
+        )
         server = self._work.sources[self._source]
         self._live = LivePull(self._source, server, self._work.store, sync_state.checkpoint, **known)
         _follow(self._work, sync_state, self._live.identity)
@@ -72,9 +77,8 @@ def _running(work: Work, source: str) -> SyncState:
     return sync_state
 
 
-def _known(work: Work, sync_state: SyncState) -> PullOptions:
+def _known(sync_state: SyncState) -> PullOptions:
     return PullOptions(
-        server_id=work.task.instance(sync_state.source).source.server_id,
         identity=sync_state.identity,
         gtid=sync_state.gtid,
         dump_end=sync_state.dump_end,

@@ -127,6 +127,8 @@ class Tally:
     errors: dict[str, Trouble] = field(default_factory=dict)
     """The last error of each source, or of locks, that is not over."""
     tries: dict[str, int] = field(default_factory=dict)
+    worked: set[str] = field(default_factory=set)
+    """Places that have worked since their last error."""
     tried: set[str] = field(default_factory=set)
     """Locks that were executed or refused: the DDL of a refused lock is tried once in a run."""
 
@@ -139,6 +141,7 @@ class Tally:
             coded = error if isinstance(error, UnshardError) else tracebacks.coded(error)
             tries = self.tries[place] = self.tries.get(place, 0) + 1
             again = (coded.transient and tries <= self.retries) or self.retries == inf
+            self.worked.discard(place)
             self.errors[place] = trouble = Trouble(place, coded, again and not isinstance(coded, TaskPaused))
             watch(trouble)
         else:
@@ -148,6 +151,7 @@ class Tally:
         """Forget the error of a place that works again."""
         self.errors.pop(place, None)
         self.tries.pop(place, None)
+        self.worked.add(place)
 
     def pause_of(self, place: str) -> float:
         """Return the seconds to wait before another try, longer each time."""
