@@ -121,7 +121,7 @@ class Airflow:
         return list(answer["task_instances"])
 
     def states(self, dag: str, run: str) -> dict[str, str | None]:
-        """Return the state of each task instance; mapped ones have names such as `apply[shop-1]`."""
+        """Return the state of each task instance; mapped ones have names such as `follow[shop-1]`."""
         return {_label(task): task["state"] for task in self.tasks(dag, run)}
 
     def xcom(self, dag: str, run: str, task: str, key: str = "return_value", map_index: int = -1) -> Any:
