@@ -2,8 +2,8 @@
 
 They are built from the task file alone, in milliseconds.
 
-All of them are active from the start, so there is no order in which to enable them. Live runs leave out a source that is
-not handed over, and nothing runs before the full load is triggered.
+All of them are active from the start, so there is no order in which to enable them. Live runs leave out a source
+that is not handed over, and nothing runs before the full load is triggered.
 """
 
 from collections.abc import Mapping

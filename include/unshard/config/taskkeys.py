@@ -39,8 +39,8 @@ OPTIONS = Block(
         Key(
             "schedule",
             text("cron expression", checks.cron),
-            "When live runs begin in Airflow. `* * * * *` means: at once, whenever a source has new binlog; this needs the "
-            "triggerer. With another schedule each live run ends when it has caught up.",
+            "When live runs begin in Airflow. `* * * * *` means: at once, whenever a source has new binlog; this needs "
+            "the triggerer. With another schedule each live run ends when it has caught up.",
             "* * * * *",
         ),
         Key(
