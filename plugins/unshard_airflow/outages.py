@@ -44,7 +44,7 @@ class ToldOnce:
         return False
 
     def known_cause(self, context: Mapping[str, Any]) -> str:
-        """Return the cause of the failure of which people know; empty if there is none."""
+        """Return the cause of the failure of which people know; empty if the task works."""
         return (_known(context) or {}).get("cause", "")
 
     @contextlib.contextmanager
