@@ -288,7 +288,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__API__ENABLE_SWAGGER_UI": "False",
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
         "AIRFLOW__API_AUTH__JWT_ISSUER": "unshard-demo",
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.25",
         # A task whose worker is dead is tried again after this time instead of after five minutes.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
         # On a busy machine the first import of a DAG file compiles Airflow itself.

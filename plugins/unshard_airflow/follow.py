@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 TELL_SECONDS = 10.0
 """The progress is published at most so often."""
-REST_SECONDS = 0.2
-"""The rest of a source after a window, so that a process needs little CPU time."""
+REST_SECONDS, LOOK_SECONDS = 0.3, 3.0
+"""The rest of a source after a window, and the time between two looks at the locks: they save CPU time."""
 LEFT = "left"
 """XCom key: whether the next live run has work at once."""
 PROGRESS = "progress"
@@ -91,6 +91,7 @@ class Follow(WindowOperator):
                 is_asked=run.is_asked,
                 executes=False,
                 rest_seconds=REST_SECONDS,
+                look_seconds=LOOK_SECONDS,
             )
         else:
             found = goals(work, ready, tally, run.note)

@@ -51,7 +51,7 @@ LOCKS, TASK = "locks", "task"
 COUNTED = "rows_applied", "rows_filtered", "rows_skipped", "rows_diverted", "rows_held", "rows_released"
 """Fields of a window's report that a run adds up."""
 LOOK_SECONDS = 1.0
-"""So often the locks, the pause state and sources without new binlog are looked at."""
+"""So often a source without new binlog is looked at, and the locks."""
 WAIT_SECONDS = 0.2
 """A source waits at most so long for binlog, so that it soon sees what else has happened."""
 LONGEST_PAUSE = 60.0
@@ -111,13 +111,15 @@ class Ends:
     seconds: float = inf
     idle_seconds: float = inf
     is_asked: Callable[[Locks], bool] = nobody_asks
-    """Called once a second and after each DDL, with the open locks."""
+    """Called at each look, with the open locks."""
     executes: bool = True
     """Whether the run executes the DDL of locks; in Airflow the DAG run of a lock does."""
     retries: float = RETRIES
     """How often an error is tried again: infinity includes errors that an operator must end."""
     rest_seconds: float = 0.0
     """The rest after a window, in which more rows come for the next one."""
+    look_seconds: float = LOOK_SECONDS
+    """The time between two looks at the locks and the pause state; a DDL is looked at immediately."""
 
 
 @dataclass(slots=True)
@@ -267,7 +269,8 @@ class _LiveRun:
     def _look_seconds(self) -> float:
         """The seconds until the next look at the locks: more while the target does not answer."""
         found = self._tally.errors.get(LOCKS)
-        return max(LOOK_SECONDS, self._tally.pause_of(LOCKS) if found and found.error.transient else 0.0)
+        pause = self._tally.pause_of(LOCKS) if found and found.error.transient else 0.0
+        return max(self._ends.look_seconds, pause)
 
     def _is_paused(self) -> bool:
         """Whether the task was paused since the run began; reported once, not once for each source."""
