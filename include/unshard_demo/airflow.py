@@ -27,7 +27,7 @@ from unshard_demo.servers import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_SECONDS = 900.0
-STOP_SECONDS = 60.0
+STOP_SECONDS = 20.0
 USER = "admin"
 ROLES = {USER: "admin", "operator": "op", "viewer": "viewer"}
 """Users with their roles; all have the same password."""
@@ -164,8 +164,7 @@ class Airflow:
 
     def stop(self) -> None:
         """Stop the scheduler first, so that no task loses the API server, then the rest."""
-        for program in reversed(self.programs):
-            processes.stop(program, STOP_SECONDS)
+        processes.stop_all(self.programs, STOP_SECONDS)
 
     def _log_in(self) -> None:
         login = {"username": USER, "password": self.password}
