@@ -115,7 +115,7 @@ class Follow(WindowOperator):
 
 
 class _Run:
-    """What a live run has done, and whether Airflow has something to do."""
+    """The results of a live run, and whether Airflow has something to do."""
 
     def __init__(self, operator: Follow, work: "Work", context: "Context", tally: "Tally") -> None:
         self._operator, self._work, self._context, self._tally = operator, work, context, tally
@@ -189,7 +189,7 @@ class _Run:
         return is_missing
 
     def _must_fail(self) -> bool:
-        """Whether a source has failed with an error of which nobody knows, while others go on."""
+        """Whether a source has failed with an error that was not told yet, while others go on."""
         errors = [each for each in self._tally.errors.values() if each.place in self._operator.sources]
         return any(not each.again and cause(each.error) != self._known for each in errors)
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -196,8 +196,41 @@ def shown(found: "Sequence[DifferenceView]", difference: str) -> str:
     return f"{view.state} {listed(view.have)} {listed(view.lack)} {view.reason}"
 
 
+class OpenTasks:
+    """The tasks that triggers of this process look at: all triggers of a task share its connections."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._opened: dict[tuple[str, float], tuple[Work, contextlib.ExitStack, int]] = {}
+
+    @contextlib.contextmanager
+    def opened(self, key: tuple[str, float]) -> "Iterator[Work]":
+        """Open the task with this file and modification time, unless another trigger has opened it."""
+        from unshard.units.work import open_work
+
+        with self._changing:
+            if key not in self._opened:
+                with contextlib.ExitStack() as stack:
+                    work = stack.enter_context(open_work(load_task(Path(key[0])), airflow_connections, only_reads=True))
+                    self._opened[key] = work, stack.pop_all(), 0
+            work, stack, users = self._opened[key]
+            self._opened[key] = work, stack, users + 1
+        try:
+            yield work
+        finally:
+            with self._changing:
+                work, stack, users = self._opened.pop(key)
+                if users > 1:
+                    self._opened[key] = work, stack, users - 1
+                else:
+                    stack.close()
+
+
+OPEN = OpenTasks()
+
+
 class Watch:
-    """Looks at a task over one connection; the calls may come from several threads."""
+    """Looks at a task again and again; the calls may come from several threads."""
 
     def __init__(self, trigger: TaskTrigger) -> None:
         self.trigger = trigger
@@ -205,6 +238,7 @@ class Watch:
         self._using = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._look: Callable[[], bool] | None = None
+        self._changed_at = 0.0
         self._told = ""
 
     def is_over(self) -> bool:
@@ -225,12 +259,12 @@ class Watch:
             self._close()
 
     def _opened(self) -> Callable[[], bool]:
-        from unshard.units.work import open_work
-
-        if self._look is None:
-            task = load_task(Path(self.trigger.task_file))
-            work = self._stack.enter_context(open_work(task, airflow_connections, only_reads=True))
-            self._look = self.trigger.opened(work, self._stack)
+        """Open the task, and open it again when its file has changed."""
+        changed_at = Path(self.trigger.task_file).stat().st_mtime
+        if self._look is None or changed_at != self._changed_at:
+            self._close()
+            work = self._stack.enter_context(OPEN.opened((self.trigger.task_file, changed_at)))
+            self._look, self._changed_at = self.trigger.opened(work, self._stack), changed_at
         return self._look
 
     def _close(self) -> None:

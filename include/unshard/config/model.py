@@ -250,7 +250,7 @@ class Options:
     live_run: timedelta = timedelta(minutes=10)
     """Longest time of a live run in Airflow."""
     idle_after: timedelta = timedelta(seconds=20)
-    """Time without rows after which a live run in Airflow ends."""
+    """Time without binlog after which a live run in Airflow ends."""
     sources_per_worker: int = 0
     """Sources that share one process in Airflow; 0: a quarter of them."""
     is_strict: bool = False

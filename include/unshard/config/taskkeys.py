@@ -53,7 +53,7 @@ OPTIONS = Block(
         Key(
             "idle-after",
             duration(),
-            "Time without rows after which a live run in Airflow ends. New binlog starts the next one.",
+            "Time without binlog after which a live run in Airflow ends. New binlog starts the next one.",
             timedelta(seconds=20),
             shown="20s",
         ),

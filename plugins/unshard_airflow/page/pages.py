@@ -40,7 +40,7 @@ LOCKS_OF_TASK = 10
 TOLD = {
     Woken.RUNNING: "The command is issued; the run of this lock continues automatically.",
     Woken.CLEARED: "The command is issued; the run of this lock had ended, so its wait was cleared and it continues.",
-    Woken.ABSENT: "The command is issued; the next window starts the run of this lock.",
+    Woken.ABSENT: "The command is issued; the next live run starts the run of this lock.",
     Woken.REFUSED: "The command is issued, but the run of this lock has ended and could not be cleared: clear its task "
     "wait_for_shards.",
 }

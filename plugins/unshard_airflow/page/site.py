@@ -28,7 +28,7 @@ class Woken(StrEnum):
     CLEARED = "cleared"
     """The run had ended, so its wait was cleared."""
     ABSENT = "absent"
-    """Nothing was done: the next window starts the run."""
+    """Nothing was done: the next live run starts the run."""
     REFUSED = "refused"
     """Airflow rejected the clear of its wait."""
 

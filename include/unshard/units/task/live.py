@@ -365,7 +365,7 @@ class _LiveRun:
     def _note(self, source: str, report: WindowReport) -> None:
         self._tally.count(report)
         self._watch(WindowDone(source, report))
-        self._advance(bool(report.ddls), has_moved=report.has_work)
+        self._advance(bool(report.ddls))
 
     def _advance(self, has_ddl: bool = False, has_moved: bool = True) -> None:
         """Wake the sources that wait."""

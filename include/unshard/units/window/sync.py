@@ -139,12 +139,6 @@ class WindowReport:
         """Whether a window ran."""
         return self.window is not None
 
-    @property
-    def has_work(self) -> bool:
-        """Whether it had rows or DDL of the task; a window may contain nothing but binlog of others."""
-        rows = self.rows_applied, self.rows_filtered, self.rows_skipped, self.rows_diverted, self.rows_held
-        return any((*rows, self.rows_released, self.ddls))
-
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
