@@ -24,6 +24,7 @@ from tests.bench import (
     scale,
     slowwriters,
     tidbtarget,
+    users,
     windows,
 )
 from tests.bench.figures import Figure, Group, lines, machine, page, write_json
@@ -40,8 +41,10 @@ WITH_DURABLE = "abcde"
 def parts() -> dict[str, tuple[str, Part]]:
     """Return all parts by letter, with their titles, in the order of the run."""
     found: dict[str, tuple[str, Part]] = {
-        letter: (title, partial(_replayed, letter)) for letter, title in replay.TITLES.items()
+        "p": ("what users of Airflow get", users.measure_airflow),
+        "q": ("what users of `unshard run --follow` get", users.measure_command),
     }
+    found |= {letter: (title, partial(_replayed, letter)) for letter, title in replay.TITLES.items()}
     return found | {
         "f": ("decoding the binlog", _sized(decode.measure)),
         "g": ("fetching the binlog", _sized(fetch.measure_fetch)),
@@ -76,6 +79,9 @@ def main(given: list[str] | None = None) -> list[Group]:
         options.backlog_seconds,
         options.part_seconds,
         options.threads,
+        options.sources,
+        options.load_seconds,
+        options.idle_seconds,
     )
     found: list[Group] = []
     with running(not options.without_spark, settings) as stand:
@@ -108,6 +114,10 @@ def _write(options: argparse.Namespace, groups: list[Group]) -> None:
         path.write_text(page(groups, path.read_text() if path.exists() else ""))
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
 def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     default = Size()
@@ -135,10 +145,21 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--buffer-pool", default=PLAIN.pool, help="innodb_buffer_pool_size of source and target")
     parser.add_argument(
         "--threads",
-        type=lambda text: tuple(map(int, text.split(","))),
+        type=_numbers,
         help="numbers of threads of native replication (1,2; with durable settings 2,8)",
     )
-    parser.add_argument("--without-spark", action="store_true", help="try the bench out: windows in this process")
+    parser.add_argument(
+        "--sources", type=_numbers, default=default.sources, help="numbers of sources of parts p and q (2,16)"
+    )
+    parser.add_argument(
+        "--load-seconds", type=float, default=default.load_seconds, help="how long parts p and q measure each load"
+    )
+    parser.add_argument(
+        "--idle-seconds", type=float, default=default.idle_seconds, help="how long they measure without a load"
+    )
+    parser.add_argument(
+        "--without-spark", action="store_true", help="try the bench out: windows in this process (not p and q)"
+    )
     parser.add_argument("--out", default="build", help="folder of bench.json")
     parser.add_argument("--page", help="also write the figures into this page; they replace those of the same parts")
     options = parser.parse_args(given)
