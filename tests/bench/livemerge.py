@@ -45,6 +45,8 @@ WRITE = f"""CREATE PROCEDURE {TOOLS}.write_rows(done BIGINT, n INT, pace DOUBLE)
    IF ahead > 0.0005 THEN DO SLEEP(ahead); END IF;
   END IF;
  END WHILE; END"""
+STARTING = 4
+"""Servers that start at the same time."""
 PORTION_SECONDS = 0.5
 """A call of the procedure writes the rows of so many seconds; a writer ends after a call."""
 POLL_SECONDS = 0.01
@@ -286,12 +288,15 @@ def merging(folder: Path, sources: int, shards: int, rows: int, options: Sequenc
     """Run the servers of a case, with so many sources, shards in all and rows in all; `options` are the target's."""
     with contextlib.ExitStack() as stack:
         target = stack.enter_context(servers.running(folder / "servers" / "target", *options))
-        running = {
-            f"s{number}": stack.enter_context(
-                servers.running(folder / "servers" / f"s{number}", *SMALL, server_id=number)
-            )
-            for number in range(1, sources + 1)
-        }
+
+        def start(number: int) -> MariaDb:
+            server = servers.start(folder / "servers" / f"s{number}", *SMALL, server_id=number)
+            stack.callback(server.kill)  # its data is not needed any more
+            return server
+
+        numbers = range(1, sources + 1)
+        with ThreadPoolExecutor(STARTING) as pool:
+            running = dict(zip((f"s{number}" for number in numbers), pool.map(start, numbers), strict=True))
         names = [*running]
         made = [LiveShard(number, names[number * sources // shards], rows // shards) for number in range(shards)]
         merge = LiveMerge(folder, running, target, made)

@@ -12,7 +12,6 @@ Each case has its own servers and runs through these steps. Two sources have fou
 
 import statistics
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -125,30 +124,30 @@ class _Case:
         self._measure_backlog(backlog)
 
     def _measure_idle(self, seconds: float) -> None:
-        span = self._span(lambda: _pass(seconds))
-        self._add_span(span, "idle", "", self._goals.get("idle", ""))
+        span = self._span(lambda: time.sleep(seconds))
+        self._add_span(span, ", idle", "", self._goals.get("idle", ""))
 
     def _measure_load(self, per_second: int, seconds: float) -> None:
-        merge, at = self._merge, f"at {per_second:,} transactions/s"
+        merge, at = self._merge, f", {per_second:,}/s"
         before, began = merge.newest(), time.time()
         with Sampler(merge) as sampler, merge.load(per_second):
             self._await(lambda: sampler.newest != before, "the first row of a load")
             if per_second == SLOW:
                 (first, *_) = sorted(when for rows in merge.made(began, time.time()) for _, when in rows)
-                self._add("the first row after the idle time", "s", sampler.samples[1][0] - first)
-            _pass(SETTLE_SECONDS)
+                self._add(f"{at}: first row after the idle time", "s", sampler.samples[1][0] - first)
+            time.sleep(SETTLE_SECONDS)
             since = time.time()
-            span = self._span(lambda: _pass(seconds))
+            span = self._span(lambda: time.sleep(seconds))
             until = time.time()
             wanted = merge.newest(until)
             self._await(lambda: reached(sampler.newest, wanted), "the rows of a load")
         made = merge.made(since, until)
         found = sorted(ages(sampler.samples, made))
         goals = self._goals if per_second == SLOW else {}
-        name = f"commit upstream to visible downstream {at}"
+        name = f"{at}: commit upstream to visible downstream"
         self._add(f"{name}, median", "s", statistics.median(found), goals.get("median", ""), span.spent)
         self._add(f"{name}, 95 of 100", "s", found[len(found) * 95 // 100], goals.get("95 of 100", ""))
-        self._add(f"written {at}", "/s", len(found) / (until - since))
+        self._add(f"{at}: rows written", "/s", len(found) / (until - since))
         self._add_span(span, at, goals.get("own", ""))
         merge.await_equal(PATIENCE_SECONDS, self._way.check)
 
@@ -157,20 +156,20 @@ class _Case:
         before = merge.newest()
         with Sampler(merge) as sampler, merge.load(SLOW):
             self._await(lambda: sampler.newest != before, "the first row of a load")
-            _pass(SETTLE_SECONDS)
+            time.sleep(SETTLE_SECONDS)
             first = time.time()
             for number, shard in enumerate(merge.shards):
-                _pass(DDL_GAP_SECONDS if number else 0.0)
+                time.sleep(DDL_GAP_SECONDS if number else 0.0)
                 merge.sources[shard.source].run(ALTER.format(table=shard.table))
             last = time.time()
             held = merge.newest(last)
             self._await(lambda: merge.has_column(COLUMN), "the column of the target")
             column = time.time()
             self._await(lambda: reached(sampler.newest, held), "the held rows")
-        self._add("the last shard's ALTER to the target's column", "s", column - last, "<= 3")
-        self._add("the last shard's ALTER to the last held row", "s", sampler.seen_at(held) - last, "<= 5")
+        self._add(": last ALTER of a shard to the target's column", "s", column - last, "<= 3")
+        self._add(": last ALTER of a shard to the last held row", "s", sampler.seen_at(held) - last, "<= 5")
         if (run := self._way.lock_run_at()) is not None:
-            self._add("the first shard's ALTER to the DAG run of the lock", "s", run - first, self._goals["lock"])
+            self._add(": first ALTER of a shard to the lock's DAG run", "s", run - first, self._goals["lock"])
         merge.await_equal(PATIENCE_SECONDS, self._way.check)
 
     def _measure_backlog(self, rows: int) -> None:
@@ -181,7 +180,7 @@ class _Case:
         self._way.go()
         merge.await_equal(PATIENCE_SECONDS, self._way.check)
         seconds = time.time() - began
-        name = f"backlog of {rows:,} one-row transactions, {self._way.begins}"
+        name = f": backlog of {rows:,} transactions, {self._way.begins}"
         self._add(name, "s", seconds)
         self._add(name, "/s", rows / seconds)
 
@@ -204,22 +203,17 @@ class _Case:
 
     def _add_span(self, span: Span, when: str, own: str, counted: str = "") -> None:
         """Add the cores and the counts of a measured time."""
-        for place, name in ((self._way.own, self._way.name), ("spark", "Spark")):
+        for place, name in ((self._way.own, self._way.name), ("spark", "CPU of Spark")):
             goal = own if place == self._way.own else ""
-            self._add(f"CPU of {name}, {when}", "cores", span.spent[place] / span.seconds, goal)
+            self._add(f"{when}: {name}", "cores", span.spent[place] / span.seconds, goal)
         for name, count in span.counts.items():
             goal = counted if name in ("DAG runs", "task instances") else ""
-            self._add(f"{name}, {when}", "per hour", count * HOUR / span.seconds, goal)
+            self._add(f"{when}: {name}", "per hour", count * HOUR / span.seconds, goal)
 
     def _add(
         self, name: str, unit: str, value: float, goal: str = "", spent: Mapping[str, float] | None = None
     ) -> None:
-        self._found.add(f"{self._label}: {name}", unit, value, goal, spent)
+        self._found.add(f"{self._label}{name}", unit, value, goal, spent)
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         await_true(condition, PATIENCE_SECONDS, f"{self._label}: {what}", self._way.check)
-
-
-def _pass(seconds: float) -> None:
-    """Let the measured time pass."""
-    threading.Event().wait(seconds)

@@ -97,7 +97,7 @@ class ThroughAirflow(Way):
     """The DAGs of the task in Airflow with LocalExecutor, and a Spark Connect server as in the demo."""
 
     own = "airflow"
-    name = "Airflow's processes with its tasks"
+    name = "CPU of Airflow with its tasks"
     begins = "from `unshard resume`"
 
     def __init__(self, merge: LiveMerge, airflow: Airflow, connect: SparkConnect) -> None:
@@ -152,8 +152,8 @@ class ThroughCommand(Way):
     """`unshard run --follow`, with the Spark that it starts itself."""
 
     own = "command"
-    name = "the command's own process"
-    begins = "from the start of the command"
+    name = "CPU of the command without Spark"
+    begins = "from the start"
 
     def __init__(self, merge: LiveMerge) -> None:
         super().__init__(merge)
@@ -162,6 +162,8 @@ class ThroughCommand(Way):
 
     def load(self) -> None:
         self.go()
+        self.merge.await_equal(PATIENCE_SECONDS, self.check)
+        self.merge.write(len(self.merge.sources))  # when these rows come through, the command follows
         self.merge.await_equal(PATIENCE_SECONDS, self.check)
 
     def await_idle(self) -> None:
