@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -137,7 +138,7 @@ def page(groups: Iterable[Group], text: str = "") -> str:
 
 def _place(title: str) -> tuple[bool, str]:
     """Return the place of a section on the page, by its title."""
-    return title[0] not in FIRST, title
+    return title[0] not in FIRST, re.sub(r"\d+", lambda number: number[0].zfill(4), title)
 
 
 def _section(group: Group) -> str:

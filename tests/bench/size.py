@@ -28,8 +28,6 @@ class Size:
     """How long a part shall take: it begins no round that would end later."""
     threads: tuple[int, ...] = (1, 2)
     """The numbers of threads that native replication tries."""
-    sources: tuple[int, ...] = (2, 16)
-    """The numbers of sources of parts p and q."""
     load_seconds: float = 20.0
     """How long parts p and q measure each load."""
     idle_seconds: float = 20.0

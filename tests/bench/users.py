@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.bench.size import Size
 from tests.bench.stand import Stand
 from tests.bench.ways import PATIENCE_SECONDS, Way, through_airflow, through_command
 
-Opened = Callable[[LiveMerge], AbstractContextManager[Way]]
+SOURCES = (2, 16)
 MOST_ROWS = 20_000
 """Rows of all shards before the first change: the load is not measured."""
 BACKLOG = 80_000
@@ -43,6 +43,26 @@ Goals = Mapping[str, str]
 AIRFLOW_GOALS: Goals = {"median": "<= 0.5", "95 of 100": "<= 1", "own": "<= 0.3", "idle": "<= 0", "lock": "<= 8"}
 COMMAND_GOALS: Goals = {"median": "<= 0.15", "95 of 100": "<= 0.3"}
 MANY_GOALS: Goals = {"95 of 100": "<= 2"}
+PER_HOUR = (
+    "DAG runs, task instances, log files and bytes per hour are counted over the measured time and scaled to an hour."
+    " A live run lasts up to ten minutes, so a short time has none, or one that counts as many."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A part: a way to run a task."""
+
+    part: str
+    title: str
+    opened: Callable[[LiveMerge], AbstractContextManager[Way]]
+    goals: Goals
+    """With two sources."""
+    notes: Sequence[str] = ()
+
+
+AIRFLOW = Kind("p", "what users of Airflow get", through_airflow, AIRFLOW_GOALS, [PER_HOUR])
+COMMAND = Kind("q", "what users of `unshard run --follow` get", through_command, COMMAND_GOALS)
 
 
 @dataclass
@@ -74,44 +94,29 @@ class Span:
     counts: Mapping[str, int]
 
 
-def measure_airflow(stand: Stand, size: Size) -> list[Figure]:
-    """Return the figures of Airflow."""
-    stand.notes.append(
-        "DAG runs, task instances, log files and bytes per hour are counted over the measured time and scaled to an"
-        " hour. A live run lasts up to ten minutes, so a short time shows none of them, or one as if every time had"
-        f" one. Measured with a load: {size.load_seconds:.0f} s, idle: {size.idle_seconds:.0f} s."
-    )
-    return _measure(stand, size, "p", through_airflow, AIRFLOW_GOALS)
-
-
-def measure_command(stand: Stand, size: Size) -> list[Figure]:
-    """Return the figures of `unshard run --follow`."""
-    return _measure(stand, size, "q", through_command, COMMAND_GOALS)
-
-
-def _measure(stand: Stand, size: Size, part: str, opened: Opened, goals: Goals) -> list[Figure]:
-    found, backlog = Found(part), size.changes or BACKLOG
-    stand.conditions.append(f"{min(size.rows, MOST_ROWS):,} rows before the first change, backlog of {backlog:,} rows")
+def measure(kind: Kind, sources: int, stand: Stand, size: Size) -> list[Figure]:
+    """Return what users of one way get with so many sources."""
+    found, backlog, rows = Found(kind.part), size.changes or BACKLOG, min(size.rows, MOST_ROWS)
+    shards, goals = max(EIGHT, sources), kind.goals if sources == 2 else MANY_GOALS
+    stand.conditions.append(f"{shards} shards with {rows:,} rows, {backlog:,} rows in the backlog")
+    stand.conditions.append(f"{size.load_seconds:.0f} s of each load, {size.idle_seconds:.0f} s idle")
     for _ in stand.rounds(size.rounds):
-        for number in size.sources:
-            with tempfile.TemporaryDirectory(dir=stand.folder) as name:
-                shards, rows = max(EIGHT, number), min(size.rows, MOST_ROWS)
-                with merging(Path(name), number, shards, rows, stand.settings.target) as merge:
-                    stand.note_settings("target", merge.target)
-                    stand.note_settings("source", merge.sources["s1"])
-                    with opened(merge) as way:
-                        wanted = goals if number == 2 else MANY_GOALS
-                        case = _Case(merge, way, found, f"{number} sources", wanted)
-                        case.run(size, backlog)
-                        merge.compare()
+        with tempfile.TemporaryDirectory(dir=stand.folder) as name:
+            with merging(Path(name), sources, shards, rows, stand.settings.target) as merge:
+                stand.note_settings("target", merge.target)
+                stand.note_settings("source", merge.sources["s1"])
+                with kind.opened(merge) as way:
+                    _Case(merge, way, found, goals).run(size, backlog)
+                    merge.compare()
+    stand.notes += kind.notes
     return [*found.figures()]
 
 
 class _Case:
-    """The steps of one case."""
+    """The steps of one round."""
 
-    def __init__(self, merge: LiveMerge, way: Way, found: Found, label: str, goals: Goals) -> None:
-        self._merge, self._way, self._found, self._label, self._goals = merge, way, found, label, goals
+    def __init__(self, merge: LiveMerge, way: Way, found: Found, goals: Goals) -> None:
+        self._merge, self._way, self._found, self._goals = merge, way, found, goals
 
     def run(self, size: Size, backlog: int) -> None:
         self._way.load()
@@ -125,16 +130,16 @@ class _Case:
 
     def _measure_idle(self, seconds: float) -> None:
         span = self._span(lambda: time.sleep(seconds))
-        self._add_span(span, ", idle", "", self._goals.get("idle", ""))
+        self._add_span(span, "idle", "", self._goals.get("idle", ""))
 
     def _measure_load(self, per_second: int, seconds: float) -> None:
-        merge, at = self._merge, f", {per_second:,}/s"
+        merge, at = self._merge, f"{per_second:,}/s"
         before, began = merge.newest(), time.time()
         with Sampler(merge) as sampler, merge.load(per_second):
             self._await(lambda: sampler.newest != before, "the first row of a load")
             if per_second == SLOW:
                 (first, *_) = sorted(when for rows in merge.made(began, time.time()) for _, when in rows)
-                self._add(f"{at}: first row after the idle time", "s", sampler.samples[1][0] - first)
+                self._found.add(f"{at}: first row after the idle time", "s", sampler.samples[1][0] - first)
             time.sleep(SETTLE_SECONDS)
             since = time.time()
             span = self._span(lambda: time.sleep(seconds))
@@ -145,9 +150,9 @@ class _Case:
         found = sorted(ages(sampler.samples, made))
         goals = self._goals if per_second == SLOW else {}
         name = f"{at}: commit upstream to visible downstream"
-        self._add(f"{name}, median", "s", statistics.median(found), goals.get("median", ""), span.spent)
-        self._add(f"{name}, 95 of 100", "s", found[len(found) * 95 // 100], goals.get("95 of 100", ""))
-        self._add(f"{at}: rows written", "/s", len(found) / (until - since))
+        self._found.add(f"{name}, median", "s", statistics.median(found), goals.get("median", ""), span.spent)
+        self._found.add(f"{name}, 95 of 100", "s", found[len(found) * 95 // 100], goals.get("95 of 100", ""))
+        self._found.add(f"{at}: rows written", "/s", len(found) / (until - since))
         self._add_span(span, at, goals.get("own", ""))
         merge.await_equal(PATIENCE_SECONDS, self._way.check)
 
@@ -166,10 +171,10 @@ class _Case:
             self._await(lambda: merge.has_column(COLUMN), "the column of the target")
             column = time.time()
             self._await(lambda: reached(sampler.newest, held), "the held rows")
-        self._add(": last ALTER of a shard to the target's column", "s", column - last, "<= 3")
-        self._add(": last ALTER of a shard to the last held row", "s", sampler.seen_at(held) - last, "<= 5")
+        self._found.add("last ALTER of a shard to the target's column", "s", column - last, "<= 3")
+        self._found.add("last ALTER of a shard to the last held row", "s", sampler.seen_at(held) - last, "<= 5")
         if (run := self._way.lock_run_at()) is not None:
-            self._add(": first ALTER of a shard to the lock's DAG run", "s", run - first, self._goals["lock"])
+            self._found.add("first ALTER of a shard to the lock's DAG run", "s", run - first, self._goals["lock"])
         merge.await_equal(PATIENCE_SECONDS, self._way.check)
 
     def _measure_backlog(self, rows: int) -> None:
@@ -180,9 +185,9 @@ class _Case:
         self._way.go()
         merge.await_equal(PATIENCE_SECONDS, self._way.check)
         seconds = time.time() - began
-        name = f": backlog of {rows:,} transactions, {self._way.begins}"
-        self._add(name, "s", seconds)
-        self._add(name, "/s", rows / seconds)
+        name = f"backlog of {rows:,} transactions, {self._way.begins}"
+        self._found.add(name, "s", seconds)
+        self._found.add(name, "/s", rows / seconds)
 
     def _span(self, passes: Callable[[], None]) -> Span:
         counts, spent, began = self._way.counts(), self._spent(), time.monotonic()
@@ -205,15 +210,10 @@ class _Case:
         """Add the cores and the counts of a measured time."""
         for place, name in ((self._way.own, self._way.name), ("spark", "CPU of Spark")):
             goal = own if place == self._way.own else ""
-            self._add(f"{when}: {name}", "cores", span.spent[place] / span.seconds, goal)
+            self._found.add(f"{when}: {name}", "cores", span.spent[place] / span.seconds, goal)
         for name, count in span.counts.items():
             goal = counted if name in ("DAG runs", "task instances") else ""
-            self._add(f"{when}: {name}", "per hour", count * HOUR / span.seconds, goal)
-
-    def _add(
-        self, name: str, unit: str, value: float, goal: str = "", spent: Mapping[str, float] | None = None
-    ) -> None:
-        self._found.add(f"{self._label}{name}", unit, value, goal, spent)
+            self._found.add(f"{when}: {name}", "per hour", count * HOUR / span.seconds, goal)
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
-        await_true(condition, PATIENCE_SECONDS, f"{self._label}: {what}", self._way.check)
+        await_true(condition, PATIENCE_SECONDS, what, self._way.check)

@@ -45,12 +45,12 @@ def test_what_users_get(tmp_path: Path) -> None:
     short = ("--rounds", "1", "--rows", "240", "--changes", "100", "--load-seconds", "1", "--idle-seconds", "1")
     (group,) = main(["q", "--sources", "2", *short, "--out", str(tmp_path)])
     assert {figure.name for figure in group.figures} >= {
-        "2 sources, idle: CPU of the command without Spark",
-        "2 sources, 200/s: commit upstream to visible downstream, median",
-        "2 sources, 2,000/s: commit upstream to visible downstream, 95 of 100",
-        "2 sources: last ALTER of a shard to the target's column",
-        "2 sources: last ALTER of a shard to the last held row",
-        "2 sources: backlog of 100 transactions, from the start",
+        "idle: CPU of the command without Spark",
+        "200/s: commit upstream to visible downstream, median",
+        "2,000/s: commit upstream to visible downstream, 95 of 100",
+        "last ALTER of a shard to the target's column",
+        "last ALTER of a shard to the last held row",
+        "backlog of 100 transactions, from the start",
     }
 
 
@@ -150,6 +150,8 @@ def test_ratios_are_taken_round_by_round() -> None:
 def test_the_page_begins_with_what_users_get() -> None:
     shown = page([_group(f"{letter}: part", "name", "here") for letter in "aqbp"])
     assert [line[4] for line in shown.splitlines() if line.startswith("### ")] == ["p", "q", "a", "b"]
+    shown = page([_group(f"p: part, {sources} sources", "name", "here") for sources in (16, 2)])
+    assert shown.index(" 2 sources") < shown.index(" 16 sources")
 
 
 def test_a_run_replaces_the_sections_of_its_own_parts() -> None:
