@@ -63,9 +63,6 @@ def parts(sources: Sequence[int] = users.SOURCES) -> list[tuple[str, str, Part]]
     return found + [(letter, title, part) for letter, (title, part) in others.items()]
 
 
-LETTERS = "".join(dict.fromkeys(letter for letter, _, _ in parts()))
-
-
 def _sized(measure: Callable[[Stand, int, int], list[Figure]]) -> Part:
     return lambda stand, size: measure(stand, size.rounds, size.rows)
 
@@ -168,9 +165,10 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", default="build", help="folder of bench.json")
     parser.add_argument("--page", help="also write the figures into this page; they replace those of the same parts")
     options = parser.parse_args(given)
-    options.parts = options.parts or list(WITH_DURABLE if options.durable else LETTERS)
+    known = WITH_DURABLE if options.durable else dict.fromkeys(letter for letter, _, _ in parts())
+    options.parts = options.parts or list(known)
     options.threads = options.threads or ((2, 8) if options.durable else default.threads)
-    if unknown := set(options.parts) - set(WITH_DURABLE if options.durable else LETTERS):
+    if unknown := set(options.parts) - set(known):
         parser.error(f"no such part with these settings: {', '.join(sorted(unknown))}")
     return options
 
