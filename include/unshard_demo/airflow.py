@@ -27,7 +27,7 @@ from unshard_demo.servers import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_SECONDS = 900.0
-STOP_SECONDS = 60.0
+STOP_SECONDS = 20.0
 USER = "admin"
 ROLES = {USER: "admin", "operator": "op", "viewer": "viewer"}
 """Users with their roles; all have the same password."""
@@ -121,7 +121,7 @@ class Airflow:
         return list(answer["task_instances"])
 
     def states(self, dag: str, run: str) -> dict[str, str | None]:
-        """Return the state of each task instance; mapped ones have names such as `apply[shop-1]`."""
+        """Return the state of each task instance; mapped ones have names such as `follow[shop-1]`."""
         return {_label(task): task["state"] for task in self.tasks(dag, run)}
 
     def xcom(self, dag: str, run: str, task: str, key: str = "return_value", map_index: int = -1) -> Any:
@@ -164,8 +164,7 @@ class Airflow:
 
     def stop(self) -> None:
         """Stop the scheduler first, so that no task loses the API server, then the rest."""
-        for program in reversed(self.programs):
-            processes.stop(program, STOP_SECONDS)
+        processes.stop_all(self.programs, STOP_SECONDS)
 
     def _log_in(self) -> None:
         login = {"username": USER, "password": self.password}
@@ -288,7 +287,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__API__ENABLE_SWAGGER_UI": "False",
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
         "AIRFLOW__API_AUTH__JWT_ISSUER": "unshard-demo",
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.25",
         # A task whose worker is dead is tried again after this time instead of after five minutes.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
         # On a busy machine the first import of a DAG file compiles Airflow itself.

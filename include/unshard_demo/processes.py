@@ -15,11 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 POLL_SECONDS = 0.02
 TAIL_LINES = 15
+OTHERS_SECONDS = 5.0
+"""Airflow's triggerer waits ten seconds for itself; nothing is lost if it is killed."""
 LEAVE = "leave"
 INCLUDE = Path(__file__).resolve().parents[1]
 
@@ -89,6 +92,14 @@ def stop(program: Program, seconds: float = 15.0) -> None:
     while program.members() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     kill(program)
+
+
+def stop_all(programs: Sequence[Program], seconds: float = 15.0) -> None:
+    """Stop the last program, which uses the others, then the others side by side."""
+    *others, last = programs
+    stop(last, seconds)
+    with ThreadPoolExecutor(max(1, len(others))) as pool:
+        list(pool.map(stop, others, [min(seconds, OTHERS_SECONDS)] * len(others)))
 
 
 def kill(program: Program) -> None:

@@ -93,9 +93,9 @@ def down(folder: Path) -> int:
     if not record.exists():
         return 0
     programs = [Program(**json.loads(line)) for line in record.read_text().splitlines()]
-    alive = [program for program in reversed(programs) if program.members()]
-    for program in alive:
-        processes.stop(program)
+    alive = [program for program in programs if program.members()]
+    if alive:
+        processes.stop_all(alive)
     record.unlink()
     return len(alive)
 

@@ -1,1 +1,1 @@
-"""Airflow's side of unshard: operators, a sensor, three DAGs per task file. Thin: units do the work."""
+"""Airflow's side of unshard: operators, triggers, three DAGs per task file. Thin: units do the work."""

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 TELL_SECONDS = 10.0
 """The progress is published at most so often."""
-REST_SECONDS = 0.2
-"""The rest of a source after a window, so that a process needs little CPU time."""
+REST_SECONDS, LOOK_SECONDS = 0.3, 3.0
+"""The rest of a source after a window, and the time between two looks at the locks: they save CPU time."""
 LEFT = "left"
 """XCom key: whether the next live run has work at once."""
 PROGRESS = "progress"
@@ -91,6 +91,7 @@ class Follow(WindowOperator):
                 is_asked=run.is_asked,
                 executes=False,
                 rest_seconds=REST_SECONDS,
+                look_seconds=LOOK_SECONDS,
             )
         else:
             found = goals(work, ready, tally, run.note)
@@ -118,7 +119,6 @@ class _Run:
 
     def __init__(self, operator: Follow, work: "Work", context: "Context", tally: "Tally") -> None:
         self._operator, self._work, self._context, self._tally = operator, work, context, tally
-        self._counts: Counter[str] = Counter()
         self._told = 0.0
         self._told_counts: Mapping[str, int] = {}
         self._has_run: set[str] = set()
@@ -129,21 +129,11 @@ class _Run:
         self.stopped: tuple[SuspendedTarget, ...] = ()
 
     def note(self, note: "Note") -> None:
-        """Count a window; log an error and the engines that a target does not get."""
+        """Log an error and the engines that a target does not get; keep suspended targets."""
         from unshard.units.task.live import Trouble, WindowDone
 
         match note:
             case WindowDone(_, report):
-                self._counts.update(
-                    windows=1,
-                    rows_applied=report.rows_applied,
-                    rows_filtered=report.rows_filtered,
-                    rows_skipped=report.rows_skipped,
-                    rows_diverted=report.rows_diverted,
-                    rows_held=report.rows_held,
-                    rows_released=report.rows_released,
-                    ddls=len(report.ddls),
-                )
                 self.stopped += report.stopped
                 for warning in report.engines:
                     self._operator.log.warning("%s", warning)
@@ -154,7 +144,7 @@ class _Run:
 
     def is_asked(self, locks: "Locks") -> bool:
         """Whether Airflow has something to do; publishes the progress."""
-        if self._counts != self._told_counts and time.monotonic() - self._told >= TELL_SECONDS:
+        if self._counts() != self._told_counts and time.monotonic() - self._told >= TELL_SECONDS:
             self.tell("running")
         if self._known and self._tally.worked.issuperset(self._operator.sources):
             tell_recovery(self._context)
@@ -163,11 +153,14 @@ class _Run:
 
     def tell(self, state: str) -> dict[str, Any]:
         """Log the progress and publish it as XCom value."""
-        self._told, self._told_counts = time.monotonic(), Counter(self._counts)
-        told = {"state": state, **self._counts}
+        self._told, self._told_counts = time.monotonic(), self._counts()
+        told = {"state": state, **self._told_counts}
         self._operator.log.info("live run %s", " ".join(f"{name}={value}" for name, value in told.items()))
         self._context["ti"].xcom_push(key=PROGRESS, value=told)
         return told
+
+    def _counts(self) -> Counter[str]:
+        return sum((Counter(counts) for counts in [*self._tally.counts.values()]), Counter())
 
     def _has_news(self, locks: "Locks") -> bool:
         """Whether a lock or a difference needs a DAG run."""

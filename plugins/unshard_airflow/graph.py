@@ -2,8 +2,8 @@
 
 They are built from the task file alone, in milliseconds.
 
-All of them are active from the start, so there is no order in which to enable them. Windows of a source that is not
-handed over are skipped with a message, and nothing runs before the full load is triggered.
+All of them are active from the start, so there is no order in which to enable them. Live runs leave out a source
+that is not handed over, and nothing runs before the full load is triggered.
 """
 
 from collections.abc import Mapping
@@ -191,7 +191,7 @@ def joins(task: Task) -> bool:
 
 
 def work_asset(task: Task) -> Asset:
-    """Return the asset whose events trigger the windows of this task."""
+    """Return the asset whose events trigger the live runs of this task."""
     return Asset(name=f"unshard_work__{task.plain_name}", uri=f"unshard://{task.plain_name}/work")
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LockRunLink(BaseOperatorLink):
-    """Link from a window's task to the DAG run of the lock."""
+    """Link from a live run's task to the DAG run of the lock."""
 
     name = "DDL lock"
 
@@ -19,7 +19,7 @@ class LockRunLink(BaseOperatorLink):
 
 
 class DifferenceRunLink(BaseOperatorLink):
-    """Link from a window's task to the DAG run of the difference."""
+    """Link from a live run's task to the DAG run of the difference."""
 
     name = "Difference"
 

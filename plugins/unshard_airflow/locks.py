@@ -50,15 +50,15 @@ class Unlock(BaseOperator):
         if not was_cleared(context):
             raise AirflowSkipException("clear this task to force the lock without the missing shards")
         from unshard.core.ddl.lockcommands import Cleared, Force
-        from unshard.units.ddl import coordinate, lockcommands
+        from unshard.units.ddl import lockcommands
 
         with opened(self.task_file) as work:
-            view = coordinate.view(work.meta, lock_of(context))
-            if not view.is_open:
+            lock = work.meta.locks.get(lock_of(context))
+            if lock.resolved_at is not None:
                 raise AirflowSkipException(RESOLVED)
             run = context["dag_run"].run_id
             by, reason = Cleared(run, str(context["ti"].id)), f"task unlock of run {run} was cleared"
-            return as_json(lockcommands.give(work.meta, Force(view.id), by=by, via="clear", reason=reason))
+            return as_json(lockcommands.give(work.meta, Force(lock.id), by=by, via="clear", reason=reason))
 
 
 def was_cleared(context: "Context") -> bool:
@@ -126,7 +126,7 @@ class ExecuteDdl(BaseOperator):
 
         lock = lock_of(context)
         with opened(self.task_file) as work:
-            if not coordinate.view(work.meta, lock).is_open:
+            if work.meta.locks.get(lock).resolved_at is not None:
                 raise AirflowSkipException(f"lock {lock} is resolved already")
             self.seen = done = coordinate.execute(work.meta, work.target, lock)
         if done.is_open:

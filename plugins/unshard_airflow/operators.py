@@ -114,7 +114,7 @@ class Snapshot(UnitOperator):
 
 
 class Handover(UnitOperator):
-    """Hands loaded sources over to the windows and triggers them."""
+    """Hands loaded sources over to the windows and triggers a live run."""
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.full.load import handover
@@ -123,7 +123,7 @@ class Handover(UnitOperator):
 
 
 class WindowOperator(ToldOnce, UnitOperator):
-    """Works with windows. Of failures with one cause in consecutive runs, only the first is told."""
+    """A task of a live run. Of failures with one cause in consecutive runs, only the first is told."""
 
     def execute(self, context: "Context") -> Any:
         with self.told_once(context):

@@ -1,13 +1,13 @@
-"""A failure that lasts is told once: the task of a window fails once, then it is skipped until it works again.
+"""A failure that lasts is told once: the task of a live run fails once, then it is skipped until it works again.
 
-Windows run every minute, so each failure of a source would be one more red run and one more alert. An Airflow Variable
+A live run starts about once a minute while a source fails. Each one would be red and alert people. An Airflow Variable
 has the failure of which people know. It is in Airflow's database, because the target itself may be down.
 
 | event | effect |
 |---|---|
 | the first failure, or one with another cause | the task fails, people are alerted, the Variable is set |
-| the same failure in a later window | the task is skipped with the error |
-| success | people are told, the Variable is deleted |
+| the same failure in a later live run | the task is skipped with the error |
+| success, also while the live run goes on | people are told, the Variable is deleted |
 | the process dies between the alert and the Variable | people are alerted again |
 | somebody deletes the Variable | the next failure is told again |
 """
@@ -44,7 +44,7 @@ class ToldOnce:
         return False
 
     def known_cause(self, context: Mapping[str, Any]) -> str:
-        """Return the cause of the failure of which people know; empty if there is none."""
+        """Return the cause of the failure of which people know; empty if the task works."""
         return (_known(context) or {}).get("cause", "")
 
     @contextlib.contextmanager

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from unshard.units.work import Work
 
 LOOK_SECONDS = 1.0
+LOCK_SECONDS = 0.25
+"""Between two looks at the row of a lock: the rows of all shards wait for it."""
 LOOK_AT_ALL_SECONDS = 30.0
 DUE_SECONDS = 60.0
 AFTER_ERROR_SECONDS = 15.0
@@ -66,7 +68,9 @@ def look(work: "Work", lock: str) -> Seen:
 
 
 class TaskTrigger(BaseTrigger):
-    """Looks at a task once a second, in a thread and over one connection. A failed look is logged and repeated."""
+    """Looks at a task again and again, in a thread, over one connection. A failed look is logged and repeated."""
+
+    look_seconds = LOOK_SECONDS
 
     def __init__(self, *, task_file: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -128,6 +132,8 @@ class BinlogTrigger(BaseEventTrigger, TaskTrigger):
 class LockTrigger(TaskTrigger):
     """Fires when the wait for a lock is over, or at the time `until`."""
 
+    look_seconds = LOCK_SECONDS
+
     def __init__(self, *, task_file: str, lock: str, until: str) -> None:
         super().__init__(task_file=task_file)
         self.lock = lock
@@ -138,7 +144,7 @@ class LockTrigger(TaskTrigger):
         return {"task_file": self.task_file, "lock": self.lock, "until": self.until}
 
     def opened(self, work: "Work", stack: contextlib.ExitStack) -> Callable[[], bool]:
-        """Read the row of the lock each second; everything that decides only after the row has changed, or seldom."""
+        """Read the row of the lock; everything that decides only after the row has changed, or seldom."""
         known: list[tuple[object, float]] = []
 
         def is_over() -> bool:
@@ -195,7 +201,7 @@ class Watch:
 
     def __init__(self, trigger: TaskTrigger) -> None:
         self.trigger = trigger
-        self.rest = LOOK_SECONDS
+        self.rest = trigger.look_seconds
         self._using = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._look: Callable[[], bool] | None = None
@@ -210,7 +216,7 @@ class Watch:
                 self.rest = AFTER_ERROR_SECONDS
                 self._tell(f"cannot look at {self.trigger.task_file}: {visible(statement(str(error)))}")
                 return False
-            self.rest = LOOK_SECONDS
+            self.rest = self.trigger.look_seconds
             return found
 
     def close(self) -> None:

@@ -30,8 +30,8 @@ from unshard.units.task.status import full_progress, status
 from unshard.units.window.sync import WindowReport
 from unshard.units.work import Work, open_work
 
-REST_SECONDS = 0.1
-"""The rest of a source after a window: a row waits half of it on average, and a busy source needs half the CPU time."""
+REST_SECONDS = 0.03
+"""The rest of a source after a window, in which more rows come for the next one."""
 
 
 class Errors:

@@ -134,7 +134,8 @@ SOURCE = Block(
         Key(
             "server-id",
             integer(0, LAST_SERVER_ID),
-            "Replica id of the relay; it must be unique among all replicas. 0: derived from task and source id.",
+            "Replica id of a live run; it must be unique among all replicas. 0: derived from task and source id. Short "
+            "pulls inside a window use a random one.",
             0,
         ),
         Key("flavor", choice(words(Flavor)), "Server product.", Flavor.DETECT, shown="detected"),

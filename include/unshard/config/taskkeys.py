@@ -39,21 +39,21 @@ OPTIONS = Block(
         Key(
             "schedule",
             text("cron expression", checks.cron),
-            "When windows run in Airflow. `* * * * *` means: at once, whenever a source has new binlog. With another "
-            "schedule each run ends when it has caught up.",
+            "When live runs begin in Airflow. `* * * * *` means: at once, whenever a source has new binlog; this needs "
+            "the triggerer. With another schedule each live run ends when it has caught up.",
             "* * * * *",
         ),
         Key(
             "live-run",
             duration(),
-            "Longest time of a run of windows in Airflow; a new run follows at once if there is work left.",
+            "Longest time of a live run in Airflow; a new one follows at once if there is work left.",
             timedelta(minutes=10),
             shown="10m",
         ),
         Key(
             "idle-after",
             duration(),
-            "Time without rows after which a run of windows in Airflow ends. New binlog starts the next one.",
+            "Time without rows after which a live run in Airflow ends. New binlog starts the next one.",
             timedelta(seconds=20),
             shown="20s",
         ),

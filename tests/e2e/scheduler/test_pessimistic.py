@@ -230,6 +230,7 @@ def test_failed_source_is_red_once_and_stops_no_other(airflow: Airflow, merge: M
     finally:
         merge.sources["south-1"].run(f"ALTER USER {account} ACCOUNT UNLOCK")
     await_equal(airflow, merge)
+    airflow.await_true(lambda: told("works again") > 0, SECONDS, "the end of the failure to be told")
     assert (told("failed"), told("works again")) == (1, 1)
 
 

@@ -151,7 +151,7 @@ def upstream(servers: Sequence[MariaDb], name: str, folder: Path, columns: Mappi
         yield made
 
 
-@pytest.mark.sample(reason="the order of the shards changes no case's end; the games vary it, too", every=4)
+@pytest.mark.sample(reason="the order of the shards changes no case's end; the games vary it, too", every=8)
 @pytest.mark.parametrize("is_ahead", [False, True], ids=["in turn", "one shard ahead of the others"])
 def test_shards_that_run_the_same_ddls(
     servers: tuple[MariaDb, ...], unique: str, tmp_path: Path, is_ahead: bool

@@ -22,6 +22,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,8 +48,10 @@ log = logging.getLogger(__name__)
 
 RETRIES = 3
 LOCKS, TASK = "locks", "task"
+COUNTED = "rows_applied", "rows_filtered", "rows_skipped", "rows_diverted", "rows_held", "rows_released"
+"""Fields of a window's report that a run adds up."""
 LOOK_SECONDS = 1.0
-"""So often the locks, the pause state and sources without new binlog are looked at."""
+"""So often a source without new binlog is looked at, and the locks."""
 WAIT_SECONDS = 0.2
 """A source waits at most so long for binlog, so that it soon sees what else has happened."""
 LONGEST_PAUSE = 60.0
@@ -108,13 +111,15 @@ class Ends:
     seconds: float = inf
     idle_seconds: float = inf
     is_asked: Callable[[Locks], bool] = nobody_asks
-    """Called once a second and after each DDL, with the open locks."""
+    """Called at each look, with the open locks."""
     executes: bool = True
     """Whether the run executes the DDL of locks; in Airflow the DAG run of a lock does."""
     retries: float = RETRIES
     """How often an error is tried again: infinity includes errors that an operator must end."""
     rest_seconds: float = 0.0
     """The rest after a window, in which more rows come for the next one."""
+    look_seconds: float = LOOK_SECONDS
+    """The time between two looks at the locks and the pause state; a DDL is looked at immediately."""
 
 
 @dataclass(slots=True)
@@ -123,7 +128,8 @@ class Tally:
 
     pause_seconds: float
     retries: float = RETRIES
-    windows: dict[str, list[WindowReport]] = field(default_factory=dict)
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    """Windows and rows of each source; only the thread of a source changes its counts."""
     errors: dict[str, Trouble] = field(default_factory=dict)
     """The last error of each source, or of locks, that is not over."""
     tries: dict[str, int] = field(default_factory=dict)
@@ -142,8 +148,11 @@ class Tally:
             tries = self.tries[place] = self.tries.get(place, 0) + 1
             again = (coded.transient and tries <= self.retries) or self.retries == inf
             self.worked.discard(place)
-            self.errors[place] = trouble = Trouble(place, coded, again and not isinstance(coded, TaskPaused))
-            watch(trouble)
+            before, trouble = self.errors.get(place), Trouble(place, coded, again and not isinstance(coded, TaskPaused))
+            self.errors[place] = trouble
+            # The locks are looked at once a second, so an error that lasts is told once.
+            if place not in (LOCKS, TASK) or before is None or str(before) != str(trouble):
+                watch(trouble)
         else:
             self.recovered(place)
 
@@ -152,6 +161,12 @@ class Tally:
         self.errors.pop(place, None)
         self.tries.pop(place, None)
         self.worked.add(place)
+
+    def count(self, report: WindowReport) -> None:
+        """Add a window."""
+        counts = self.counts.setdefault(report.source, Counter())
+        counts["windows"] += 1
+        counts.update({name: getattr(report, name) for name in COUNTED})
 
     def pause_of(self, place: str) -> float:
         """Return the seconds to wait before another try, longer each time."""
@@ -211,7 +226,7 @@ class _LiveRun:
                 version, has_ddl, quiet = self._version, self._has_ddl, self._are_quiet
                 self._has_ddl = False
             # After a death, locks may be left to resolve, so the first look is at once.
-            if has_ddl or time.monotonic() - looked >= LOOK_SECONDS or (quiet and coordinated != version):
+            if has_ddl or time.monotonic() - looked >= self._look_seconds or (quiet and coordinated != version):
                 looked, is_first = time.monotonic(), coordinated < 0
                 locks, resolved = self._coordinate()
                 coordinated = version
@@ -224,7 +239,7 @@ class _LiveRun:
             if (end := self._end(quiet and coordinated == self._version, deadline)) is not None:
                 return end
             with self._changed:
-                seconds = min(LOOK_SECONDS, max(0.0, deadline - time.monotonic()), self._pause_of_locks())
+                seconds = min(LOOK_SECONDS, max(0.0, deadline - time.monotonic()))
                 self._changed.wait_for(lambda: self._is_due(version, quiet), seconds)  # noqa: B023
 
     def _is_due(self, version: int, quiet: bool) -> bool:
@@ -235,7 +250,7 @@ class _LiveRun:
         now = time.monotonic()
         if now >= deadline:
             return End.TIME_OVER
-        if all(self._quiet.get(source) == inf for source in self._sources):
+        if self._sources and all(self._quiet.get(source) == inf for source in self._sources):
             return End.FAILED
         if is_settled and self._ends.goals is not None and not self._has_retry(LOCKS):
             return End.CAUGHT_UP
@@ -250,8 +265,12 @@ class _LiveRun:
     def _has_retry(self, place: str) -> bool:
         return place in self._tally.errors and self._tally.errors[place].again
 
-    def _pause_of_locks(self) -> float:
-        return self._tally.pause_of(LOCKS) or LOOK_SECONDS
+    @property
+    def _look_seconds(self) -> float:
+        """The seconds until the next look at the locks: more while the target does not answer."""
+        found = self._tally.errors.get(LOCKS)
+        pause = self._tally.pause_of(LOCKS) if found and found.error.transient else 0.0
+        return max(self._ends.look_seconds, pause)
 
     def _is_paused(self) -> bool:
         """Whether the task was paused since the run began; reported once, not once for each source."""
@@ -344,7 +363,7 @@ class _LiveRun:
             raise FinishedElsewhere(error.source, f"window {error.window}", error.message) from error
 
     def _note(self, source: str, report: WindowReport) -> None:
-        self._tally.windows.setdefault(source, []).append(report)
+        self._tally.count(report)
         self._watch(WindowDone(source, report))
         self._advance(bool(report.ddls), has_moved=report.has_work)
 

@@ -10,7 +10,8 @@ snapshot, dump or load, the next run goes on with the missing chunks.
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -39,7 +40,6 @@ from unshard.units.task.joins import open_differences
 from unshard.units.task.live import End, Ends, Tally, Trouble
 from unshard.units.window.rules import refusal_of
 from unshard.units.window.suspension import error_of, retry
-from unshard.units.window.sync import WindowReport
 from unshard.units.work import Work
 
 T = TypeVar("T")
@@ -153,7 +153,11 @@ def run(
     _full(work, list(ends), connections, tally, watch)
     end = None
     if until is Until.CAUGHT_UP and work.task.task_mode.syncs:
-        synced = [source for source in ends if source not in tally.errors and _phase(work, source) is Phase.SYNC]
+        synced = [source for source in work.task.sources if _phase(work, source) is Phase.SYNC]
+        if following is None:
+            synced = [source for source in synced if source in ends and source not in tally.errors]
+        elif len(synced) < len(work.task.sources):
+            return _outcome(work, connections, tally, time.monotonic() - began, None)  # the next run loads the others
         until_then = following or Ends(goals={source: _goal(work, source, ends[source]) for source in synced})
         tally.retries = until_then.retries
         _retry_stopped(work)
@@ -276,7 +280,7 @@ def _phase(work: Work, source: str) -> Phase:
 
 
 def _outcome(work: Work, connections: Connections, tally: Tally, seconds: float, end: End | None) -> Outcome:
-    sources = tuple(_source_outcome(work, source, tally.windows.get(source, [])) for source in work.task.sources)
+    sources = tuple(_source_outcome(work, source, tally.counts.get(source, Counter())) for source in work.task.sources)
     locks = coordinate.views(work.meta) if work.task.task_mode.syncs else ()
     suspended = (
         Trouble(f"{stop.source}, {stop.target}", error_of(stop), False) for stop in work.meta.suspended_targets.all()
@@ -285,17 +289,12 @@ def _outcome(work: Work, connections: Connections, tally: Tally, seconds: float,
     return Outcome(sources, locks, tuple(tally.errors.values()), tuple(suspended), seconds, differences, end)
 
 
-def _source_outcome(work: Work, source: str, windows: Sequence[WindowReport]) -> SourceOutcome:
+def _source_outcome(work: Work, source: str, counts: Mapping[str, int]) -> SourceOutcome:
     checkpoint = work.meta.checkpoints.get(source)
     return SourceOutcome(
         source=source,
         phase=_phase(work, source),
         checkpoint=checkpoint.location if checkpoint else None,
-        windows=len(windows),
-        rows_applied=sum(report.rows_applied for report in windows),
-        rows_filtered=sum(report.rows_filtered for report in windows),
-        rows_skipped=sum(report.rows_skipped for report in windows),
-        rows_diverted=sum(report.rows_diverted for report in windows),
-        rows_held=sum(report.rows_held for report in windows),
-        rows_released=sum(report.rows_released for report in windows),
+        windows=counts.get("windows", 0),
+        **{name: counts.get(name, 0) for name in live.COUNTED},
     )
