@@ -8,7 +8,7 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.bench import (
     scale,
     slowwriters,
     tidbtarget,
+    users,
     windows,
 )
 from tests.bench.figures import Figure, Group, lines, machine, page, write_json
@@ -37,12 +38,16 @@ WITH_BACKLOG = "abcdm"
 WITH_DURABLE = "abcde"
 
 
-def parts() -> dict[str, tuple[str, Part]]:
-    """Return all parts by letter, with their titles, in the order of the run."""
-    found: dict[str, tuple[str, Part]] = {
-        letter: (title, partial(_replayed, letter)) for letter, title in replay.TITLES.items()
-    }
-    return found | {
+def parts(sources: Sequence[int] = users.SOURCES) -> list[tuple[str, str, Part]]:
+    """Return letter, title and work of all parts in the order of the run; p and q once for each number of sources."""
+    ways = {"p": users.AIRFLOW, "q": users.COMMAND}
+    found: list[tuple[str, str, Part]] = [
+        (letter, f"{way.title}, {number} sources", partial(users.measure, way, number))
+        for letter, way in ways.items()
+        for number in sources
+    ]
+    found += [(letter, title, partial(_replayed, letter)) for letter, title in replay.TITLES.items()]
+    others: dict[str, tuple[str, Part]] = {
         "f": ("decoding the binlog", _sized(decode.measure)),
         "g": ("fetching the binlog", _sized(fetch.measure_fetch)),
         "h": ("the fixed cost of a window", _sized(windows.measure_overhead)),
@@ -55,6 +60,7 @@ def parts() -> dict[str, tuple[str, Part]]:
         "o": ("several writers, each round trip 5 ms longer", slowwriters.measure),
         "e": ("full load", fullload.measure),
     }
+    return found + [(letter, title, part) for letter, (title, part) in others.items()]
 
 
 def _sized(measure: Callable[[Stand, int, int], list[Figure]]) -> Part:
@@ -76,10 +82,12 @@ def main(given: list[str] | None = None) -> list[Group]:
         options.backlog_seconds,
         options.part_seconds,
         options.threads,
+        options.load_seconds,
+        options.idle_seconds,
     )
     found: list[Group] = []
     with running(not options.without_spark, settings) as stand:
-        for letter, (title, part) in parts().items():
+        for letter, title, part in parts(options.sources):
             if letter in options.parts and (group := _measured(stand, size, f"{letter}: {title}", part)).figures:
                 found.append(group)
                 _write(options, found)
@@ -106,6 +114,10 @@ def _write(options: argparse.Namespace, groups: list[Group]) -> None:
     if options.page:
         path = Path(options.page)
         path.write_text(page(groups, path.read_text() if path.exists() else ""))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
 def arguments(given: list[str] | None) -> argparse.Namespace:
@@ -135,16 +147,28 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--buffer-pool", default=PLAIN.pool, help="innodb_buffer_pool_size of source and target")
     parser.add_argument(
         "--threads",
-        type=lambda text: tuple(map(int, text.split(","))),
+        type=_numbers,
         help="numbers of threads of native replication (1,2; with durable settings 2,8)",
     )
-    parser.add_argument("--without-spark", action="store_true", help="try the bench out: windows in this process")
+    parser.add_argument(
+        "--sources", type=_numbers, default=users.SOURCES, help="numbers of sources of parts p and q (2,16)"
+    )
+    parser.add_argument(
+        "--load-seconds", type=float, default=default.load_seconds, help="how long parts p and q measure each load"
+    )
+    parser.add_argument(
+        "--idle-seconds", type=float, default=default.idle_seconds, help="how long they measure without a load"
+    )
+    parser.add_argument(
+        "--without-spark", action="store_true", help="try the bench out: windows in this process (not p and q)"
+    )
     parser.add_argument("--out", default="build", help="folder of bench.json")
     parser.add_argument("--page", help="also write the figures into this page; they replace those of the same parts")
     options = parser.parse_args(given)
-    options.parts = options.parts or list(WITH_DURABLE if options.durable else parts())
+    known = WITH_DURABLE if options.durable else dict.fromkeys(letter for letter, _, _ in parts())
+    options.parts = options.parts or list(known)
     options.threads = options.threads or ((2, 8) if options.durable else default.threads)
-    if unknown := set(options.parts) - set(WITH_DURABLE if options.durable else parts()):
+    if unknown := set(options.parts) - set(known):
         parser.error(f"no such part with these settings: {', '.join(sorted(unknown))}")
     return options
 

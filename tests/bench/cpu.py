@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,18 @@ def parent(pid: int) -> int:
     """Return the parent of a process; 0 if the process has ended."""
     _, found, *_ = _status(pid) or ["", "0"]
     return int(found)
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all its descendants, whatever sessions they are in."""
+    children = defaultdict[int, list[int]](list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            children[parent(int(entry.name))].append(int(entry.name))
+    found = [pid]
+    for each in found:
+        found += children[each]
+    return found
 
 
 def _ticks(pid: int) -> int:

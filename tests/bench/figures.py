@@ -3,11 +3,14 @@
 import json
 import os
 import platform
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+FIRST = "pq"
+"""Parts whose sections are first on the page, because they are what users get."""
 TICK = 0.01
 """Resolution of CPU seconds; a smaller value is zero."""
 
@@ -83,7 +86,13 @@ Each section is one run of one part. It names the size of the run, and the setti
 - **Servers:** MariaDB on loopback without TLS. TiDB is one process with its embedded store.
 - **Durable settings:** a power failure loses no commit. Target and replica both write a binlog and sync it with each
   commit. The backlog is written with other settings, because that belongs to no measured time.
-- **Spark:** a running Connect server on `local[2]`. Its start is in no figure.
+- **Parts p and q** show what users get. In part p only Airflow's DAGs run the task, with LocalExecutor and a running
+  Spark Connect server. In part q `unshard run --follow` does, and the time of its backlog includes the start of the
+  command and of its Spark. All other parts measure the engine in a process that already runs.
+- **Ages in parts p and q** are of rows that are written later than 5 seconds after the first row of their load was
+  visible. The target is sampled every 10 ms. "Idle" begins when the load of the shards is over and nothing moves.
+- **CPU of Airflow** is that of its four components with all their descendants, which include the processes of tasks.
+- **Spark:** a running Connect server on `local[2]`. Its start is in no figure, except in part q.
 - **Parts a to d compare different work.** Native replication commits and publishes every transaction of the source. A
   window of unshard publishes only the final state of each row. So a window writes less, above all with skewed keys, and
   readers of the target do not see the intermediate states.
@@ -124,7 +133,12 @@ def page(groups: Iterable[Group], text: str = "") -> str:
     """Return docs/figures.md: the sections of an earlier page, of which these groups replace those of their titles."""
     sections = {part.partition("\n")[0]: part.partition("\n")[2] for part in text.split(SECTION)[1:]}
     sections |= {group.title: _section(group) for group in groups}
-    return HEAD + "".join(f"{SECTION}{title}\n{sections[title]}" for title in sorted(sections))
+    return HEAD + "".join(f"{SECTION}{title}\n{sections[title]}" for title in sorted(sections, key=_place))
+
+
+def _place(title: str) -> tuple[bool, str]:
+    """Return the place of a section on the page, by its title."""
+    return title[0] not in FIRST, re.sub(r"\d+", lambda number: number[0].zfill(4), title)
 
 
 def _section(group: Group) -> str:

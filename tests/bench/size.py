@@ -28,6 +28,10 @@ class Size:
     """How long a part shall take: it begins no round that would end later."""
     threads: tuple[int, ...] = (1, 2)
     """The numbers of threads that native replication tries."""
+    load_seconds: float = 20.0
+    """How long parts p and q measure each load."""
+    idle_seconds: float = 20.0
+    """How long they measure without a load."""
 
     @property
     def fixed(self) -> int:

@@ -1,6 +1,8 @@
 """The bench runs: every part gives figures, and every comparison in it holds. The figures are not asserted."""
 
+import contextlib
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from tests.bench.__main__ import main
 from tests.bench.cpu import Spent
 from tests.bench.figures import Figure, Group, page, ratio
 from tests.bench.fullload import filled_sources
+from tests.bench.livemerge import COLUMNS, Sampler, ages, await_true, merging
 from tests.bench.longrun import Stretch, by_tenth
 from tests.bench.memory import Peaks
 from tests.bench.settings import PLAIN, described
@@ -35,6 +38,49 @@ def test_every_part_gives_figures(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert all(figure.values and f"| {figure.name} |" in shown for figure in group.figures)
         assert [each["name"] for each in one["figures"]] == [figure.name for figure in group.figures]
         assert group.about in printed
+
+
+@pytest.mark.test_all("the part starts unshard twice, with a Spark of its own")
+def test_what_users_get(tmp_path: Path) -> None:
+    short = ("--rounds", "1", "--rows", "240", "--changes", "100", "--load-seconds", "1", "--idle-seconds", "1")
+    (group,) = main(["q", "--sources", "2", *short, "--out", str(tmp_path)])
+    assert {figure.name for figure in group.figures} >= {
+        "idle: CPU of the command without Spark",
+        "200/s: commit upstream to visible downstream, median",
+        "2,000/s: commit upstream to visible downstream, 95 of 100",
+        "last ALTER of a shard to the target's column",
+        "last ALTER of a shard to the last held row",
+        "backlog of 100 transactions, from the start",
+    }
+
+
+def test_rows_of_the_writers_are_seen_in_the_target(tmp_path: Path) -> None:
+    """The writers continue where they were, and a row is as old as the first sample that shows it."""
+    with merging(tmp_path, 2, 4, 40, ()) as merge:
+        merge.target.run("CREATE DATABASE live_to", f"CREATE TABLE live_to.orders ({COLUMNS})")
+        with Sampler(merge) as sampler:
+            with merge.load(100):
+                await_true(lambda: sum(merge.written.values()) > 50, 60, "rows", lambda: None)
+            merge.write(7)
+            assert sum(merge.written.values()) == sum(merge.newest()) - sum(shard.loaded for shard in merge.shards)
+            copied = time.time()
+            for shard in merge.shards:
+                rows = merge.sources[shard.source].run(f"SELECT * FROM {shard.table}")
+                with contextlib.closing(merge.target.connect()) as connection, connection.cursor() as cursor:
+                    cursor.executemany("INSERT INTO live_to.orders VALUES (%s, %s, %s, %s, %s)", rows)
+            await_true(lambda: sampler.newest == merge.newest(), 60, "samples", lambda: None)
+        merge.await_equal(60, lambda: None)
+        merge.compare()
+        made = merge.made(0.0, copied)
+        assert sum(map(len, made)) == 40 + sum(merge.written.values())
+        assert sampler.seen_at(merge.newest()) >= copied
+        assert min(ages(sampler.samples, made)) >= 0
+
+
+def test_the_age_of_a_row_ends_with_the_first_sample_that_shows_it() -> None:
+    samples = [(10.0, (1, 100)), (11.0, (3, 100)), (12.5, (3, 102))]
+    made = [[(2, 10.25), (3, 10.5)], [(101, 10.5), (102, 12.0)]]
+    assert ages(samples, made) == [0.75, 0.5, 2.0, 0.5]
 
 
 def test_a_backlog_that_lasts_as_long_as_wanted(tmp_path: Path) -> None:
@@ -99,6 +145,13 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert (both.values, both.median, both.met) == ((2.0, 3.0, 1.0), 2.0, True)
     assert ratio("a", "both", theirs, ours, ">= 2").met is False and ours.met is None
     assert "| 2.000 | x | 1.000 to 3.000 |  | >= 2: yes |" in page([Group("a: all", "here", [both])])
+
+
+def test_the_page_begins_with_what_users_get() -> None:
+    shown = page([_group(f"{letter}: part", "name", "here") for letter in "aqbp"])
+    assert [line[4] for line in shown.splitlines() if line.startswith("### ")] == ["p", "q", "a", "b"]
+    shown = page([_group(f"p: part, {sources} sources", "name", "here") for sources in (16, 2)])
+    assert shown.index(" 2 sources") < shown.index(" 16 sources")
 
 
 def test_a_run_replaces_the_sections_of_its_own_parts() -> None:
