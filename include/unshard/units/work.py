@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from unshard.adapters.lazyspark import LazySpark
 from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
@@ -20,7 +21,6 @@ from unshard.adapters.target import Writer, tried_writer
 from unshard.adapters.targetstructures import PresentStructures
 from unshard.adapters.trialtables import DdlTrialTables
 from unshard.config import Connections, Task, environment_connections, resolve, storage_access
-from unshard.config.allowed import spark_connection
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
@@ -115,7 +115,7 @@ def work_with(
     live, bulk = task.options.spark_connection, task.options.bulk_connection
     with contextlib.ExitStack() as stack:
         stack.callback(present.close)
-        spark = _lazily(stack, live, connections, task.name, starting)
+        spark = LazySpark(stack, live, connections, task.name, starting)
         yield Work(
             task=task,
             target=target,
@@ -124,7 +124,7 @@ def work_with(
             store=RelayStore(_relay_place(task.storage, access)),
             storage=Storage(task.storage, access),
             spark=spark,
-            bulk_spark=spark if bulk == live else _lazily(stack, bulk, connections, task.name, starting),
+            bulk_spark=spark if bulk == live else LazySpark(stack, bulk, connections, task.name, starting),
             trial_tables=DdlTrialTables(target, task.meta_schema),
             tables=present,
             writer=_once(lambda: _recorded_writer(target, meta)),
@@ -141,26 +141,6 @@ def _recorded_writer(target: Server, meta: Meta) -> Writer:
 def _relay_place(storage: str, access: ObjectAccess) -> Path | BucketPlace:
     """Return the location of the relay's segments."""
     return BucketPlace(f"{storage}/relay", access) if is_object_store(storage) else Path(storage) / "relay"
-
-
-def _lazily(
-    stack: contextlib.ExitStack, connection: str, connections: Connections, name: str, starting: Callable[[], None]
-) -> Callable[[], Any]:
-    """Return a function that opens the session at its first call, and another one if that is lost."""
-    opened: list[Any] = []
-    opening = threading.Lock()
-
-    def session() -> Any:
-        from unshard.adapters import spark  # importing pyspark takes half a second
-
-        with opening:
-            if not opened or not spark.is_usable(opened[-1]):
-                address = spark_connection(connection)
-                starting()
-                opened.append(stack.enter_context(spark.session(address, connections, name)))
-            return opened[-1]
-
-    return session
 
 
 def _once(make: Callable[[], T]) -> Callable[[], T]:

@@ -319,7 +319,7 @@ def test_a_run_that_died_before_its_commit_is_repeated_without_harm(field):
     field.pull("s1")
     plan = next_plan(field.work, "s1")
     begun = field.work.meta.windows.begin("s1", plan)
-    results = run_job(field.work.spark(), window_job(field.work, begun, {}, field.work.present({*begun.plan.targets})))
+    results = run_job(field.work.spark, window_job(field.work, begun, {}, field.work.present({*begun.plan.targets})))
     assert not [result for result in results if isinstance(result, UnshardError)]
     again = field.window("s1")
     assert (again.begins, again.ends) == (plan.begins, plan.ends)
