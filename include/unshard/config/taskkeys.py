@@ -11,7 +11,7 @@ from unshard.config.model import PrimaryKey, ShardMode, TaskMode, UnsupportedInd
 from unshard.config.rowfilters import ROW_FILTER
 from unshard.config.sourcekeys import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, OF_PHYSICAL, PHYSICAL, SYNCER, VALIDATOR
-from unshard.core.checks.items import IGNORABLE
+from unshard.core.checks.itemnames import IGNORABLE
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES
 from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.rules.columnmapping import Expression
