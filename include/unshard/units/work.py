@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from unshard.adapters.lazyspark import LazySpark
 from unshard.adapters.meta import Meta
 from unshard.adapters.objectstore import is_object_store
 from unshard.adapters.parquet import Storage
@@ -24,6 +23,7 @@ from unshard.config import Connections, Task, environment_connections, resolve, 
 from unshard.core.model import ObjectAccess, Server, TableId, TableSchema
 from unshard.errors.meta import MetaMissing
 from unshard.errors.rows import NoTargetTable
+from unshard.units.lazyspark import LazySpark
 from unshard.units.limits import LIMITS, Limits
 
 T = TypeVar("T")

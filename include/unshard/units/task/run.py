@@ -18,7 +18,6 @@ from enum import StrEnum
 from typing import TypeVar, assert_never
 
 from unshard.adapters import mysql
-from unshard.adapters.lazyspark import begin
 from unshard.config import Connections, TaskMode, environment_connections
 from unshard.core.checks.alike import summaries
 from unshard.core.model import Location
@@ -34,6 +33,7 @@ from unshard.units.ddl.differences import DifferenceView
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
+from unshard.units.lazyspark import begin
 from unshard.units.relay.tasksource import end_of_source
 from unshard.units.stages import evaluate
 from unshard.units.task import live

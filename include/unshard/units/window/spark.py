@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from unshard.adapters.lazyspark import LazySpark
 from unshard.adapters.spark import collect, columns, numbers
 from unshard.adapters.target.destination import Form
+from unshard.units.lazyspark import LazySpark
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.rows.shuffle import PAYLOADS
 from unshard.units.rows.windowjob import WindowJob
