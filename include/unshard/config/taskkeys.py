@@ -99,8 +99,9 @@ OPTIONS = Block(
             "spark-connection",
             text("text", checks.spark_connection),
             "Spark for windows: a master (`local[*]`, `spark://…`, `yarn`), a Connect server (`sc://host:port`), or "
-            "the id of an Airflow connection. Addresses of other machines must be [allowed](#secrets). With `local[…]`, "
-            "the process itself runs windows of up to 4 MiB of binlog, and starts Spark for larger ones only.",
+            "the id of an Airflow connection. Addresses of other machines must be [allowed](#secrets). With "
+            "`local[…]`, the process itself runs windows of up to 4 MiB of binlog, and starts Spark for larger ones "
+            "only.",
             "local[*]",
         ),
         Key(
