@@ -182,7 +182,7 @@ def test_an_unexpected_error_has_a_code_and_its_traceback_is_in_a_file(wanted, m
     ("package", "module"),
     [
         ("pymysqlreplication", "unshard.adapters.referencedecoder"),
-        ("sqlglot", "unshard.core.sql.tokens"),
+        ("sqlglot", "unshard.core.sql.lexer"),
         ("fsspec", "unshard.adapters.hdfs"),
     ],
 )

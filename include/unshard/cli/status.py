@@ -23,8 +23,7 @@ from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.task.opendifferences import open_differences
-from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks
-from unshard.units.task.status import status as read_status
+from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks, status_in
 
 if TYPE_CHECKING:
     from unshard.units.ddl.differences import DifferenceView
@@ -57,8 +56,8 @@ def status(options: Namespace, console: Console) -> Answer:
     """Show the position and progress of every source."""
     task = load_task(Path(options.task))
     console.warn_of(task)
-    sources = read_status(task)
     with existing_meta(task) as meta:
+        sources = status_in(meta, task)
         told = remarks(meta, task.sources)
         differences = open_differences(task, meta, environment_connections) if meta else ()
     summary, line = _summary(task, sources, told.pause)

@@ -161,6 +161,10 @@ class Meta(MetaReader):
 
         return Joins(self._database)
 
+    def is_current(self) -> bool:
+        """Whether the meta tables exist and have this version."""
+        return self._database.is_current()
+
     def migrate(self) -> None:
         """Create or update the meta tables; idempotent, and safe in several processes at once."""
         self._database.migrate()

@@ -177,7 +177,7 @@ class MetaDatabase(ReadDatabase):
 
     def migrate(self) -> None:
         """Create the schema and bring its tables to this version; may run in several processes at once."""
-        if self._is_current():
+        if self.is_current():
             return
         with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
             with self._alone(connection):
@@ -186,7 +186,7 @@ class MetaDatabase(ReadDatabase):
                 connection.execute(text(create_table(tables.migration)))
                 self._apply(connection)
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether no step is missing; this SELECT needs no privilege to create tables."""
         try:
             return self.version() == MIGRATIONS[-1].number

@@ -126,7 +126,14 @@ def begun(task: Task, connections: Connections = environment_connections) -> Beg
 def status(task: Task, connections: Connections = environment_connections) -> tuple[SourceStatus, ...]:
     """Read the meta tables once, then ask all sources in parallel."""
     with existing_meta(task, connections) as meta:
-        each = [_known(meta, instance.source.id) for instance in task.instances]
+        return status_in(meta, task, connections)
+
+
+def status_in(
+    meta: MetaReader | None, task: Task, connections: Connections = environment_connections
+) -> tuple[SourceStatus, ...]:
+    """Do the same with open meta tables."""
+    each = [_known(meta, instance.source.id) for instance in task.instances]
     with ThreadPoolExecutor(max_workers=len(each)) as pool:
         return tuple(pool.map(_asked, each, task.instances, [connections] * len(each)))
 
