@@ -10,7 +10,7 @@ An error is a class with a code, typed fields and texts; everything else derives
   Without a consequence the page shows that of the base class, without a remedy it shows the hint (reference.py).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -39,6 +39,7 @@ class UnshardError(Exception):
     transient: ClassVar[bool] = False
     template: ClassVar[str] = "internal error"
     hint: ClassVar[str] = ""
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, code: str = "", scope: Scope | None = None, transient: bool | None = None) -> None:
         """Set the values of the header; a subclass inherits what its header does not state."""

@@ -262,7 +262,7 @@ def _asked(known: _Known, instance: Instance, connections: Connections) -> Sourc
         if position is None:
             return replace(known.at(now, Unread.UNKNOWN), upstream=end)
         end = end.in_generation(position.generation)
-        unread = Unread.NOTHING
+        unread: int | Unread = Unread.NOTHING
         if end > position:
             from unshard.units.relay.unread import first_unread  # the reader of binlogs, and with it numpy
 
