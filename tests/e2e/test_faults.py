@@ -106,7 +106,7 @@ def test_a_run_whose_jvm_is_killed_opens_another_session(
     for number, server in enumerate(sources.values()):
         server.run(
             f"CREATE DATABASE {unique}",
-            f"CREATE TABLE {unique}.t_1 (id INT PRIMARY KEY, v VARCHAR(20))",
+            f"CREATE TABLE {unique}.t_1 (id INT PRIMARY KEY, v VARCHAR(2000))",
             f"INSERT INTO {unique}.t_1 SELECT {1_000_000 * number} + seq, seq FROM mysql.seq_1_to_{ROWS}",
         )
     path = write_task(tmp_path, unique, sources, target, {"t": "t_*"}, Settings(spark="local[2]", chunk_rows=ROWS // 2))
@@ -115,7 +115,8 @@ def test_a_run_whose_jvm_is_killed_opens_another_session(
     else:
         run_with(path)
         for server in sources.values():
-            server.run(f"UPDATE {unique}.t_1 SET v = 'changed' WHERE id % 100")
+            # More than 4 MiB: the process would run a smaller window itself.
+            server.run(f"UPDATE {unique}.t_1 SET v = REPEAT('changed', 200) WHERE id % 100")
         said = run_with(path, kill_as_it_opens, lambda run: kill_as_it_writes(run, target, table))
     assert "Traceback" not in said and said.count("trying again") >= 2, said
     assert assert_union(sources, {name: [f"{unique}.t_1"] for name in sources}, target, table) == 2 * ROWS

@@ -83,7 +83,7 @@ ROOMS: dict[str, set[str]] = {
     "dags": STDLIB | {"airflow", "unshard_airflow", "unshard.config"},
 }
 ONLY_THERE = {
-    "sqlglot": {"include/unshard/core/sql/tokens"},
+    "sqlglot": {"include/unshard/core/sql/lexer"},
     "pyspark": {
         "include/unshard/adapters/spark",
         "spark_jobs/",

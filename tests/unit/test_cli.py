@@ -52,6 +52,20 @@ def test_every_command_and_option_is_documented(command: Command) -> None:
     assert f"\n    {command.example.split(' --')[0]}" in section[0]
 
 
+@pytest.mark.parametrize("command", ["status", "locks"])
+def test_a_command_that_shows_state_imports_little(command: str) -> None:
+    code = (
+        "import sys; from unshard.cli.commands import COMMANDS\n"
+        f"next(each for each in COMMANDS if each.name == {command!r}).run\n"
+        "heavy = {'airflow', 'pyspark', 'pyarrow', 'numpy', 'pandas', 'sqlglot', 'rich', 'requests'}\n"
+        "ours = {'unshard.binlog.decoder', 'unshard.cli.run', 'unshard.core.join.group', 'unshard.units.work'}\n"
+        "print(sorted((heavy | ours) & set(sys.modules)))"
+    )
+    path = {"PYTHONPATH": str(Path(unshard.__file__).parents[1])}
+    run = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_help_has_an_example_and_the_exit_codes(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -168,7 +182,7 @@ def test_an_unexpected_error_has_a_code_and_its_traceback_is_in_a_file(wanted, m
     ("package", "module"),
     [
         ("pymysqlreplication", "unshard.adapters.referencedecoder"),
-        ("sqlglot", "unshard.core.sql.tokens"),
+        ("sqlglot", "unshard.core.sql.lexer"),
         ("fsspec", "unshard.adapters.hdfs"),
     ],
 )

@@ -21,6 +21,7 @@ NAMES = {f"{leaf.code} {leaf.__name__}" for leaf in LEAVES}
 def example(leaf: type[UnshardError]) -> UnshardError:
     values = {"str": "x", "int": 1, "float": 1.0, "tuple": (), "bool": False, "bytes": b""}
     arguments = []
+    leaf.make()
     for field in dataclasses.fields(leaf):
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
         arguments.append(next((v for name, v in values.items() if str(kind).startswith(name)), "x"))

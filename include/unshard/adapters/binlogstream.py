@@ -31,6 +31,7 @@ BINLOG_DUMP = 0x12
 BINLOG_DUMP_GTID = 0x1E
 THROUGH_GTID = 4
 NON_BLOCK = 1
+REPLICA_IDS = (1 << 31, (1 << 32) - 1)
 WAIT = 0
 """The server sends later events as well, and never ends the dump."""
 SEND_ANNOTATE_ROWS = 2

@@ -134,6 +134,11 @@ def address(connection: str, connections: Connections | None = None) -> str:
     return master
 
 
+def is_local(address: str) -> bool:
+    """Whether a master runs its executors in a JVM on this machine."""
+    return re.fullmatch(r"local(\[.*\])?", address) is not None
+
+
 def open_session(connection: str, name: str = "unshard") -> Any:
     """Open a session at a master or join the session `name` of a Connect server."""
     match _kind(connection):
@@ -316,7 +321,7 @@ def _classic(master: str, name: str) -> Any:
             raise SparkUnavailable(master, f"{_reason(error)}; see {log}") from error
     try:
         spark = SparkSession.builder.getOrCreate()
-        if not master.startswith("local"):
+        if not is_local(master):
             _ship(spark)
     except Exception as error:
         raise SparkUnavailable(master, f"{_reason(error)}; see {_folder() / LOG}") from error
@@ -402,7 +407,7 @@ def _settings(master: str, folder: Path) -> list[tuple[str, str]]:
     }
     if master.startswith("local") or "127.0.0.1" in master or "localhost" in master:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if master.startswith("local"):
+    if is_local(master):
         inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join([str(package_folder().parent), *inherited])
         settings |= unix_sockets(folder)

@@ -3,6 +3,7 @@
 The module of a command is imported only when it runs, so that `--help` is fast.
 """
 
+import gc
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,9 +38,13 @@ class Command:
     @property
     def run(self) -> "Callable[[Namespace, Console], Answer]":
         """Import and return the function that runs the command."""
-        function: Callable[[Namespace, Console], Answer] = getattr(
-            import_module(self.module), self.name.replace("-", "_")
-        )
+        gc.disable()  # what an import makes lives on, so looking for garbage in it is in vain
+        try:
+            module = import_module(self.module)
+        finally:
+            gc.freeze()
+            gc.enable()
+        function: Callable[[Namespace, Console], Answer] = getattr(module, self.name.replace("-", "_"))
         return function
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console
+from unshard.cli.stops import pause_document
 from unshard.config import load_task
 from unshard.core.shown import shell
-from unshard.core.task.pause import PauseKind, PauseState
+from unshard.core.task.pause import PauseKind
 from unshard.units.task import lifecycle
 from unshard.units.work import Work, open_work
 
@@ -90,10 +91,3 @@ def _dry_run(work: Work, effects: list[str]) -> Answer:
 
 def _document(task: str, changed: lifecycle.Changed) -> dict[str, Any]:
     return {"task": task, "changed": changed.is_new, "pause": pause_document(changed.pause)}
-
-
-def pause_document(pause: PauseState | None) -> dict[str, str] | None:
-    """Return the pause or stop of a task as JSON."""
-    if pause is None:
-        return None
-    return {"kind": pause.kind, "by": pause.who, "via": pause.via, "reason": pause.reason, "at": pause.at.isoformat()}

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unshard.adapters.meta.tasks.actions import OperatorAction
 from unshard.cli.console import Answer, Console
@@ -19,10 +19,12 @@ from unshard.core.shown import shell
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.coordinate import LockView
-from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 from unshard.units.ddl.offers import as_text, barred, offers, with_another
-from unshard.units.task.joins import open_differences
+from unshard.units.task.opendifferences import open_differences
+
+if TYPE_CHECKING:
+    from unshard.units.ddl.differences import DifferenceView
 
 SHOWN_CONFLICTS = 3
 
@@ -49,7 +51,7 @@ def locks(options: Namespace, console: Console) -> Answer:
     return Answer(document, lines or ["no DDL lock is open"], 3 if waits else 0)
 
 
-def difference_document(view: DifferenceView) -> dict[str, Any]:
+def difference_document(view: "DifferenceView") -> dict[str, Any]:
     """Return an open difference as JSON."""
     return {
         "id": view.id,
@@ -69,7 +71,7 @@ def difference_document(view: DifferenceView) -> dict[str, Any]:
     }
 
 
-def difference_lines(view: DifferenceView) -> list[str]:
+def difference_lines(view: "DifferenceView") -> list[str]:
     """Return an open difference as text."""
     lines = [f"difference {view.id}: {view.target} {view.subject}: {view.progress}, open for {_age(view.since)}"]
     lines += [f"  ddl      {one_line(view.ddl)}"] if view.ddl else []
@@ -82,7 +84,7 @@ def difference_lines(view: DifferenceView) -> list[str]:
     return lines
 
 
-def difference_line(view: DifferenceView) -> str:
+def difference_line(view: "DifferenceView") -> str:
     """`target shop.orders: column c is open (1 of 8 shards): settled when 7 more shards have it`."""
     runs = "; ".join(map(one_line, view.statements))
     held = f", {amount(view.held_rows)} rows held" if view.held_rows else ""

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from unshard.cli.console import Answer, Console, error_document
-from unshard.cli.life import pause_document
 from unshard.cli.locks import difference_document, lock_document
-from unshard.cli.stops import suspended_document
+from unshard.cli.stops import pause_document, suspended_document
 from unshard.config import load_task
 from unshard.core.join.planning import JoinPlan
 from unshard.core.join.states import State

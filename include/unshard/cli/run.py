@@ -119,7 +119,7 @@ def run(options: Namespace, console: Console) -> Answer:
     console.warn_of(task, begins=True)
     if options.start_time:
         task = starting_at(task, options.start_time)
-    with open_work(task, starting=lambda: console.note("Spark starts")) as work:
+    with open_work(task, starting=lambda: console.note("Spark starts"), will_load=True) as work:
         if options.remove_meta:
             remove_first(work, options, console)
         if options.start_time:

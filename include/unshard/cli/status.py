@@ -4,15 +4,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unshard.adapters.meta.shards.deletedshards import DeletedShard
 from unshard.adapters.meta.shards.ignored import IgnoredStatement
 from unshard.cli.console import Answer, Console, error_document, table
-from unshard.cli.life import pause_document
 from unshard.cli.locks import difference_document, difference_line
 from unshard.cli.reload import reload_document, reload_line
-from unshard.cli.stops import suspended_document, suspended_lines
+from unshard.cli.stops import pause_document, suspended_document, suspended_lines
 from unshard.config import Task, environment_connections, load_task
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
@@ -22,11 +21,12 @@ from unshard.core.shown import shell
 from unshard.core.task.pause import PauseState
 from unshard.core.task.state import Phase
 from unshard.units.begun import existing_meta
-from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.lockcommands import one_line
-from unshard.units.task.joins import open_differences
-from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks
-from unshard.units.task.status import status as read_status
+from unshard.units.task.opendifferences import open_differences
+from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks, status_in
+
+if TYPE_CHECKING:
+    from unshard.units.ddl.differences import DifferenceView
 
 HEADER = ("SOURCE", "PHASE", "POSITION", "UPSTREAM", "LAG", "BEHIND", "APPLIED", "HELD", "DUMP", "LOAD")
 
@@ -56,8 +56,8 @@ def status(options: Namespace, console: Console) -> Answer:
     """Show the position and progress of every source."""
     task = load_task(Path(options.task))
     console.warn_of(task)
-    sources = read_status(task)
     with existing_meta(task) as meta:
+        sources = status_in(meta, task)
         told = remarks(meta, task.sources)
         differences = open_differences(task, meta, environment_connections) if meta else ()
     summary, line = _summary(task, sources, told.pause)
@@ -90,7 +90,7 @@ def status(options: Namespace, console: Console) -> Answer:
 
 
 def _lines(
-    path: str, told: Remarks, sources: Sequence[SourceStatus], differences: Sequence[DifferenceView]
+    path: str, told: Remarks, sources: Sequence[SourceStatus], differences: "Sequence[DifferenceView]"
 ) -> list[str]:
     """Return the lines below the table, each about one thing that an operator should know."""
     lines = [f"source {each.source}: {each.error}" for each in sources if each.error]

@@ -3,6 +3,7 @@
 from typing import Any
 
 from unshard.core.shown import shell
+from unshard.core.task.pause import PauseState
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.units.ddl.lockcommands import one_line
 
@@ -29,3 +30,10 @@ def suspended_document(stop: SuspendedTarget) -> dict[str, Any]:
         "times": stop.times,
         "since": stop.since.isoformat(),
     }
+
+
+def pause_document(pause: PauseState | None) -> dict[str, str] | None:
+    """Return the pause or stop of a task as JSON."""
+    if pause is None:
+        return None
+    return {"kind": pause.kind, "by": pause.who, "via": pause.via, "reason": pause.reason, "at": pause.at.isoformat()}

@@ -11,7 +11,7 @@ from unshard.config.model import PrimaryKey, ShardMode, TaskMode, UnsupportedInd
 from unshard.config.rowfilters import ROW_FILTER
 from unshard.config.sourcekeys import SERVER
 from unshard.config.unitkeys import LOADER, MYDUMPER, OF_PHYSICAL, PHYSICAL, SYNCER, VALIDATOR
-from unshard.core.checks.items import IGNORABLE
+from unshard.core.checks.itemnames import IGNORABLE
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES
 from unshard.core.rows.rowerrors import RowErrors
 from unshard.core.rules.columnmapping import Expression
@@ -99,7 +99,9 @@ OPTIONS = Block(
             "spark-connection",
             text("text", checks.spark_connection),
             "Spark for windows: a master (`local[*]`, `spark://…`, `yarn`), a Connect server (`sc://host:port`), or "
-            "the id of an Airflow connection. Addresses of other machines must be [allowed](#secrets).",
+            "the id of an Airflow connection. Addresses of other machines must be [allowed](#secrets). With "
+            "`local[…]`, the process itself runs windows of up to 4 MiB of binlog, and starts Spark for larger ones "
+            "only.",
             "local[*]",
         ),
         Key(

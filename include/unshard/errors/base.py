@@ -3,15 +3,19 @@
 An error is a class with a code, typed fields and texts; everything else derives from that:
 
 * The fields are the constructor's arguments. The class is made a dataclass, so mypy checks the arguments, and the
-  error pickles across Spark and Airflow processes.
+  error pickles across Spark and Airflow processes. Its first instance makes it: a process that made all of them when
+  it imports this package would need 0.1 s for that.
 * `template` is the message and `hint` the next step; both are filled in with the fields.
 * The docstring is the paragraph of docs/errors.md: the cause, then optional sections `Consequence:` and `Remedy:`.
   Without a consequence the page shows that of the base class, without a remedy it shows the hint (reference.py).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from enum import StrEnum
-from typing import ClassVar, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
+
+_MADE: set[type] = set()
+"""Errors that are dataclasses already."""
 
 
 class Scope(StrEnum):
@@ -24,7 +28,6 @@ class Scope(StrEnum):
 
 
 @dataclass_transform(eq_default=False)
-@dataclass(eq=False)
 class UnshardError(Exception):
     """Base class of all errors that unshard raises on purpose.
 
@@ -36,9 +39,10 @@ class UnshardError(Exception):
     transient: ClassVar[bool] = False
     template: ClassVar[str] = "internal error"
     hint: ClassVar[str] = ""
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, code: str = "", scope: Scope | None = None, transient: bool | None = None) -> None:
-        """Make the subclass a dataclass; a subclass inherits what its header does not state."""
+        """Set the values of the header; a subclass inherits what its header does not state."""
         super().__init_subclass__()
         if code:
             cls.code = code
@@ -46,7 +50,24 @@ class UnshardError(Exception):
             cls.scope = scope
         if transient is not None:
             cls.transient = transient
-        dataclass(eq=False)(cls)
+
+    def __new__(cls, *args: Any, **_: Any) -> Self:
+        """Make the class and its bases dataclasses, if they are not yet."""
+        cls.make()
+        return super().__new__(cls, *args)
+
+    @classmethod
+    def make(cls) -> None:
+        """Make the class and its bases dataclasses, if they are not yet; dataclasses.fields needs that.
+
+        Two threads may do this for a class at once: each makes the same of it.
+        """
+        if cls in _MADE:
+            return
+        for each in reversed(cls.__mro__):
+            if issubclass(each, UnshardError) and each not in _MADE:
+                dataclass(eq=False)(each)
+                _MADE.add(each)
 
     def __post_init__(self) -> None:
         # Positional arguments make the error picklable across Spark and Airflow processes.

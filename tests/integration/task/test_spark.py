@@ -242,7 +242,7 @@ def test_a_server_that_died_is_told_by_a_code_and_a_restarted_one_gets_a_new_ses
         with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
             list(sparks.map_items(first, twice, ["a"], 1))
         with pytest.raises(SparkJobFailed, match=r"GrpcException: details = .*[Rr]efused"):
-            run_job(first, job)
+            run_job(lambda: first, job)
         with running_spark(tmp_path / "second", port=server.port):
             with pytest.raises(SparkJobFailed):
                 list(sparks.map_items(first, twice, ["a"], 1))

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.joinedtask import JoinedTask, joined_task
-from unshard.core.join.joined import ChangeKind, JoinStatement
+from unshard.core.join.changekind import ChangeKind
+from unshard.core.join.joined import JoinStatement
 from unshard.core.model import Shard, TableId
 from unshard.errors.ddl import TargetChanged
 from unshard.errors.joinedrows import JoinChanging

@@ -12,9 +12,10 @@ import yaml
 from tests.oracle import assert_union
 from tests.taskfile import endpoint, write_sources
 from unshard.adapters import mysql, upstream
+from unshard.adapters import spark as sparks
 from unshard.adapters.spark import session
 from unshard.adapters.structures import read_schemas
-from unshard.config import load_task
+from unshard.config import environment_connections, load_task
 from unshard.core.ddl.lockcommands import DropShard, Force, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors import UnshardError
@@ -22,6 +23,8 @@ from unshard.errors.rows import Collision, ColumnNotInTarget
 from unshard.errors.window import FencedOut, NotInSync
 from unshard.units.ddl import coordinate, lockcommands
 from unshard.units.ddl.execute import create_target
+from unshard.units.lazyspark import LazySpark
+from unshard.units.limits import Limits
 from unshard.units.relay import pull
 from unshard.units.window.spark import run_job
 from unshard.units.window.sync import WindowReport, next_plan, run_window, window_job
@@ -228,6 +231,20 @@ def test_an_idle_source_needs_no_spark(field):
     field.run("s1", "CREATE TABLE elsewhere (a int)", "INSERT INTO elsewhere VALUES (1)")
 
 
+def test_a_small_window_with_a_local_master_starts_no_jvm(field, monkeypatch):
+    monkeypatch.setattr(sparks, "session", lambda *_: pytest.fail("Spark is not needed"))
+    with contextlib.ExitStack() as stack:
+        local = LazySpark(stack, "local[2]", environment_connections, "windows", lambda: None)
+        here = dataclasses.replace(field, work=dataclasses.replace(field.work, spark=local))
+        here.change(60)
+        assert here.catch_up()
+        here.compare()
+        here.change(5)
+        here.pull("s1")
+        with pytest.raises(pytest.fail.Exception, match="not needed"):
+            run_window(dataclasses.replace(here.work, limits=Limits(small_bytes=0, alone_bytes=0)), "s1")
+
+
 def test_a_window_without_rows_of_ours_moves_on_without_spark(field):
     field.run("s1", "CREATE TABLE elsewhere_x (a int)", "CREATE VIEW v AS SELECT 1")
     field.pull("s1")
@@ -319,7 +336,7 @@ def test_a_run_that_died_before_its_commit_is_repeated_without_harm(field):
     field.pull("s1")
     plan = next_plan(field.work, "s1")
     begun = field.work.meta.windows.begin("s1", plan)
-    results = run_job(field.work.spark(), window_job(field.work, begun, {}, field.work.present({*begun.plan.targets})))
+    results = run_job(field.work.spark, window_job(field.work, begun, {}, field.work.present({*begun.plan.targets})))
     assert not [result for result in results if isinstance(result, UnshardError)]
     again = field.window("s1")
     assert (again.begins, again.ends) == (plan.begins, plan.ends)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unshard.core.checks.certain import CERTAIN, LIKELY, codes
-from unshard.core.checks.items import ITEMS
+from unshard.core.checks.itemnames import ITEMS
 from unshard.errors.base import ServerError, TargetError
 from unshard.errors.checks import CheckFailed, CheckWarned
 from unshard.errors.reference import all_errors

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from unshard.core.checks.itemnames import ITEMS
 from unshard.core.checks.items import (
-    ITEMS,
     Item,
     Severity,
     alike_names,

@@ -3,7 +3,8 @@
 Conditions are part of the SQL statements, so a run that another run has taken over cannot change anything.
 """
 
-from typing import ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 from sqlalchemy.dialects.mysql import insert
 
@@ -15,7 +16,6 @@ from unshard.adapters.meta.load.conditions import ConditionReader, Conditions
 from unshard.adapters.meta.load.dumprate import RateReader, Rates
 from unshard.adapters.meta.load.lateindexes import LateIndexes, LateIndexReader
 from unshard.adapters.meta.load.rowerrors import RowErrorRecords
-from unshard.adapters.meta.locks.join import JoinReader, Joins
 from unshard.adapters.meta.locks.lockcommands import LockCommands
 from unshard.adapters.meta.locks.locks import LockReader, Locks
 from unshard.adapters.meta.locks.statementcommands import StatementCommandReader, StatementCommands
@@ -38,6 +38,9 @@ from unshard.adapters.meta.windows.rules import RulesInForce, RulesReader
 from unshard.adapters.meta.windows.suspended import SuspendedTargetReader, SuspendedTargets
 from unshard.adapters.meta.windows.windows import WindowReader, Windows
 from unshard.core.model import Server
+
+if TYPE_CHECKING:
+    from unshard.adapters.meta.locks.join import JoinReader, Joins
 
 __all__ = ["Meta", "MetaReader"]
 
@@ -65,7 +68,6 @@ class MetaReader:
         self.prechecks = PrecheckReader(database)
         self.windows = WindowReader(database)
         self.locks = LockReader(database)
-        self.joins = JoinReader(database)
         self.pauses = PauseReader(database)
         self.rules = RulesReader(database)
         self.deferred = DeferredRows(database)
@@ -77,6 +79,13 @@ class MetaReader:
         self.statement_commands = StatementCommandReader(database)
         self.stored_files = StoredFiles(database)
         self.write_paths = WritePathReader(database)
+
+    @cached_property
+    def joins(self) -> "JoinReader":
+        """The targets in optimistic mode; a command that shows another task does not import what they need."""
+        from unshard.adapters.meta.locks.join import JoinReader
+
+        return JoinReader(self._database)
 
     def refuse_other_version(self) -> None:
         """Raise MetaTooNew or MetaTooOld if the tables are not those of this version."""
@@ -111,7 +120,6 @@ class Meta(MetaReader):
     prechecks: Prechecks
     windows: Windows
     locks: Locks
-    joins: Joins
     pauses: PauseStates
     rules: RulesInForce
     reloads: Reloads
@@ -136,7 +144,6 @@ class Meta(MetaReader):
         self.prechecks = Prechecks(database)
         self.windows = Windows(database)
         self.locks = Locks(database)
-        self.joins = Joins(database)
         self.lock_commands = LockCommands(database)
         self.pauses = PauseStates(database)
         self.reloads = Reloads(database)
@@ -146,6 +153,17 @@ class Meta(MetaReader):
         self.suspended_targets = SuspendedTargets(database)
         self.statement_commands = StatementCommands(database)
         self.write_paths = WritePaths(database)
+
+    @cached_property
+    def joins(self) -> "Joins":
+        """The targets in optimistic mode."""
+        from unshard.adapters.meta.locks.join import Joins
+
+        return Joins(self._database)
+
+    def is_current(self) -> bool:
+        """Whether the meta tables exist and have this version."""
+        return self._database.is_current()
 
     def migrate(self) -> None:
         """Create or update the meta tables; idempotent, and safe in several processes at once."""

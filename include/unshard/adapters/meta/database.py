@@ -45,7 +45,7 @@ from sqlalchemy.util import LRUCache
 from unshard.adapters import mysql
 from unshard.adapters.meta import pooled, tables
 from unshard.adapters.meta.columns import Moment
-from unshard.adapters.meta.migrations import MIGRATION_TABLE, MIGRATIONS
+from unshard.adapters.meta.migrations import MIGRATIONS, create_table
 from unshard.core.model import Server
 from unshard.errors import UnshardError
 from unshard.errors.meta import MetaMissing, MetaTooNew, MetaTooOld, MigrationBusy
@@ -177,16 +177,16 @@ class MetaDatabase(ReadDatabase):
 
     def migrate(self) -> None:
         """Create the schema and bring its tables to this version; may run in several processes at once."""
-        if self._is_current():
+        if self.is_current():
             return
         with self._coded(), contextlib.closing(_engine(self.server, None).connect()) as connection:
             with self._alone(connection):
                 connection.execute(text(f"CREATE DATABASE IF NOT EXISTS {mysql.identifier(self.schema)}"))
                 connection.execute(text(f"USE {mysql.identifier(self.schema)}"))
-                connection.execute(text(MIGRATION_TABLE))
+                connection.execute(text(create_table(tables.migration)))
                 self._apply(connection)
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether no step is missing; this SELECT needs no privilege to create tables."""
         try:
             return self.version() == MIGRATIONS[-1].number

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from sqlalchemy import Index, Integer, Table
 
 from unshard.adapters.meta import columns as c
-from unshard.core.join.joined import ChangeKind
+from unshard.core.join.changekind import ChangeKind
 
 JOINS = "Targets in optimistic mode"
 

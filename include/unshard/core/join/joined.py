@@ -13,17 +13,10 @@ Number 0 is the structure with which the shard has joined.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.group import Group, Member, reloaded
 from unshard.core.model import Location, Shard, TableId, TableSchema, shape_of
-
-
-class ChangeKind(StrEnum):
-    """The direction in which statements change a target."""
-
-    EXPAND = "expand"
-    CONTRACT = "contract"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from typing import ClassVar
 
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.stages import named, one_line
+from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.difference import Step
 from unshard.core.join.group import Group
-from unshard.core.join.joined import ChangeKind, ShardStep
+from unshard.core.join.joined import ShardStep
 from unshard.core.model import Shard, TableId
 from unshard.core.stages import Stage
 

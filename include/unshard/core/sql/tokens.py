@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from sqlglot.dialects.mysql import MySQL
-from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import TokenType
-
 from unshard.core.sql.mode import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from unshard.core.sql.words import BEFORE_TABLES, HEADS, RESERVED
 from unshard.errors.ddl import DdlUnreadable
@@ -85,14 +81,6 @@ class Token:
 
 BEFORE_NAMES = RESERVED | {"AFTER", "MODIFY", "TRUNCATE"}
 """Keywords that a name may follow, so that a dot after the keyword and a blank belongs to the name."""
-LITERALS = {
-    TokenType.STRING,
-    TokenType.NATIONAL_STRING,
-    TokenType.RAW_STRING,
-    TokenType.HEX_STRING,
-    TokenType.BIT_STRING,
-    TokenType.BYTE_STRING,
-}
 COMMENTS = r"""
     (?P<mark>/\*(?P<kind>!|M!|T!)(?:(?P<version>\d{5,6})|\[[^\]]*\])?)
     | (?P<comment>/\*.*?\*/ | \#[^\n]* | --(?=\s|$)[^\n]*)
@@ -131,11 +119,9 @@ def without_values(text: str, sql_mode: int, dialect: Dialect) -> str:
 
 
 def _split(text: str, sql_mode: int) -> tuple[Token, ...]:
-    try:
-        found = _dialect(bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)).tokenize(text)
-    except TokenError as error:
-        raise DdlUnreadable(text, f"it cannot be split into tokens: {str(error).splitlines()[0]}") from error
-    return tuple(_token(text, t.token_type, t.text, t.start, t.end + 1) for t in found)
+    from unshard.core.sql.lexer import split  # sqlglot, which a command that only shows state does not need
+
+    return split(text, bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES))
 
 
 def _superfluous(tokens: tuple[Token, ...]) -> list[tuple[int, int]]:
@@ -229,31 +215,3 @@ def _pieces(sql_mode: int) -> re.Pattern[str]:
     double = '"(?:[^"]|"")*"' if sql_mode & ANSI_QUOTES else string.format('"')
     single = string.format("'")
     return re.compile(f"(?P<quoted>{single}|{double}|`(?:[^`]|``)*`)|{COMMENTS}", re.VERBOSE | re.DOTALL)
-
-
-@cache
-def _dialect(ansi: bool, verbatim: bool) -> MySQL:
-    strings: list[str | tuple[str, str]] = ["'"] if ansi else ["'", '"']
-
-    class Session(MySQL):
-        class Tokenizer(MySQL.Tokenizer):
-            QUOTES = strings
-            IDENTIFIERS = ["`", '"'] if ansi else ["`"]
-            STRING_ESCAPES = [str(quote) for quote in strings] + ([] if verbatim else ["\\"])
-            # Else sqlglot reads the rest of the statement after RENAME, OPTIMIZE, … as one string.
-            COMMANDS = set()
-            # FOREIGN KEY, PARTITION BY, … must be two words each.
-            KEYWORDS = {word: kind for word, kind in MySQL.Tokenizer.KEYWORDS.items() if " " not in word}
-
-    return Session()
-
-
-def _token(text: str, kind: TokenType, name: str, start: int, end: int) -> Token:
-    raw = text[start:end]
-    if kind is TokenType.IDENTIFIER:
-        return Token(TokenKind.QUOTED, name, raw, start, end)
-    if kind in LITERALS:
-        return Token(TokenKind.STRING, name, raw, start, end)
-    # Unquoted names may contain every character from U+0080 on, such as a currency sign.
-    is_word = any(character.isalpha() or character in "_$" or character > "\x7f" for character in raw)
-    return Token(TokenKind.WORD if is_word else TokenKind.OTHER, raw, raw, start, end)

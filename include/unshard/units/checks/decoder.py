@@ -31,7 +31,7 @@ from unshard.errors.checks import DecodersDiffer
 from unshard.errors.relay import BinlogOff
 from unshard.errors.rows import ColumnCountDiffers, ColumnTypeDiffers
 from unshard.units.full.discover import find_shards
-from unshard.units.relay.pull import REPLICA_IDS, SEGMENT_BYTES
+from unshard.units.relay.pull import SEGMENT_BYTES
 from unshard.units.rows.partialrows import has
 
 PART_BYTES = 8 << 20
@@ -97,7 +97,7 @@ def _of_source(instance: Instance, limits: Limits, connections: Connections) -> 
     source = instance.source.id
     try:
         server = resolve(instance.source.endpoint, connections)
-        replica_id = instance.source.server_id or random.randrange(*REPLICA_IDS)
+        replica_id = instance.source.server_id or random.randrange(*binlogstream.REPLICA_IDS)
         with contextlib.closing(mysql.connect(server, f"source {source}")) as connection:
             tables = structures.read_schemas(connection, find_shards(connection, instance).targets)
             end, files = upstream.location(connection, source), upstream.binlog_files(connection)

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Protocol, cast
 
 from unshard.core.ddl.queue import ShardState
+from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.decision import conflicts_of, wanted
-from unshard.core.join.joined import ChangeKind, OpenChange
+from unshard.core.join.joined import OpenChange
 from unshard.core.join.planning import JoinPlan, JoinScene, plan_join
 from unshard.core.join.stages import ContractTarget, WaitForRows
 from unshard.core.join.statements import alter_texts

@@ -7,18 +7,21 @@ milliseconds and can be killed between any two steps.
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkips, SkipResolution
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.newshards import Admission
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState
-from unshard.core.join.group import Group
-from unshard.core.join.joined import ChangeKind, Completion, JoinedTarget, JoinStatement, OpenChange
+from unshard.core.join.changekind import ChangeKind
 from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.task.state import Checkpoint, SourceState
 from unshard.core.window.plan import StructureChange
 from unshard.core.window.suspension import SuspendedTarget
+
+if TYPE_CHECKING:
+    from unshard.core.join.group import Group
+    from unshard.core.join.joined import Completion, JoinedTarget, JoinStatement, OpenChange
 
 
 class Executor(Protocol):
@@ -194,7 +197,7 @@ class JoinReader(Protocol):
     def resting(self) -> Mapping[TableId, str]:
         """Return the joined targets without an open change; settled ones with the hash of their shards, else empty."""
 
-    def get(self, target: TableId) -> JoinedTarget | None:
+    def get(self, target: TableId) -> "JoinedTarget | None":
         """Return a target with its group; None if it has not joined."""
 
     def version(self, target: TableId) -> int:
@@ -219,36 +222,41 @@ class JoinReader(Protocol):
 class Joins(JoinReader, Protocol):
     """Changes joined targets; a step changes nothing if the target has changed since it was read."""
 
-    def begin(self, joined: JoinedTarget) -> None:
+    def begin(self, joined: "JoinedTarget") -> None:
         """Store the group of a new target, unless it has one."""
 
     def intend(
-        self, joined: JoinedTarget, group: Group, kind: ChangeKind, cause: str, statements: tuple[JoinStatement, ...]
-    ) -> OpenChange | None:
+        self,
+        joined: "JoinedTarget",
+        group: "Group",
+        kind: ChangeKind,
+        cause: str,
+        statements: "tuple[JoinStatement, ...]",
+    ) -> "OpenChange | None":
         """Store statements before the first is executed.
 
         None if the target has changed since it was read, or if a lock is being executed on it.
         """
 
-    def advance(self, target: TableId, change: OpenChange) -> None:
+    def advance(self, target: TableId, change: "OpenChange") -> None:
         """Record that the target has the next statement of a change; idempotent."""
 
-    def complete(self, joined: JoinedTarget, completion: Completion, order: IssuedCommand | None = None) -> bool:
+    def complete(self, joined: "JoinedTarget", completion: "Completion", order: IssuedCommand | None = None) -> bool:
         """Store the group and resolve the accepted DDLs; False if the target has changed since it was read."""
 
-    def fail(self, target: TableId, change: OpenChange, error: str) -> None:
+    def fail(self, target: TableId, change: "OpenChange", error: str) -> None:
         """Record that the target has rejected the next statement; the rest of the change is decided again."""
 
-    def give_up(self, target: TableId, change: OpenChange) -> None:
+    def give_up(self, target: TableId, change: "OpenChange") -> None:
         """End a change whose process has died, unless it has ended: what is left of it is decided again."""
 
-    def remove(self, joined: JoinedTarget) -> None:
+    def remove(self, joined: "JoinedTarget") -> None:
         """Delete everything about a target, unless it has changed since it was read."""
 
     def note_reload(self, target: TableId, shard: Shard, error: str | None) -> None:
         """Record why columns of a shard cannot be read again; None: nothing hinders it."""
 
-    def note_settled(self, joined: JoinedTarget, shards: str, needed: Mapping[Shard, int]) -> None:
+    def note_settled(self, joined: "JoinedTarget", shards: str, needed: Mapping[Shard, int]) -> None:
         """Record that shards and target are equal, unless the target has changed since it was read.
 
         States of a shard that rows after its DDL number `needed` do not need are deleted.

@@ -44,7 +44,6 @@ SEGMENT_BYTES = (8 << 20) - (128 << 10)
 """A window takes whole segments, so this is the granularity of window sizes: a sixteenth of `window-size`, less some
 room for the transaction that reaches it. Otherwise a window of 128 MiB would take only fifteen of them.
 """
-REPLICA_IDS = (1 << 31, (1 << 32) - 1)
 PROGRESS_BYTES = 1 << 19
 NO_SUCH_BINLOG = 1236
 LIVE_BYTES = 64 << 20
@@ -234,7 +233,7 @@ def _switch(
 
 
 def _replica_id(options: PullOptions) -> int:
-    return options.get("server_id") or random.randrange(*REPLICA_IDS)
+    return options.get("server_id") or random.randrange(*binlogstream.REPLICA_IDS)
 
 
 def _check_source(source: str, found: upstream.Upstream) -> None:

@@ -11,7 +11,6 @@ from unshard.core.model import Location, Server
 from unshard.core.relay.chain import POSITIONS
 from unshard.core.task.lag import Unread
 from unshard.errors.relay import DumpRefused
-from unshard.units.relay.pull import REPLICA_IDS
 
 OUTSIDE = BETWEEN | {EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.VIEW_CHANGE, EventType.START_ENCRYPTION}
 
@@ -24,7 +23,7 @@ def first_unread(server: Server, source: str, location: Location) -> int | Unrea
     if location.position >= POSITIONS:
         return Unread.UNKNOWN
     with closing(mysql.connect(server, f"source {source}")) as connection:
-        runs = binlogstream.dump(connection, source, location, random.randrange(*REPLICA_IDS))
+        runs = binlogstream.dump(connection, source, location, random.randrange(*binlogstream.REPLICA_IDS))
         try:
             return first_time(chain.from_iterable(run.events() for run in runs))
         except DumpRefused:

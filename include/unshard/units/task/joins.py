@@ -4,8 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from unshard.adapters.meta import MetaReader
-from unshard.config import Connections, ShardMode, Task, resolve
+from unshard.config import ShardMode
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.join.joined import with_reloaded
 from unshard.core.join.planning import JoinPlan
@@ -13,7 +12,6 @@ from unshard.core.model import Shard, TableId
 from unshard.errors.reload import ReloadMustWait, ReloadNotDue, ReloadStructureAhead
 from unshard.errors.window import NotInSync
 from unshard.units.ddl import joining
-from unshard.units.ddl.differences import DifferenceView, differences
 from unshard.units.ddl.joining import Followed, JoinRules, ReloadOutcome
 from unshard.units.ddl.jointarget import OnTarget
 from unshard.units.full.joins import follow_mode, mapped_columns
@@ -85,12 +83,3 @@ def accept_values(work: Work, shard: Shard, columns: Sequence[str], order: Issue
         raise ReloadMustWait(str(shard), f"target {joined.target} is being changed", "let that end (`unshard locks`)")
     if order is not None and not work.meta.joins.complete(joined, with_reloaded(joined, shard, columns), order):
         raise ReloadMustWait(str(shard), f"target {joined.target} was changed meanwhile", "look at `unshard locks`")
-
-
-def open_differences(task: Task, meta: MetaReader, connections: Connections) -> tuple[DifferenceView, ...]:
-    """Return the open differences of a task in optimistic mode, the oldest first; changes nothing."""
-    if task.shard_mode is not ShardMode.OPTIMISTIC or not task.task_mode.syncs:
-        return ()
-    delay = task.options.contract_delay.total_seconds()
-    rules = JoinRules(partial(mapped_columns, task, meta), delay, task.options.is_strict, time_zone=task.timezone)
-    return differences(meta, OnTarget(resolve(task.target, connections), task.meta_schema), rules)

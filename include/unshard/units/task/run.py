@@ -33,11 +33,12 @@ from unshard.units.ddl.differences import DifferenceView
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot
+from unshard.units.lazyspark import begin
 from unshard.units.relay.tasksource import end_of_source
 from unshard.units.stages import evaluate
 from unshard.units.task import live
-from unshard.units.task.joins import open_differences
 from unshard.units.task.live import End, Ends, Tally, Trouble
+from unshard.units.task.opendifferences import open_differences
 from unshard.units.window.rules import refusal_of
 from unshard.units.window.suspension import error_of, retry
 from unshard.units.work import Work
@@ -160,9 +161,20 @@ def run(
             return _outcome(work, connections, tally, time.monotonic() - began, None)  # the next run loads the others
         until_then = following or Ends(goals={source: _goal(work, source, ends[source]) for source in synced})
         tally.retries = until_then.retries
+        if any(_is_far(work, source, ends[source]) for source in synced):
+            begin(work.spark)
         _retry_stopped(work)
         end = live.follow(work, synced, until_then, tally, watch)
     return _outcome(work, connections, tally, time.monotonic() - began, end)
+
+
+def _is_far(work: Work, source: str, end: Location) -> bool:
+    """Whether so much binlog waits that its window is not small; an earlier file of the binlog is not counted."""
+    checkpoint = work.meta.checkpoints.get(source)
+    if checkpoint is None:
+        return False
+    here = checkpoint.location
+    return end.position - (here.position if here.file == end.file else 0) > work.limits.small_bytes
 
 
 def goals(work: Work, sources: Sequence[str], tally: Tally, watch: Watch) -> dict[str, Location]:
@@ -191,6 +203,7 @@ def _full(work: Work, sources: Sequence[str], connections: Connections, tally: T
     last = Phase.SYNC if work.task.task_mode is not TaskMode.DUMP else Phase.DUMPED
     if all(begun.phase(source).order >= last.order for source in work.task.sources):
         return
+    begin(work.bulk_spark)
     items = precheck(work.task, connections, begun)
     keep(work.task, connections, items)
     raise_if_failed(items)

@@ -30,7 +30,6 @@ from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta, migrated_meta
 from unshard.units.ddl.coordinate import LockView, views
-from unshard.units.relay.unread import first_unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,14 @@ def begun(task: Task, connections: Connections = environment_connections) -> Beg
 def status(task: Task, connections: Connections = environment_connections) -> tuple[SourceStatus, ...]:
     """Read the meta tables once, then ask all sources in parallel."""
     with existing_meta(task, connections) as meta:
-        each = [_known(meta, instance.source.id) for instance in task.instances]
+        return status_in(meta, task, connections)
+
+
+def status_in(
+    meta: MetaReader | None, task: Task, connections: Connections = environment_connections
+) -> tuple[SourceStatus, ...]:
+    """Do the same with open meta tables."""
+    each = [_known(meta, instance.source.id) for instance in task.instances]
     with ThreadPoolExecutor(max_workers=len(each)) as pool:
         return tuple(pool.map(_asked, each, task.instances, [connections] * len(each)))
 
@@ -256,8 +262,11 @@ def _asked(known: _Known, instance: Instance, connections: Connections) -> Sourc
         if position is None:
             return replace(known.at(now, Unread.UNKNOWN), upstream=end)
         end = end.in_generation(position.generation)
-        is_read = end <= position
-        unread = Unread.NOTHING if is_read else first_unread(server, source, position)
+        unread: int | Unread = Unread.NOTHING
+        if end > position:
+            from unshard.units.relay.unread import first_unread  # the reader of binlogs, and with it numpy
+
+            unread = first_unread(server, source, position)
         return replace(known.at(now, unread), upstream=end, lag_bytes=lag_bytes(logs, position, end))
     except UnshardError as error:
         return replace(known.at(time.time(), Unread.UNKNOWN), error=error)

@@ -94,9 +94,9 @@ class ReadAndApply:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
         for _ in batches:
-            yield packed(self._results())
+            yield packed(self.results())
 
-    def _results(self) -> Sequence[Result]:
+    def results(self) -> Sequence[Result]:
         """Apply the sections one after the other, up to the first one with an error."""
         sections, results, done, form = self.job.sections, list[Result](), 0, self.job.writer.form
         while done < len(sections):

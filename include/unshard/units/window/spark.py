@@ -3,6 +3,9 @@
 Each target has one applier, and reading is less work than writing. So a small window runs as one task without a
 shuffle, because a shuffle would take longer than the reading. Several targets are read and written in parallel. The
 code uses only the session of pyspark, so it is the same for spark-submit, Connect and local.
+
+With a `local` master the executor is on this machine. Then a small window needs no Spark: the driver calls the function
+of its single task itself, which takes milliseconds, while the start of a JVM takes seconds.
 """
 
 import pickle
@@ -12,6 +15,7 @@ from typing import Any
 
 from unshard.adapters.spark import collect, columns, numbers
 from unshard.adapters.target.destination import Form
+from unshard.units.lazyspark import LazySpark
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.rows.shuffle import PAYLOADS
 from unshard.units.rows.windowjob import WindowJob
@@ -21,9 +25,12 @@ from unshard.units.window.tasks import RESULTS, ApplyTargets, NeedsText, ReadPar
 MOST_APPLIERS = 8
 
 
-def run_job(spark: Any, job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
-    """Run the window on Spark and return its results; coded errors are returned as results."""
+def run_job(opened: Callable[[], Any], job: WindowJob, limits: Limits = LIMITS) -> tuple[Result, ...]:
+    """Run the window and return its results; coded errors are returned as results. `opened` returns the session."""
     workers = workers_for(job, limits)
+    if workers == 1 and job.bytes <= limits.small_bytes and isinstance(opened, LazySpark) and opened.is_local:
+        return tuple(ReadAndApply(job).results())
+    spark = opened()
     if workers == 1:
         return _results(spark, lambda: numbers(spark, 1).mapInArrow(ReadAndApply(job), columns(RESULTS)))
     results = _results(spark, lambda: _two_stages(spark, replace(job, form=job.writer.form), workers))

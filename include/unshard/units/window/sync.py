@@ -494,7 +494,7 @@ def _move(work: Work, begun: BegunWindow, stops: Mapping[TableId, SuspendedTarge
     job = window_job(work, begun, stops, schemas, joined=joined, is_again=is_again)
     if not isinstance(job, WindowJob):
         return _Moved(refused=job, tried=schemas)
-    results = run_job(work.spark(), job, work.limits) if job.parts else ()
+    results = run_job(work.spark, job, work.limits) if job.parts else ()
     sections = next((result for result in results if isinstance(result, AppliedSections)), None)
     if contradictions := tuple(result for result in results if isinstance(result, Contradiction)):
         return _Moved(contradictions=contradictions)

@@ -43,10 +43,10 @@ from unshard.adapters.meta.tasks.actions import record
 from unshard.core import codec
 from unshard.core.ddl.lockcommands import IssuedCommand
 from unshard.core.ddl.queue import EntryState, QueueEntry
+from unshard.core.join.changekind import ChangeKind
 from unshard.core.join.group import ColumnHistory, Group, Member, Reload, ReloadReason
 from unshard.core.join.joined import (
     Accepted,
-    ChangeKind,
     Completion,
     JoinedTarget,
     JoinStatement,
