@@ -69,6 +69,7 @@ class Airflow:
     port: int
     password: str = field(repr=False)
     programs: tuple[Program, ...]
+    environment: Mapping[str, str] = field(repr=False)
     _token: str = field(default="", repr=False)
 
     @property
@@ -162,6 +163,13 @@ class Airflow:
         """Wait until the condition is true; raises if a component has ended."""
         processes.await_true(condition, seconds, self.programs, what, POLL_SECONDS)
 
+    def kill(self, name: str) -> None:
+        """Kill a component with all its processes, as a power failure does, and start it again."""
+        (number,) = (index for index, program in enumerate(self.programs) if program.name == name)
+        processes.kill(self.programs[number])
+        again = _start(name, self.environment, self.folder)
+        self.programs = (*self.programs[:number], again, *self.programs[number + 1 :])
+
     def stop(self) -> None:
         """Stop the scheduler first, so that no task loses the API server, then the rest."""
         processes.stop_all(self.programs, STOP_SECONDS)
@@ -204,9 +212,9 @@ def start(
     _write_private(folder / "passwords.json", json.dumps(dict.fromkeys(ROLES, password)))
     programs: list[Program] = []
     try:
-        for name, command in COMPONENTS.items():
-            programs.append(processes.start(name, _airflow(*command), env, folder / f"{name}.log", folder))
-        airflow = Airflow(folder, port, password, tuple(programs))
+        for name in COMPONENTS:
+            programs.append(_start(name, env, folder))
+        airflow = Airflow(folder, port, password, tuple(programs), env)
         airflow.await_true(airflow._is_healthy, START_SECONDS, "Airflow is healthy")
     except BaseException:
         for program in reversed(programs):
@@ -258,6 +266,10 @@ def _write_private(path: Path, text: str) -> None:
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_text(text)
+
+
+def _start(name: str, env: Mapping[str, str], folder: Path) -> Program:
+    return processes.start(name, _airflow(*COMPONENTS[name]), env, folder / f"{name}.log", folder)
 
 
 def _airflow(*arguments: str) -> list[str]:
