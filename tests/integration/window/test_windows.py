@@ -239,7 +239,7 @@ def test_a_small_window_with_a_local_master_starts_no_jvm(field, monkeypatch):
         here.change(60)
         assert here.catch_up()
         here.compare()
-        here.change(5)
+        here.run("s1", "INSERT INTO event_1 VALUES ('last', 1)")
         here.pull("s1")
         with pytest.raises(pytest.fail.Exception, match="not needed"):
             run_window(dataclasses.replace(here.work, limits=Limits(small_bytes=0, alone_bytes=0)), "s1")
