@@ -191,12 +191,14 @@ class _LiveRun:
         self._quiet: dict[str, float] = {}
         """The version at which a source had nothing to do; infinite if it does not go on."""
         self._is_over = self._has_ddl = False
+        self._died: BaseException | None = None
+        """What has ended the thread of a source, if it is not an error that is collected."""
         self._moved_at = time.monotonic()
 
     def run(self) -> End:
         """Run until the end; the window in progress of each source is finished."""
         threads = [
-            threading.Thread(target=self._guarded, args=(source,), name=f"live {source}", daemon=True)
+            threading.Thread(target=self._thread, args=(source,), name=f"live {source}", daemon=True)
             for source in self._sources
         ]
         for thread in threads:
@@ -209,6 +211,8 @@ class _LiveRun:
                 self._changed.notify_all()
         for thread in threads:
             thread.join()
+        if self._died is not None:
+            raise self._died
         if end is End.CAUGHT_UP:
             self._check_goals()
         return end
@@ -225,6 +229,8 @@ class _LiveRun:
             with self._changed:
                 version, has_ddl, quiet = self._version, self._has_ddl, self._are_quiet
                 self._has_ddl = False
+            if self._died is not None:
+                raise self._died
             # After a death, locks may be left to resolve, so the first look is at once.
             if has_ddl or time.monotonic() - looked >= self._look_seconds or (quiet and coordinated != version):
                 looked, is_first = time.monotonic(), coordinated < 0
@@ -244,7 +250,7 @@ class _LiveRun:
 
     def _is_due(self, version: int, quiet: bool) -> bool:
         """Whether something has happened that the overseeing thread must look at before its next second."""
-        return self._has_ddl or (self._are_quiet and not (quiet and self._version == version))
+        return self._has_ddl or self._died is not None or (self._are_quiet and not (quiet and self._version == version))
 
     def _end(self, is_settled: bool, deadline: float) -> End | None:
         now = time.monotonic()
@@ -306,6 +312,14 @@ class _LiveRun:
                         raise NoProgress(source, str(checkpoint.location), str(goal))
 
     # --- the thread of a source --------------------------------------------------------------------
+
+    def _thread(self, source: str) -> None:
+        try:
+            self._guarded(source)
+        except BaseException as error:
+            with self._changed:
+                self._died = error
+                self._changed.notify_all()
 
     def _guarded(self, source: str) -> None:
         """Follow a source until the run is over or the source cannot go on."""
