@@ -126,6 +126,7 @@ class _Run:
         self._paths = [work.task.path, *(work.task.instance(source).source.path for source in operator.sources)]
         self._files = self._times()
         self._known = operator.known_cause(context)
+        self._locks: Locks = ()
         self.stopped: tuple[SuspendedTarget, ...] = ()
 
     def note(self, note: "Note") -> None:
@@ -144,6 +145,7 @@ class _Run:
 
     def is_asked(self, locks: "Locks") -> bool:
         """Whether Airflow has something to do; publishes the progress."""
+        self._locks = locks
         if self._counts() != self._told_counts and time.monotonic() - self._told >= TELL_SECONDS:
             self.tell("running")
         if self._known and self._tally.worked.issuperset(self._operator.sources):
@@ -154,10 +156,19 @@ class _Run:
     def tell(self, state: str) -> dict[str, Any]:
         """Log the progress and publish it as XCom value."""
         self._told, self._told_counts = time.monotonic(), self._counts()
-        told = {"state": state, **self._told_counts}
+        waiting = [f"{lock.id} {lock.state}" for lock in self._locks]
+        told = {"state": state, **self._told_counts, "lag_seconds": self._lag(), "locks": waiting}
         self._operator.log.info("live run %s", " ".join(f"{name}={value}" for name, value in told.items()))
         self._context["ti"].xcom_push(key=PROGRESS, value=told)
         return told
+
+    def _lag(self) -> int:
+        """Return the age of the last applied event when its window was committed; the oldest of all sources."""
+        found = [self._work.meta.checkpoints.get(source) for source in self._operator.sources]
+        return max(
+            (int(each.committed_at.timestamp()) - each.last_time for each in found if each and each.last_time),
+            default=0,
+        )
 
     def _counts(self) -> Counter[str]:
         return sum((Counter(counts) for counts in [*self._tally.counts.values()]), Counter())
