@@ -192,7 +192,7 @@ class _LiveRun:
         """The version at which a source had nothing to do; infinite if it does not go on."""
         self._is_over = self._has_ddl = False
         self._died: BaseException | None = None
-        """What has ended the thread of a source, if it is not an error that is collected."""
+        """An exception that is no error and has ended the thread of a source."""
         self._moved_at = time.monotonic()
 
     def run(self) -> End:
