@@ -8,7 +8,6 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.suite.portions import IS_ALL
 from tests.taskfile import Settings, write_task
 from unshard.config import load_task
 from unshard.units.full.snapshot import take_snapshot
@@ -47,6 +46,7 @@ def submit(folder: Path, job: str, task: Path, source: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.test_all("each job starts a JVM; other tests run the same functions in a session")
 def test_dump_and_load_are_submitted(source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path) -> None:
     source_1.run(
         f"CREATE DATABASE {unique}",
@@ -56,11 +56,10 @@ def test_dump_and_load_are_submitted(source_1: MariaDb, target: MariaDb, unique:
     # The session is the one that spark-submit made: the task's own connection leads nowhere.
     settings = Settings(spark="sc://127.0.0.1:1")
     task = write_task(tmp_path, unique, {"s1": source_1}, target, {"t": "t_*"}, settings)
-    if IS_ALL:
-        refused = submit(tmp_path, "dump_table.py", task, "s1")
-        assert refused.returncode == 1
-        # spark-submit sends all that Python says to its standard output.
-        assert refused.stdout.startswith("[US-2202] source s1 has no snapshot yet (run the task's snapshot step")
+    refused = submit(tmp_path, "dump_table.py", task, "s1")
+    assert refused.returncode == 1
+    # spark-submit sends all that Python says to its standard output.
+    assert refused.stdout.startswith("[US-2202] source s1 has no snapshot yet (run the task's snapshot step")
     with open_work(load_task(task)) as work:
         take_snapshot(work, "s1")
     dumped = submit(tmp_path, "dump_table.py", task, "s1")
