@@ -25,8 +25,10 @@ VICTIMS = "live run", "triggerer", "scheduler", "spark"
 SETTINGS = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
 }
-"""A live run whose machine is lost is found by its heartbeats alone."""
+"""A live run that is lost with its machine or its scheduler is found by heartbeats alone; the defaults are minutes."""
 
 
 class Spark:
