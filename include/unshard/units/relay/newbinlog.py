@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pymysql
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, upstream
@@ -26,7 +27,6 @@ class BinlogWatch:
     """Looks again and again at the sources of a task that are handed over to the windows."""
 
     work: Work
-    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _connections: dict[str, Connection] = field(default_factory=dict)
     _told: dict[str, tuple[Location, float]] = field(default_factory=dict)
     """The checkpoint of a source when its news were told, and the time."""
@@ -36,8 +36,8 @@ class BinlogWatch:
 
     def close(self) -> None:
         """Close all connections."""
-        self._connections.clear()
-        self.stack.close()
+        for source in [*self._connections]:
+            self._disconnect(source)
 
     def has_news(self) -> bool:
         """Whether a live run is to start: a source has new binlog, or an operator has given a command."""
@@ -74,12 +74,16 @@ class BinlogWatch:
             return False
         try:
             if source not in self._connections:
-                connection = mysql.connect(self.work.sources[source], f"source {source}")
-                self._connections[source] = self.stack.enter_context(contextlib.closing(connection))
+                self._connections[source] = mysql.connect(self.work.sources[source], f"source {source}")
             end = upstream.reached(self._connections[source], source)[0]
         except UnshardError as error:
             log.info("cannot look at the binlog source=%s error=%s", source, error)
-            self._connections.pop(source, None)
+            self._disconnect(source)
             self._resting[source] = time.monotonic() + AFTER_ERROR_SECONDS
             return False
         return end.in_generation(checkpoint.generation) > checkpoint
+
+    def _disconnect(self, source: str) -> None:
+        if connection := self._connections.pop(source, None):
+            with contextlib.suppress(pymysql.err.Error):
+                connection.close()

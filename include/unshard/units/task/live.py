@@ -332,7 +332,7 @@ class _LiveRun:
             if trouble is None:
                 return
             if trouble.again:
-                self._wait(lambda: self._is_over, self._tally.pause_of(source))
+                self._pause(self._tally.pause_of(source))
             elif isinstance(trouble.error, Collision):
                 self._rest(source, version)
             else:
@@ -362,7 +362,7 @@ class _LiveRun:
                 if report is not None and report.moved:
                     self._note(source, report)
                     if not has_more:
-                        self._wait(lambda: self._is_over, self._ends.rest_seconds)
+                        self._pause(self._ends.rest_seconds)
                 elif goal is not None and not arrived and live.has_reached(goal):
                     self._rest(source, version)
 
@@ -397,6 +397,7 @@ class _LiveRun:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_over or self._version != version)
 
-    def _wait(self, is_due: Callable[[], bool], seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
+        """Wait for so long, or until the run is over."""
         with self._changed:
-            self._changed.wait_for(is_due, seconds)
+            self._changed.wait_for(lambda: self._is_over, seconds)
