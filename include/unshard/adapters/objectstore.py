@@ -32,6 +32,9 @@ PIECE = 8 << 20
 BUFFER = 1 << 20
 CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 60.0
 ATTEMPTS = 3
+_FAILED: list[pa.NativeFile] = []
+"""Streams whose upload failed, until the process ends. Arrow stores an empty object under the name of a failed upload
+of several parts when Python destroys the stream, at any moment, and it holds the GIL meanwhile."""
 
 
 def is_object_store(path: str) -> bool:
@@ -81,9 +84,13 @@ def put(filesystem: fs.FileSystem, path: str, file: BinaryIO) -> int:
     whole = pa.py_buffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
     if isinstance(filesystem, fs.S3FileSystem):
         stream = filesystem.open_output_stream(path)
-        # A single call: after an error in it, Arrow does not complete the upload with partial content.
-        stream.write(whole)
-        stream.close()
+        try:
+            # A single call: after an error in it, Arrow does not complete the upload with partial content.
+            stream.write(whole)
+            stream.close()
+        except BaseException:
+            _FAILED.append(stream)
+            raise
     else:
         _put_and_rename(filesystem, path, whole)
     return size

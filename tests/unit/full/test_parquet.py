@@ -1,5 +1,6 @@
 """The storage, in a folder and in an object store: a file is complete or does not exist, and errors are reported."""
 
+import gc
 import os
 import pickle
 import random
@@ -273,10 +274,12 @@ def test_a_part_that_fails_lets_nothing_exist(s3: s3server.S3) -> None:
     storage = Bucket(s3).storage
     rows = batch(*(os.urandom(1 << 20) for _ in range(24)))
     s3.trouble = lambda operation, key: 500 if operation == "PUT_PART" else None
-    with pytest.raises(StorageFailed, match="UploadPart"):
+    with pytest.raises(StorageFailed, match="UploadPart") as caught:
         storage.write_batches("x", SCHEMA, iter([rows]))
-    assert s3.objects == {} and storage.list() == ()
+    del caught
     s3.trouble = s3server.untroubled
+    gc.collect()
+    assert s3.objects == {} and storage.list() == (), "nothing is stored when the failed stream is destroyed either"
     storage.write_batches("x", SCHEMA, iter([rows]))
     assert values(storage, "x") == rows.column("v").to_pylist()
     assert (s3.requests["COMPLETE_UPLOAD"], s3.requests["PUT"]) == (1, 0)
