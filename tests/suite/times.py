@@ -4,7 +4,6 @@ Each process of the run writes the tests that it ran to `build/times`: seconds o
 seconds, started programs by kind, and seconds of waiting by caller. `python -m tests.suite.times` adds them up.
 """
 
-import collections
 import concurrent.futures
 import functools
 import json
@@ -52,7 +51,8 @@ WAITS = (
 SHORTEST = 0.05
 """Seconds of the shortest test whose duration is stored."""
 SLOWEST = 100
-SLOWEST_FILES = 40
+SLOWEST_FILES = 60
+COLUMNS = ("wall", "cpu", "children")
 
 
 def kind_of(command: Sequence[str]) -> str:
@@ -128,13 +128,15 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     _clock.node = item.nodeid
-    before = time.monotonic(), time.process_time()
+    before = time.monotonic(), time.process_time(), os.times()
     try:
         return (yield)
     finally:
         spent = _clock.tests.setdefault(item.nodeid, {})
         spent["wall"] = time.monotonic() - before[0]
         spent["cpu"] = time.process_time() - before[1]
+        after = os.times()
+        spent["children"] = sum(after[2:4]) - sum(before[2][2:4])
         fixtures = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]
         spent["shares"] = any(found[-1].scope in ("package", "module", "class") for found in fixtures)
 
@@ -166,17 +168,18 @@ def total(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     waited = sum((Counter(one["waited"]) for one in found), Counter())
     yield f"waited in the main thread, without answers of servers: {sum(waited.values()):.0f} s, by function and caller"
     yield from (f"  {seconds:7.1f} {where}" for where, seconds in waited.most_common(30))
-    files: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0.0, 0])
+    files: dict[str, Counter[str]] = defaultdict(Counter)
     for name, each in tests.items():
-        for at, more in enumerate((each["wall"], each.get("setup", 0) + each.get("teardown", 0), 1)):
-            files[name.partition("::")[0]][at] += more
-    yield f"the {SLOWEST_FILES} slowest files of {len(files)}: seconds, of these set-up and tear-down, tests"
-    ordered = sorted(files.items(), key=lambda item: -item[1][0])
-    for name, (wall, setup, count) in ordered[:SLOWEST_FILES]:
-        yield f"  {wall:7.1f} {setup:6.1f} {count:4.0f} {name}"
-    yield f"the {SLOWEST} slowest tests: seconds, CPU seconds of the process itself"
-    slow = sorted(tests.items(), key=lambda item: -item[1]["wall"])[:SLOWEST]
-    yield from (f"  {each['wall']:7.1f} {each['cpu']:6.1f} {name}" for name, each in slow)
+        files[name.partition("::")[0]].update({**{key: each.get(key, 0) for key in COLUMNS}, "tests": 1})
+    yield f"files, then the {SLOWEST} slowest tests: seconds, CPU seconds of the process and of ended children"
+    for name, each in sorted(files.items(), key=lambda item: -item[1]["cpu"] - item[1]["children"])[:SLOWEST_FILES]:
+        yield _line(f"{name} ({each['tests']} tests)", each)
+    for name, each in sorted(tests.items(), key=lambda item: -item[1]["wall"])[:SLOWEST]:
+        yield _line(name, each)
+
+
+def _line(name: str, spent: Mapping[str, float]) -> str:
+    return "  " + " ".join(f"{spent.get(key, 0):7.1f}" for key in COLUMNS) + f" {name}"
 
 
 def durations(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
