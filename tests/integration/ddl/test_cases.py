@@ -153,7 +153,7 @@ class Play:
         assert all(isinstance(error, allowed) for error in found), [str(error) for error in found]
 
 
-@pytest.mark.sample(reason="a twelfth of cases and ways; all of them take ten minutes", every=12)
+@pytest.mark.sample(reason="a sixteenth of cases and ways; all of them take ten minutes", every=16)
 @pytest.mark.parametrize("each", [False, True], ids=["at once", "restarted after each step"])
 @pytest.mark.parametrize("name", [name for name in NOW if name not in TELLING])
 def test_case_ends_as_it_should(
@@ -176,7 +176,7 @@ def test_telling_case(
     play_case(name, (source_1, source_2, target), tmp_path, request.getfixturevalue("session"))
 
 
-@pytest.mark.sample(reason="they run without restarts, too", every=2)
+@pytest.mark.sample(reason="they run without restarts, too", every=4)
 @pytest.mark.parametrize("name", TELLING)
 def test_telling_case_restarted(
     name: str, source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Path

@@ -53,14 +53,14 @@ def meta(target: MariaDb, unique: str) -> Iterator[RealMeta]:
     target.run(f"DROP DATABASE {unique}")
 
 
-@pytest.mark.sample(reason="all cases run in memory, a part on the real meta tables", every=6)
+@pytest.mark.sample(reason="all cases run in memory, a part on the real meta tables", every=12)
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path: Path, meta: RealMeta) -> None:
     scenario = parse(path)
     Player(scenario, 0, make=lambda tick: World(scenario.routes, tick, meta, 3 * EVENT_BYTES)).play()
 
 
-@pytest.mark.sample(reason="all games run in memory, a part on the real meta tables", every=6)
+@pytest.mark.sample(reason="all games run in memory, a part on the real meta tables", every=12)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("forces", [False, True])
 def test_random_play(meta: RealMeta, seed: int, forces: bool) -> None:

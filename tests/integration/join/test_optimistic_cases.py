@@ -104,7 +104,7 @@ def make(source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Path) 
     return made
 
 
-@pytest.mark.sample(reason="a twelfth of cases and ways; in memory all of them run", every=12)
+@pytest.mark.sample(reason="a sixteenth of cases and ways; in memory all of them run", every=16)
 @pytest.mark.parametrize("each", [False, True], ids=["at once", "step by step"])
 @pytest.mark.parametrize("name", [name for name in CASES if name not in TELLING])
 def test_case(name: str, each: bool, make: Maker) -> None:

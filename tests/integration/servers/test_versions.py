@@ -413,6 +413,7 @@ def test_a_task_begins_before_the_first_transaction(others, target, unique, tmp_
         assert task.assert_union() == 1
 
 
+@pytest.mark.test_all("the types of each version are read in another test")
 @pytest.mark.parametrize(
     ("source", "target", "made"),
     [

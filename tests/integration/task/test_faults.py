@@ -11,6 +11,7 @@ import pytest
 
 from tests.cutting import cut_at_commit
 from tests.lifetask import LifeTask, task
+from tests.suite.portions import portion
 from tests.taskfile import endpoint, write_source
 from unshard.adapters.meta import Meta
 from unshard.core.checks.items import Severity
@@ -59,7 +60,9 @@ def test_a_connection_that_breaks_while_meta_tables_are_created(target: MariaDb,
 
 @pytest.mark.sample(reason="each cuts the connection at every moment; half of the forms of rows", every=2)
 @ARRIVES
-@pytest.mark.parametrize(("is_full", "every"), [(False, 13), (True, 41)], ids=["windows", "full load"])
+@pytest.mark.parametrize(
+    ("is_full", "every"), [(False, portion(13, 29, 13)), (True, portion(41, 97, 41))], ids=["windows", "full load"]
+)
 def test_a_run_survives_a_broken_connection_to_the_target(
     task: LifeTask, is_full: bool, every: int, arrives: bool
 ) -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,12 +36,6 @@ pytestmark = pytest.mark.spark
 # Executors know our package, not the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 INCLUDE = Path(sparks.__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def local() -> Iterator[object]:
-    with sparks.session("local[2]") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -93,22 +87,12 @@ def check(spark: object) -> None:
     assert "1 // 0" in crash.value.__notes__[0]
 
 
-def test_local(local: object) -> None:
-    check(local)
-
-
-def test_what_a_worker_has_imported_is_not_collected_after_every_task(local: object) -> None:
-    assert [int(count) > 10_000 for count in sparks.map_items(local, frozen, ["a", "b"], 2)] == [True, True]
-
-
-def test_a_worker_has_the_buffers_of_arrow_from_the_c_library(local: object) -> None:
-    assert list(sparks.map_items(local, memory_pool, ["a", "b"], 2)) == ["system", "system"]
-
-
-def test_jobs_reach_their_workers_by_unix_sockets(local: object, connect: str) -> None:
-    assert list(sparks.map_items(local, has_unix_socket, ["a"], 1)) == ["true"]
+def test_workers(connect: str) -> None:
+    """Unix sockets reach them, the C library gives Arrow's buffers, and what they have imported is not collected."""
     with sparks.session(connect) as spark:
         assert list(sparks.map_items(spark, has_unix_socket, ["a"], 1)) == ["true"]
+        assert list(sparks.map_items(spark, memory_pool, ["a", "b"], 2)) == ["system", "system"]
+        assert [int(count) > 10_000 for count in sparks.map_items(spark, frozen, ["a", "b"], 2)] == [True, True]
 
 
 def test_a_socket_is_in_the_first_folder_with_a_short_path() -> None:
@@ -129,21 +113,23 @@ def test_a_server_has_sockets_whatever_the_length_of_its_folder(length: int) -> 
             assert list(sparks.map_items(spark, has_unix_socket, ["a"], 1)) == ["true"]
 
 
-def test_a_process_has_one_classic_session(local: object) -> None:
-    with sparks.session("local[2]") as inner:
-        assert inner.sparkContext is local.sparkContext
-    check(local)
-    with pytest.raises(SparkUnavailable, match=r"local\[2\] already"), sparks.session("local[1]"):
-        pass
-
-
 LOST = """
 import os, signal, sys
 from unshard.adapters import spark as sparks
-from test_spark import twice
+from test_spark import check, frozen, has_unix_socket, memory_pool, twice
 from pyspark import SparkContext
 with sparks.session("local[1]") as first:
     assert sparks.is_usable(first)
+    check(first)
+    for job in (has_unix_socket, memory_pool, frozen):
+        print(*sparks.map_items(first, job, ["a"], 1))
+    with sparks.session("local[1]") as inner:
+        assert inner.sparkContext is first.sparkContext
+    assert sparks.is_usable(first)
+    try:
+        sparks.open_session("local[2]")
+    except sparks.SparkUnavailable as error:
+        print(error)
     if sys.argv[1] == "killed":
         os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
     else:
@@ -164,9 +150,16 @@ with sparks.session("local[1]") as first:
 @pytest.mark.parametrize(
     "lost", ["killed", pytest.param("stopped", marks=pytest.mark.test_all("a killed JVM is harder"))]
 )
-def test_a_session_that_is_lost_is_replaced_and_its_end_takes_the_jvm_along(tmp_path: Path, lost: str) -> None:
+def test_a_local_session_and_the_next_one_when_it_is_lost(tmp_path: Path, lost: str) -> None:
+    """A process has one classic session; the end of one takes its JVM along."""
     environment = {**os.environ, "PYTHONPATH": f"{INCLUDE}{os.pathsep}{Path(__file__).parent}"}
-    subprocess.run([sys.executable, "-c", LOST, lost], env=environment, cwd=tmp_path, timeout=600, check=True)
+    command = [sys.executable, "-c", LOST, lost]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, timeout=600, check=True, stdout=subprocess.PIPE, text=True
+    )
+    sockets, pool, count, refused = done.stdout.splitlines()
+    assert (sockets, pool) == ("true", "system") and int(count) > 10_000
+    assert "local[1] already" in refused
     assert list(tmp_path.iterdir()) == []
 
 
@@ -201,19 +194,12 @@ def client(url: str, end: str, folder: Path, name: str = "shop") -> tuple[str, s
 
 
 def test_processes_meet_in_one_session_of_a_connect_server(connect: str, tmp_path: Path) -> None:
-    first, place = client(connect, "leave", tmp_path)
+    with ThreadPoolExecutor(2) as pool:  # the session has no code yet
+        ((first, place),) = set(pool.map(lambda _: client(connect, "leave", tmp_path), range(2)))
     assert first == sparks.session_id("shop")
     assert place.endswith("unshard/__init__.py")
     assert client(connect, "close", tmp_path)[0] == first
-    second, _ = client(connect, "leave", tmp_path)
-    assert second == sparks.session_id("shop", 1)
-    assert client(connect, "leave", tmp_path)[0] == second
-
-
-def test_processes_may_open_a_session_at_the_same_moment(connect: str, tmp_path: Path) -> None:
-    with ThreadPoolExecutor(3) as pool:  # the session has no code yet
-        found = set(pool.map(lambda _: client(connect, "leave", tmp_path, "meeting"), range(3)))
-    assert len(found) == 1
+    assert client(connect, "leave", tmp_path)[0] == sparks.session_id("shop", 1)
 
 
 @pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")
