@@ -269,7 +269,7 @@ def test_the_page_offers_only_ways_out_that_succeed(task: LiveTask, monkeypatch:
     assert 'id="unlock"' in page and 'id="skip"' not in page and 'id="ready-1"' not in page
 
 
-EXAMPLES = examples(0, 4, 200)
+EXAMPLES = examples(0, 2, 200)
 STEPS = 12
 
 

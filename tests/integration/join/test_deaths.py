@@ -57,6 +57,7 @@ def die(task: JoinedTask, line: str) -> None:
     assert run_until_death(task.path, "follow", "", POINTS[line]) == DIED, line
 
 
+@pytest.mark.test_all("in memory all deaths are simulated, and another test reaches each line on servers")
 def test_every_line(task: JoinedTask) -> None:
     run(task, FIRST, "INSERT INTO {} VALUES (1, 1, 'x')")
     run(task, SECOND, "INSERT INTO {} VALUES (2, 2, 'y')")

@@ -18,7 +18,11 @@ from unshard_demo import shop, stage
 from unshard_demo.rollout import Rollout
 from unshard_demo.servers import MariaDb
 
-pytestmark = [pytest.mark.integration, pytest.mark.on_tidb]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.on_tidb,
+    pytest.mark.test_all("a rollout in Airflow is one of the tests with a scheduler"),
+]
 
 SCHEMAS = sorted({shard.table.partition(".")[0] for shard in shop.SHARDS})
 RUNS = 20

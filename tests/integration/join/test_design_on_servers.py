@@ -25,7 +25,7 @@ def write(task: JoinedTask, shard: tuple[str, int], key: int) -> None:
     run(task, shard, f"UPDATE {{}} SET `{names[-1]}` = {key} + 1000 WHERE id < {key} ORDER BY id DESC LIMIT 1")
 
 
-@pytest.mark.sample(reason="all of them run in memory, a part on servers", every=3)
+@pytest.mark.sample(reason="all of them run in memory, a part on servers", every=6)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_it_ends_equal(
     name: str, source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.mariadb_only("the random statements are in the dialect of MariaDB"),
 ]
 
-EXAMPLES = examples(0, 6, 200)
+EXAMPLES = examples(0, 3, 200)
 STEPS = 14
 TYPES = (
     *("TINYINT", "TINYINT(1)", "SMALLINT UNSIGNED", "MEDIUMINT", "INT", "INT UNSIGNED", "BIGINT", "BIGINT UNSIGNED"),

@@ -228,6 +228,7 @@ def test_unlock_and_replace_tell_what_they_are_for(bag: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.sample(reason="each starts a process", every=2)
 @pytest.mark.parametrize("kind", ["sync", *(pytest.param(k, marks=pytest.mark.slow) for k in ("full", "ddl", "join"))])
 def test_process_of_a_task_builds_only_its_own_dag(kind: str, tmp_path: Path) -> None:
     wanted = f"unshard_{kind}__rollout"
