@@ -176,7 +176,7 @@ def test_telling_case(
     play_case(name, (source_1, source_2, target), tmp_path, request.getfixturevalue("session"))
 
 
-@pytest.mark.sample(reason="they run without restarts, too", every=4)
+@pytest.mark.test_all("they run without restarts, and a part of the other cases with them")
 @pytest.mark.parametrize("name", TELLING)
 def test_telling_case_restarted(
     name: str, source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Path

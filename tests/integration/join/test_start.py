@@ -65,7 +65,7 @@ def refusals(task: DmTask) -> set[str]:
     return found
 
 
-@pytest.mark.sample(reason="all of them are decided in memory, too", every=6)
+@pytest.mark.sample(reason="all of them are decided in memory, too", every=12)
 @pytest.mark.parametrize("name", REFUSED)
 def test_check_and_run_refuse_a_target(
     name: str, servers: Servers, unique: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

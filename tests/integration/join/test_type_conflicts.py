@@ -122,7 +122,7 @@ def all_agree(task: JoinedTask, kind: Kind) -> None:
     task.run()
 
 
-@pytest.mark.sample(reason="a quarter of the types; all of them run in memory", every=4)
+@pytest.mark.sample(reason="an eighth of the types; all of them run in memory", every=8)
 def test_the_others_agree(conflict: Conflict) -> None:
     task, kind, _ = conflict
     all_agree(task, kind)
@@ -130,7 +130,7 @@ def test_the_others_agree(conflict: Conflict) -> None:
     task.assert_equal("t")
 
 
-@pytest.mark.sample(reason="a quarter of the types; all of them run in memory", every=4)
+@pytest.mark.sample(reason="an eighth of the types; all of them run in memory", every=8)
 def test_the_shard_goes_back(conflict: Conflict) -> None:
     task, kind, _ = conflict
     if "UNSIGNED" in kind.ddl or "VARCHAR" in kind.ddl:
@@ -145,7 +145,7 @@ def test_the_shard_goes_back(conflict: Conflict) -> None:
     task.assert_equal("t")
 
 
-@pytest.mark.sample(reason="a quarter of the types; all of them run in memory", every=4)
+@pytest.mark.sample(reason="an eighth of the types; all of them run in memory", every=8)
 def test_the_ddl_is_skipped_until_the_others_agree(conflict: Conflict) -> None:
     """The rows continue at once, without the column. When it fits, it is read again, without a DDL of the shard."""
     task, kind, lock = conflict
@@ -162,7 +162,7 @@ def test_the_ddl_is_skipped_until_the_others_agree(conflict: Conflict) -> None:
     task.assert_equal("t")
 
 
-@pytest.mark.sample(reason="a quarter of the types; all of them run in memory", every=4)
+@pytest.mark.sample(reason="an eighth of the types; all of them run in memory", every=8)
 def test_the_shard_is_dropped(conflict: Conflict) -> None:
     task, kind, lock = conflict
     order(task, DropShard(lock, first(task)))
@@ -173,7 +173,7 @@ def test_the_shard_is_dropped(conflict: Conflict) -> None:
     assert ids(task) == [11, 12, 21, 112, 121]
 
 
-@pytest.mark.sample(reason="a quarter of the types; all of them run in memory", every=4)
+@pytest.mark.sample(reason="an eighth of the types; all of them run in memory", every=8)
 def test_only_ways_that_end_it_are_offered(conflict: Conflict) -> None:
     task, _, _ = conflict
     (view,) = coordinate.views(task.work().meta)

@@ -61,7 +61,7 @@ def test_a_connection_that_breaks_while_meta_tables_are_created(target: MariaDb,
 @pytest.mark.sample(reason="each cuts the connection at every moment; half of the forms of rows", every=2)
 @ARRIVES
 @pytest.mark.parametrize(
-    ("is_full", "every"), [(False, portion(13, 29, 13)), (True, portion(41, 97, 41))], ids=["windows", "full load"]
+    ("is_full", "every"), [(False, portion(13, 29, 13)), (True, portion(41, 193, 41))], ids=["windows", "full load"]
 )
 def test_a_run_survives_a_broken_connection_to_the_target(
     task: LifeTask, is_full: bool, every: int, arrives: bool
