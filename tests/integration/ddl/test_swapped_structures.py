@@ -47,7 +47,7 @@ def follow_offers(copy: Copy) -> list[str]:
     """Give the only command that each open lock offers, and return the statements of all."""
     found: list[str] = []
     with copy.work() as work:
-        for view in coordinate.observe(work.meta):
+        for view in coordinate.views(work.meta):
             (offer,) = offers(view)
             (command,) = offer.commands
             assert isinstance(command, Replace) and barred(view)
@@ -92,7 +92,7 @@ def test_an_equal_table_needs_nothing_of_the_target(copy: Copy) -> None:
     swap(copy)
     copy.go()
     with copy.work() as work:
-        (view,) = (view for view in coordinate.observe(work.meta) if view.target.name == "t")
+        (view,) = (view for view in coordinate.views(work.meta) if view.target.name == "t")
         assert not view.lacks_place and offers(view) == ()
 
 

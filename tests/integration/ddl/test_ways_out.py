@@ -22,9 +22,9 @@ from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
 from unshard.core.ddl.ways import Way
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import give
 from unshard.units.ddl.offers import Offer, barred, offers
+from unshard.units.ddl.scene import LockView
 from unshard.units.validate.validate import validate
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
