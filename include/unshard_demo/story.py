@@ -16,8 +16,8 @@ from unshard.cli.locks import difference_lines
 from unshard.config import ShardMode, Task, resolve
 from unshard.core.task.state import Phase
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.scene import LockFacts
 from unshard.units.ddl.differences import DifferenceView
+from unshard.units.ddl.scene import LockFacts
 from unshard.units.task.status import SourceStatus, status
 from unshard.units.validate.validate import validate
 from unshard.units.work import open_work
