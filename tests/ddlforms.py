@@ -258,7 +258,7 @@ class Run:
             moved = False
             while run_window(work, SOURCE).moved:
                 moved = True
-            scene = coordinate.update(work.meta)
+            scene = coordinate.observe(work.meta)
             for lock in map(scene.facts, scene.locks):
                 if lock.is_executable:
                     scene = coordinate.executed(work.meta, work.target, lock.id, scene)

@@ -178,7 +178,7 @@ class LiveTask:
         """Judge the locks and execute the due DDL; return whether a lock was resolved."""
         work = self.work()
         moved = follow_joins(work)
-        scene = coordinate.update(work.meta)
+        scene = coordinate.observe(work.meta)
         for lock in map(scene.facts, scene.locks):
             if lock.is_executable:
                 scene = coordinate.executed(work.meta, work.target, lock.id, scene)

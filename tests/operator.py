@@ -21,7 +21,7 @@ def run(task: LiveTask) -> None:
 
 def lock(task: LiveTask) -> LockView:
     """Return the only open lock."""
-    scene = coordinate.update(task.work().meta)
+    scene = coordinate.observe(task.work().meta)
     (found,) = scene.locks
     return shown(scene, found)
 

@@ -65,7 +65,7 @@ def look(work: "Work", lock: str) -> Seen:
     from unshard.units.ddl.scene import NO_SCENE, find
 
     pause = work.meta.pauses.get()
-    scene = coordinate.update(work.meta) if pause is None else NO_SCENE
+    scene = coordinate.observe(work.meta) if pause is None else NO_SCENE
     found, scene = find(work.meta, lock, scene)
     return Seen(scene.facts(found), str(pause or ""), scene)
 

@@ -36,7 +36,7 @@ class Report(WindowOperator):
 
     def unit(self, work: "Work", context: "Context") -> Any:
         from unshard.units.ddl import waysout
-        from unshard.units.ddl.coordinate import update
+        from unshard.units.ddl.coordinate import observe
         from unshard.units.task.joins import follow_each
         from unshard.units.task.opendifferences import open_differences
         from unshard_airflow.connections import airflow_connections
@@ -53,7 +53,7 @@ class Report(WindowOperator):
         differences = open_differences(work.task, work.meta, airflow_connections)
         shown = [view for view in differences if not view.is_change or view.target in errors]
         context["ti"].xcom_push(key=DIFFERENCES, value=[view.id for view in shown])
-        scene = update(work.meta)
+        scene = observe(work.meta)
         locks = [view for lock in scene.locks if (view := waysout.shown(scene, lock)).is_open]
         told = {view.target for view in shown} | {view.target for view in locks}
         summary = {

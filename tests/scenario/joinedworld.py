@@ -353,7 +353,7 @@ class JoinedWorld:
         except DdlRefused:  # rows of a shard that was dropped do not fit the narrower type
             assert self.left_rows
             moved = True
-        scene = coordinate.update(self.meta)
+        scene = coordinate.observe(self.meta)
         for lock in map(scene.facts, scene.locks):
             if lock.is_executable:
                 scene = coordinate.executed(self.meta, NOWHERE, lock.id, scene, executor=LockExecutor(self))

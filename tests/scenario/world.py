@@ -427,7 +427,7 @@ class World:
         if source is not None:
             return self.window(source)
         moved = False
-        scene = coordinate.update(self.meta)
+        scene = coordinate.observe(self.meta)
         for lock in map(scene.facts, scene.locks):
             if lock.is_executable:
                 scene = coordinate.executed(self.meta, NOWHERE, lock.id, scene, executor=self)

@@ -57,7 +57,7 @@ def _give(options: Namespace, console: Console, make: Callable[[Work, Scene], Lo
     task = load_task(Path(options.task))
     console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
-        scene = coordinate.update(work.meta)
+        scene = coordinate.observe(work.meta)
         order = lockcommands.pinned(work.meta, make(work, scene), scene)
         effects = [*lockcommands.preview(work.meta, order, scene)]
         view = coordinate.view(work.meta, order.lock, scene)
@@ -86,7 +86,7 @@ def _executed(work: Work, order: LockCommand, scene: Scene) -> Scene:
             is_old = reconcile_structures(work.meta.structures, source, trial_of(work)) or is_old
     if not isinstance(order, Force | Replace | Retry) or work.meta.pauses.get() is not None:
         return scene
-    return coordinate.executed(work.meta, work.target, order.lock, coordinate.update(work.meta) if is_old else scene)
+    return coordinate.executed(work.meta, work.target, order.lock, coordinate.observe(work.meta) if is_old else scene)
 
 
 def _told(view: LockView) -> str:

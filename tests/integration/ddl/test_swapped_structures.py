@@ -9,6 +9,7 @@ import pytest
 
 from tests.copytask import Copy, copying
 from tests.integration.task.test_lock_page import browse
+from tests.openlocks import open_locks
 from tests.oracle import assert_union
 from tests.taskfile import route
 from unshard.core.ddl.lockcommands import Replace
@@ -60,7 +61,7 @@ def follow_offers(copy: Copy) -> list[str]:
 def assert_merged(copy: Copy) -> None:
     assert_union(copy.sources, {"s1": [f"{copy.name}.t"]}, copy.target, f"{copy.name}_all.t")
     with copy.work() as work:
-        assert coordinate.observe(work.meta) == ()
+        assert open_locks(work.meta) == ()
 
 
 def test_the_target_gets_the_columns_of_the_new_table_with_their_defaults(copy: Copy) -> None:

@@ -6,12 +6,12 @@ effect of a crash between the steps.
 
     observe   resolve pending skips, open locks, record the state of each
     execute   one DDL: intent, execute unless the target has it, resolve
-    facts     the same as observe returns, without changing anything
+    facts     the locks and the state of their shards, without changing anything
     views     the same with the ways out of conflicts, for operators
     planned   the stages that follow for each lock, without changing anything
 
-`update` and `executed` do the same as `observe` and `execute` and return the scene (units.ddl.scene) after it, so that
-several steps of one call read it once after each change. Commands of operators are in units.ddl.lockcommands.
+`observe` and `executed` return the scene after them (units.ddl.scene), so that the next step need not read it again.
+Commands of operators are in units.ddl.lockcommands.
 """
 
 import logging
@@ -47,14 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def observe(meta: Store) -> tuple[LockFacts, ...]:
-    """Do everything that is due for all locks, except executing DDL; return the open locks. Idempotent."""
-    scene = update(meta)
-    return tuple(map(scene.facts, scene.locks))
-
-
-def update(meta: Store) -> Scene:
-    """Do the same; return the scene after it."""
+def observe(meta: Store) -> Scene:
+    """Do everything that is due for all locks, except executing DDL; return the scene after it. Idempotent."""
     locks = meta.locks.open()
     if not locks and not meta.structures.is_pending():
         return NO_SCENE
@@ -148,7 +142,7 @@ def execute(
     target's message; another call retries. Transient errors are raised.
     """
     meta.locks.get(lock_id)
-    return view(meta, lock_id, executed(meta, target, lock_id, update(meta), as_source, executor))
+    return view(meta, lock_id, executed(meta, target, lock_id, observe(meta), as_source, executor))
 
 
 def executed(
@@ -159,7 +153,7 @@ def executed(
     as_source: str | None = None,
     executor: Executor | None = None,
 ) -> Scene:
-    """Do the same from the scene that `update` has just returned; return the scene after it."""
+    """Do the same from the scene that `observe` has just returned; return the scene after it."""
     lock = scene.lock(lock_id)
     if lock is None or not _is_due(lock, scene, as_source):
         return scene
@@ -168,7 +162,7 @@ def executed(
         if _is_due(begun.lock, begun.scene, as_source):
             # Only test doubles of the meta store have no schema, and they pass an executor.
             _execute(meta, begun, executor or _OnTarget(cast("Intents", meta), target, lock_id))
-    return update(meta)
+    return observe(meta)
 
 
 def _advance(meta: Store, scene: Scene) -> bool:

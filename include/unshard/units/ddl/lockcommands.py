@@ -119,7 +119,7 @@ def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason:
     if case.lock.is_open or isinstance(command, DropShard):
         changed = _prepared(case, command).do(recorded(command, by, via, reason))
         log.info("command %s lock=%s by=%s via=%s new=%s", ACTIONS[type(command)], command.lock, by, via, changed)
-    return coordinate.update(meta)
+    return coordinate.observe(meta)
 
 
 def _case(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> _Case:

@@ -290,7 +290,7 @@ class _LiveRun:
         with self._tally.collected(LOCKS, self._watch):
             followed = follow_each(work)
             resolved = followed.moved
-            scene = coordinate.update(work.meta)
+            scene = coordinate.observe(work.meta)
             for lock in map(scene.facts, scene.locks):
                 is_due = lock.is_executable or (lock.state is LockState.FAILED and lock.id not in self._tally.tried)
                 if is_due and self._ends.executes:

@@ -200,7 +200,7 @@ def _stuck(work: Work, source: str, asked: Asked) -> Iterator[Step]:
         except UnshardError as error:
             yield _planned_step(work, source, asked, error)
             return
-    scene = coordinate.update(work.meta)
+    scene = coordinate.observe(work.meta)
     for lock in map(scene.facts, scene.locks):
         for command in _lock_commands(work, scene, lock, source, asked):
             yield _lock_step(work, scene, lock, command)
