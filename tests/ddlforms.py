@@ -40,8 +40,8 @@ from unshard.core.window.plan import StructureChange
 from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlUnreadable
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.execute import create_target
+from unshard.units.ddl.scene import LockView
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.window.sync import run_window
 from unshard.units.work import Work, open_work
@@ -258,9 +258,10 @@ class Run:
             moved = False
             while run_window(work, SOURCE).moved:
                 moved = True
-            for view in coordinate.observe(work.meta):
-                if view.is_executable:
-                    coordinate.execute(work.meta, work.target, view.id)
+            scene = coordinate.observe(work.meta)
+            for lock in map(scene.facts, scene.locks):
+                if lock.is_executable:
+                    scene = coordinate.executed(work.meta, work.target, lock.id, scene)
                     moved = True
 
     def _judge(self, work: Work) -> None:

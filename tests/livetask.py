@@ -178,9 +178,11 @@ class LiveTask:
         """Judge the locks and execute the due DDL; return whether a lock was resolved."""
         work = self.work()
         moved = follow_joins(work)
-        for view in coordinate.observe(work.meta):
-            if view.is_executable:
-                done = coordinate.execute(work.meta, work.target, view.id)
+        scene = coordinate.observe(work.meta)
+        for lock in map(scene.facts, scene.locks):
+            if lock.is_executable:
+                scene = coordinate.executed(work.meta, work.target, lock.id, scene)
+                done = coordinate.facts_of(work.meta, lock.id, scene)
                 assert done.state is LockState.RESOLVED, done.error
                 moved = True
         return moved

@@ -5,6 +5,8 @@ from tests.livetask import LiveTask
 from unshard.core.ddl.lockcommands import LockCommand
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give, preview
+from unshard.units.ddl.scene import LockView
+from unshard.units.ddl.waysout import shown
 
 
 def run(task: LiveTask) -> None:
@@ -17,10 +19,11 @@ def run(task: LiveTask) -> None:
             task.restart()
 
 
-def lock(task: LiveTask) -> coordinate.LockView:
+def lock(task: LiveTask) -> LockView:
     """Return the only open lock."""
-    (found,) = coordinate.observe(task.work().meta)
-    return found
+    scene = coordinate.observe(task.work().meta)
+    (found,) = scene.locks
+    return shown(scene, found)
 
 
 def order(task: LiveTask, given: LockCommand) -> None:

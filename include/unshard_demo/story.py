@@ -17,6 +17,7 @@ from unshard.config import ShardMode, Task, resolve
 from unshard.core.task.state import Phase
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.differences import DifferenceView
+from unshard.units.ddl.scene import LockFacts
 from unshard.units.task.status import SourceStatus, status
 from unshard.units.validate.validate import validate
 from unshard.units.work import open_work
@@ -231,8 +232,8 @@ class Story:
     def applied(self) -> int:
         return sum(each.rows_applied for each in self.status())
 
-    def open_locks(self) -> tuple[coordinate.LockView, ...]:
-        return coordinate.views(self.meta)
+    def open_locks(self) -> tuple[LockFacts, ...]:
+        return coordinate.facts(self.meta)
 
 
 def dags(task: Task) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from unshard_airflow.masking import refusal, statement
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.scene import LockView
 
 VARIABLE = "UNSHARD_NOTIFIER"
 

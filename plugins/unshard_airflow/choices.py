@@ -8,7 +8,7 @@ from unshard_airflow import forms
 
 if TYPE_CHECKING:
     from unshard.core.model import Shard
-    from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.scene import LockView
 
 UNKNOWN = "unlock: the effect of the statement is unknown, so there is nothing to execute"
 

@@ -9,7 +9,7 @@ from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
 if TYPE_CHECKING:
     from unshard.core.model import Shard
     from unshard.core.window.suspension import SuspendedTarget
-    from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.scene import LockFacts
 
 LONGEST_REASON = 1000
 PAUSE_ACTIONS = ("pause", "resume")
@@ -20,7 +20,7 @@ class Unfit(Exception):
     """A field with an invalid value; the text is shown to the user."""
 
 
-def order(view: "LockView", values: Mapping[str, str]) -> LockCommand:
+def order(view: "LockFacts", values: Mapping[str, str]) -> LockCommand:
     """Return the command of a form."""
     action = values.get("action", "")
     shards = shards_of(view)
@@ -102,12 +102,12 @@ def statements(text: str) -> tuple[str, ...]:
     return tuple(part for part in map(str.strip, _BETWEEN.split(text)) if part)
 
 
-def shards_of(view: "LockView") -> tuple["Shard", ...]:
+def shards_of(view: "LockFacts") -> tuple["Shard", ...]:
     """Return the shards that the lock knows, in order."""
     return tuple(sorted({*view.ready, *view.missing, *view.conflicts, *view.exempted}))
 
 
-def _owner(view: "LockView", values: str) -> str | None:
+def _owner(view: "LockFacts", values: str) -> str | None:
     if not values:
         return None
     if values not in {shard.source for shard in view.ready}:

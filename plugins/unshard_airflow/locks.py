@@ -28,7 +28,7 @@ from unshard_airflow.watch import LockTrigger, look
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.scene import LockView
 
 RESOLVED = "the lock is resolved already"
 
@@ -50,15 +50,16 @@ class Unlock(BaseOperator):
         if not was_cleared(context):
             raise AirflowSkipException("clear this task to force the lock without the missing shards")
         from unshard.core.ddl.lockcommands import Cleared, Force
-        from unshard.units.ddl import lockcommands
+        from unshard.units.ddl import coordinate, lockcommands
 
         with opened(self.task_file) as work:
             lock = work.meta.locks.get(lock_of(context))
-            if lock.resolved_at is not None:
+            if not lock.is_open:
                 raise AirflowSkipException(RESOLVED)
             run = context["dag_run"].run_id
             by, reason = Cleared(run, str(context["ti"].id)), f"task unlock of run {run} was cleared"
-            return as_json(lockcommands.give(work.meta, Force(lock.id), by=by, via="clear", reason=reason))
+            scene = lockcommands.give(work.meta, Force(lock.id), by=by, via="clear", reason=reason)
+            return as_json(coordinate.view(work.meta, lock.id, scene))
 
 
 def was_cleared(context: "Context") -> bool:
@@ -88,10 +89,12 @@ class WaitForShards(BaseOperator):
         return self._wait(context)
 
     def _wait(self, context: "Context") -> Any:
+        from unshard.units.ddl import coordinate
+
         with opened(self.task_file) as work:
             seen = look(work, lock_of(context))
+            self.seen = view = coordinate.view(work.meta, seen.lock.id, seen.scene)
             patience = work.task.options.lock_timeout
-        self.seen = view = seen.view
         push(context, view)
         self.log.info("%s", seen)
         if seen.is_over:
@@ -126,7 +129,7 @@ class ExecuteDdl(BaseOperator):
 
         lock = lock_of(context)
         with opened(self.task_file) as work:
-            if work.meta.locks.get(lock).resolved_at is not None:
+            if not work.meta.locks.get(lock).is_open:
                 raise AirflowSkipException(f"lock {lock} is resolved already")
             self.seen = done = coordinate.execute(work.meta, work.target, lock)
         if done.is_open:

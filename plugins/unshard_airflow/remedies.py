@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from unshard.core.window.suspension import SuspendedTarget
-    from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.scene import LockView
 
 
 def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:

@@ -35,9 +35,10 @@ from unshard_airflow.remedies import remedies, situation, ways_out
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from unshard.core.ddl.lock import DdlLock
     from unshard.core.ddl.lockcommands import LockCommand
     from unshard.core.model import Shard
-    from unshard.units.ddl.coordinate import LockView
+    from unshard.units.ddl.scene import LockView, Scene
     from unshard.units.work import Work
 
 OPTIONS = ("Replace", "Skip", "Try again", "Show the effect", "Leave it as it is")
@@ -81,18 +82,21 @@ class Replace(HITLOperator):
 
     def execute(self, context: "Context") -> Any:
         with opened(self.task_file) as work:
-            view = self._look(work, context)
-            if not view.is_open:
+            lock, scene = self._look(work, context)
+            found = scene.facts(lock)
+            if not found.is_open:
                 raise AirflowSkipException(RESOLVED)
             asked_for = was_cleared(context)
-            if not asked_for and view.state != "undecided":
+            if not asked_for and found.state != "undecided":
                 raise AirflowSkipException("clear this task to enter other statements")
+            view = self._shown(lock, scene)
             patience = work.task.options.lock_timeout
             self._ask(context, view, datetime.now(UTC) + (max(patience, TIME_TO_ANSWER) if asked_for else patience))
 
     def execute_complete(self, context: "Context", event: dict[str, Any], until: str = "") -> Any:
         with opened(self.task_file) as work:
-            view = self._look(work, context)
+            lock, scene = self._look(work, context)
+            view = self._shown(lock, scene)
             if not view.is_open:
                 raise AirflowSkipException(RESOLVED)
             answer = super().execute_complete(context, event)
@@ -105,18 +109,24 @@ class Replace(HITLOperator):
                 raise AirflowSkipException("left as it is")
             order = order_of(view, choice, answer["params_input"])
             if choice == DRY_RUN:
-                self._tell(work, context, order)
+                self._tell(work, context, order, scene)
                 self._ask(context, view, datetime.fromisoformat(until))
-            return self._give(work, context, order, answer)
+            return self._give(work, context, order, answer, scene)
 
     def remedies(self) -> Sequence[str]:
         """Return the commands for the undecided lock."""
         return remedies(self.seen, self.task_file) if self.seen else ()
 
-    def _look(self, work: "Work", context: "Context") -> "LockView":
-        from unshard.units.ddl import coordinate
+    def _look(self, work: "Work", context: "Context") -> "tuple[DdlLock, Scene]":
+        from unshard.units.ddl.scene import find
 
-        self.seen = view = coordinate.view(work.meta, lock_of(context))
+        return find(work.meta, lock_of(context))
+
+    def _shown(self, lock: "DdlLock", scene: "Scene") -> "LockView":
+        """Return the lock with its ways out, also for the message of a failure."""
+        from unshard.units.ddl.waysout import shown
+
+        self.seen = view = shown(scene, lock)
         return view
 
     def _ask(self, context: "Context", view: "LockView", until: datetime) -> NoReturn:
@@ -139,25 +149,27 @@ class Replace(HITLOperator):
             raise
         raise AssertionError("the question was not asked")
 
-    def _tell(self, work: "Work", context: "Context", order: "LockCommand") -> None:
+    def _tell(self, work: "Work", context: "Context", order: "LockCommand", scene: "Scene") -> None:
         from unshard.units.ddl import lockcommands
 
         try:
-            lines = lockcommands.preview(work.meta, order)
+            lines = lockcommands.preview(work.meta, order, scene)
         except UnshardError as error:
             lines = (refusal(str(error)),)
         for line in lines:
             self.log.info("effect: %s", line)
         context["ti"].xcom_push(key="would_do", value=list(lines))
 
-    def _give(self, work: "Work", context: "Context", order: "LockCommand", answer: Mapping[str, Any]) -> Any:
-        from unshard.units.ddl import lockcommands
+    def _give(
+        self, work: "Work", context: "Context", order: "LockCommand", answer: Mapping[str, Any], scene: "Scene"
+    ) -> Any:
+        from unshard.units.ddl import coordinate, lockcommands
 
         by = answer["responded_by_user"]["name"]
         reason = answer["params_input"].get("reason") or f"answered in task replace of run {context['dag_run'].run_id}"
-        return as_json(
-            lockcommands.give(work.meta, lockcommands.pinned(work.meta, order), by=by, via=VIA, reason=reason)
-        )
+        order = lockcommands.pinned(work.meta, order, scene)
+        after = lockcommands.give(work.meta, order, by=by, via=VIA, reason=reason)
+        return as_json(coordinate.view(work.meta, order.lock, after))
 
 
 def options(view: "LockView") -> list[str]:

@@ -20,8 +20,8 @@ from unshard_airflow.masking import statement
 from unshard_airflow.remedies import listed
 
 if TYPE_CHECKING:
-    from unshard.units.ddl.coordinate import LockView
     from unshard.units.ddl.differences import DifferenceView
+    from unshard.units.ddl.scene import LockFacts, Scene
     from unshard.units.work import Work
 
 LOOK_SECONDS = 1.0
@@ -36,35 +36,38 @@ AFTER_ERROR_SECONDS = 15.0
 class Seen:
     """A lock as one look has found it."""
 
-    view: "LockView"
+    lock: "LockFacts"
     pause: str
     """Why the task is paused or stopped; empty if it is not."""
+    scene: "Scene"
 
     @property
     def is_over(self) -> bool:
         """Whether the wait is over. A run that waits for a failed lock tries the DDL again."""
-        view = self.view
-        return not view.is_open or (not self.pause and (view.is_executable or view.state == "failed"))
+        lock = self.lock
+        return not lock.is_open or (not self.pause and (lock.is_executable or lock.state == "failed"))
 
     def __str__(self) -> str:
-        if not self.view.is_open:
-            return f"lock is resolved lock={self.view.id}"
+        lock = self.lock
+        if not lock.is_open:
+            return f"lock is resolved lock={lock.id}"
         if self.pause:
-            return f"the task is {self.pause}: lock {self.view.id} waits until it is resumed"
+            return f"the task is {self.pause}: lock {lock.id} waits until it is resumed"
         return (
-            f"lock waits lock={self.view.id} state={self.view.state} missing={listed(self.view.missing)}"
-            f" ready={listed(self.view.ready)} ddl={visible(statement(self.view.ddl))}"
+            f"lock waits lock={lock.id} state={lock.state} missing={listed(lock.missing)}"
+            f" ready={listed(lock.ready)} ddl={visible(statement(lock.ddl))}"
         )
 
 
 def look(work: "Work", lock: str) -> Seen:
     """Update the locks of a task that is not paused, and return the state of one."""
     from unshard.units.ddl import coordinate
+    from unshard.units.ddl.scene import NO_SCENE, find
 
     pause = work.meta.pauses.get()
-    if pause is None:
-        coordinate.observe(work.meta)
-    return Seen(coordinate.view(work.meta, lock), str(pause or ""))
+    scene = coordinate.observe(work.meta) if pause is None else NO_SCENE
+    found, scene = find(work.meta, lock, scene)
+    return Seen(scene.facts(found), str(pause or ""), scene)
 
 
 class TaskTrigger(BaseTrigger):

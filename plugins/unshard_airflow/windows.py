@@ -35,6 +35,7 @@ class Report(WindowOperator):
         self.groups = [list(group) for group in groups]
 
     def unit(self, work: "Work", context: "Context") -> Any:
+        from unshard.units.ddl import waysout
         from unshard.units.ddl.coordinate import observe
         from unshard.units.task.joins import follow_each
         from unshard.units.task.opendifferences import open_differences
@@ -52,7 +53,8 @@ class Report(WindowOperator):
         differences = open_differences(work.task, work.meta, airflow_connections)
         shown = [view for view in differences if not view.is_change or view.target in errors]
         context["ti"].xcom_push(key=DIFFERENCES, value=[view.id for view in shown])
-        locks = [view for view in observe(work.meta) if view.is_open]
+        scene = observe(work.meta)
+        locks = [view for lock in scene.locks if (view := waysout.shown(scene, lock)).is_open]
         told = {view.target for view in shown} | {view.target for view in locks}
         summary = {
             "sources": {", ".join(group): told for group, told in zip(self.groups, progress, strict=True)},
@@ -117,7 +119,7 @@ class StartLock(BaseOperator):
         from unshard.units.ddl import coordinate
 
         with opened(self.task_file) as work:
-            return coordinate.view(work.meta, self.lock).is_executable
+            return coordinate.facts_of(work.meta, self.lock).is_executable
 
 
 class SomethingFailed(BaseOperator):

@@ -353,9 +353,10 @@ class JoinedWorld:
         except DdlRefused:  # rows of a shard that was dropped do not fit the narrower type
             assert self.left_rows
             moved = True
-        for view in coordinate.observe(self.meta):
-            if view.is_executable:
-                coordinate.execute(self.meta, NOWHERE, view.id, executor=LockExecutor(self))
+        scene = coordinate.observe(self.meta)
+        for lock in map(scene.facts, scene.locks):
+            if lock.is_executable:
+                scene = coordinate.executed(self.meta, NOWHERE, lock.id, scene, executor=LockExecutor(self))
                 moved = True
         return moved
 

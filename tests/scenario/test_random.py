@@ -8,6 +8,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.openlocks import open_locks
 from tests.scenario.world import EVENT_BYTES, Killed, World, structure
 from tests.suite.portions import examples
 from unshard.core.ddl.lockcommands import Force, Replace, Skip
@@ -115,7 +116,7 @@ class Game:
 
     def decide(self) -> None:
         """Let the operator skip a DDL without effect, and replace any other by the statement that it really is."""
-        for view in coordinate.observe(self.world.meta):
+        for view in open_locks(self.world.meta):
             asked = {*view.ready, *view.conflicts}
             for state in self.world.meta.structures.shards():
                 entry = state.queue[0] if state.queue and state.shard in asked else None

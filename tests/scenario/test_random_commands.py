@@ -26,7 +26,7 @@ from unshard.core.ddl.queue import OperatorDecision
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import CommandError
 from unshard.units.ddl import coordinate, lockcommands
-from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.scene import LockView
 
 
 class OrderedGame(Game):

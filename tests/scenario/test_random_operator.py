@@ -18,7 +18,7 @@ from unshard.core.ddl.ways import Way
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import CommandError
 from unshard.units.ddl import coordinate, lockcommands
-from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.scene import LockView
 
 DDLS = ("add column c1 int", "add column c2 int default 7", "add column c3 int", "comment x")
 ROUNDS, CALM = 300, 10

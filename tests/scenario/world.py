@@ -29,6 +29,7 @@ from unshard.errors import UnshardError
 from unshard.errors.ddl import DdlRefused, StructureNotShown, StructureUnknown
 from unshard.units.ddl import coordinate, lockcommands
 from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.ddl.scene import LockView
 from unshard.units.rows.windowjob import dropped_since
 
 FILE = "mysql-bin.000001"
@@ -426,9 +427,10 @@ class World:
         if source is not None:
             return self.window(source)
         moved = False
-        for view in coordinate.observe(self.meta):
-            if view.is_executable:
-                coordinate.execute(self.meta, NOWHERE, view.id, executor=self)
+        scene = coordinate.observe(self.meta)
+        for lock in map(scene.facts, scene.locks):
+            if lock.is_executable:
+                scene = coordinate.executed(self.meta, NOWHERE, lock.id, scene, executor=self)
                 moved = True
         return moved
 
@@ -448,16 +450,17 @@ class World:
             moved = self.step(None) or moved
         return errors
 
-    def lock(self, target: TableId) -> coordinate.LockView:
+    def lock(self, target: TableId) -> LockView:
         """Return the open lock of a target."""
         (lock,) = [view for view in coordinate.views(self.meta) if view.target == target]
         return lock
 
-    def order(self, order: LockCommand) -> coordinate.LockView:
+    def order(self, order: LockCommand) -> LockView:
         """Issue a command, after its dry run, which must change nothing."""
         before = coordinate.views(self.meta, resolved=True)
         assert lockcommands.preview(self.meta, order) and coordinate.views(self.meta, resolved=True) == before
-        return lockcommands.give(self.meta, order, "operator", "test", "because")
+        scene = lockcommands.give(self.meta, order, "operator", "test", "because")
+        return coordinate.view(self.meta, order.lock, scene)
 
     # --- oracle
 

@@ -29,7 +29,7 @@ from unshard.core.numbers import amount, size
 from unshard.errors.config import UsageWrong
 from unshard.errors.rows import Collision
 from unshard.errors.source import ServerUnreachable
-from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.scene import LockView
 from unshard.units.task.live import Trouble
 from unshard.units.task.run import Outcome as RunOutcome
 from unshard.units.task.status import lag_bytes

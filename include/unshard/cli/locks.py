@@ -18,9 +18,9 @@ from unshard.core.numbers import amount, size
 from unshard.core.shown import shell
 from unshard.units.begun import existing_meta
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import listed, one_line, shard_argument
 from unshard.units.ddl.offers import as_text, barred, offers, with_another
+from unshard.units.ddl.scene import LockView
 from unshard.units.task.opendifferences import open_differences
 
 if TYPE_CHECKING:

@@ -12,52 +12,55 @@ from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import ACTIONS, DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.core.model import Shard
 from unshard.units.ddl import coordinate, lockcommands
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import shard_named
 from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.ddl.scene import LockView, Scene
+from unshard.units.ddl.waysout import shown
 from unshard.units.window.shownstructure import trial_of
 from unshard.units.work import Work, open_work
 
 
 def unlock(options: Namespace, console: Console) -> Answer:
     """Force a lock; execute its DDL at once if nothing is in the way."""
-    return _give(options, console, lambda _: Force(options.lock, options.owner))
+    return _give(options, console, lambda *_: Force(options.lock, options.owner))
 
 
 def skip(options: Namespace, console: Console) -> Answer:
     """Resolve a DDL without executing it."""
-    return _give(options, console, lambda work: Skip(options.lock, _shard(work, options)))
+    return _give(options, console, lambda *now: Skip(options.lock, _shard(options, *now)))
 
 
 def replace(options: Namespace, console: Console) -> Answer:
     """Execute other statements instead of a DDL, at once if nothing is in the way."""
-    return _give(options, console, lambda work: Replace(options.lock, tuple(options.sql), _shard(work, options)))
+    return _give(options, console, lambda *now: Replace(options.lock, tuple(options.sql), _shard(options, *now)))
 
 
 def drop_shard(options: Namespace, console: Console) -> Answer:
     """Remove a shard from its group."""
     return _give(
-        options, console, lambda work: DropShard(options.lock, shard_named(work.meta, options.lock, options.shard))
+        options,
+        console,
+        lambda work, scene: DropShard(options.lock, shard_named(work.meta, options.lock, options.shard, scene)),
     )
 
 
 def ask_again(options: Namespace, console: Console) -> Answer:
     """Try a DDL again that the target has refused; execute it if the lock permits."""
-    return _give(options, console, lambda _: Retry(options.lock))
+    return _give(options, console, lambda *_: Retry(options.lock))
 
 
-def _shard(work: Work, options: Namespace) -> Shard | None:
-    return shard_named(work.meta, options.lock, options.shard) if options.shard else None
+def _shard(options: Namespace, work: Work, scene: Scene) -> Shard | None:
+    return shard_named(work.meta, options.lock, options.shard, scene) if options.shard else None
 
 
-def _give(options: Namespace, console: Console, make: Callable[[Work], LockCommand]) -> Answer:
+def _give(options: Namespace, console: Console, make: Callable[[Work, Scene], LockCommand]) -> Answer:
     task = load_task(Path(options.task))
     console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
-        coordinate.observe(work.meta)
-        order = lockcommands.pinned(work.meta, make(work))
-        effects = [*lockcommands.preview(work.meta, order)]
-        view = coordinate.view(work.meta, order.lock)
+        scene = coordinate.observe(work.meta)
+        order = lockcommands.pinned(work.meta, make(work, scene), scene)
+        effects = [*lockcommands.preview(work.meta, order, scene)]
+        view = coordinate.view(work.meta, order.lock, scene)
         if options.dry_run:
             return Answer(
                 {"task": task.name, "dry_run": True, "lock": lock_document(view), "effects": effects},
@@ -66,15 +69,24 @@ def _give(options: Namespace, console: Console, make: Callable[[Work], LockComma
         for line in (*lock_lines(task, view), *effects):
             console.note(line)
         console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
-        view = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
-        if isinstance(order, Retry | Replace):
-            for source in sorted({shard.source for shard in view.ready}):
-                reconcile_structures(work.meta.structures, source, trial_of(work))
-        if isinstance(order, Force | Replace | Retry) and work.meta.pauses.get() is None:
-            view = coordinate.execute(work.meta, work.target, view.id)
-        others = [one for one in coordinate.views(work.meta) if one.target == view.target and one.id != view.id]
+        scene = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
+        scene = _executed(work, order, scene)
+        view = coordinate.view(work.meta, order.lock, scene)
+        others = [shown(scene, lock) for lock in scene.locks if lock.target == view.target and lock.id != view.id]
     document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
     return Answer(document, [_told(view), *(line for one in others for line in lock_lines(task, one))])
+
+
+def _executed(work: Work, order: LockCommand, scene: Scene) -> Scene:
+    """Execute the lock's DDL if the command permits it; return the scene after it."""
+    is_old = False
+    if isinstance(order, Retry | Replace):
+        ready = coordinate.facts_of(work.meta, order.lock, scene).ready
+        for source in sorted({shard.source for shard in ready}):
+            is_old = reconcile_structures(work.meta.structures, source, trial_of(work)) or is_old
+    if not isinstance(order, Force | Replace | Retry) or work.meta.pauses.get() is not None:
+        return scene
+    return coordinate.executed(work.meta, work.target, order.lock, coordinate.observe(work.meta) if is_old else scene)
 
 
 def _told(view: LockView) -> str:

@@ -20,7 +20,7 @@ from unshard.config.kinds import seconds_in
 from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
 from unshard.errors.config import UsageWrong
-from unshard.units.ddl.coordinate import views
+from unshard.units.ddl.coordinate import facts
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.full.starttime import refuse_begun
 from unshard.units.task.live import End, Ends, LockTried, Trouble, WindowDone
@@ -89,7 +89,7 @@ class Following:
         """Return lag, rows per second since the last call, held rows and open locks of each source."""
         rows, self._rows, before = self._rows, Counter(), self._told
         self._told = time.monotonic()
-        locks = [lock for lock in views(self._work.meta) if lock.is_open]
+        locks = [lock for lock in facts(self._work.meta) if lock.is_open]
         found = {}
         for each in status(self._work.task):
             waiting = sum(each.source in lock.members for lock in locks)

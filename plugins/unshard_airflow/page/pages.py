@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import HTTPException, Request
@@ -29,8 +29,10 @@ from unshard_airflow.page.service import SHOWN, Service, TaskFile
 from unshard_airflow.page.site import Site, User, Woken
 
 if TYPE_CHECKING:
-    from unshard.units.ddl.coordinate import LockView
     from unshard.units.ddl.differences import DifferenceView
+    from unshard.units.ddl.scene import LockFacts, LockView
+
+F = TypeVar("F", bound="LockFacts")
 
 SEEN = "seen"
 RETRIED = "retried"
@@ -186,41 +188,41 @@ class Pages:
 
     def lock(self, visit: Visit, lock: str, told: str = "") -> Answer:
         """Return the page of a lock, with forms if the user may change the task."""
-        return self._lock(visit, self._view(visit, lock), told=TOLD.get(Woken(told)) if told in set(Woken) else None)
+        return self._lock(visit, lock, told=TOLD.get(Woken(told)) if told in set(Woken) else None)
 
     def preview(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> Answer:
         """Return the dry run of a command."""
-        view = self._view(visit, lock)
+        facts = _existing(self._service.facts(visit.task, lock))
         try:
-            order, reason = forms.order(view, fields), forms.reason(fields)
-            return self._confirm(visit, view, order, reason)
+            order, reason = forms.order(facts, fields), forms.reason(fields)
+            return self._confirm(visit, facts, order, reason)
         except (forms.Unfit, UnshardError) as error:
-            return self._lock(visit, view, refused=str(error))
+            return self._lock(visit, lock, refused=str(error))
 
     def give(self, visit: Visit, lock: str, fields: Mapping[str, str]) -> Answer | None:
         """Issue a command; return a page if the lock has changed since the dry run or the command is rejected."""
-        view = self._view(visit, lock)
+        facts = _existing(self._service.facts(visit.task, lock))
         try:
-            order, reason = forms.order(view, fields), forms.reason(fields)
-            if fields.get(SEEN) != state_of(view):
-                return self._confirm(visit, view, order, reason, has_changed=True)
+            order, reason = forms.order(facts, fields), forms.reason(fields)
+            if fields.get(SEEN) != state_of(facts):
+                return self._confirm(visit, facts, order, reason, has_changed=True)
             self._service.give(visit.task, order, visit.user.get_name(), reason)
         except (forms.Unfit, UnshardError) as error:
-            return self._lock(visit, view, refused=str(error))
+            return self._lock(visit, lock, refused=str(error))
         return None
 
     def _confirm(
-        self, visit: Visit, view: "LockView", order: LockCommand, reason: str, *, has_changed: bool = False
+        self, visit: Visit, lock: "LockFacts", order: LockCommand, reason: str, *, has_changed: bool = False
     ) -> Answer:
         pinned, lines = self._service.preview(visit.task, order)
-        fields = {**forms.fields(pinned), "reason": reason, SEEN: state_of(view)}
-        at = visit.at_lock(view.id)
+        fields = {**forms.fields(pinned), "reason": reason, SEEN: state_of(lock)}
+        at = visit.at_lock(lock.id)
         return Answer(
             "confirm.html",
             {
                 **self._form(visit),
-                "lock": view,
-                "about": view.target,
+                "lock": lock,
+                "about": lock.target,
                 "lines": lines,
                 "fields": fields,
                 "back": at,
@@ -263,7 +265,8 @@ class Pages:
             },
         )
 
-    def _lock(self, visit: Visit, view: "LockView", *, refused: str = "", told: str | None = None) -> Answer:
+    def _lock(self, visit: Visit, lock: str, *, refused: str = "", told: str | None = None) -> Answer:
+        view = _existing(self._service.lock(visit.task, lock))
         return Answer(
             "lock.html",
             {
@@ -285,11 +288,12 @@ class Pages:
         made = guard.token(self._site.secret, visit.session, visit.user.get_id(), visit.task.name)
         return {**_frame(visit), "token_field": guard.FIELD, "token": made if visit.may_act else ""}
 
-    def _view(self, visit: Visit, lock: str) -> "LockView":
-        for view in self._service.locks(visit.task):
-            if view.id == lock:
-                return view
+
+def _existing(found: "F | None") -> "F":
+    """Return the lock; 404 without one."""
+    if found is None:
         raise HTTPException(404, "the task has no such lock, or it was resolved long ago")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,21 +311,21 @@ def _differing(views: "Sequence[DifferenceView]") -> Sequence[Differing]:
     return [Differing(target, changes, matrix(changes)) for target, changes in own]
 
 
-def state_of(view: "LockView") -> str:
+def state_of(lock: "LockFacts") -> str:
     """Return a digest of the state on which an operator decides, without counts that grow all the time."""
     seen = (
-        view.id,
-        view.state,
-        view.ddl,
-        view.owner,
-        view.is_forced,
-        view.ready,
-        view.missing,
-        view.conflicts,
-        view.conflicting,
-        view.verdict,
-        view.statements,
-        view.exempted,
+        lock.id,
+        lock.state,
+        lock.ddl,
+        lock.owner,
+        lock.is_forced,
+        lock.ready,
+        lock.missing,
+        lock.conflicts,
+        lock.conflicting,
+        lock.verdict,
+        lock.statements,
+        lock.exempted,
     )
     return digest_of(seen)
 

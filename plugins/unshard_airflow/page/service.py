@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from unshard.core.task.lag import Lag
     from unshard.core.task.pause import PauseState
     from unshard.core.window.suspension import SuspendedTarget
-    from unshard.units.ddl.coordinate import LockView
     from unshard.units.ddl.differences import DifferenceView
+    from unshard.units.ddl.scene import LockFacts, LockView
     from unshard.units.task.status import Remarks, SourceStatus
 
 VIA = "page"
@@ -136,8 +136,11 @@ class Service(Protocol):
     def sources(self, task: Task) -> "Sequence[SourceStatus]":
         """Query the sources and return their status."""
 
-    def locks(self, task: Task) -> "Sequence[LockView]":
-        """Return open and newest resolved locks, the oldest first."""
+    def lock(self, task: Task, lock: str) -> "LockView | None":
+        """Return a lock with its ways out; None if the task has no such lock, or it was resolved long ago."""
+
+    def facts(self, task: Task, lock: str) -> "LockFacts | None":
+        """Return the same without the ways out."""
 
     def reading(self, task: Task) -> Reading:
         """Return the state of a task from the meta tables."""
@@ -163,7 +166,7 @@ class Service(Protocol):
     def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
         """Return the command, bound to the present DDL, and its effect."""
 
-    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> "LockView":
+    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
         """Issue the command."""
 
 
@@ -199,12 +202,19 @@ class TaskFolder:
 
         return status(task, airflow_connections)
 
-    def locks(self, task: Task) -> "Sequence[LockView]":
-        """Return open and newest resolved locks."""
+    def lock(self, task: Task, lock: str) -> "LockView | None":
+        """Return a lock with its ways out, unless it was resolved long ago."""
         from unshard.units.ddl import coordinate
 
         with _meta(task) as meta:
-            return coordinate.views(meta, resolved=True) if meta else ()
+            return coordinate.view(meta, lock) if meta and _is_kept(meta, lock) else None
+
+    def facts(self, task: Task, lock: str) -> "LockFacts | None":
+        """Return the same without the ways out."""
+        from unshard.units.ddl import coordinate
+
+        with _meta(task) as meta:
+            return coordinate.facts_of(meta, lock) if meta and _is_kept(meta, lock) else None
 
     def reading(self, task: Task) -> Reading:
         """Read the state of a task for its page."""
@@ -278,19 +288,21 @@ class TaskFolder:
     def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
         """Return the command, bound to the present DDL, and its dry run."""
         from unshard.units.ddl import lockcommands
+        from unshard.units.ddl.scene import find
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections, only_reads=True) as work:
-            order = lockcommands.pinned(work.meta, order)
-            return order, lockcommands.preview(work.meta, order)
+            _, scene = find(work.meta, order.lock)
+            order = lockcommands.pinned(work.meta, order, scene)
+            return order, lockcommands.preview(work.meta, order, scene)
 
-    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> "LockView":
+    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
         """Issue the command in the user's name."""
         from unshard.units.ddl import lockcommands
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections) as work:
-            return lockcommands.give(work.meta, order, by=by, via=VIA, reason=reason)
+            lockcommands.give(work.meta, order, by=by, via=VIA, reason=reason)
 
 
 @contextlib.contextmanager
@@ -301,6 +313,11 @@ def _meta(task: Task) -> "Iterator[Meta | None]":
 
     with opened(Meta, task, airflow_connections) as meta:
         yield meta
+
+
+def _is_kept(meta: "Meta", lock: str) -> bool:
+    """Whether a lock is open or one of the newest resolved ones."""
+    return any(each.id == lock for each in meta.locks.all())
 
 
 def _waiting_first(orders: "Sequence[CommandRecord]") -> "tuple[CommandRecord, ...]":

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.integration.task.test_lock_page import browse
+from tests.openlocks import open_locks
 from tests.oracle import assert_union
 from tests.suite.portions import portion
 from tests.taskfile import TaskFile, endpoint, route, task_body, write_source
@@ -24,7 +25,6 @@ from unshard.errors import UnshardError
 from unshard.units.checks.precheck import precheck
 from unshard.units.checks.source import REPLICATION
 from unshard.units.checks.target import PRIVILEGES
-from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard.units.task.status import status
 from unshard.units.validate.validate import validate
@@ -93,7 +93,7 @@ class World(TaskFile):
         """Run until no DDL is undecided; each one is tried again."""
         while self.run():
             with open_work(load_task(self.path)) as work:
-                undecided = [lock.id for lock in coordinate.observe(work.meta) if lock.state is LockState.UNDECIDED]
+                undecided = [lock.id for lock in open_locks(work.meta) if lock.state is LockState.UNDECIDED]
                 for lock in undecided:
                     give(work.meta, Retry(lock), "operator", "test", "the privilege is granted")
             if not undecided:

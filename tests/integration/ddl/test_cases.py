@@ -29,8 +29,8 @@ from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Force, Skip
 from unshard.errors.rows import Collision
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import give
+from unshard.units.ddl.scene import LockView
 from unshard.units.task.run import Outcome, Until, run
 from unshard.units.work import open_work
 from unshard_demo.servers import MariaDb
@@ -135,7 +135,8 @@ class Play:
                 self.is_stopped = False
                 with open_work(load_task(self.path)) as work:
                     (view,) = coordinate.views(work.meta)
-                    assert give(work.meta, Force(view.id), "operator", "test", "").state is LockState.FORCED
+                    scene = give(work.meta, Force(view.id), "operator", "test", "")
+                    assert coordinate.view(work.meta, view.id, scene).state is LockState.FORCED
             case "binlog skip":
                 with open_work(load_task(self.path)) as work:
                     (view,) = coordinate.views(work.meta)

@@ -15,8 +15,8 @@ from tests.livetask import LiveTask, living
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Replace
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import give
+from unshard.units.ddl.scene import LockView
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]

@@ -22,7 +22,7 @@ from unshard.cli import main
 from unshard.cli.locks import helping
 from unshard.core.ddl.steps import steps
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.scene import LockView
 from unshard_demo.servers import MariaDb
 
 pytestmark = pytest.mark.integration

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.dying import Died
+from tests.openlocks import open_locks
 from unshard.adapters.meta import Meta
 from unshard.adapters.meta.locks.locks import Locks
 from unshard.adapters.mysql import table_name
@@ -71,7 +72,7 @@ def lock_for(meta: Meta, table: TableId, spec: str) -> str:
         "s1", 1, start, end, safe=False, releases=(), reads=(), queued=(entry,), structures=(), gtid="", last_time=0
     )
     meta.windows.commit(meta.windows.begin("s1", plan), (), 0)
-    (view,) = coordinate.observe(meta)
+    (view,) = open_locks(meta)
     return view.id
 
 

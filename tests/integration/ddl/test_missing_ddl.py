@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from tests.tidbsettings import is_tidb
 from unshard.core.ddl.lockcommands import Force
 from unshard.core.validate.checksum import Reason
-from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard.units.full.snapshot import retake_snapshot
 from unshard.units.validate.validate import validate
@@ -22,7 +22,7 @@ CHANGES = ("RENAME COLUMN a TO x", "DROP COLUMN b, ADD COLUMN b VARCHAR(9) DEFAU
 
 def force(task: LiveTask) -> None:
     """Force the open lock and execute it."""
-    (lock,) = coordinate.observe(task.work().meta)
+    (lock,) = open_locks(task.work().meta)
     give(task.work().meta, Force(lock.id), "operator", "test", "late")
     task.coordinate()
 

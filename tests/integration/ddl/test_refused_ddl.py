@@ -11,13 +11,13 @@ import pytest
 
 from tests.dying import mortal
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Replace, Retry, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import NothingRefused
-from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give, preview
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
@@ -173,7 +173,7 @@ def test_retry_of_a_ddl_that_the_target_could_not_execute(task: LiveTask, deaths
     assert lock(task).state is LockState.FAILED and "1060" in (lock(task).error or "")
     task.target.run(f"ALTER TABLE {task.table('t')} DROP COLUMN c")
     ask_again(task)
-    assert coordinate.observe(task.work().meta) == ()
+    assert open_locks(task.work().meta) == ()
     run(task)
     task.assert_settled()
     assert actions(task) == ["retry"] * 2 and len(task.executed("t")) == 1

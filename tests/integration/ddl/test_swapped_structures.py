@@ -9,6 +9,7 @@ import pytest
 
 from tests.copytask import Copy, copying
 from tests.integration.task.test_lock_page import browse
+from tests.openlocks import open_locks
 from tests.oracle import assert_union
 from tests.taskfile import route
 from unshard.core.ddl.lockcommands import Replace
@@ -47,7 +48,7 @@ def follow_offers(copy: Copy) -> list[str]:
     """Give the only command that each open lock offers, and return the statements of all."""
     found: list[str] = []
     with copy.work() as work:
-        for view in coordinate.observe(work.meta):
+        for view in coordinate.views(work.meta):
             (offer,) = offers(view)
             (command,) = offer.commands
             assert isinstance(command, Replace) and barred(view)
@@ -60,7 +61,7 @@ def follow_offers(copy: Copy) -> list[str]:
 def assert_merged(copy: Copy) -> None:
     assert_union(copy.sources, {"s1": [f"{copy.name}.t"]}, copy.target, f"{copy.name}_all.t")
     with copy.work() as work:
-        assert coordinate.observe(work.meta) == ()
+        assert open_locks(work.meta) == ()
 
 
 def test_the_target_gets_the_columns_of_the_new_table_with_their_defaults(copy: Copy) -> None:
@@ -92,7 +93,7 @@ def test_an_equal_table_needs_nothing_of_the_target(copy: Copy) -> None:
     swap(copy)
     copy.go()
     with copy.work() as work:
-        (view,) = (view for view in coordinate.observe(work.meta) if view.target.name == "t")
+        (view,) = (view for view in coordinate.views(work.meta) if view.target.name == "t")
         assert not view.lacks_place and offers(view) == ()
 
 

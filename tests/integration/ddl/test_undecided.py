@@ -13,13 +13,13 @@ import pytest
 
 from tests.dying import mortal
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from tests.tidbsettings import is_tidb
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Replace, Retry, Skip
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Server, Shard, TableId
-from unshard.units.ddl import coordinate
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
 
@@ -254,18 +254,18 @@ def test_a_shard_whose_structure_only_the_operator_knows(task: LiveTask, deaths:
         "INSERT INTO first (id) VALUES (2)",
     )
     run(task)
-    first, ninth = sorted(coordinate.observe(task.work().meta), key=lambda view: view.target.name)
+    first, ninth = sorted(open_locks(task.work().meta), key=lambda view: view.target.name)
     assert (first.state, ninth.state) == (LockState.UNDECIDED, LockState.UNDECIDED)
     shard = state(task, "t_9").shard
     order(task, Skip(ninth.id, shard))
     run(task)
-    first, again = sorted(coordinate.observe(task.work().meta), key=lambda view: view.target.name)
+    first, again = sorted(open_locks(task.work().meta), key=lambda view: view.target.name)
     assert again.state is LockState.UNDECIDED and "[US-5020]" in again.reason
     order(task, Replace(again.id, ("ALTER TABLE t ADD n INT",), shard))
     made = f"CREATE TABLE {task.name}.first (id INT PRIMARY KEY, n INT)"
     order(task, Replace(first.id, (made,), state(task, "first").shard))
     run(task)
-    assert coordinate.observe(task.work().meta) == ()
+    assert open_locks(task.work().meta) == ()
     assert rows(task) == [(1, 1, 1)]
     assert task.target.run(f"SELECT * FROM {task.name}.first") == [(2, 2)]
     task.target.run(f"DROP DATABASE {task.name}")

@@ -12,12 +12,12 @@ import pytest
 
 from tests.dying import mortal
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Replace, Skip
 from unshard.core.ddl.queue import ShardState
 from unshard.core.model import Shard, TableId
-from unshard.units.ddl import coordinate
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
 
@@ -129,7 +129,7 @@ def test_a_wrong_answer_is_asked_for_again(task: LiveTask, deaths: Counter[str])
     task.target.run(f"ALTER TABLE {task.table('t')} ADD c INT")
     run(task)
     assert rows(task) == [(1, 1, None), (3, 3, 3)]
-    assert task.executed("t") == [] and coordinate.observe(task.work().meta) == ()
+    assert task.executed("t") == [] and open_locks(task.work().meta) == ()
 
 
 def test_a_shard_that_its_group_is_ahead_of_has_settled_its_skip(task: LiveTask, deaths: Counter[str]) -> None:

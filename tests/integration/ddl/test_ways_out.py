@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.dying import mortal
 from tests.integration.task.test_lock_page import browse
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from tests.operator import lock, order, run
 from tests.suite.portions import examples
 from unshard.cli import main
@@ -22,9 +23,9 @@ from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
 from unshard.core.ddl.ways import Way
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import give
 from unshard.units.ddl.offers import Offer, barred, offers
+from unshard.units.ddl.scene import LockView
 from unshard.units.validate.validate import validate
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
@@ -56,7 +57,7 @@ def columns(task: LiveTask) -> list[str]:
 
 
 def no_lock(task: LiveTask) -> bool:
-    return not coordinate.observe(task.work().meta)
+    return not open_locks(task.work().meta)
 
 
 def test_unlock_of_a_conflict_resolves_both_and_later_ddl_agree(task: LiveTask) -> None:

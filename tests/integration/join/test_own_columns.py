@@ -12,6 +12,7 @@ from unshard.core.model import Shard, TableId
 from unshard.errors.join import TargetNameTaken
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
+from unshard.units.ddl.scene import LockView
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows, pytest.mark.on_tidb]
@@ -37,7 +38,7 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
         yield task
 
 
-def lock(task: JoinedTask) -> coordinate.LockView:
+def lock(task: JoinedTask) -> LockView:
     (view,) = coordinate.views(task.work().meta)
     return view
 

@@ -12,6 +12,7 @@ from unshard.core.model import Shard, TableId
 from unshard.errors.join import UnlockOfJoined
 from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give, preview
+from unshard.units.ddl.scene import LockView
 from unshard_demo.servers import MariaDb
 
 pytestmark = [pytest.mark.integration, pytest.mark.writes_rows]
@@ -28,7 +29,7 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
         yield task
 
 
-def conflict(task: JoinedTask) -> coordinate.LockView:
+def conflict(task: JoinedTask) -> LockView:
     """Let a shard run a DDL that has no join with the other one; the other one goes on."""
     run(task, FIRST, "ALTER TABLE {} MODIFY a FLOAT", "INSERT INTO {} VALUES (3, 3)")
     run(

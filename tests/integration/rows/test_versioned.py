@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from tests.oracle import rows, union
 from tests.tidbsettings import is_tidb
 from unshard.core.ddl.lock import LockState
-from unshard.units.ddl import coordinate
 
 pytestmark = pytest.mark.integration
 PERIOD = (
@@ -74,7 +74,7 @@ def test_target_that_does_not_know_versioning_asks_an_operator(source_1, source_
         for group in GROUPS:
             change(task, group, range(10))
         task.run()
-        found = [lock.state for lock in coordinate.observe(task.work().meta)]
+        found = [lock.state for lock in open_locks(task.work().meta)]
         assert found == ([LockState.UNDECIDED] if is_tidb(target) else [])
         for group in ("hidden", "shown", "keyless"):
             assert_present(task, group)

@@ -19,8 +19,10 @@ import httpx
 import pytest
 from fastapi import Request
 
+from tests.calls import counted
 from tests.integration.ddl.test_intent import lock_for
 from unshard.adapters.meta import Meta
+from unshard.config import load_task
 from unshard.core.ddl.lockcommands import Cleared, Force, Skip
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.task.state import Phase
@@ -232,6 +234,24 @@ def test_clear_is_named_when_airflow_tells_who_it_was(stage: Stage) -> None:
     browse(("GET", at, {}), who_cleared=lambda *_: "somebody else")
     assert stage.actions() == [("unlock", "<olga>", "clear")], "the first name stays"
     assert stage.meta.locks.actions()[0].details == {}
+
+
+def test_a_cleared_unlock_reads_the_shards_for_the_command_and_after_it(stage: Stage) -> None:
+    assert counted(lambda: skipped(lambda: unlock(stage, cleared=False), "clear this task")) == (0, 0)
+    assert counted(lambda: unlock(stage, cleared=True)) == (2, 0)
+    lockcommands.give(stage.meta, Skip(stage.lock), by="somebody", via="elsewhere", reason="")
+    assert counted(lambda: skipped(lambda: unlock(stage, cleared=True), "resolved already")) == (0, 0)
+
+
+def test_each_step_on_the_page_reads_the_shards_once_and_the_command_once_more(stage: Stage) -> None:
+    from unshard_airflow.page.service import TaskFolder
+
+    service, task, command = TaskFolder(lambda *_: None), load_task(stage.file), Skip(stage.lock, OTHER)
+    assert counted(lambda: service.reading(task)) == (1, 0)
+    assert counted(lambda: service.lock(task, stage.lock)) == (1, 0)
+    assert counted(lambda: service.facts(task, stage.lock)) == (1, 0)
+    assert counted(lambda: service.preview(task, command)) == (1, 0)
+    assert counted(lambda: service.give(task, command, "olga", "")) == (2, 0)
 
 
 def test_prechecks_that_fail_are_on_the_page(stage: Stage, target: MariaDb, schema: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.lifetask import LifeTask
 from tests.lifetask import task as life  # noqa: F401  a fixture
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from unshard.cli import main
 from unshard.units.ddl import coordinate
 from unshard.units.window.sync import next_plan
@@ -91,7 +92,7 @@ def test_plan_names_the_lock_that_holds_rows_and_then_their_release(
     opens, text = planned(live.path, target, live.meta_schema, capsys)
     assert [(each["lock"], each["stages"][0]["stage"]) for each in opens["locks"]] == [(None, "open-lock")]
     assert f"a new lock of {unique}_to.t" in text
-    (view,) = coordinate.observe(live.work().meta)
+    (view,) = open_locks(live.work().meta)
     live.sources["s1"].run(f"INSERT INTO {shard} VALUES (3, 3, 3)")
     live.pull("s1")
     waits, text = planned(live.path, target, live.meta_schema, capsys)

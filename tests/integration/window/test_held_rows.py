@@ -7,7 +7,7 @@ import pytest
 
 from tests.binlogs import purge
 from tests.livetask import LiveTask, living
-from unshard.units.ddl import coordinate
+from tests.openlocks import open_locks
 from unshard.units.task.status import SourceStatus, status
 from unshard.units.window import sync
 from unshard.units.window.tasks import held_folder
@@ -68,7 +68,7 @@ def test_held_rows_live_without_the_binlog_and_go_in_order(
         task.run()
         task.assert_settled()
         assert task.executed("g")[-1].endswith("ADD b INT")
-        assert coordinate.observe(task.work().meta) == ()
+        assert open_locks(task.work().meta) == ()
         assert told_of(task).bytes_held == 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Skip
@@ -50,7 +51,7 @@ def elsewhere(task: LiveTask, *statements: str) -> None:
 
 
 def skip(task: LiveTask) -> None:
-    for lock in coordinate.observe(task.work().meta):
+    for lock in open_locks(task.work().meta):
         assert lock.state is LockState.UNDECIDED and ("[US-4001]" in lock.reason or "[US-3013]" in lock.reason)
         give(task.work().meta, Skip(lock.id), "operator", "test", "it concerns nobody")
     task.run()
@@ -188,7 +189,7 @@ def seen(task: LiveTask) -> list[int]:
 
 
 def skip_changes(task: LiveTask) -> None:
-    while locks := coordinate.observe(task.work().meta):
+    while locks := open_locks(task.work().meta):
         assert locks[0].state is LockState.UNDECIDED and "[US-3013]" in locks[0].reason
         give(task.work().meta, Skip(locks[0].id), "operator", "test", "done by hand")
         task.run()
@@ -251,7 +252,7 @@ def test_a_file_that_is_loaded_into_another_table_is_passed_over(task: LiveTask,
         skip_changes(task)
         cursor.execute(loads[2])
     task.run()
-    assert len(coordinate.observe(task.work().meta)) == 1
+    assert len(open_locks(task.work().meta)) == 1
     task.target.run(f"INSERT INTO {task.table('t')} VALUES (8, 8)")
     skip_changes(task)
     task.assert_settled()
@@ -325,17 +326,17 @@ def test_a_change_of_shards_by_another_table_is_never_passed_over(task: LiveTask
     elsewhere(task, "CREATE TABLE x (id INT PRIMARY KEY)", "INSERT INTO x VALUES (7)", made)
     task.sources["s1"].run(f"INSERT INTO {t} VALUES (7, 7)")
     task.run()
-    for found in coordinate.observe(task.work().meta):  # the foreign key, which only one shard gets
+    for found in open_locks(task.work().meta):  # the foreign key, which only one shard gets
         give(task.work().meta, Skip(found.id), "operator", "test", "")
         task.run()
     assert task.assert_union("t") == 1
     elsewhere(task, *as_statements(change), *([drop] if is_dropped else []))
     task.run()
-    (found, *_) = coordinate.observe(task.work().meta)
+    (found, *_) = open_locks(task.work().meta)
     assert found.state is LockState.UNDECIDED and "[US-3013]" in found.reason
     by_hand = "DELETE FROM {} WHERE id = 7" if way == "cascade" else "INSERT INTO {} VALUES (1, 1)"
     task.target.run(by_hand.format(task.table("t")))
-    while locks := coordinate.observe(task.work().meta):
+    while locks := open_locks(task.work().meta):
         give(task.work().meta, Skip(locks[0].id), "operator", "test", "done by hand")
         task.run()
     task.assert_settled()

@@ -10,6 +10,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from unshard.adapters import structures
 from unshard.adapters.meta.rows import AT_ONCE
 from unshard.core.model import Shard, TableId
@@ -98,7 +99,7 @@ def measured(task: LiveTask, number: int) -> dict[str, tuple[int, int]]:
     task.sources["s1"].run(f"INSERT INTO {task.name}.g_1 (id, v) VALUES ({number}, 1)")
     task.pull("s1")
     found = {"small": cost(small), "idle": cost(lambda: task.window("s1"))}
-    return found | {"locks": cost(lambda: coordinate.observe(task.work().meta))}
+    return found | {"locks": cost(lambda: open_locks(task.work().meta))}
 
 
 def test_a_window_costs_the_same_with_any_number_of_shards(task: LiveTask) -> None:
@@ -128,7 +129,7 @@ def test_a_lock_of_thousands_of_shards_is_resolved_in_portions(task: LiveTask) -
     task.pull("s1")
     assert task.window("s1").ddls
     add_shards(task, "shard", "table_schema", "shard_ddl")
-    (lock,) = coordinate.observe(task.work().meta)
+    (lock,) = open_locks(task.work().meta)
     assert (lock.is_executable, len(lock.ready)) == (True, MORE + 2)
     statements, _ = cost(lambda: coordinate.execute(task.work().meta, task.work().target, lock.id))
     assert statements < 100 + 2 * MORE / AT_ONCE

@@ -10,6 +10,7 @@ import pytest
 
 from tests.dying import Died, mortal
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from tests.taskfile import TaskFile, route, task_body, tidied, write_sources
 from unshard.adapters import mysql
 from unshard.adapters.meta.windows.reloads import Reloads
@@ -94,7 +95,7 @@ def test_defaults_that_differ_after_an_unlock(task: LiveTask) -> None:
     for source in task.sources:
         task.pull(source)
         task.window(source)
-    (view,) = coordinate.observe(task.work().meta)
+    (view,) = open_locks(task.work().meta)
     give(task.work().meta, Force(view.id), "operator", "test", "because")
     task.run()
     for number in (1, 2, 3):

@@ -19,7 +19,7 @@ from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused
 from unshard.errors.source import AccessDenied, ConnectionLost, ServerUnreachable
-from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.scene import LockView
 
 A1, B1 = (Shard(source, TableId("shop_1", "orders_1")) for source in ("s1", "s2"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -36,8 +36,8 @@ from unshard.core.window.plan import UnreadStatement
 from unshard.core.window.suspension import Refusal, SuspendedTarget, refusal_of
 from unshard.errors.locks import UnknownLock
 from unshard.errors.rows import RowRefused
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.differences import DifferenceView
+from unshard.units.ddl.scene import LockFacts, LockView
 from unshard.units.task.status import Remarks, SourceStatus
 from unshard_airflow import forms
 from unshard_airflow.masking import refusal, statement
@@ -122,8 +122,11 @@ class Books:
         at = Location("mysql-bin.000002", 77)
         return [SourceStatus("s1", Phase.SYNC, at, at, 12, 345, 6, 7890, 1234, 2, 1), SourceStatus("s2")]
 
-    def locks(self, task: Task) -> Sequence[LockView]:
-        return self.locks_
+    def lock(self, task: Task, lock: str) -> LockView | None:
+        return next((each for each in self.locks_ if each.id == lock), None)
+
+    def facts(self, task: Task, lock: str) -> LockFacts | None:
+        return self.lock(task, lock)
 
     def reading(self, task: Task) -> Reading:
         passed = IgnoredStatement("s1", UnreadStatement(Location("b.7", 99), f"florble {EVIL}"), NOW)
@@ -165,9 +168,8 @@ class Books:
         pinned = replace(order, seq=7) if isinstance(order, Skip) and order.shard else order
         return pinned, [f"would {type(order).__name__} {EVIL}"]
 
-    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> LockView:
+    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
         self.given.append((order, by, reason))
-        return self.locks_[0]
 
 
 @dataclass

@@ -15,7 +15,7 @@ from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import ANSI_QUOTES
 from unshard.errors.locks import ReplacementRefused
-from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.scene import LockView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TARGET, SHARD = TableId("shop", "orders"), Shard("s2", TableId("shop_1", "orders_3"))

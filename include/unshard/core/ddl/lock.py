@@ -172,6 +172,11 @@ class DdlLock:
         return self.entry.fingerprint
 
     @property
+    def is_open(self) -> bool:
+        """Whether the lock is not resolved. Its own row tells: no shard has to be read."""
+        return self.resolved_at is None
+
+    @property
     def is_begun(self) -> bool:
         """Whether the target may have the DDL: its execution has begun and was not refused."""
         return self.started_at is not None and self.error is None
@@ -237,7 +242,7 @@ def decide(
     members: Sequence[ShardState], lock: DdlLock, pending_skips: PendingSkips, absent: Iterable[str] = ()
 ) -> LockDecision:
     """Decide the state of a lock from all shards of its target; `absent` are the sources that are not in sync yet."""
-    if lock.resolved_at is not None:
+    if not lock.is_open:
         return LockDecision(LockState.RESOLVED, lock.owner)
     if lock.verdict is OperatorDecision.NONE and any(is_expected(members, s) for s in _concerned(members, lock)):
         return LockDecision(LockState.RESOLVED, lock.owner, is_withdrawn=True)

@@ -30,6 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
+from unshard.core.ddl.lock import DdlLock
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry, ShardState, WholeChange
 from unshard.core.join.decision import (
     Change,
@@ -112,7 +113,8 @@ class JoinScene:
     """DDLs that locks have resolved since the shards' last accepted DDLs, oldest first."""
     mapped: frozenset[str] = frozenset()
     """The columns of column mappings, in lower case."""
-    has_lock: bool = False
+    lock: DdlLock | None = None
+    """The open lock of the target, read after the target."""
     uncommitted: frozenset[Shard] = frozenset()
     """Shards that have joined and whose window is not committed yet."""
     absent: tuple[str, ...] = ()
@@ -130,6 +132,11 @@ class JoinScene:
     """That in which the target converts times; a shard that has converted them in another one is read again."""
     own: Callable[[QueueEntry], TableSchema | None] | None = None
     """Returns the target after a shard's own statement, None if the target does not take it; only in strict mode."""
+
+    @property
+    def is_executing(self) -> bool:
+        """Whether the lock may be changing the target."""
+        return self.lock is not None and self.lock.started_at is not None
 
     @property
     def group(self) -> Group:
@@ -401,7 +408,7 @@ def _joining(scene: JoinScene, state: ShardState) -> Iterator[JoinStage]:
 
 def _with_more(scene: JoinScene) -> FollowShards | None:
     """Return the group that keeps what someone has given a settled target: indexes and wider types; None without."""
-    if scene.joined.settled_version != scene.joined.version or scene.has_lock:
+    if scene.joined.settled_version != scene.joined.version or scene.lock is not None:
         return None
     group, target = scene.group, scene.target
     steps = steps_to_join(group, target).contracting
@@ -440,7 +447,7 @@ def _of_ddl(scene: JoinScene, waiting: dict[Shard, Decided]) -> Iterator[JoinSta
     states = {state.shard: state for state in heads}
     yield from _together(scene, states, waiting)
     yield from _back(scene, states)
-    for state in heads if not scene.has_lock else ():
+    for state in heads if scene.lock is None else ():
         if (waits := waiting.get(state.shard)) is not None:
             reason = "; ".join(filter(None, (*map(str, waits.conflicts), waits.reason)))
             yield OpenBarrier(state.queue[0], reason)

@@ -15,7 +15,7 @@ from unshard.core.join.stages import ContractTarget, WaitForRows
 from unshard.core.join.statements import alter_texts
 from unshard.core.join.states import History, OpenDifference, Past, State, forms, open_differences, past_of
 from unshard.core.model import Shard, TableId
-from unshard.units.ddl.joining import JoinExecutor, JoinRules, scene_of, scenes
+from unshard.units.ddl.joining import JoinExecutor, JoinRules, restless, scene_of
 from unshard.units.ddl.lockstore import JoinReader, Store, StoreReader
 
 WAYS_OUT = "when the shards agree, or this shard goes back; its lock has the other ways out"
@@ -89,7 +89,7 @@ class DifferenceView:
 def differences(meta: StoreReader, executor: JoinExecutor, rules: JoinRules) -> tuple[DifferenceView, ...]:
     """Return the open differences of all joined targets, the oldest first; changes nothing."""
     found = list[DifferenceView]()
-    for target in scenes(cast("Store", meta), executor, rules):
+    for target in restless(meta):
         scene, history = _at_one_moment(meta, executor, rules, target)
         if scene is not None:
             errors = meta.joins.reload_errors(target)
@@ -105,8 +105,7 @@ def _at_one_moment(
     for _ in range(ATTEMPTS):
         scene = scene_of(cast("Store", meta), executor, rules, target)
         history = cast("JoinHistory", meta.joins).steps(target)
-        joined = meta.joins.get(target)
-        if scene is None or joined is None or joined.version == scene.joined.version:
+        if scene is None or meta.joins.version(target) in (0, scene.joined.version):
             break
     return scene, history
 

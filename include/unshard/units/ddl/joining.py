@@ -38,7 +38,6 @@ from unshard.core.join.decision import conflicts_of, steps_to_join
 from unshard.core.join.difference import Step, Target, apply, target_of
 from unshard.core.join.group import Member, begin, intended, with_member
 from unshard.core.join.joined import (
-    Accepted,
     Completion,
     JoinedTarget,
     JoinStatement,
@@ -82,7 +81,7 @@ from unshard.errors.join import (
     TargetNameTaken,
 )
 from unshard.errors.reload import ReloadError
-from unshard.units.ddl.lockstore import Store
+from unshard.units.ddl.lockstore import Store, StoreReader
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +119,7 @@ class JoinExecutor(Protocol):
         """
 
 
-def no_columns(target: TableId) -> frozenset[str]:
+def no_columns(shards: Iterable[ShardState]) -> frozenset[str]:
     """Return the columns of column mappings of a task without any."""
     return frozenset()
 
@@ -142,8 +141,8 @@ def no_reload(shard: Shard, columns: Sequence[str]) -> ReloadOutcome:
 class JoinRules:
     """The parts of a task that decide about its targets."""
 
-    mapped: Callable[[TableId], frozenset[str]] = no_columns
-    """Returns the columns of column mappings, in lower case."""
+    mapped: Callable[[Iterable[ShardState]], frozenset[str]] = no_columns
+    """Returns the columns of column mappings of the shards, in lower case."""
     contract_delay: float = 0.0
     """Seconds after the last DDL before a target contracts."""
     is_strict: bool = False
@@ -197,16 +196,17 @@ def planned(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules())
 
 
 def scenes(meta: Store, executor: JoinExecutor, rules: JoinRules = JoinRules()) -> Mapping[TableId, JoinScene]:
-    """Return the state of each joined target for which something may be due; changes nothing."""
-    found = dict[TableId, JoinScene]()
+    """Return the state of each target for which something may be due; changes nothing."""
+    found = ((target, scene_of(meta, executor, rules, target)) for target in restless(meta))
+    return {target: scene for target, scene in found if scene is not None}
+
+
+def restless(meta: StoreReader) -> Iterator[TableId]:
+    """Yield the joined targets for which something may be due."""
     for target, shards in groups(meta.structures.shards()).items():
         joined = meta.joins.get(target)
-        if joined is None or is_quiet(joined, shards):
-            continue
-        scene = scene_of(meta, executor, rules, target)
-        if scene is not None:
-            found[target] = scene
-    return found
+        if joined is not None and not is_quiet(joined, shards):
+            yield target
 
 
 def scene_of(meta: Store, executor: JoinExecutor, rules: JoinRules, target: TableId) -> JoinScene | None:
@@ -284,11 +284,9 @@ class _Follower:
         if joined.change is not None:
             self._resume(joined.change)
             return True
-        scene = self.scene()
-        if scene is None or self._is_executing():
+        scene = self._scene(joined)
+        if scene is None or scene.is_executing:
             return False
-        if scene.joined.version != joined.version:
-            return True  # another process may be changing the table at the moment
         plan = plan_join(scene)
         if not plan.stages:
             if plan.is_settled and (digest := digest_of(scene.shards)):
@@ -299,16 +297,19 @@ class _Follower:
     def catches_up(self) -> bool:
         """Follow DDLs that something else has resolved; return whether there were any."""
         scene = self.scene()
-        if scene is None or scene.joined.change is not None or self._is_executing():
+        if scene is None or scene.joined.change is not None or scene.is_executing:
             return False
         stage = next(iter(plan_join(scene).stages), None)
         return isinstance(stage, FollowShards) and self._run(stage, scene)
 
     def scene(self) -> JoinScene | None:
         """Read everything that decides about the target; None if it has not joined or does not exist."""
-        meta, joined = self.meta, self.meta.joins.get(self.target)
-        if joined is None:
-            return None
+        joined = self.meta.joins.get(self.target)
+        return self._scene(joined) if joined is not None else None
+
+    def _scene(self, joined: JoinedTarget) -> JoinScene | None:
+        """Read the rest after the group; None if the target does not exist."""
+        meta = self.meta
         shards = tuple(state for state in meta.structures.shards() if self._is_member(state))
         resolved = {
             state.shard: meta.joins.resolved(state.shard, joined.accepted[state.shard].seq)
@@ -327,9 +328,9 @@ class _Follower:
             shards,
             lambda digest: meta.structures.get({digest})[digest],
             resolved,
-            self.rules.mapped(self.target),
-            self._lock() is not None,
-            frozenset(shard for shard, accepted in joined.accepted.items() if self._is_uncommitted(shard, accepted)),
+            self.rules.mapped(shards),
+            self._lock(),
+            self._uncommitted(joined),
             tuple(state.source for state in meta.sources.all() if state.phase is Phase.NEW),
             meta.joins.refused(self.target),
             is_delayed,
@@ -348,23 +349,20 @@ class _Follower:
         asked -= features(present.create_sql)
         return self.executor.lacks(asked) if asked else frozenset()
 
-    def _is_uncommitted(self, shard: Shard, accepted: Accepted) -> bool:
-        """Whether the window that creates the shard is not committed yet."""
-        if accepted.seq or accepted.location is None:
-            return False
-        checkpoint = self.meta.checkpoints.get(shard.source)
-        return checkpoint is not None and checkpoint.location < accepted.location
+    def _uncommitted(self, joined: JoinedTarget) -> frozenset[Shard]:
+        """Return the shards whose creating windows are not committed yet."""
+        new = {shard: each.location for shard, each in joined.accepted.items() if not each.seq and each.location}
+        checkpoints = {source: self.meta.checkpoints.get(source) for source in {shard.source for shard in new}}
+        reached = {source: checkpoint.location for source, checkpoint in checkpoints.items() if checkpoint is not None}
+        return frozenset(
+            shard for shard, location in new.items() if shard.source in reached and reached[shard.source] < location
+        )
 
     def _is_member(self, state: ShardState) -> bool:
         return state.target == self.target and not state.is_dropped
 
     def _lock(self) -> DdlLock | None:
         return next((lock for lock in self.meta.locks.open() if lock.target == self.target), None)
-
-    def _is_executing(self) -> bool:
-        """Whether a lock may be changing the target."""
-        lock = self._lock()
-        return lock is not None and lock.started_at is not None
 
     def _begin(self) -> bool:
         """Store the first group of the target; its present structure stays its floor if it has more than the shards."""
@@ -454,7 +452,7 @@ class _Follower:
     def _is_unchanged(self, scene: JoinScene) -> bool:
         """Whether no process has changed the target, or executed a lock of it, since the scene was read."""
         again = self.scene()
-        if again is None or self._is_executing():
+        if again is None or again.is_executing:
             return False
         return (again.joined, again.present, again.shards) == (scene.joined, scene.present, scene.shards)
 

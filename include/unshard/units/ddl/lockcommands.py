@@ -38,8 +38,8 @@ from unshard.errors.locks import (
     NotInGroup,
 )
 from unshard.units.ddl import coordinate, waysout
-from unshard.units.ddl.coordinate import LockView, read_scene
 from unshard.units.ddl.lockstore import Store
+from unshard.units.ddl.scene import NO_SCENE, LockFacts, Scene, find, read_scene
 
 if TYPE_CHECKING:
     from unshard.core.rows.waysout import Conflict
@@ -55,9 +55,16 @@ class _Case:
 
     meta: Store
     lock: DdlLock
-    view: LockView
-    members: tuple[ShardState, ...]
-    conflict: "Conflict | None" = None
+    view: LockFacts
+    scene: Scene
+
+    @property
+    def members(self) -> tuple[ShardState, ...]:
+        return self.scene.members(self.lock.target)
+
+    @property
+    def conflict(self) -> "Conflict | None":
+        return waysout.conflict_of(self.scene, self.lock, self.scene.decide(self.lock))
 
     def member(self, shard: Shard) -> ShardState:
         for state in self.members:
@@ -80,42 +87,44 @@ class _Prepared:
     do: Callable[[IssuedCommand], bool]
 
 
-def pinned(meta: Store, command: LockCommand) -> LockCommand:
-    """Return the command with the number of the shard's current DDL, if the command is about one shard's DDL."""
+def pinned(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> LockCommand:
+    """Return the command with the number of the shard's current DDL, if the command is about one shard's DDL.
+
+    The shards are read unless `scene` has the lock.
+    """
     if isinstance(command, Skip | Replace) and command.shard is not None and command.seq is None:
-        queue = _case(meta, command).member(command.shard).queue
+        queue = _case(meta, command, scene).member(command.shard).queue
         return replace(command, seq=queue[0].seq if queue else 0)
     return command
 
 
-def preview(meta: Store, command: LockCommand) -> tuple[str, ...]:
-    """Return the effects of a command, one sentence per line; raises a coded error if it cannot be carried out."""
-    case = _case(meta, command)
-    if case.lock.resolved_at is not None and not isinstance(command, DropShard):
+def preview(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> tuple[str, ...]:
+    """Return the effects of a command, one sentence per line; raises a coded error if it cannot be carried out.
+
+    The shards are read unless `scene` has the lock.
+    """
+    case = _case(meta, command, scene)
+    if not case.lock.is_open and not isinstance(command, DropShard):
         raise LockResolved(case.lock.id, str(case.lock.outcome or Outcome.EXECUTED))
     return _prepared(case, command).lines
 
 
-def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason: str) -> LockView:
-    """Record a command and act on it, without executing DDL; return the resulting state of the lock.
+def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason: str) -> Scene:
+    """Record a command and act on it, without executing DDL; return the scene after it.
 
     Idempotent: a repeated command, or a command to a resolved lock, changes nothing. A command that cannot be carried
     out raises a coded error and is not recorded.
     """
     case = _case(meta, command)
-    if case.lock.resolved_at is None or isinstance(command, DropShard):
+    if case.lock.is_open or isinstance(command, DropShard):
         changed = _prepared(case, command).do(recorded(command, by, via, reason))
         log.info("command %s lock=%s by=%s via=%s new=%s", ACTIONS[type(command)], command.lock, by, via, changed)
-    coordinate.observe(meta)
-    return coordinate.view(meta, command.lock)
+    return coordinate.observe(meta)
 
 
-def _case(meta: Store, command: LockCommand) -> _Case:
-    lock, scene = meta.locks.get(command.lock), read_scene(meta)
-    view, members = coordinate.view(meta, command.lock), scene.members(lock.target)
-    is_forced = isinstance(command, Force) and lock.resolved_at is None
-    conflict = waysout.conflict_of(scene, lock, scene.decide(lock)) if is_forced else None
-    return _Case(meta, lock, view, members, conflict)
+def _case(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> _Case:
+    lock, scene = find(meta, command.lock, scene, read_scene)  # also the shards of a resolved lock may be dropped
+    return _Case(meta, lock, scene.facts(lock), scene)
 
 
 def _prepared(case: _Case, command: LockCommand) -> _Prepared:
@@ -136,7 +145,7 @@ def _prepared(case: _Case, command: LockCommand) -> _Prepared:
 
 def _force(case: _Case, owner: str | None) -> _Prepared:
     view = case.view
-    if view.target in case.meta.joins.targets():
+    if view.is_joined:
         raise UnlockOfJoined(view.id, str(view.target))
     if view.state is LockState.UNDECIDED:
         raise LockUndecided(view.id, view.reason)
@@ -166,12 +175,13 @@ def _force(case: _Case, owner: str | None) -> _Prepared:
 
 def _same_changes(case: _Case) -> list[QueueEntry]:
     """Return the DDLs of shards in conflict that lead to the same columns as the lock's DDL."""
-    if case.conflict is None or case.lock.is_begun:
+    conflict = None if case.lock.is_begun else case.conflict
+    if conflict is None:
         return []
     from unshard.core.rows.waysout import is_same_change  # brings the tokenizer
 
-    found = (state for state in case.conflict.members if state.shard in _with_another(case.view))
-    return [state.queue[0] for state in found if is_same_change(case.conflict, state)]
+    found = (state for state in conflict.members if state.shard in _with_another(case.view))
+    return [state.queue[0] for state in found if is_same_change(conflict, state)]
 
 
 def _skip(case: _Case) -> _Prepared:
@@ -280,7 +290,7 @@ def _has_moved(state: ShardState, seq: int | None) -> bool:
 
 
 def _drop(case: _Case, shard: Shard) -> _Prepared:
-    if all(state.shard != shard for state in case.members) and _is_dropped(case.meta, shard):
+    if any(state.shard == shard and state.is_dropped for state in case.scene.shards):
         return _Prepared((f"{shard} is already dropped",), lambda _: False)
     state = case.member(shard)
     rows = sum(file.rows for file in state.held)
@@ -347,7 +357,7 @@ def _new_names(case: _Case, entry: QueueEntry, counted: tuple[str, ...]) -> str:
     return named_as(entry, counted, schemas[entry.before], schemas[entry.after])
 
 
-def _with_another(view: LockView) -> list[Shard]:
+def _with_another(view: LockFacts) -> list[Shard]:
     """Return the shards in conflict at another DDL; the others have a pending skip of an earlier lock."""
     return [shard for shard in view.conflicts if shard not in view.ready]
 
@@ -363,23 +373,19 @@ def _executed_already(case: _Case) -> list[str]:
     return [f"already executed, and stays on the target: {one_line(text)}" for text in done]
 
 
-def _is_dropped(meta: Store, shard: Shard) -> bool:
-    return any(state.shard == shard and state.is_dropped for state in meta.structures.shards())
-
-
 def shard_argument(shard: Shard) -> str:
     """Return a shard as a command-line argument: `s1/shop_1.orders_3`."""
     return f"{shard.source}/{shard.table}"
 
 
-def shard_named(meta: Store, lock: str, text: str) -> Shard:
+def shard_named(meta: Store, lock_id: str, text: str, scene: Scene) -> Shard:
     """Return the shard of a lock's group that a command-line argument names; raises NotInGroup."""
-    target = meta.locks.get(lock).target
-    group = [state.shard for state in meta.structures.shards() if state.target == target]
+    lock, scene = find(meta, lock_id, scene, read_scene)
+    group = [state.shard for state in scene.shards if state.target == lock.target]
     for shard in group:
         if text in (shard_argument(shard), str(shard)):
             return shard
-    raise NotInGroup(lock, text, ", ".join(map(shard_argument, sorted(group))))
+    raise NotInGroup(lock_id, text, ", ".join(map(shard_argument, sorted(group))))
 
 
 def one_line(text: str) -> str:

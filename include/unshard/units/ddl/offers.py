@@ -12,8 +12,8 @@ from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace
 from unshard.core.ddl.ways import Way
 from unshard.core.model import Shard
 from unshard.core.shown import shell
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import one_line, shard_argument
+from unshard.units.ddl.scene import LockView
 
 TOLD = {
     Way.UNLOCKED: "as this one if it leads to the same columns, else as one that follows",

@@ -75,8 +75,8 @@ class UnknownStructures(Protocol):
         """Store a structure and return its digest."""
 
 
-def reconcile_structures(structures: UnknownStructures, source: str, trial: Trial) -> None:
-    """Fill in the structures of a source's shards that are known by now."""
+def reconcile_structures(structures: UnknownStructures, source: str, trial: Trial) -> bool:
+    """Fill in the structures of a source's shards that are known by now; return whether any was unknown."""
     unknown_shards = structures.unknown_shards(source)
     group = groups(structures.shards()) if unknown_shards else {}
     for shard in unknown_shards:
@@ -87,6 +87,7 @@ def reconcile_structures(structures: UnknownStructures, source: str, trial: Tria
         for finding in findings:
             log.info("structure resolved shard=%s seq=%s known=%s", shard.shard, finding.seq, bool(finding.after))
         structures.settle(shard, findings)
+    return bool(unknown_shards)
 
 
 class _Asked:

@@ -5,13 +5,19 @@ from typing import TYPE_CHECKING, Any
 from unshard.core.ddl.lock import DdlLock, LockDecision, LockState
 from unshard.core.ddl.shardgroup import chain
 from unshard.core.ddl.ways import Way
+from unshard.units.ddl.scene import LockView, Scene
 
 if TYPE_CHECKING:
     from unshard.core.rows.waysout import Conflict
-    from unshard.units.ddl.coordinate import Scene
 
 
-def ways_of(scene: "Scene", lock: DdlLock, decision: LockDecision) -> dict[str, Any]:
+def shown(scene: Scene, lock: DdlLock) -> LockView:
+    """Return a lock as it is shown to operators."""
+    decision = scene.decide(lock)
+    return scene.facts_as(LockView, lock, decision, **_ways_of(scene, lock, decision))
+
+
+def _ways_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, Any]:
     """Return the fields `ways`, `barred` and `extension` of a `LockView`, if they are not the usual ones."""
     if decision.state is LockState.CONFLICT:
         return _of_conflict(conflict_of(scene, lock, decision))
@@ -20,7 +26,7 @@ def ways_of(scene: "Scene", lock: DdlLock, decision: LockDecision) -> dict[str, 
     return {}
 
 
-def conflict_of(scene: "Scene", lock: DdlLock, decision: LockDecision) -> "Conflict | None":
+def conflict_of(scene: Scene, lock: DdlLock, decision: LockDecision) -> "Conflict | None":
     """Return the conflict of a lock with the structures of its group; None if it has none."""
     if not decision.conflicts:
         return None
@@ -42,7 +48,7 @@ def _of_conflict(conflict: "Conflict | None") -> dict[str, Any]:
     return {"ways": found.offered, "barred": found.barred, "extension": extension}
 
 
-def _of_new_shard(scene: "Scene", lock: DdlLock, decision: LockDecision) -> dict[str, Any]:
+def _of_new_shard(scene: Scene, lock: DdlLock, decision: LockDecision) -> dict[str, Any]:
     group = scene.members(lock.target)
     new = next((state for state in group if state.shard in decision.ready), None)
     if new is None or not new.queue[0].is_alone or not new.queue[0].after:

@@ -1,13 +1,12 @@
 """Targets of `shard-mode: optimistic` before rows are written: they join when their first shards are known."""
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 
-from unshard.adapters.meta import MetaReader
 from unshard.config import ShardMode, Task
+from unshard.core.ddl.queue import ShardState
 from unshard.core.ddl.renaming import name_upstream
-from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableId
 from unshard.errors.join import ShardModeWaits
 from unshard.errors.rows import ColumnTypesDiffer
@@ -46,7 +45,7 @@ def join_before_rows(work: Work, targets: Collection[TableId], *, releases: bool
 def _parts(work: Work) -> tuple[OnTarget, JoinRules]:
     """Return what executes statements on targets, and the rules of the task."""
     delay = work.task.options.contract_delay.total_seconds()
-    mapped = partial(mapped_columns, work.task, work.meta)
+    mapped = partial(mapped_columns, work.task)
     rules = JoinRules(mapped, delay, work.task.options.is_strict, time_zone=work.task.timezone)
     return OnTarget(work.target, work.task.meta_schema, work.task.timezone, work.task.name), rules
 
@@ -57,10 +56,10 @@ def follow_mode(work: Work, has_joined: bool) -> None:
         joining.leave(work.meta)
 
 
-def mapped_columns(task: Task, meta: MetaReader, target: TableId) -> frozenset[str]:
-    """Return the columns of column mappings of a target, in lower case."""
+def mapped_columns(task: Task, shards: Iterable[ShardState]) -> frozenset[str]:
+    """Return the columns of column mappings of shards, in lower case."""
     found = set[str]()
-    for state in groups(meta.structures.shards()).get(target, ()):
+    for state in shards:
         reshaping = task.instance(state.shard.source).routing.reshaping(name_upstream(state.shard.table))
         found |= {name.lower() for each in reshaping.mapped for name in (each.source, each.column)}
     return frozenset(found)

@@ -57,9 +57,7 @@ def rules_of(work: Work) -> JoinRules:
     """Return the parts of a task that decide about its joined targets."""
     delay = work.task.options.contract_delay.total_seconds()
     strict = work.task.options.is_strict
-    return JoinRules(
-        partial(mapped_columns, work.task, work.meta), delay, strict, partial(_reload, work), work.task.timezone
-    )
+    return JoinRules(partial(mapped_columns, work.task), delay, strict, partial(_reload, work), work.task.timezone)
 
 
 def _reload(work: Work, shard: Shard, columns: Sequence[str]) -> ReloadOutcome:

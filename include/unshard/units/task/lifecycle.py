@@ -79,7 +79,7 @@ def remains(work: Work) -> tuple[str, ...]:
     held = sum(work.meta.structures.totals(source).rows for source in _sources(work.task, work.meta))
     if held:
         lines.append(f"{held} rows that are held after DDL and are in no target yet")
-    if locks := [view.id for view in coordinate.views(work.meta) if view.is_open]:
+    if locks := [lock.id for lock in coordinate.facts(work.meta) if lock.is_open]:
         lines.append(f"open locks: {_listed(locks)}")
     if targets := work.meta.removal.targets():
         lines.append(f"the target tables: {_listed(targets)}")

@@ -38,7 +38,7 @@ from unshard.errors.storage import FinishedElsewhere
 from unshard.errors.task import TaskPaused
 from unshard.errors.window import FencedOut, NoProgress
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
+from unshard.units.ddl.scene import LockFacts
 from unshard.units.relay.tasksource import LiveSource
 from unshard.units.task.joins import follow_each
 from unshard.units.window.sync import WindowReport, run_window
@@ -80,7 +80,7 @@ class WindowDone:
 class LockTried:
     """The DDL of a lock was executed, or the target refused it."""
 
-    lock: LockView
+    lock: LockFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Trouble:
 
 Note = WindowDone | LockTried | Trouble
 Watch = Callable[[Note], None]
-Locks = tuple[LockView, ...]
+Locks = tuple[LockFacts, ...]
 
 
 def nobody_asks(_: Locks) -> bool:
@@ -286,20 +286,22 @@ class _LiveRun:
 
     def _coordinate(self) -> tuple[Locks, bool]:
         """Open and update locks, and execute those that are due; return them, and whether one was resolved."""
-        work, resolved, locks = self._work, False, list[LockView]()
+        work, resolved, locks = self._work, False, list[LockFacts]()
         with self._tally.collected(LOCKS, self._watch):
             followed = follow_each(work)
             resolved = followed.moved
-            for view in coordinate.observe(work.meta):
-                is_due = view.is_executable or (view.state is LockState.FAILED and view.id not in self._tally.tried)
+            scene = coordinate.observe(work.meta)
+            for lock in map(scene.facts, scene.locks):
+                is_due = lock.is_executable or (lock.state is LockState.FAILED and lock.id not in self._tally.tried)
                 if is_due and self._ends.executes:
-                    done = coordinate.execute(work.meta, work.target, view.id)
-                    self._tally.tried.add(view.id)
+                    scene = coordinate.executed(work.meta, work.target, lock.id, scene)
+                    done = coordinate.facts_of(work.meta, lock.id, scene)
+                    self._tally.tried.add(lock.id)
                     self._watch(LockTried(done))
                     resolved = resolved or not done.is_open
                     locks += [done] if done.is_open else []
                 else:
-                    locks.append(view)
+                    locks.append(lock)
             followed.raised()
         return tuple(locks), resolved
 

@@ -20,5 +20,5 @@ def open_differences(task: Task, meta: "MetaReader", connections: Connections) -
     from unshard.units.full.joins import mapped_columns
 
     delay = task.options.contract_delay.total_seconds()
-    rules = JoinRules(partial(mapped_columns, task, meta), delay, task.options.is_strict, time_zone=task.timezone)
+    rules = JoinRules(partial(mapped_columns, task), delay, task.options.is_strict, time_zone=task.timezone)
     return differences(meta, OnTarget(resolve(task.target, connections), task.meta_schema), rules)

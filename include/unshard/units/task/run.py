@@ -28,8 +28,8 @@ from unshard.units.begun import begun_in
 from unshard.units.checks.backups import refuse_older
 from unshard.units.checks.precheck import keep, precheck, raise_if_failed
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.differences import DifferenceView
+from unshard.units.ddl.scene import LockView
 from unshard.units.full.dump import dump
 from unshard.units.full.load import handover, load
 from unshard.units.full.snapshot import take_snapshot

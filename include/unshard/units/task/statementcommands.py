@@ -32,8 +32,8 @@ from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ReplacementRefused
 from unshard.errors.window import NotInSync
 from unshard.units.ddl import coordinate, lockcommands
-from unshard.units.ddl.coordinate import LockView
 from unshard.units.ddl.lockcommands import one_line
+from unshard.units.ddl.scene import LockFacts, Scene
 from unshard.units.window.sync import next_plan
 from unshard.units.work import Work
 
@@ -200,10 +200,10 @@ def _stuck(work: Work, source: str, asked: Asked) -> Iterator[Step]:
         except UnshardError as error:
             yield _planned_step(work, source, asked, error)
             return
-    coordinate.observe(work.meta)
-    for view in coordinate.views(work.meta):
-        for command in _lock_commands(work, view, source, asked):
-            yield _lock_step(work, command)
+    scene = coordinate.observe(work.meta)
+    for lock in map(scene.facts, scene.locks):
+        for command in _lock_commands(work, scene, lock, source, asked):
+            yield _lock_step(work, scene, lock, command)
 
 
 def _planned_step(work: Work, source: str, asked: Asked, error: UnshardError) -> Step:
@@ -215,42 +215,41 @@ def _planned_step(work: Work, source: str, asked: Asked, error: UnshardError) ->
     return _statement_step(work, place, asked, str(error))
 
 
-def _lock_commands(work: Work, view: LockView, source: str, asked: Asked) -> Iterator[LockCommand]:
+def _lock_commands(work: Work, scene: Scene, lock: LockFacts, source: str, asked: Asked) -> Iterator[LockCommand]:
     """Yield a command to the lock, or one for each shard of the source that is the only one with its DDL."""
-    if view.state is LockState.FAILED or (view.state is LockState.UNDECIDED and len(view.ready) > 1):
-        if any(shard.source == source for shard in view.ready):
-            yield _lock_command(view, asked, view.ddl)
+    if lock.state is LockState.FAILED or (lock.state is LockState.UNDECIDED and len(lock.ready) > 1):
+        if any(shard.source == source for shard in lock.ready):
+            yield _lock_command(lock, asked, lock.ddl)
         return
-    if view.state is not LockState.UNDECIDED:
+    if lock.state is not LockState.UNDECIDED:
         return
-    for state in work.meta.structures.shards():
-        at_it = state.shard in (*view.ready, *view.conflicts)
+    for state in scene.shards:
+        at_it = state.shard in (*lock.ready, *lock.conflicts)
         if at_it and state.shard.source == source and state.queue and state.queue[0].reason:
-            command = replace(_lock_command(view, asked, state.queue[0].routed), shard=state.shard)
-            yield lockcommands.pinned(work.meta, command)
+            command = replace(_lock_command(lock, asked, state.queue[0].routed), shard=state.shard)
+            yield lockcommands.pinned(work.meta, command, scene)
 
 
-def _lock_command(view: LockView, asked: Asked, ddl: str) -> Skip | Replace:
+def _lock_command(lock: LockFacts, asked: Asked, ddl: str) -> Skip | Replace:
     match asked.kind:
         case CommandKind.SKIP:
-            return Skip(view.id)
+            return Skip(lock.id)
         case CommandKind.REPLACE:
-            return Replace(view.id, asked.statements)
+            return Replace(lock.id, asked.statements)
         case CommandKind.INJECT:
-            return Replace(view.id, (*asked.statements, ddl))
+            return Replace(lock.id, (*asked.statements, ddl))
 
 
-def _lock_step(work: Work, command: LockCommand) -> Step:
+def _lock_step(work: Work, scene: Scene, lock: LockFacts, command: LockCommand) -> Step:
     def do(by: str, via: str, reason: str) -> bool:
-        view = lockcommands.give(work.meta, command, by, via, reason)
-        if isinstance(command, Replace) and view.is_open and work.meta.pauses.get() is None:
-            coordinate.execute(work.meta, work.target, view.id)
+        after = lockcommands.give(work.meta, command, by, via, reason)
+        if isinstance(command, Replace) and work.meta.pauses.get() is None:
+            coordinate.executed(work.meta, work.target, lock.id, after)
         return True
 
-    view = coordinate.view(work.meta, command.lock)
-    message = view.error or view.reason
-    first = f"lock {command.lock}: {one_line(view.ddl)}" + (f" ({message})" if message else "")
-    return Step((first, *lockcommands.preview(work.meta, command)), do)
+    message = lock.error or lock.reason
+    first = f"lock {lock.id}: {one_line(lock.ddl)}" + (f" ({message})" if message else "")
+    return Step((first, *lockcommands.preview(work.meta, command, scene)), do)
 
 
 def listed_sources(work: Work, source: str | None, everywhere: bool) -> Sequence[str]:

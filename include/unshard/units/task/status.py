@@ -29,7 +29,8 @@ from unshard.core.window.suspension import SuspendedTarget
 from unshard.errors import UnshardError
 from unshard.errors.base import ServerError
 from unshard.units.begun import NOT_KNOWN, Begun, begun_in, existing_meta, migrated_meta
-from unshard.units.ddl.coordinate import LockView, views
+from unshard.units.ddl.coordinate import facts
+from unshard.units.ddl.scene import LockFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Remarks:
 
     passed: tuple[IgnoredStatement, ...] = ()
     """Ignored statements that could not be read and concern no shard, the newest first."""
-    locks: tuple[LockView, ...] = ()
+    locks: tuple[LockFacts, ...] = ()
     """Open and newest resolved locks, the oldest first."""
     pause: PauseState | None = None
     """The pause state; None if the task is not paused."""
@@ -97,12 +98,12 @@ class Remarks:
     """Reloads of columns: those that are not done, then the newest others."""
 
     @property
-    def removed(self) -> tuple[LockView, ...]:
+    def removed(self) -> tuple[LockFacts, ...]:
         """Resolved locks that have truncated, dropped or renamed a whole target table."""
         return tuple(lock for lock in self.locks if lock.removed_rows)
 
     @property
-    def warned(self) -> tuple[LockView, ...]:
+    def warned(self) -> tuple[LockFacts, ...]:
         """Locks whose DDL makes the target differ from the union of the shards."""
         return tuple(lock for lock in self.locks if lock.warning)
 
@@ -161,7 +162,7 @@ def remarks(meta: MetaReader | None, sources: Iterable[str]) -> Remarks:
     stops, diverted = meta.suspended_targets.all(), meta.row_errors.counts()
     return Remarks(
         meta.ignored.newest(),
-        views(meta, resolved=True),
+        facts(meta, resolved=True),
         meta.pauses.get(),
         stops,
         shadows,

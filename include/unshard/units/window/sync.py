@@ -544,7 +544,7 @@ def _sweep(work: Work, plan: Plan, stopped: Collection[SuspendedTarget], again: 
 
 
 def _sweep_orphans(work: Work, plan: Plan) -> None:
-    named = {file.path for state in work.meta.structures.shards(plan.source) for file in state.held}
+    named = work.meta.structures.held_paths(plan.source)
     for path in work.storage.list(held_folder(plan.source)):
         # Another process may run a later window already, whose files are not committed yet.
         if path not in named and held_window(path) <= plan.number:

@@ -22,6 +22,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, exists, func, insert, select, text, update
 
 from unshard.adapters.meta import tables
+from unshard.adapters.meta.database import ReadDatabase
 from unshard.adapters.meta.parts import ReadingPart, WritingPart
 from unshard.adapters.meta.rows import (
     AT_ONCE,
@@ -68,6 +69,11 @@ EXECUTED, REFUSED, GIVEN_UP = "executed", "refused", "given up"
 
 class JoinReader(ReadingPart):
     """Reads joined targets."""
+
+    def __init__(self, database: ReadDatabase) -> None:
+        super().__init__(database)
+        self._structures = StructureReader(database)
+        """Keeps the structures that were read."""
 
     def all(self) -> tuple[JoinedTarget, ...]:
         """Return all joined targets of the task."""
@@ -207,7 +213,7 @@ class JoinReader(ReadingPart):
     def _floor(self, row: AnyRow) -> Member | None:
         if not row.floor_digest:
             return None
-        return Member(self._structures().get({row.floor_digest})[row.floor_digest], json.loads(row.floor_ids))
+        return Member(self._structures.get({row.floor_digest})[row.floor_digest], json.loads(row.floor_ids))
 
     def _members(
         self, connection: Connection, target: TableId, *, is_newest: bool = False
@@ -219,7 +225,7 @@ class JoinReader(ReadingPart):
             same = (other.c[name] == M.c[name] for name in SHARD_KEY)
             query = query.where(M.c.seq == select(func.max(other.c.seq)).where(*same).scalar_subquery())
         rows = connection.execute(query).all()
-        structures = self._structures().get({row.digest for row in rows})
+        structures = self._structures.get({row.digest for row in rows})
         return [
             (
                 row,
@@ -239,9 +245,6 @@ class JoinReader(ReadingPart):
             return None
         statements = read(tuple[JoinStatement, ...], row.statements, f"change {row.id} of {target}")
         return OpenChange(row.id, ChangeKind(row.kind), statements, row.done, row.error or "")
-
-    def _structures(self) -> StructureReader:
-        return StructureReader(self._database)
 
     def _is(self, table: Any, target: TableId) -> Any:
         return matches(table, {"task": self._task, **target_columns(target)})

@@ -112,6 +112,12 @@ class StructureReader(ReadingPart):
         with self._database.reading() as connection:
             return connection.execute(query).first() is not None
 
+    def held_paths(self, source: str) -> frozenset[str]:
+        """Return the paths of all held files of a source."""
+        query = select(HELD_ROWS.c.path).where(HELD_ROWS.c.task == self._database.task, HELD_ROWS.c.source == source)
+        with self._database.reading() as connection:
+            return frozenset(connection.scalars(query))
+
     def dropped(self, shards: Collection[Shard]) -> frozenset[Shard]:
         """Return those of the shards that an operator has dropped."""
         with self._database.reading() as connection:
