@@ -324,7 +324,7 @@ def _classic(master: str, name: str) -> Any:
         os.environ.setdefault(*ARENAS)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         log = folder / LOG
-        java_gateway.Popen = _start_jvm  # type: ignore[assignment,misc]
+        java_gateway.Popen = _start_jvm  # type: ignore[assignment,attr-defined]
         try:
             with log.open("ab") as output:
                 outputs = {"stdout": output, "stderr": output}
