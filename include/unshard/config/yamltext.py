@@ -74,7 +74,7 @@ def read_file(path: Path) -> Entries:
 
 
 def modified(path: Path) -> int:
-    """Return the time of the last change of a file, in nanoseconds; 0 if there is none."""
+    """Return the time of the last change of a file, in nanoseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
+from typing import Self
 
 import pytest
 import yaml
@@ -24,6 +25,7 @@ from unshard.cli import main
 from unshard.config import ShardMode, load_task
 from unshard.core.task.pause import PauseKind
 from unshard.errors.task import TaskPaused
+from unshard.units.limits import Limits
 from unshard.units.relay.newbinlog import BinlogWatch
 from unshard.units.task import lifecycle, live
 from unshard.units.task.live import End, Ends, Tally, Trouble, follow
@@ -56,7 +58,7 @@ def is_equal(task: LiveTask) -> bool:
 
 
 class Following:
-    """A live run in a thread, until `stop`."""
+    """A live run in a thread, until `stop` or the end of the block."""
 
     def __init__(self, work: Work) -> None:
         self._asked, self.told = threading.Event(), list[Trouble]()
@@ -65,12 +67,46 @@ class Following:
         self._pool = ThreadPoolExecutor(1)
         self._run = self._pool.submit(follow, work, work.task.sources, ends, self.tally, self._watch)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> End:
         self._asked.set()
         return self._run.result(SECONDS)
 
     def _watch(self, note: object) -> None:
         self.told += [note] if isinstance(note, Trouble) else []
+
+
+class RunThatFollows:
+    """`units.task.run.run` in a thread, as `unshard run --follow` calls it, until `stop` or the end of the block."""
+
+    def __init__(self, work: Work) -> None:
+        self._asked, self.told = threading.Event(), list[object]()
+        ends = Ends(is_asked=lambda _: self._asked.is_set(), retries=inf)
+        self._pool = ThreadPoolExecutor(1)
+        self._run = self._pool.submit(run, work, watch=self.told.append, following=ends)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._asked.set()
+        self._pool.shutdown()
+
+    @property
+    def pauses(self) -> list[type]:
+        return [type(note) for note in self.told if isinstance(note, PauseBegan | PauseEnded)]
+
+    def stop(self) -> Outcome:
+        self._asked.set()
+        return self.end()
+
+    def end(self) -> Outcome:
+        return self._run.result(SECONDS)
 
 
 def test_a_source_that_fails_delays_no_other_and_goes_on_by_itself(task: LiveTask, monkeypatch) -> None:
@@ -81,15 +117,15 @@ def test_a_source_that_fails_delays_no_other_and_goes_on_by_itself(task: LiveTas
 
     monkeypatch.setattr(live, "run_window", broken)
     is_broken.set()
-    run = Following(task.work())
-    write(task, "s1", 1)
-    write(task, "s2", 11)
-    of_s2 = f"SELECT COUNT(*) FROM {task.table('g')} WHERE id > 10"
-    await_true(lambda: task.target.run(of_s2) == [(3,)], SECONDS, [], "rows of the other source")
-    await_true(lambda: len(run.told) >= 2, SECONDS, [], "another try")
-    is_broken.clear()
-    await_true(lambda: is_equal(task), SECONDS, [], "rows of both")
-    assert (run.stop(), run.tally.errors) == (End.ASKED, {})
+    with Following(task.work()) as run:
+        write(task, "s1", 1)
+        write(task, "s2", 11)
+        of_s2 = f"SELECT COUNT(*) FROM {task.table('g')} WHERE id > 10"
+        await_true(lambda: task.target.run(of_s2) == [(3,)], SECONDS, [], "rows of the other source")
+        await_true(lambda: len(run.told) >= 2, SECONDS, [], "another try")
+        is_broken.clear()
+        await_true(lambda: is_equal(task), SECONDS, [], "rows of both")
+        assert (run.stop(), run.tally.errors) == (End.ASKED, {})
     assert {(each.place, each.again) for each in run.told} == {("s1", True)}
 
 
@@ -102,22 +138,23 @@ def test_the_error_of_each_target_that_does_not_follow_its_shards_is_told_when_i
     servers = source_1, source_2, target
     with living(unique, tmp_path, servers, "gh", ShardMode.OPTIMISTIC, columns=columns, numbers=numbers) as task:
         task.run()
-        run, places = Following(task.work()), {f"locks of {task.table(group)}" for group in "gh"}
-        task.target.run(*(f"ALTER TABLE {task.table(group)} DROP COLUMN v" for group in "gh"))
-        task.sources["s1"].run(*(f"ALTER TABLE {task.name}.{group}_1 ADD c INT" for group in "gh"))
-        await_true(lambda: places <= run.tally.errors.keys(), SECONDS, [], "the errors")
-        tries = dict(run.tally.tries)
-        await_true(lambda: all(run.tally.tries[place] > tries[place] for place in places), SECONDS, [], "another try")
-        assert sorted(each.place for each in run.told) == sorted(places)
-        task.target.run(*(f"ALTER TABLE {task.table(group)} ADD v VARCHAR(20)" for group in "gh"))
-        await_true(lambda: not run.tally.errors, SECONDS, [], "targets that follow")
-        assert run.stop() is End.ASKED
+        places = {f"locks of {task.table(group)}" for group in "gh"}
+        with Following(task.work()) as run:
+            task.target.run(*(f"ALTER TABLE {task.table(group)} DROP COLUMN v" for group in "gh"))
+            task.sources["s1"].run(*(f"ALTER TABLE {task.name}.{group}_1 ADD c INT" for group in "gh"))
+            await_true(lambda: places <= run.tally.errors.keys(), SECONDS, [], "the errors")
+            tries = dict(run.tally.tries)
+            await_true(lambda: all(run.tally.tries[place] > tries[place] for place in places), SECONDS, [], "new tries")
+            assert sorted(each.place for each in run.told) == sorted(places)
+            task.target.run(*(f"ALTER TABLE {task.table(group)} ADD v VARCHAR(20)" for group in "gh"))
+            await_true(lambda: not run.tally.errors, SECONDS, [], "targets that follow")
 
 
 def test_two_live_runs_at_once_end_in_the_union(task: LiveTask) -> None:
     """One of them may leave a source to the other, so one of each pair stays."""
-    with open_work(load_task(task.path)) as second:
-        runs = [Following(task.work()), Following(dataclasses.replace(second, spark=LocalSpark, bulk_spark=LocalSpark))]
+    with open_work(load_task(task.path)) as second, contextlib.ExitStack() as stack:
+        works = task.work(), dataclasses.replace(second, spark=LocalSpark, bulk_spark=LocalSpark)
+        runs = [stack.enter_context(Following(work)) for work in works]
         for number in range(10):
             write(task, "s1", 1 + 3 * number)
             write(task, "s2", 101 + 3 * number)
@@ -163,35 +200,24 @@ def test_new_binlog_is_told_once_and_only_if_no_live_run_works_on_it(task: LiveT
 
 def test_a_run_that_follows_waits_while_the_task_is_paused(task: LiveTask) -> None:
     """Also if it begins then; a stopped task ends it."""
-    work, told, asked = task.work(), list[object](), threading.Event()
-
-    def following() -> Future[Outcome]:
-        ends = Ends(is_asked=lambda _: asked.is_set(), retries=inf)
-        return pool.submit(run, work, watch=told.append, following=ends)
-
-    def pauses() -> list[type]:
-        return [type(note) for note in told if isinstance(note, PauseBegan | PauseEnded)]
-
-    with ThreadPoolExecutor(1) as pool:
-        lifecycle.pause(work, "me", "test", "")
-        first = following()
-        await_true(lambda: pauses() == [PauseBegan], SECONDS, [], "the pause")
+    work = task.work()
+    lifecycle.pause(work, "me", "test", "")
+    with RunThatFollows(work) as run:
+        await_true(lambda: run.pauses == [PauseBegan], SECONDS, [], "the pause")
         write(task, "s1", 1)
         lifecycle.resume(work, "me", "test", "")
         await_true(lambda: is_equal(task), SECONDS, [], "rows")
         lifecycle.pause(work, "me", "test", "")
-        await_true(lambda: pauses() == [PauseBegan, PauseEnded, PauseBegan], SECONDS, [], "the next pause")
+        await_true(lambda: run.pauses == [PauseBegan, PauseEnded, PauseBegan], SECONDS, [], "the next pause")
         write(task, "s2", 11)
-        asked.set()
-        outcome = first.result(SECONDS)
+        outcome = run.stop()
         assert (outcome.end, outcome.failures, outcome.sources[0].rows_applied) == (End.PAUSED, (), 3)
-        asked.clear()
-        second = following()
+    with RunThatFollows(work) as run:
         lifecycle.resume(work, "me", "test", "")
         await_true(lambda: is_equal(task), SECONDS, [], "rows that came meanwhile")
         lifecycle.pause(work, "me", "test", "", PauseKind.STOPPED)
         with pytest.raises(TaskPaused, match="stopped"):
-            second.result(SECONDS)
+            run.end()
 
 
 @pytest.fixture
@@ -246,13 +272,10 @@ def test_a_source_that_is_down_when_a_run_begins_to_follow_is_waited_for(task: L
     """The other one goes on meanwhile."""
     file = task.folder / "sources/s1.yaml"
     file.write_text(re.sub(r"port: \d+", f"port: {free_port()}", right := file.read_text()))
-    asked, told = threading.Event(), list[object]()
-    with open_work(load_task(task.path)) as opened, ThreadPoolExecutor(1) as pool:
-        work = dataclasses.replace(opened, spark=LocalSpark, bulk_spark=LocalSpark)
-        ends = Ends(is_asked=lambda _: asked.is_set(), retries=inf)
-        found = pool.submit(run, work, watch=told.append, following=ends)
-        write(task, "s2", 11)
-        await_true(lambda: is_equal(task), SECONDS, [], "rows of the other")
-        asked.set()
-        assert [each.place for each in found.result(SECONDS).failures] == ["s1"]
+    with open_work(load_task(task.path)) as opened:
+        work = dataclasses.replace(opened, spark=LocalSpark, bulk_spark=LocalSpark, limits=Limits(pause_seconds=0.05))
+        with RunThatFollows(work) as run:
+            write(task, "s2", 11)
+            await_true(lambda: is_equal(task), SECONDS, [], "rows of the other")
+            assert [each.place for each in run.stop().failures] == ["s1"]
     file.write_text(right)
