@@ -15,11 +15,11 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from unshard.config import has_changed
 from unshard_airflow.operators import NOT_HANDED_OVER, WindowOperator
 from unshard_airflow.outages import cause, tell_recovery
 from unshard_airflow.remedies import of_stop
@@ -86,7 +86,7 @@ class Follow(WindowOperator):
         options = work.task.options
         if self.is_continuous:
             ends = Ends(
-                seconds=options.live_run.total_seconds(),
+                deadline=time.monotonic() + options.live_run.total_seconds(),
                 idle_seconds=options.idle_after.total_seconds(),
                 is_asked=run.is_asked,
                 executes=False,
@@ -120,11 +120,9 @@ class _Run:
     def __init__(self, operator: Follow, work: "Work", context: "Context", tally: "Tally") -> None:
         self._operator, self._work, self._context, self._tally = operator, work, context, tally
         self._told = 0.0
-        self._told_counts: Mapping[str, int] = {}
+        self._told_state: object = ()
         self._has_run: set[str] = set()
         """Locks and differences that have a DAG run."""
-        self._paths = [work.task.path, *(work.task.instance(source).source.path for source in operator.sources)]
-        self._files = self._times()
         self._known = operator.known_cause(context)
         self._locks: Locks = ()
         self.stopped: tuple[SuspendedTarget, ...] = ()
@@ -146,18 +144,19 @@ class _Run:
     def is_asked(self, locks: "Locks") -> bool:
         """Whether Airflow has something to do; publishes the progress."""
         self._locks = locks
-        if self._counts() != self._told_counts and time.monotonic() - self._told >= TELL_SECONDS:
+        if self._state() != self._told_state and time.monotonic() - self._told >= TELL_SECONDS:
             self.tell("running")
         if self._known and self._tally.worked.issuperset(self._operator.sources):
             tell_recovery(self._context)
             self._known = ""
-        return bool(self.stopped) or self._has_news(locks) or self._must_fail() or self._files != self._times()
+        return bool(self.stopped) or self._has_news(locks) or self._must_fail() or has_changed(self._work.task)
 
     def tell(self, state: str) -> dict[str, Any]:
         """Log the progress and publish it as XCom value."""
-        self._told, self._told_counts = time.monotonic(), self._counts()
+        counts, errors = self._state()
+        self._told, self._told_state = time.monotonic(), (counts, errors)
         waiting = [f"{lock.id} {lock.state}" for lock in self._locks]
-        told = {"state": state, **self._told_counts, "lag_seconds": self._lag(), "locks": waiting}
+        told = {"state": state, **counts, "lag_seconds": self._lag(), "locks": waiting, "errors": errors}
         self._operator.log.info("live run %s", " ".join(f"{name}={value}" for name, value in told.items()))
         self._context["ti"].xcom_push(key=PROGRESS, value=told)
         return told
@@ -170,8 +169,10 @@ class _Run:
             default=0,
         )
 
-    def _counts(self) -> Counter[str]:
-        return sum((Counter(counts) for counts in [*self._tally.counts.values()]), Counter())
+    def _state(self) -> tuple[Mapping[str, int], list[str]]:
+        """Return the counts of all sources, and the errors that are not over."""
+        counts = sum((Counter(counts) for counts in [*self._tally.counts.values()]), Counter[str]())
+        return counts, [f"{each.place} {each.error.code}" for each in [*self._tally.errors.values()]]
 
     def _has_news(self, locks: "Locks") -> bool:
         """Whether a lock or a difference needs a DAG run."""
@@ -203,6 +204,3 @@ class _Run:
         """Whether a source has failed with an error that was not told yet, while others go on."""
         errors = [each for each in self._tally.errors.values() if each.place in self._operator.sources]
         return any(not each.again and cause(each.error) != self._known for each in errors)
-
-    def _times(self) -> list[float]:
-        return [path.stat().st_mtime if path.exists() else inf for path in self._paths]

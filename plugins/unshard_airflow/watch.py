@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
-from unshard.config import load_task
+from unshard.config import has_changed, load_task
 from unshard.core.shown import visible
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.masking import statement
 from unshard_airflow.remedies import listed
 
 if TYPE_CHECKING:
+    from unshard.config import Task
     from unshard.units.ddl.differences import DifferenceView
     from unshard.units.ddl.scene import LockFacts, Scene
     from unshard.units.work import Work
@@ -200,34 +201,47 @@ def shown(found: "Sequence[DifferenceView]", difference: str) -> str:
     return f"{view.state} {listed(view.have)} {listed(view.lack)} {view.reason}"
 
 
+@dataclass(slots=True)
+class OpenTask:
+    """A task that triggers of this process look at."""
+
+    work: "Work"
+    stack: contextlib.ExitStack
+    users: int = 0
+
+
 class OpenTasks:
-    """The tasks that triggers of this process look at: all triggers of a task share its connections."""
+    """The open tasks by their files: all triggers of a task share its connections."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._opened: dict[tuple[str, float], tuple[Work, contextlib.ExitStack, int]] = {}
+        self._newest: dict[str, OpenTask] = {}
 
     @contextlib.contextmanager
-    def opened(self, key: tuple[str, float]) -> "Iterator[Work]":
-        """Open the task with this file and modification time, unless another trigger has opened it."""
-        from unshard.units.work import open_work
-
+    def opened(self, file: str) -> "Iterator[Work]":
+        """Open the task of a file, unless another trigger has opened it since its last change."""
         with self._changing:
-            if key not in self._opened:
-                with contextlib.ExitStack() as stack:
-                    work = stack.enter_context(open_work(load_task(Path(key[0])), airflow_connections, only_reads=True))
-                    self._opened[key] = work, stack.pop_all(), 0
-            work, stack, users = self._opened[key]
-            self._opened[key] = work, stack, users + 1
+            task = self._newest.get(file)
+            if task is None or has_changed(task.work.task):
+                task = self._newest[file] = _open(file)
+            task.users += 1
         try:
-            yield work
+            yield task.work
         finally:
             with self._changing:
-                work, stack, users = self._opened.pop(key)
-                if users > 1:
-                    self._opened[key] = work, stack, users - 1
-                else:
-                    stack.close()
+                task.users -= 1
+                if not task.users:
+                    if self._newest.get(file) is task:
+                        del self._newest[file]
+                    task.stack.close()
+
+
+def _open(file: str) -> OpenTask:
+    from unshard.units.work import open_work
+
+    with contextlib.ExitStack() as stack:
+        work = stack.enter_context(open_work(load_task(Path(file)), airflow_connections, only_reads=True))
+        return OpenTask(work, stack.pop_all())
 
 
 OPEN = OpenTasks()
@@ -242,7 +256,7 @@ class Watch:
         self._using = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._look: Callable[[], bool] | None = None
-        self._changed_at = 0.0
+        self._task: Task | None = None
         self._told = ""
 
     def is_over(self) -> bool:
@@ -263,12 +277,11 @@ class Watch:
             self._close()
 
     def _opened(self) -> Callable[[], bool]:
-        """Open the task, and open it again when its file has changed."""
-        changed_at = Path(self.trigger.task_file).stat().st_mtime
-        if self._look is None or changed_at != self._changed_at:
+        """Open the task, and open it again when its files have changed."""
+        if self._look is None or self._task is None or has_changed(self._task):
             self._close()
-            work = self._stack.enter_context(OPEN.opened((self.trigger.task_file, changed_at)))
-            self._look, self._changed_at = self.trigger.opened(work, self._stack), changed_at
+            work = self._stack.enter_context(OPEN.opened(self.trigger.task_file))
+            self._look, self._task = self.trigger.opened(work, self._stack), work.task
         return self._look
 
     def _close(self) -> None:

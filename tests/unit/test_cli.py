@@ -260,8 +260,8 @@ def test_the_hint_of_several_errors_is_printed_once() -> None:
     said = [errors.given_up(collision("a.orders"))]
     said += [errors.final(collision(target)) for target in ("a.orders", "a.customers")]
     assert said == [
-        "s1, a.orders: stopped by [US-6006], see its message at the end",
-        f"error: s1, a.orders: {collision('a.orders').error}",
+        f"s1, a.orders: {collision('a.orders').error}, not tried any more",
+        "error: s1, a.orders: [US-6006] see its message above",
         "error: s1, a.customers: [US-6006] target table a.customers has id=7 already, from shard s2:a.orders_2; "
         "shard s1:a.orders_1 has it too",
     ]

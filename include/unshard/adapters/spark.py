@@ -32,6 +32,7 @@ import threading
 import traceback
 import urllib.parse
 import uuid
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -49,6 +50,8 @@ OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 """A channel with this option does not wait because another one has found no server at the same address."""
 _OPENING = threading.Lock()
 """Held while a session is opened or closed: a process has one JVM, and pyspark keeps it in global variables."""
+_STARTING: dict[int, subprocess.Popen[bytes]] = {}
+"""The JVM that a thread is starting, by the thread's id; pyspark tells of it only when it has started."""
 
 USER = "unshard"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt): ")
@@ -57,6 +60,7 @@ CLOSED_SESSIONS = 1000
 """How many ids of closed sessions a Connect server remembers and refuses."""
 CONNECT_SECONDS = 5.0
 STOP_SECONDS = 20.0
+ABANDON_SECONDS = 0.05
 DEFAULT_PORT = 15002
 LOG = "spark.log"
 RETRIES: Mapping[str, Any] = {"max_retries": 8, "initial_backoff": 50, "backoff_multiplier": 2.0, "max_backoff": 1000}
@@ -109,6 +113,15 @@ def session(connection: str, connections: Connections | None = None, name: str =
     finally:
         if _is_connect(spark) or not shared:
             close_session(spark)
+
+
+def abandon(opening: threading.Thread) -> None:
+    """Wait for the end of a thread that opens a session nobody needs, and kill the JVM that it is starting."""
+    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
+    while opening.is_alive():
+        if process := _STARTING.get(opening.ident or 0):
+            process.kill()
+        opening.join(ABANDON_SECONDS)
 
 
 def is_usable(spark: Any) -> bool:
@@ -299,8 +312,7 @@ def _reason(error: Exception) -> str:
 
 
 def _classic(master: str, name: str) -> Any:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import SparkConf, SparkContext, java_gateway
     from pyspark.sql import SparkSession
 
     active = _active()
@@ -312,13 +324,17 @@ def _classic(master: str, name: str) -> Any:
         os.environ.setdefault(*ARENAS)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         log = folder / LOG
+        java_gateway.Popen = _start_jvm  # type: ignore[assignment,attr-defined]
         try:
             with log.open("ab") as output:
-                gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+                outputs = {"stdout": output, "stderr": output}
+                gateway = java_gateway.launch_gateway(conf, outputs)  # type: ignore[no-untyped-call]
             SparkContext(conf=conf, gateway=gateway)
         except Exception as error:
             _end_jvm()
             raise SparkUnavailable(master, f"{_reason(error)}; see {log}") from error
+        finally:
+            _STARTING.pop(threading.get_ident(), None)
     try:
         spark = SparkSession.builder.getOrCreate()
         if not is_local(master):
@@ -326,6 +342,12 @@ def _classic(master: str, name: str) -> Any:
     except Exception as error:
         raise SparkUnavailable(master, f"{_reason(error)}; see {_folder() / LOG}") from error
     return spark
+
+
+def _start_jvm(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+    """Start the JVM for pyspark, and note its process."""
+    process = _STARTING[threading.get_ident()] = subprocess.Popen(*arguments, **options)
+    return process
 
 
 def _is_lost() -> bool:

@@ -5,8 +5,9 @@ import threading
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
 from typing import Any, assert_never
@@ -15,18 +16,31 @@ from unshard.cli.console import Answer, Console, error_document
 from unshard.cli.life import remove_first
 from unshard.cli.locks import difference_document, difference_line, lock_document, lock_lines
 from unshard.cli.progress import Display
-from unshard.config import Task, load_task
+from unshard.config import Task, has_changed, load_task
 from unshard.config.kinds import seconds_in
 from unshard.config.starting import starting_at
 from unshard.core.numbers import amount
+from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
+from unshard.errors.task import TaskPaused
 from unshard.units.ddl.coordinate import facts
 from unshard.units.ddl.lockcommands import one_line
 from unshard.units.full.starttime import refuse_begun
-from unshard.units.task.live import End, Ends, LockTried, Trouble, WindowDone
-from unshard.units.task.run import CreatedUnlike, Note, Outcome, PhaseBegan, PhaseEnded, SourceOutcome, Until
+from unshard.units.limits import LIMITS
+from unshard.units.task.live import End, Ends, LockTried, Tally, Trouble, WindowDone
+from unshard.units.task.run import (
+    CreatedUnlike,
+    Note,
+    Outcome,
+    PauseBegan,
+    PauseEnded,
+    PhaseBegan,
+    PhaseEnded,
+    SourceOutcome,
+    Until,
+)
 from unshard.units.task.run import run as run_task
-from unshard.units.task.status import full_progress, status
+from unshard.units.task.status import full_progress, status_in
 from unshard.units.window.sync import WindowReport
 from unshard.units.work import Work, open_work
 
@@ -46,9 +60,7 @@ class Errors:
 
     def given_up(self, trouble: Trouble) -> str:
         """Return the note that an error is not tried again; other sources may still continue for long."""
-        if _key(trouble) in self._printed:
-            return f"{trouble.place}: [{trouble.error.code}] came again, not tried any more"
-        return f"{trouble.place}: stopped by [{trouble.error.code}], see its message at the end"
+        return f"{trouble.place}: {self._text(trouble, 'came again')}, not tried any more"
 
     def final(self, trouble: Trouble) -> str:
         """Return the line at the end of the run."""
@@ -73,58 +85,122 @@ def _key(trouble: Trouble) -> str:
 
 
 class Following:
-    """A run with `--follow`: its end, and a line for each source."""
+    """A run with `--follow`, over pauses and changes of the task file: its end, and a line for each source."""
 
-    def __init__(self, work: Work, seconds: float) -> None:
-        self.ends = Ends(seconds=seconds, is_asked=self._is_asked, retries=inf, rest_seconds=REST_SECONDS)
-        self._work, self._asked, self._is_heard = work, threading.Event(), False
+    def __init__(self, console: Console, seconds: float) -> None:
+        self.tally = Tally(LIMITS.pause_seconds)
+        self.ends = Ends(
+            deadline=time.monotonic() + seconds, is_asked=self._is_asked, retries=inf, rest_seconds=REST_SECONDS
+        )
+        self._console, self._asked, self._began = console, threading.Event(), time.monotonic()
+        self._task: Task
+        self._newer: Task | None = None
+        self._refused: str
+        """The error of a changed task file that is not valid."""
+        self._handlers: dict[int, Any] = {}
+        """The handlers of signals before the run listened to them."""
         self._rows: Counter[str] = Counter()
         self._told = time.monotonic()
 
-    def count(self, source: str, rows: int) -> None:
-        """Count rows that are in the target now."""
-        self._rows[source] += rows
+    @property
+    def newer(self) -> Task | None:
+        """The changed task with which the run goes on; None if it ends."""
+        return None if self._asked.is_set() else self._newer
 
-    def lines(self) -> Mapping[str, str]:
-        """Return lag, rows per second since the last call, held rows and open locks of each source."""
-        rows, self._rows, before = self._rows, Counter(), self._told
+    def run(self, work: Work, show: Callable[[Note], None]) -> Outcome:
+        """Follow a task until the end of the run, or until its file changes."""
+        self._task, self._newer, self._refused = work.task, None, ""
+
+        def watch(note: Note) -> None:
+            match note:
+                case WindowDone(_, report) if not report.engines:
+                    pass
+                case Trouble(error=TaskPaused()):
+                    pass  # the run waits, and says so
+                case PauseEnded():
+                    self._release_signals()  # a full load may continue
+                    show(note)
+                case _:
+                    show(note)
+
+        try:
+            outcome = run_task(work, watch=watch, following=self.ends, tally=self.tally)
+        finally:
+            self._release_signals()
+        return replace(outcome, seconds=time.monotonic() - self._began)
+
+    def lines(self, work: Work) -> Mapping[str, str]:
+        """Return lag, rows per second since the last call, held rows, open locks and errors of each source."""
+        counts = {source: found["rows_applied"] for source, found in [*self.tally.counts.items()]}
+        rows, self._rows, before = Counter(counts) - self._rows, Counter(counts), self._told
         self._told = time.monotonic()
-        locks = [lock for lock in facts(self._work.meta) if lock.is_open]
-        found = {}
-        for each in status(self._work.task):
+        locks = [lock for lock in facts(work.meta) if lock.is_open]
+        troubles, sources, found = [*self.tally.errors.values()], work.task.sources, {}
+        for each in status_in(work.meta, work.task):
             waiting = sum(each.source in lock.members for lock in locks)
+            errors = [trouble for trouble in troubles if trouble.place == each.source or trouble.place not in sources]
             found[each.source] = (
                 f"{each.lag} behind, {amount(round(rows[each.source] / (self._told - before)))} rows/s, "
                 f"{amount(each.rows_held)} held, {waiting} lock(s) open"
+                + "".join(f", [{trouble.error.code}] {trouble.place}" for trouble in errors)
             )
         return found
 
+    def _release_signals(self) -> None:
+        """Let a signal end the process at once, until the run waits or follows again."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
     def _is_asked(self, _: object) -> bool:
-        """Whether a signal asks for the end; from the first call on signals only ask. A second signal kills."""
-        if not self._is_heard and threading.current_thread() is threading.main_thread():
+        """Whether a signal asks for the end, or the task file has changed. A second signal kills."""
+        if not self._handlers and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, self._ask)
-        self._is_heard = True
-        return self._asked.is_set()
+                self._handlers[number] = signal.signal(number, self._ask)
+        return self._asked.is_set() or self._is_changed()
 
     def _ask(self, number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)
         self._asked.set()
 
+    def _is_changed(self) -> bool:
+        """Whether the task file has changed and is valid. The run goes on without a change that is not."""
+        if not has_changed(self._task):
+            return False
+        try:
+            self._newer = load_task(self._task.path)
+        except UnshardError as error:
+            if str(error) != self._refused:
+                self._console.warn([f"the changed task file has no effect: {error}"])
+            self._refused = str(error)
+            return False
+        return True
+
 
 def run(options: Namespace, console: Console) -> Answer:
     """Run the full load and the windows until the chosen end."""
-    seconds = _seconds(options)
+    following = Following(console, _seconds(options)) if options.follow else None
     task = load_task(Path(options.task))
     console.warn_of(task, begins=True)
     if options.start_time:
         task = starting_at(task, options.start_time)
-    with open_work(task, starting=lambda: console.note("Spark starts"), will_load=True) as work:
+    with _opened(task, console) as work:
         if options.remove_meta:
             remove_first(work, options, console)
         if options.start_time:
             refuse_begun(work)
-        return _run(work, options, console, Following(work, seconds) if options.follow else None)
+        answer = _run(work, options, console, following)
+    while following is not None and (newer := following.newer) is not None:
+        task = newer
+        console.note(f"{task.path} has changed: the run goes on with it")
+        console.warn_of(task, begins=True)
+        with _opened(task, console) as work:
+            answer = _run(work, options, console, following)
+    return answer
+
+
+def _opened(task: Task, console: Console) -> AbstractContextManager[Work]:
+    return open_work(task, starting=lambda: console.note("Spark starts"), will_load=True)
 
 
 def _seconds(options: Namespace) -> float:
@@ -143,18 +219,15 @@ def _run(work: Work, options: Namespace, console: Console, following: Following 
     task, errors = work.task, Errors()
 
     def watch(note: Note) -> None:
-        if following is not None and isinstance(note, WindowDone):
-            following.count(note.source, note.report.rows_applied)
-            if not note.report.engines:
-                return
         _show(note, console, display, errors)
 
     with Display(console) as display:
         display.follow(lambda: full_progress(work.meta, task.sources))
-        if following is not None:
-            display.repeat(following.lines)
-        ends = following.ends if following else None
-        outcome = run_task(work, Until(options.until), watch=watch, following=ends)
+        if following is None:
+            outcome = run_task(work, Until(options.until), watch=watch)
+        else:
+            display.repeat(lambda: following.lines(work))
+            outcome = following.run(work, watch)
     return Answer(_document(task, outcome), _lines(task, options.until, outcome, errors), outcome.exit_code)
 
 
@@ -164,6 +237,10 @@ def _show(note: Note, console: Console, display: Display, errors: Errors) -> Non
             console.warn([f"{place}: {message}"])
         case PhaseBegan(source, step):
             console.note(f"{source}: {step} begins")
+        case PauseBegan(pause):
+            console.note(f"the task is {pause}; the run waits until `unshard resume`")
+        case PauseEnded():
+            console.note("the task is resumed: the run goes on")
         case PhaseEnded(source, step, seconds):
             console.note(f"{source}: {step} done in {seconds:.1f} s")
         case WindowDone(source, report):
@@ -172,7 +249,8 @@ def _show(note: Note, console: Console, display: Display, errors: Errors) -> Non
             console.warn([str(each) for each in report.engines])
         case LockTried(lock):
             what = "; ".join(map(one_line, lock.statements or (lock.ddl,)))
-            console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {what}")
+            refusal = f": {one_line(lock.error or '')}" if lock.is_open else ""
+            console.note(f"lock {lock.id}: {'refused' if lock.is_open else 'executed'}: {what}{refusal}")
         case Trouble() if note.again:
             console.warn([errors.retried(note)])
         case Trouble():

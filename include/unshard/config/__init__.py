@@ -23,7 +23,7 @@ from unshard.config.model import (
     TaskMode,
     UnsupportedIndexes,
 )
-from unshard.config.reading import load_task
+from unshard.config.reading import has_changed, load_task
 from unshard.config.secrets import Connections, environment_connections, resolve, storage_access
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "TaskMode",
     "UnsupportedIndexes",
     "environment_connections",
+    "has_changed",
     "is_spark_master",
     "load_task",
     "resolve",

@@ -280,6 +280,8 @@ class Task:
     """Those of `warnings` that are about values without effect; only their number is shown, unless asked for."""
     passwords: tuple[str, ...] = ()
     """Those of `warnings` that are about passwords in files; only their number is shown, unless asked for."""
+    files: tuple[tuple[Path, int], ...] = field(default=(), compare=False)
+    """Its file and those of its sources, with the times of their last changes (`has_changed`)."""
 
     @property
     def brief_warnings(self) -> tuple[str, ...]:

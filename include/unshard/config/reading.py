@@ -35,7 +35,7 @@ from unshard.config.rowfilters import row_filter
 from unshard.config.sources import TIME_ZONE, SourceFiles, endpoint, find_sources, session_time_zone
 from unshard.config.taskkeys import OPTIONS, TASK
 from unshard.config.unitkeys import LOADER, MYDUMPER, SYNCER
-from unshard.config.yamltext import Entries, Scalar, read_file
+from unshard.config.yamltext import Entries, Scalar, modified, read_file
 from unshard.core.ddl.online import SHADOW_RULES, TRASH_RULES, OnlineRules, name_rules
 from unshard.core.model import Location
 from unshard.core.rules.blockallowlist import BlockAllowList, compile_tables
@@ -78,6 +78,7 @@ EXPORTED_KEYS = ("enable-heartbeat", "ansi-quotes", "remove-meta")
 
 def load_task(path: Path) -> Task:
     """Read a task file and its source files; raises a ConfigError with the place of each problem."""
+    changed_at = modified(path)
     root = read_file(path)
     values = read_block(TASK, root, FilePlace(path, 1))
     findings = values.place.findings
@@ -87,7 +88,8 @@ def load_task(path: Path) -> Task:
     folder = path.absolute().parent
     options = values["unshard"] or _defaults(OPTIONS, values.place)
     with findings.collected():
-        instances = _instances(values, find_sources(path.parent, options["sources"]))
+        files = find_sources(path.parent, options["sources"])
+        instances = _instances(values, files)
     with findings.collected():
         target = _target(endpoint(values["target-database"]), options["target-primary-key"])
     with findings.collected():
@@ -112,7 +114,16 @@ def load_task(path: Path) -> Task:
         warnings=tuple(note.text for note in findings.warnings),
         idle=tuple(note.text for note in findings.warnings if note.is_idle),
         passwords=tuple(note.text for note in findings.warnings if note.is_password),
+        files=(
+            (path.absolute(), changed_at),
+            *((each.source.path, files.files[each.source.id].modified) for each in instances),
+        ),
     )
+
+
+def has_changed(task: Task) -> bool:
+    """Whether a file of the task has been changed since it was read."""
+    return any(modified(path) != changed_at for path, changed_at in task.files)
 
 
 def _time_zone(values: Values) -> str:

@@ -13,7 +13,7 @@ from unshard.config.declare import FilePlace, Values, read_block
 from unshard.config.eventfilters import event_rule
 from unshard.config.model import Endpoint, Security, Source
 from unshard.config.sourcekeys import SOURCE
-from unshard.config.yamltext import Entries, Scalar, read_file
+from unshard.config.yamltext import Entries, Scalar, modified, read_file
 from unshard.core.model import Verify
 from unshard.errors.config import KeysExclude, MissingKey, SourceDisabled, SourceTwice, SourceUnknown
 
@@ -30,6 +30,7 @@ class SourceFile:
 
     path: Path
     node: Entries
+    modified: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,12 @@ def find_sources(folder: Path, listed: tuple[str, ...] | None) -> SourceFiles:
     files: dict[str, SourceFile] = {}
     homes = folder, folder.absolute().parent / FOLDER
     for path in paths:
+        changed_at = modified(path)
         node = read_file(source_file(path, *homes))
         source = _id(path, node)
         if source in files:
             raise SourceTwice(f"{path}:{node.lines['source-id']} source-id", source, str(files[source].path))
-        files[source] = SourceFile(path, node)
+        files[source] = SourceFile(path, node, changed_at)
     return SourceFiles(files, looked_at)
 
 

@@ -73,6 +73,14 @@ def read_file(path: Path) -> Entries:
     return node
 
 
+def modified(path: Path) -> int:
+    """Return the time of the last change of a file, in nanoseconds; 0 if it does not exist."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")

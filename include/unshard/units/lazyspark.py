@@ -43,16 +43,24 @@ class LazySpark:
         return spark.is_local(spark.address(spark_connection(self._connection), self._connections))
 
     def begin(self) -> None:
-        """Open the session in a thread, because a job will need it soon; that job meets an error again."""
+        """Open the session in a thread, because a job will need it soon; that job meets an error again.
+
+        If the stack ends before, nobody needs it any more: its start is broken off.
+        """
         if self._opened:
             return
         thread = threading.Thread(target=self._begin, name="Spark starts", daemon=True)
         thread.start()
-        self._stack.callback(thread.join)
+        self._stack.callback(self._abandon, thread)
 
     def _begin(self) -> None:
         with suppress(Exception):
             self()
+
+    def _abandon(self, thread: threading.Thread) -> None:
+        from unshard.adapters import spark
+
+        spark.abandon(thread)
 
 
 def begin(spark: Callable[[], Any]) -> None:

@@ -2,24 +2,37 @@
 
 import contextlib
 import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
+from typing import Self
 
 import pytest
+import yaml
 
 from tests.livetask import LiveTask, living
 from tests.localspark import LocalSpark
 from unshard.adapters.meta.tasks.activeworkers import live_run_of
-from unshard.config import load_task
+from unshard.cli import main
+from unshard.config import ShardMode, load_task
+from unshard.core.task.pause import PauseKind
+from unshard.errors.task import TaskPaused
+from unshard.units.limits import Limits
 from unshard.units.relay.newbinlog import BinlogWatch
 from unshard.units.task import lifecycle, live
 from unshard.units.task.live import End, Ends, Tally, Trouble, follow
+from unshard.units.task.run import Outcome, PauseBegan, PauseEnded, run
 from unshard.units.work import Work, open_work
 from unshard_demo.processes import await_true
-from unshard_demo.servers import MariaDb
+from unshard_demo.servers import MariaDb, free_port
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +58,7 @@ def is_equal(task: LiveTask) -> bool:
 
 
 class Following:
-    """A live run in a thread, until `stop`."""
+    """A live run in a thread, until `stop` or the end of the block."""
 
     def __init__(self, work: Work) -> None:
         self._asked, self.told = threading.Event(), list[Trouble]()
@@ -54,12 +67,46 @@ class Following:
         self._pool = ThreadPoolExecutor(1)
         self._run = self._pool.submit(follow, work, work.task.sources, ends, self.tally, self._watch)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> End:
         self._asked.set()
         return self._run.result(SECONDS)
 
     def _watch(self, note: object) -> None:
         self.told += [note] if isinstance(note, Trouble) else []
+
+
+class RunThatFollows:
+    """`units.task.run.run` in a thread, as `unshard run --follow` calls it, until `stop` or the end of the block."""
+
+    def __init__(self, work: Work) -> None:
+        self._asked, self.told = threading.Event(), list[object]()
+        ends = Ends(is_asked=lambda _: self._asked.is_set(), retries=inf)
+        self._pool = ThreadPoolExecutor(1)
+        self._run = self._pool.submit(run, work, watch=self.told.append, following=ends)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._asked.set()
+        self._pool.shutdown()
+
+    @property
+    def pauses(self) -> list[type]:
+        return [type(note) for note in self.told if isinstance(note, PauseBegan | PauseEnded)]
+
+    def stop(self) -> Outcome:
+        self._asked.set()
+        return self.end()
+
+    def end(self) -> Outcome:
+        return self._run.result(SECONDS)
 
 
 def test_a_source_that_fails_delays_no_other_and_goes_on_by_itself(task: LiveTask, monkeypatch) -> None:
@@ -70,22 +117,44 @@ def test_a_source_that_fails_delays_no_other_and_goes_on_by_itself(task: LiveTas
 
     monkeypatch.setattr(live, "run_window", broken)
     is_broken.set()
-    run = Following(task.work())
-    write(task, "s1", 1)
-    write(task, "s2", 11)
-    of_s2 = f"SELECT COUNT(*) FROM {task.table('g')} WHERE id > 10"
-    await_true(lambda: task.target.run(of_s2) == [(3,)], SECONDS, [], "rows of the other source")
-    await_true(lambda: len(run.told) >= 2, SECONDS, [], "another try")
-    is_broken.clear()
-    await_true(lambda: is_equal(task), SECONDS, [], "rows of both")
-    assert (run.stop(), run.tally.errors) == (End.ASKED, {})
+    with Following(task.work()) as run:
+        write(task, "s1", 1)
+        write(task, "s2", 11)
+        of_s2 = f"SELECT COUNT(*) FROM {task.table('g')} WHERE id > 10"
+        await_true(lambda: task.target.run(of_s2) == [(3,)], SECONDS, [], "rows of the other source")
+        await_true(lambda: len(run.told) >= 2, SECONDS, [], "another try")
+        is_broken.clear()
+        await_true(lambda: is_equal(task), SECONDS, [], "rows of both")
+        assert (run.stop(), run.tally.errors) == (End.ASKED, {})
     assert {(each.place, each.again) for each in run.told} == {("s1", True)}
+
+
+def test_the_error_of_each_target_that_does_not_follow_its_shards_is_told_when_it_occurs(
+    source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_path: Path
+) -> None:
+    """Once, although the run tries again every second, and for each target although the other one fails, too."""
+    columns = dict.fromkeys("gh", "id INT PRIMARY KEY, v VARCHAR(20)")
+    numbers = {("s1", group): (1,) for group in "gh"} | {("s2", group): (2,) for group in "gh"}
+    servers = source_1, source_2, target
+    with living(unique, tmp_path, servers, "gh", ShardMode.OPTIMISTIC, columns=columns, numbers=numbers) as task:
+        task.run()
+        places = {f"locks of {task.table(group)}" for group in "gh"}
+        with Following(task.work()) as run:
+            task.target.run(*(f"ALTER TABLE {task.table(group)} DROP COLUMN v" for group in "gh"))
+            task.sources["s1"].run(*(f"ALTER TABLE {task.name}.{group}_1 ADD c INT" for group in "gh"))
+            await_true(lambda: places <= run.tally.errors.keys(), SECONDS, [], "the errors")
+            tries = dict(run.tally.tries)
+            await_true(lambda: all(run.tally.tries[place] > tries[place] for place in places), SECONDS, [], "new tries")
+            assert sorted(each.place for each in run.told) == sorted(places)
+            task.target.run(*(f"ALTER TABLE {task.table(group)} ADD v VARCHAR(20)" for group in "gh"))
+            await_true(lambda: not run.tally.errors, SECONDS, [], "targets that follow")
 
 
 def test_two_live_runs_at_once_end_in_the_union(task: LiveTask) -> None:
     """One of them may leave a source to the other, so one of each pair stays."""
-    with open_work(load_task(task.path)) as second:
-        runs = [Following(task.work()), Following(dataclasses.replace(second, spark=LocalSpark, bulk_spark=LocalSpark))]
+    with open_work(load_task(task.path)) as second, contextlib.ExitStack() as stack:
+        works = task.work(), dataclasses.replace(second, spark=LocalSpark, bulk_spark=LocalSpark)
+        runs = [stack.enter_context(Following(work)) for work in works]
         for number in range(10):
             write(task, "s1", 1 + 3 * number)
             write(task, "s2", 101 + 3 * number)
@@ -101,7 +170,7 @@ def test_a_run_ends_when_nothing_came_and_when_its_time_is_over(task: LiveTask) 
     ends = Ends(idle_seconds=0.3)
     assert follow(task.work(), task.work().task.sources, ends, tally, told.append) is End.IDLE
     assert (task.assert_union("g"), len(told)) == (3, sum(counts["windows"] for counts in tally.counts.values()))
-    assert follow(task.work(), ["s1"], Ends(seconds=0.3), Tally(1.0), told.append) is End.TIME_OVER
+    assert follow(task.work(), ["s1"], Ends(deadline=time.monotonic() + 0.3), Tally(1.0), told.append) is End.TIME_OVER
     lifecycle.pause(task.work(), "me", "test", "")
     assert follow(task.work(), ["s1"], Ends(), Tally(1.0), told.append) is End.PAUSED
 
@@ -127,3 +196,86 @@ def test_new_binlog_is_told_once_and_only_if_no_live_run_works_on_it(task: LiveT
         lifecycle.resume(task.work(), "me", "test", "")
         assert watch.has_news(), "a command of an operator may let something go on"
         assert not watch.has_news()
+
+
+def test_a_run_that_follows_waits_while_the_task_is_paused(task: LiveTask) -> None:
+    """Also if it begins then; a stopped task ends it."""
+    work = task.work()
+    lifecycle.pause(work, "me", "test", "")
+    with RunThatFollows(work) as run:
+        await_true(lambda: run.pauses == [PauseBegan], SECONDS, [], "the pause")
+        write(task, "s1", 1)
+        lifecycle.resume(work, "me", "test", "")
+        await_true(lambda: is_equal(task), SECONDS, [], "rows")
+        lifecycle.pause(work, "me", "test", "")
+        await_true(lambda: run.pauses == [PauseBegan, PauseEnded, PauseBegan], SECONDS, [], "the next pause")
+        write(task, "s2", 11)
+        outcome = run.stop()
+        assert (outcome.end, outcome.failures, outcome.sources[0].rows_applied) == (End.PAUSED, (), 3)
+    with RunThatFollows(work) as run:
+        lifecycle.resume(work, "me", "test", "")
+        await_true(lambda: is_equal(task), SECONDS, [], "rows that came meanwhile")
+        lifecycle.pause(work, "me", "test", "", PauseKind.STOPPED)
+        with pytest.raises(TaskPaused, match="stopped"):
+            run.end()
+
+
+@pytest.fixture
+def followed(task: LiveTask, tmp_path: Path) -> Iterator[Path]:
+    """Run `unshard run --follow` for the test, until SIGTERM; return the file of its output."""
+    output = tmp_path / "output"
+    with output.open("w") as file:
+        command = [sys.executable, "-m", "unshard.cli", "run", str(task.path), "--follow"]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
+        try:
+            yield output
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(SECONDS)
+    assert (code, output.read_text().count("followed in")) == (0, 1), output.read_text()
+
+
+def test_a_run_that_follows_goes_on_with_a_changed_task_file(task: LiveTask, followed: Path) -> None:
+    write(task, "s1", 1)
+    await_true(lambda: is_equal(task), SECONDS, [], "rows")
+    valid = task.path.read_text()
+    task.path.write_text(valid + "no-such-key: 1\n")
+    await_true(lambda: "[US-1001]" in followed.read_text(), SECONDS, [], "the error of the file")
+    write(task, "s2", 11)
+    await_true(lambda: is_equal(task), SECONDS, [], "rows, by the file from before")
+    body = yaml.safe_load(valid)
+    body["filters"] = {"keep": {"schema-pattern": "*", "table-pattern": "*", "events": ["delete"], "action": "Ignore"}}
+    for instance in body["mysql-instances"]:
+        instance["filter-rules"] = ["keep"]
+    task.path.write_text(yaml.safe_dump(body))
+    await_true(lambda: "has changed" in followed.read_text(), SECONDS, [], "the new file")
+    task.sources["s1"].run(f"DELETE FROM {task.name}.g_1 WHERE id = 1", f"INSERT INTO {task.name}.g_1 VALUES (4, 'v')")
+    ids = f"SELECT id FROM {task.table('g')} WHERE id < 11 ORDER BY id"
+    await_true(lambda: task.target.run(ids) == [(1,), (2,), (3,), (4,)], SECONDS, [], "the rows of the new rules")
+    assert followed.read_text().count("[US-1001]") == 1
+
+
+def test_a_run_that_follows_says_once_that_it_waits(task: LiveTask, followed: Path) -> None:
+    write(task, "s1", 1)
+    await_true(lambda: is_equal(task), SECONDS, [], "rows")
+    assert main(["pause", str(task.path), "--reason", "a break"]) == 0
+    await_true(lambda: "waits until" in followed.read_text(), SECONDS, [], "the pause")
+    assert main(["resume", str(task.path)]) == 0
+    write(task, "s2", 11)
+    await_true(lambda: is_equal(task), SECONDS, [], "rows after it")
+    said = followed.read_text().splitlines()
+    assert len([line for line in said if "a break" in line]) == 1 and "US-7301" not in "".join(said)
+
+
+def test_a_source_that_is_down_when_a_run_begins_to_follow_is_waited_for(task: LiveTask) -> None:
+    """The other one goes on meanwhile."""
+    file = task.folder / "sources/s1.yaml"
+    file.write_text(re.sub(r"port: \d+", f"port: {free_port()}", right := file.read_text()))
+    with open_work(load_task(task.path)) as opened:
+        work = dataclasses.replace(opened, spark=LocalSpark, bulk_spark=LocalSpark, limits=Limits(pause_seconds=0.05))
+        with RunThatFollows(work) as run:
+            write(task, "s2", 11)
+            await_true(lambda: is_equal(task), SECONDS, [], "rows of the other")
+            assert [each.place for each in run.stop().failures] == ["s1"]
+    file.write_text(right)

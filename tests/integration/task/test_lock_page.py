@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 import sys
 import uuid
@@ -458,6 +459,19 @@ def test_wait_needs_no_process_and_ends_when_the_lock_is_forced(stage: Stage) ->
     unlock(stage, cleared=True)
     fire(trigger)
     assert wait(stage) == [{"source": "s1", "owner": "s1"}]
+
+
+def test_triggers_share_the_connections_of_a_task_until_its_file_changes(stage: Stage) -> None:
+    from unshard_airflow.watch import OPEN
+
+    file = str(stage.file)
+    with OPEN.opened(file) as first:
+        with OPEN.opened(file) as second:
+            assert second is first
+        os.utime(file, ns=(1, 1))
+        with OPEN.opened(file) as third, OPEN.opened(file) as fourth:
+            assert fourth is third is not first
+        assert first.meta.locks.open() is not None, "it is still open"
 
 
 def test_wait_that_is_over_fails(stage: Stage) -> None:

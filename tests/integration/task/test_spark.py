@@ -163,6 +163,35 @@ def test_a_local_session_and_the_next_one_when_it_is_lost(tmp_path: Path, lost: 
     assert list(tmp_path.iterdir()) == []
 
 
+ABANDONED = """
+import contextlib
+from unshard.adapters import spark as sparks
+from unshard.units.lazyspark import LazySpark
+from unshard_demo.processes import await_true
+with contextlib.ExitStack() as stack:
+    lazy = LazySpark(stack, "local[1]", {}.__getitem__, "shop", lambda: None)
+    lazy.begin()
+    await_true(lambda: sparks._STARTING, 600, [], "the process of the JVM")
+    (jvm,) = sparks._STARTING.values()
+print(jvm.poll(), lazy._opened, sparks._STARTING)
+"""
+
+
+def test_a_start_that_nobody_needs_any_more_is_broken_off(tmp_path: Path) -> None:
+    """A failed precheck must not wait for Spark, and no JVM, no message and no file must remain."""
+    environment = {**os.environ, "PYTHONPATH": str(INCLUDE), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", ABANDONED],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == ("-9 [] {}\n", "", [])
+
+
 CLIENT = """
 import sys
 from unshard.adapters import spark as sparks

@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from unshard.config import Endpoint, Flavor, Source, Task, environment_connections, load_task, resolve, storage_access
+from unshard.config import (
+    Endpoint,
+    Flavor,
+    Source,
+    Task,
+    environment_connections,
+    has_changed,
+    load_task,
+    resolve,
+    storage_access,
+)
 from unshard.config.model import Security
 from unshard.core.model import ObjectAccess, Server, Tls, Verify
 from unshard.errors import UnshardError
@@ -136,6 +146,20 @@ def connections(**given: Any):
         return {"host": "ch", "port": 3307, "login": "cl", "password": SECRET, "extra": None, **given}
 
     return find
+
+
+def test_a_task_whose_files_have_changed(task_file: Path) -> None:
+    """Also a file of a source counts, and one that was removed; a file that the task does not use does not."""
+    used = add(task_file, "source-id: s1\n" + FROM)
+    for changed in (task_file, used):
+        task = load_task(task_file)
+        add(task_file, "source-id: s2\n" + FROM, "sources/s2.yaml")
+        assert not has_changed(task)
+        os.utime(changed, ns=(1, 1))
+        assert has_changed(task) and not has_changed(load_task(task_file))
+    task = load_task(task_file)
+    used.unlink()
+    assert has_changed(task)
 
 
 def test_resolve_with_a_connection() -> None:

@@ -31,7 +31,7 @@ from math import inf
 from unshard.adapters import tracebacks
 from unshard.adapters.meta.tasks.activeworkers import live_run_of
 from unshard.core.ddl.lock import LockState
-from unshard.core.model import Location
+from unshard.core.model import Location, TableId
 from unshard.errors import UnshardError
 from unshard.errors.rows import Collision
 from unshard.errors.storage import FinishedElsewhere
@@ -108,7 +108,8 @@ class Ends:
 
     goals: Mapping[str, Location] | None = None
     """It ends when each source has passed its goal and nothing moves; later binlog is left to the next run."""
-    seconds: float = inf
+    deadline: float = inf
+    """By time.monotonic()."""
     idle_seconds: float = inf
     is_asked: Callable[[Locks], bool] = nobody_asks
     """Called at each look, with the open locks."""
@@ -131,7 +132,7 @@ class Tally:
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     """Windows and rows of each source; only the thread of a source changes its counts."""
     errors: dict[str, Trouble] = field(default_factory=dict)
-    """The last error of each source, or of locks, that is not over."""
+    """The last error of each source, of the locks of all or of one target, and of the task, that is not over."""
     tries: dict[str, int] = field(default_factory=dict)
     worked: set[str] = field(default_factory=set)
     """Places that have worked since their last error."""
@@ -139,8 +140,11 @@ class Tally:
     """Locks that were executed or refused: the DDL of a refused lock is tried once in a run."""
 
     @contextlib.contextmanager
-    def collected(self, place: str, watch: Callable[[Trouble], None]) -> Iterator[None]:
-        """Collect an error instead of stopping the other sources; a success removes an earlier error."""
+    def collected(self, place: str, watch: Callable[[Trouble], None], *, once: bool = False) -> Iterator[None]:
+        """Collect an error instead of stopping the other sources; a success removes an earlier error.
+
+        With `once`, an error that lasts is not told again.
+        """
         try:
             yield
         except Exception as error:
@@ -150,11 +154,16 @@ class Tally:
             self.worked.discard(place)
             before, trouble = self.errors.get(place), Trouble(place, coded, again and not isinstance(coded, TaskPaused))
             self.errors[place] = trouble
-            # The locks are looked at once a second, so an error that lasts is told once.
-            if place not in (LOCKS, TASK) or before is None or str(before) != str(trouble):
+            if not once or before is None or str(before) != str(trouble):
                 watch(trouble)
         else:
             self.recovered(place)
+
+    def begin_again(self, retries: float) -> None:
+        """Forget all errors, before another part of a run; the counts go on."""
+        self.retries = retries
+        for part in (self.errors, self.tries, self.worked, self.tried):
+            part.clear()
 
     def recovered(self, place: str) -> None:
         """Forget the error of a place that works again."""
@@ -194,6 +203,8 @@ class _LiveRun:
         self._died: BaseException | None = None
         """An exception that is no error and has ended the thread of a source."""
         self._moved_at = time.monotonic()
+        self._lock_places = {LOCKS}
+        """Where errors are about locks: also targets that do not follow their shards."""
 
     def run(self) -> End:
         """Run until the end; the window in progress of each source is finished."""
@@ -204,7 +215,7 @@ class _LiveRun:
         for thread in threads:
             thread.start()
         try:
-            end = self._oversee(time.monotonic() + self._ends.seconds)
+            end = self._oversee()
         finally:
             with self._changed:
                 self._is_over = True
@@ -219,7 +230,7 @@ class _LiveRun:
 
     # --- the thread of the caller ------------------------------------------------------------------
 
-    def _oversee(self, deadline: float) -> End:
+    def _oversee(self) -> End:
         """Update the locks until there is a reason to end.
 
         At the end, every source has looked for work after the locks were updated, and that has changed nothing.
@@ -242,23 +253,23 @@ class _LiveRun:
                     return End.PAUSED
                 if self._ends.is_asked(locks):
                     return End.ASKED
-            if (end := self._end(quiet and coordinated == self._version, deadline)) is not None:
+            if (end := self._end(quiet and coordinated == self._version)) is not None:
                 return end
             with self._changed:
-                seconds = min(LOOK_SECONDS, max(0.0, deadline - time.monotonic()))
+                seconds = min(LOOK_SECONDS, max(0.0, self._ends.deadline - time.monotonic()))
                 self._changed.wait_for(lambda: self._is_due(version, quiet), seconds)  # noqa: B023
 
     def _is_due(self, version: int, quiet: bool) -> bool:
         """Whether something has happened that the overseeing thread must look at before its next second."""
         return self._has_ddl or self._died is not None or (self._are_quiet and not (quiet and self._version == version))
 
-    def _end(self, is_settled: bool, deadline: float) -> End | None:
+    def _end(self, is_settled: bool) -> End | None:
         now = time.monotonic()
-        if now >= deadline:
+        if now >= self._ends.deadline:
             return End.TIME_OVER
-        if self._sources and all(self._quiet.get(source) == inf for source in self._sources):
+        if is_settled and self._sources and all(self._quiet.get(source) == inf for source in self._sources):
             return End.FAILED
-        if is_settled and self._ends.goals is not None and not self._has_retry(LOCKS):
+        if is_settled and self._ends.goals is not None and not any(each.again for each in self._lock_errors):
             return End.CAUGHT_UP
         if now - self._moved_at >= self._ends.idle_seconds:
             return End.IDLE
@@ -268,28 +279,29 @@ class _LiveRun:
     def _are_quiet(self) -> bool:
         return all(self._quiet.get(source, -1) >= self._version for source in self._sources)
 
-    def _has_retry(self, place: str) -> bool:
-        return place in self._tally.errors and self._tally.errors[place].again
+    @property
+    def _lock_errors(self) -> list[Trouble]:
+        return [self._tally.errors[place] for place in self._lock_places if place in self._tally.errors]
 
     @property
     def _look_seconds(self) -> float:
         """The seconds until the next look at the locks: more while the target does not answer."""
-        found = self._tally.errors.get(LOCKS)
-        pause = self._tally.pause_of(LOCKS) if found and found.error.transient else 0.0
-        return max(self._ends.look_seconds, pause)
+        pauses = (self._tally.pause_of(each.place) for each in self._lock_errors if each.error.transient)
+        return max([self._ends.look_seconds, *pauses])
 
     def _is_paused(self) -> bool:
         """Whether the task was paused since the run began; reported once, not once for each source."""
-        with self._tally.collected(TASK, self._watch):
+        with self._tally.collected(TASK, self._watch, once=True):
             self._work.meta.pauses.refuse()
         return TASK in self._tally.errors and isinstance(self._tally.errors[TASK].error, TaskPaused)
 
     def _coordinate(self) -> tuple[Locks, bool]:
         """Open and update locks, and execute those that are due; return them, and whether one was resolved."""
         work, resolved, locks = self._work, False, list[LockFacts]()
-        with self._tally.collected(LOCKS, self._watch):
+        with self._tally.collected(LOCKS, self._watch, once=True):
             followed = follow_each(work)
             resolved = followed.moved
+            self._collect(followed.errors)
             scene = coordinate.observe(work.meta)
             for lock in map(scene.facts, scene.locks):
                 is_due = lock.is_executable or (lock.state is LockState.FAILED and lock.id not in self._tally.tried)
@@ -302,8 +314,16 @@ class _LiveRun:
                     locks += [done] if done.is_open else []
                 else:
                     locks.append(lock)
-            followed.raised()
         return tuple(locks), resolved
+
+    def _collect(self, errors: Mapping[TableId, UnshardError]) -> None:
+        """Collect the errors of the targets that do not follow their shards."""
+        found = {f"{LOCKS} of {target}": error for target, error in errors.items()}
+        self._lock_places |= found.keys()
+        for place in self._lock_places - {LOCKS}:
+            with self._tally.collected(place, self._watch, once=True):
+                if place in found:
+                    raise found[place]
 
     def _check_goals(self) -> None:
         for source, goal in (self._ends.goals or {}).items():

@@ -1,8 +1,8 @@
 """Runs a task without Airflow (driver): the full load if it is not done, then the binlog (units.task.live).
 
 The run ends when nothing moves any more and every source has passed the position that its upstream had when the run
-began (and the end of its dump). Later events are left to the next run, so a run ends under any load. With `follow` it
-goes on, for some time or until a signal.
+began (and the end of its dump). Later events are left to the next run, so a run ends under any load. With `following`
+it goes on, for some time or until a signal; while the task is paused it waits.
 
 A source that fails does not stop the others; a transient error is tried again after a pause. If the process dies in
 snapshot, dump or load, the next run goes on with the missing chunks.
@@ -22,8 +22,10 @@ from unshard.config import Connections, TaskMode, environment_connections
 from unshard.core.checks.alike import summaries
 from unshard.core.model import Location
 from unshard.core.task.fullstages import DumpRows, FullMode, FullStage, LoadRows, TakeSnapshot, source_stages
+from unshard.core.task.pause import PauseKind, PauseState
 from unshard.core.task.state import Phase
 from unshard.errors.targetchecks import EngineReplaced, IndexesLeftOut, StorageLeftOut
+from unshard.errors.task import TaskPaused
 from unshard.units.begun import begun_in
 from unshard.units.checks.backups import refuse_older
 from unshard.units.checks.precheck import keep, precheck, raise_if_failed
@@ -37,7 +39,7 @@ from unshard.units.lazyspark import begin
 from unshard.units.relay.tasksource import end_of_source
 from unshard.units.stages import evaluate
 from unshard.units.task import live
-from unshard.units.task.live import End, Ends, Tally, Trouble
+from unshard.units.task.live import LOOK_SECONDS, RETRIES, TASK, End, Ends, Tally, Trouble
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.window.rules import refusal_of
 from unshard.units.window.suspension import error_of, retry
@@ -81,7 +83,19 @@ class CreatedUnlike:
     message: str
 
 
-Note = CreatedUnlike | PhaseBegan | PhaseEnded | live.Note
+@dataclass(frozen=True, slots=True)
+class PauseBegan:
+    """A run that follows waits, because the task is paused."""
+
+    pause: PauseState
+
+
+@dataclass(frozen=True, slots=True)
+class PauseEnded:
+    """The task was resumed, and the run goes on."""
+
+
+Note = CreatedUnlike | PhaseBegan | PhaseEnded | PauseBegan | PauseEnded | live.Note
 Watch = Callable[[Note], None]
 
 
@@ -144,28 +158,74 @@ def run(
     connections: Connections = environment_connections,
     watch: Watch = lambda _: None,
     following: Ends | None = None,
+    tally: Tally | None = None,
 ) -> Outcome:
-    """Run the task until nothing more can move; with `following` until one of these ends."""
-    work.meta.pauses.refuse()
+    """Run the task until nothing more can move; with `following` until one of these ends.
+
+    The tally may have counts of an earlier part of the run, with other settings.
+    """
+    if following is None:
+        work.meta.pauses.refuse()
     refuse_older(work)
-    began = time.monotonic()
-    tally = Tally(work.limits.pause_seconds)
+    began, counted = time.monotonic(), tally or Tally(work.limits.pause_seconds)
+
+    def part() -> End | None:
+        return _run(work, until, connections, counted, watch, following)
+
+    def outcome(end: End | None) -> Outcome:
+        return _outcome(work, connections, counted, time.monotonic() - began, end)
+
+    if following is None:
+        return outcome(part())
+    while _is_resumed(work, following, counted, watch):
+        end = part()
+        if not any(isinstance(each.error, TaskPaused) for each in counted.errors.values()):
+            return outcome(end)
+    return outcome(End.PAUSED)
+
+
+def _is_resumed(work: Work, following: Ends, tally: Tally, watch: Watch) -> bool:
+    """Wait while the task is paused; return False if the run ends meanwhile. Raises TaskPaused if it is stopped."""
+    tally.begin_again(following.retries)
+    is_told = False
+    while True:
+        pause = None
+        with tally.collected(TASK, watch, once=True):
+            pause = work.meta.pauses.get()
+        if pause is not None and pause.kind is PauseKind.STOPPED:
+            raise TaskPaused(work.task.name, str(pause))
+        if pause is not None and not is_told:
+            watch(PauseBegan(pause))
+            is_told = True
+        elif pause is None and TASK not in tally.errors:
+            if is_told:
+                watch(PauseEnded())
+            return True
+        if time.monotonic() >= following.deadline or following.is_asked(()):
+            return False
+        time.sleep(LOOK_SECONDS)
+
+
+def _run(
+    work: Work, until: Until, connections: Connections, tally: Tally, watch: Watch, following: Ends | None
+) -> End | None:
+    """Run the rest of the full load, then windows; return why the windows have ended."""
+    tally.retries = RETRIES
     ends = _ends(work, work.task.sources, tally, watch)
     _full(work, list(ends), connections, tally, watch)
-    end = None
-    if until is Until.CAUGHT_UP and work.task.task_mode.syncs:
-        synced = [source for source in work.task.sources if _phase(work, source) is Phase.SYNC]
-        if following is None:
-            synced = [source for source in synced if source in ends and source not in tally.errors]
-        elif len(synced) < len(work.task.sources):
-            return _outcome(work, connections, tally, time.monotonic() - began, None)  # the next run loads the others
-        until_then = following or Ends(goals={source: _goal(work, source, ends[source]) for source in synced})
-        tally.retries = until_then.retries
-        if any(_is_far(work, source, ends[source]) for source in synced):
-            begin(work.spark)
-        _retry_stopped(work)
-        end = live.follow(work, synced, until_then, tally, watch)
-    return _outcome(work, connections, tally, time.monotonic() - began, end)
+    if until is not Until.CAUGHT_UP or not work.task.task_mode.syncs:
+        return None
+    synced = [source for source in work.task.sources if _phase(work, source) is Phase.SYNC]
+    if following is None:
+        synced = [source for source in synced if source in ends and source not in tally.errors]
+    elif len(synced) < len(work.task.sources):
+        return None  # the next run loads the others
+    until_then = following or Ends(goals={source: _goal(work, source, ends[source]) for source in synced})
+    tally.retries = until_then.retries
+    if any(_is_far(work, source, end) for source, end in ends.items() if source in synced):
+        begin(work.spark)
+    _retry_stopped(work)
+    return live.follow(work, synced, until_then, tally, watch)
 
 
 def _is_far(work: Work, source: str, end: Location) -> bool:
