@@ -34,8 +34,8 @@ demo-target:
 demo-down: ## stop what demo-up left running
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m unshard_demo down; else echo "nothing is set up, so nothing runs"; fi
 
-# Tests wait for servers and Airflow a part of their time, so there are three processes more than cores.
-PYTEST := $(PYTHON) -m pytest --numprocesses $(shell expr $$(nproc) + 3)
+# Tests wait for servers a part of their time, so there are two processes more than cores.
+PYTEST := $(PYTHON) -m pytest --numprocesses $(shell expr $$(nproc) + 2)
 
 test-setup: setup
 	@sh .ci/setup $(VENV) browser

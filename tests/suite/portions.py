@@ -25,9 +25,9 @@ IS_ALL = RUN == ALL
 EXAMPLES = os.environ.get("UNSHARD_EXAMPLES", "")
 """A number of random examples that replaces that of each random test."""
 
-ON_TIDB_TOO = 16
+ON_TIDB_TOO = 32
 """Of the tests that run on MariaDB, too, TiDB gets one of so many: it creates the tables of a task slowly."""
-PARAMETERS = 6
+PARAMETERS = 10
 """A test on servers runs with one of so many of its parameters, unless its mark `sample` says how many."""
 LEFT_OUT = pytest.StashKey[int]()
 

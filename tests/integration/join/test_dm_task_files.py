@@ -18,6 +18,7 @@ def task(source_1: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp
         yield made
 
 
+@pytest.mark.test_all("scenarios in memory and a part of DM's cases take the same paths")
 @pytest.mark.on_tidb
 @pytest.mark.parametrize("more", ["", UNCHECKED, STRICT], ids=["as it is", "unchecked", "strict"])
 def test_a_canary_and_a_rollout(task: DmTask, more: str) -> None:
@@ -75,6 +76,7 @@ def test_shards_without_a_join_at_the_start(task: DmTask, capsys: pytest.Capture
     task.assert_settled()
 
 
+@pytest.mark.test_all("scenarios in memory and a part of DM's cases take the same paths")
 def test_strict_mode_waits_for_an_operator(task: DmTask) -> None:
     """DM's `strict-optimistic-shard-mode`: a statement that the target cannot take as it is."""
     task.write(STRICT)

@@ -469,6 +469,7 @@ INCOMPATIBLE = (
 )
 
 
+@pytest.mark.test_all("scenarios in memory and a part of DM's cases take the same paths")
 def test_incompatible_ddl_changes(copy: Copy) -> None:
     """DM's incompatible_ddl_changes: a rule with the action Error stops each such DDL, and the operator skips it."""
     rule = {"schema-pattern": "*", "table-pattern": "*", "events": ["incompatible ddl changes"], "action": "Error"}

@@ -99,6 +99,7 @@ def test_sharding(empty: LifeTask) -> None:
     assert empty.assert_union() == 22
 
 
+@pytest.mark.test_all("scenarios in memory and a part of DM's cases take the same paths")
 def test_sharding2(empty: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task begins before the schemas exist; binlogs rotate, and a process dies after a DDL."""
     for server in empty.sources.values():
@@ -156,6 +157,7 @@ def test_a_target_that_was_altered_by_hand(empty: LifeTask) -> None:
     assert empty.assert_union() == 4
 
 
+@pytest.mark.test_all("scenarios in memory and a part of DM's cases take the same paths")
 def test_sequence_safe_mode(empty: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Safe mode, equal ids that extracted columns keep apart, a unique key over all shards, and deaths at DDLs."""
     rule = {
