@@ -16,6 +16,7 @@ from unshard.core.task.state import Phase
 from unshard.errors.relay import FailoverDiverged, GtidNotFound, SourceReplaced
 from unshard.units.relay.failover import locate
 from unshard.units.relay.lasttransaction import compare_last, last_pulled
+from unshard.units.relay.newbinlog import BinlogWatch
 from unshard.units.task.status import lag_bytes
 from unshard_demo import servers
 from unshard_demo.processes import await_true
@@ -108,6 +109,10 @@ def test_there_and_back(task: LiveTask, pair: tuple[MariaDb, MariaDb]) -> None:
     assert state.identity != identity and state.phase is Phase.SYNC
     assert at.file.startswith("other-bin@1.") and at > pulled and at.server_file in dict(second.run("SHOW BINARY LOGS"))
     assert lag_bytes({at.server_file: at.position}, pulled, at) > 0
+    with contextlib.closing(BinlogWatch(task.work())) as watch:
+        assert not watch.has_news()
+        second.run(f"INSERT INTO {task.name}.t_1 VALUES (-2, 'news')")
+        assert watch.has_news(), "a file of the new server is later than all of the old one, whatever their names"
     for number in (2, 3):
         second.run(
             f"ALTER TABLE {task.name}.t_1 ADD COLUMN c{number} INT",

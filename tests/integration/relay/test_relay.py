@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pymysql
 import pytest
 from pymysqlreplication import BinLogStreamReader
@@ -20,9 +22,11 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, changes, end_of, fill, path_of, pull_several, schema_of
 from tests.disk import room
 from tests.suite.portions import portion
+from unshard.adapters.binlogstream import LiveDump
 from unshard.adapters.relay import TEMPORARY, RelayStore
 from unshard.binlog.cutter import Cutter
 from unshard.binlog.events import HEADER, EventType, read_frame, walk
+from unshard.binlog.runs import Run
 from unshard.core.model import Location, TableId
 from unshard.core.relay.chain import chain
 from unshard.errors import UnshardError
@@ -93,6 +97,35 @@ def test_a_live_pull_stores_the_servers_own_bytes_over_one_connection(upstream_s
     until = live.location
     with contextlib.closing(LivePull(SOURCE, upstream_server.server, store, FIRST, until=until)) as later:
         assert (later.location, later.pull(0.0)) == (until, 0)
+
+
+def test_a_live_pull_to_which_each_event_comes_alone(upstream_server, tmp_path, monkeypatch):
+    """Whatever has arrived, no segment ends inside a transaction. At the end it waits no longer than it is told."""
+    arrived, wait, left, waits = LiveDump.arrived, LiveDump.wait, list[bytes](), list[float]()
+
+    def one_event(dump: LiveDump) -> Iterator[Run]:
+        if not left:
+            left.extend(event for run in arrived(dump) for event in run.events())
+        if left:
+            event = left.pop(0)
+            yield Run(memoryview(event), np.array([0, len(event)]))
+
+    def waiting(dump: LiveDump, seconds: float) -> bool:
+        waits.append(seconds)
+        return bool(left) or wait(dump, seconds)
+
+    monkeypatch.setattr(LiveDump, "arrived", one_event)
+    monkeypatch.setattr(LiveDump, "wait", waiting)
+    for step in STEPS:
+        fill(upstream_server, 5)
+        upstream_server.run(step)
+    store, end = RelayStore(tmp_path), end_of(upstream_server)
+    with contextlib.closing(LivePull(SOURCE, upstream_server.server, store, FIRST)) as live:
+        while live.location < end:
+            assert live.pull(0.0), "events that exist are waited for"
+        waits.clear()
+        assert (live.pull(0.25), max(waits)) == (0, 0.25)
+    assert_equal_to_server(upstream_server, store)
 
 
 def test_transactions_that_were_committed_as_a_group(upstream_server, tmp_path):

@@ -1,8 +1,10 @@
 """The life of a task on real servers: paused, resumed, stopped, removed and begun anew."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from unshard.core.task.state import Phase
 from unshard.errors.task import TaskPaused
 from unshard.errors.window import FencedOut
 from unshard.units.checks.precheck import changed_rules
+from unshard.units.full import dump
 from unshard.units.relay.tasksource import pull_source
 from unshard.units.task import lifecycle
 from unshard.units.task.run import run
@@ -46,6 +49,20 @@ def test_paused_task_moves_nothing_until_it_is_resumed(task: LifeTask, capsys: p
             ("pause", "the target moves"),
             ("resume", ""),
         ]
+
+
+def test_first_run_brings_what_changed_during_its_dump(task: LifeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends after the end of the dump, not only after the end that the binlog had when the run began."""
+    map_items = dump.map_items
+
+    def writing(spark: Any, function: Any, *given: Any) -> Iterator[Any]:
+        yield from map_items(spark, function, *given)
+        source = function.args[0].source
+        task.insert(source, task.shards[source][0], {"s1": 11, "s2": 12}[source])
+
+    monkeypatch.setattr(dump, "map_items", writing)
+    task.go()
+    assert task.assert_union() == 5
 
 
 def test_window_that_has_begun_ends_and_none_begins_behind_the_pause(task: LifeTask) -> None:

@@ -25,7 +25,9 @@ from unshard.cli import main
 from unshard.config import ShardMode, load_task
 from unshard.core.task.pause import PauseKind
 from unshard.errors.task import TaskPaused
+from unshard.errors.window import FencedOut
 from unshard.units.limits import Limits
+from unshard.units.relay import newbinlog
 from unshard.units.relay.newbinlog import BinlogWatch
 from unshard.units.task import lifecycle, live
 from unshard.units.task.live import End, Ends, Tally, Trouble, follow
@@ -164,6 +166,26 @@ def test_two_live_runs_at_once_end_in_the_union(task: LiveTask) -> None:
     assert task.assert_union("g") == 60
 
 
+def test_a_run_that_came_second_leaves_a_source_to_the_first(task: LiveTask, monkeypatch) -> None:
+    run_window, fenced = live.run_window, list[str]()
+
+    def overtaken(work: Work, source: str) -> object:
+        if fenced:
+            return run_window(work, source)
+        fenced.append(source)
+        raise FencedOut(source, 1, 1, 2)
+
+    monkeypatch.setattr(live, "run_window", overtaken)
+    write(task, "s1", 1)
+    tally, ends = Tally(0.05), Ends(idle_seconds=0.3)
+    with open_work(load_task(task.path)) as first, first.meta.active_workers.at(live_run_of("s1")):
+        assert follow(task.work(), ["s1"], ends, tally, lambda _: None) is End.FAILED
+    assert isinstance(tally.errors["s1"].error, FencedOut)
+    fenced.clear()
+    assert follow(task.work(), ["s1"], ends, Tally(0.05), lambda _: None) is End.IDLE
+    assert task.assert_union("g") == 3
+
+
 def test_a_run_ends_when_nothing_came_and_when_its_time_is_over(task: LiveTask) -> None:
     write(task, "s1", 1)
     tally, told = Tally(1.0), list[object]()
@@ -279,3 +301,14 @@ def test_a_source_that_is_down_when_a_run_begins_to_follow_is_waited_for(task: L
             await_true(lambda: is_equal(task), SECONDS, [], "rows of the other")
             assert [each.place for each in run.stop().failures] == ["s1"]
     file.write_text(right)
+
+
+def test_a_watch_connects_again_after_a_source_has_ended_its_connection(task: LiveTask, monkeypatch) -> None:
+    monkeypatch.setattr(newbinlog, "AFTER_ERROR_SECONDS", 0.0)
+    with contextlib.closing(BinlogWatch(task.work())) as watch:
+        assert not watch.has_news()
+        task.sources["s1"].run(f"KILL {watch._connections['s1'].thread_id()}")
+        write(task, "s1", 1)
+        write(task, "s2", 11)
+        assert watch.has_news(), "the other source has news"
+        assert watch.has_news(), "and now this one"

@@ -487,12 +487,29 @@ def test_wait_that_is_over_fails(stage: Stage) -> None:
 
 
 def test_wait_survives_a_target_that_does_not_answer(stage: Stage) -> None:
-    trigger, right = waiting(stage), stage.file.read_text()
-    stage.file.write_text(re.sub(r"port: \d+", "port: 1", right))
-    assert not is_over(trigger), "the failed look is logged, and repeated"
-    stage.file.write_text(right)
+    """One watch sees each change of the task file."""
+    from unshard_airflow.watch import AFTER_ERROR_SECONDS, LOCK_SECONDS, Watch
+
+    right = stage.file.read_text()
+    with contextlib.closing(Watch(waiting(stage))) as watch:
+        assert (watch.is_over(), watch.rest) == (False, LOCK_SECONDS)
+        stage.file.write_text(re.sub(r"port: \d+", "port: 1", right))
+        assert (watch.is_over(), watch.rest) == (False, AFTER_ERROR_SECONDS), "the failed look is logged, and repeated"
+        stage.file.write_text(right)
+        unlock(stage, cleared=True)
+        assert (watch.is_over(), watch.rest) == (True, LOCK_SECONDS)
+
+
+def test_triggers_of_a_task_share_its_connections_until_the_last_one_ends(stage: Stage) -> None:
+    from unshard_airflow.watch import OPEN, Watch
+
+    first, second = Watch(waiting(stage)), Watch(waiting(stage))
+    assert (first.is_over(), second.is_over(), len(OPEN._opened)) == (False, False, 1)
+    first.close()
     unlock(stage, cleared=True)
-    fire(trigger)
+    assert (second.is_over(), len(OPEN._opened)) == (True, 1)
+    second.close()
+    assert not OPEN._opened
 
 
 def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> None:

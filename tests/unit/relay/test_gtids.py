@@ -13,7 +13,7 @@ from unshard.binlog.events import EventType, Frame
 from unshard.binlog.gtids import read_gtid, read_history
 from unshard.core.ddl.renaming import name_of_dropped
 from unshard.core.model import Location, TableId
-from unshard.core.relay.gtidset import History, contains, read_set, same, write_set
+from unshard.core.relay.gtidset import History, contains, has_gtid, read_set, same, write_set
 from unshard.errors.relay import DamagedEvent
 
 E = EventType
@@ -56,6 +56,14 @@ def test_texts_of_sets() -> None:
     assert write_set(read_set(text)) == f"{OTHER}:3,{SERVER}:1-6:9,{SERVER}:blue:1-2:7"
     assert contains(text, f"{SERVER}:2-6,{SERVER}:blue:7") and contains(text, "")
     assert not contains(text, f"{SERVER}:5-9") and not contains(text, f"{SERVER}:red:1")
+
+
+def test_a_history_has_the_last_gtid_of_each_interval_and_domain() -> None:
+    ours = read_set(f"{SERVER}:1-5:9")
+    assert [number for number in range(1, 11) if has_gtid(ours, f"{SERVER}:{number}")] == [1, 2, 3, 4, 5, 9]
+    assert not has_gtid(ours, f"{OTHER}:1")
+    assert [last for last in range(1, 5) if has_gtid(["7-1-9", "0-1-3"], f"0-1-{last}")] == [1, 2, 3]
+    assert not has_gtid(["0-1-3"], "0-2-1") and not has_gtid(["0-1-3"], "7-1-1")
 
 
 def test_a_history_with_a_hole_is_unknown_until_a_file_tells_it() -> None:

@@ -72,6 +72,17 @@ def test_the_job_meets_an_error_of_the_start(sessions: Sessions) -> None:
             session()
 
 
+def test_a_session_that_is_lost_is_followed_by_another_one(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions.may_open.set()
+    with contextlib.ExitStack() as stack:
+        session = lazy(stack)
+        lost = session()
+        monkeypatch.setattr(spark, "is_usable", lambda found: found is not lost)
+        assert session() is not lost and session() is session()
+        assert (sessions.opened, sessions.closed) == (2, 0)
+    assert (sessions.opened, sessions.closed) == (2, 2)
+
+
 def test_what_is_local() -> None:
     with contextlib.ExitStack() as stack:
         found = [lazy(stack, each).is_local for each in ("local", "local[2]", "local[*]", "yarn", "sc://127.0.0.1:1")]
