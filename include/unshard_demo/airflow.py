@@ -1,8 +1,8 @@
 """Airflow on loopback: its four components, with their own metadata database and users.
 
 All files are in one folder that only its owner can read. Secrets are random, created at every start, and passed in the
-environment of the processes. The scheduler imports our units before it forks, and looks for work ten times a second, so
-a window takes little more than its own time. Log servers are off, so only the API server listens.
+environment of the processes. The scheduler imports our units before it forks, and looks for work three times a second.
+Log servers are off, so only the API server listens.
 """
 
 import contextlib
@@ -289,8 +289,8 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",
-        # A worker that misses the end of its task waits this long before it is free again.
-        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+        # A worker that misses the end of its task waits this long before it is free again; each heartbeat is a request.
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in ROLES.items()),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder.resolve() / 'airflow.db'}",
@@ -299,7 +299,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "AIRFLOW__API__ENABLE_SWAGGER_UI": "False",
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
         "AIRFLOW__API_AUTH__JWT_ISSUER": "unshard-demo",
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.25",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
         # A task whose worker is dead is tried again after this time instead of after five minutes.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
         # On a busy machine the first import of a DAG file compiles Airflow itself.

@@ -294,7 +294,7 @@ class _Run:
         return replace(window, attempt=Attempt(Done.COMMITTED, window.attempt.is_again))
 
     def _say(self, step: int, name: str, plan: Plan) -> None:
-        log.info("sync step %s/4 %s source=%s window=%s location=%s", step, name, plan.source, plan.number, plan.ends)
+        log.debug("sync step %s/4 %s source=%s window=%s location=%s", step, name, plan.source, plan.number, plan.ends)
         if self.progress is not None:
             self.progress(name)
 

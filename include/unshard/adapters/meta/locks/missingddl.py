@@ -4,6 +4,7 @@ The history says what was executed for a lock: nothing if it was skipped, other 
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, delete, null, select, union_all
@@ -106,7 +107,7 @@ def _owed_and_passed(
     """Read the pending skips of each shard and the resolved DDL after its held rows, in one statement."""
     pending_skips: dict[Shard, frozenset[str]] = {}
     passed: dict[Shard, list[tuple[int, str]]] = {}
-    for row in connection.execute(union_all(_passed(task, shards), _pending_skips(task, shards))):
+    for row in connection.execute(_both(task, frozenset(shards))):
         if (shard := shard_of(row)) not in shards:
             continue
         if row.seq is None:
@@ -114,6 +115,12 @@ def _owed_and_passed(
         else:
             passed.setdefault(shard, []).append((row.seq, row.lock_id))
     return pending_skips, passed
+
+
+@lru_cache(maxsize=64)
+def _both(task: str, shards: frozenset[Shard]) -> Any:
+    """Return the statement; it is kept, because the windows of a source have the same shards again and again."""
+    return union_all(_passed(task, shards), _pending_skips(task, shards))
 
 
 def _pending_skips(task: str, shards: Collection[Shard]) -> Any:

@@ -8,6 +8,7 @@ which holds its rows.
 
 from collections import defaultdict
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, select, union
@@ -32,21 +33,23 @@ def read_planned_shards(
     waiting = read_waiting(connection, task, source) if beside else frozenset()
     shards = None if named is None else waiting | {Shard(source, table) for table in named}
     queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
-    pending = (
-        select(SHARD_DDL)
-        .where(SHARD_DDL.c.task == task, SHARD_DDL.c.state == PENDING, _is_near(SHARD_DDL, source, shards))
-        .order_by(SHARD_DDL.c.seq)
-    )
-    for row in connection.execute(pending) if PendingWork.QUEUES in beside else ():
-        queues[shard_of(row)].append(entry_of(row))
+    if PendingWork.QUEUES in beside:
+        where = SHARD_DDL.c.task == task, SHARD_DDL.c.state == PENDING, _is_near(SHARD_DDL, source, shards)
+        for row in connection.execute(select(SHARD_DDL).where(*where).order_by(SHARD_DDL.c.seq)):
+            queues[shard_of(row)].append(entry_of(row))
     held = _held(connection, task, source, waiting)
-    query = select(SHARD).where(SHARD.c.task == task, _is_near(SHARD, source, shards))
     states = (
         state_of(row, queues[shard_of(row)], held[shard_of(row)])
-        for row in connection.execute(query.order_by(*_key(SHARD)))
+        for row in connection.execute(_rows_of_shards(task, source, shards))
     )
     left = _left(connection, task) if named is None else ()
     return tuple(s for s in states if not s.has_left or s.queue or s.held or s.shard in left)
+
+
+@lru_cache(maxsize=64)
+def _rows_of_shards(task: str, source: str, shards: frozenset[Shard] | None) -> Any:
+    """Return the statement; it is kept, because the windows of a source have the same shards again and again."""
+    return select(SHARD).where(SHARD.c.task == task, _is_near(SHARD, source, shards)).order_by(*_key(SHARD))
 
 
 def read_waiting(connection: Connection, task: str, source: str) -> frozenset[Shard]:
@@ -114,12 +117,14 @@ def _is_near(table: Any, source: str, shards: Collection[Shard] | None) -> Any:
 
 def _held(connection: Connection, task: str, source: str, shards: Collection[Shard]) -> dict[Shard, list[HeldFile]]:
     held: dict[Shard, list[HeldFile]] = defaultdict(list)
+    if not shards:
+        return held
     query = (
         select(HELD_ROWS)
         .where(HELD_ROWS.c.task == task, _is_near(HELD_ROWS, source, shards))
         .order_by(HELD_ROWS.c.seq, HELD_ROWS.c.window, HELD_ROWS.c.part)
     )
-    for row in connection.execute(query) if shards else ():
+    for row in connection.execute(query):
         if (shard := shard_of(row)) in shards:
             held[shard].append(held_of(row))
     return held

@@ -15,9 +15,10 @@
 """
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, exists, false, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, false, func, or_, select, update
 from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
@@ -78,6 +79,32 @@ LOCK = _locking()
 """Compiled once, like SYNC_STATE."""
 
 
+def _this(table: Any, *columns: str) -> Any:
+    """Return the condition that these columns have the values of the parameters `this_…`."""
+    return and_(*(table.c[name] == bindparam(f"this_{name}") for name in columns))
+
+
+RAISE_EPOCH = (
+    update(SOURCE).where(_this(SOURCE, "task", "source")).values(epoch=SOURCE.c.epoch + 1, updated_at=tables.NOW)
+)
+SET_FENCES = update(FENCE).where(_this(FENCE, "task", "source")).values(epoch=bindparam("new_epoch"))
+_FENCE = insert(FENCE)
+ADD_FENCES = _FENCE.on_duplicate_key_update(epoch=_FENCE.inserted.epoch)
+
+
+@cache
+def _moving(columns: tuple[str, ...]) -> Any:
+    """Return the statement that moves the checkpoint and closes a window; the values are the parameters `new_…`."""
+    of_checkpoint, of_window = CHECKPOINT.c, WINDOW.c
+    values: dict[Any, Any] = {
+        of_checkpoint[name]: bindparam(f"new_{name}", type_=of_checkpoint[name].type) for name in columns
+    }
+    values |= {of_window[name]: bindparam(f"new_{name}") for name in ("rows_applied", "rows_held")}
+    values |= {of_checkpoint.committed_at: tables.NOW, of_window.committed_at: tables.NOW, of_window.state: COMMITTED}
+    same = of_checkpoint.task == of_window.task, of_checkpoint.source == of_window.source
+    return update(CHECKPOINT).where(*same, _this(WINDOW, "task", "source", "number")).values(values)
+
+
 class WindowReader(ReadingPart):
     """Rows of `window` and the sync state."""
 
@@ -117,24 +144,23 @@ class Windows(WritingPart, WindowReader):
 
         Raises CommandsChanged if commands about statements were added or reverted since it was planned.
         """
-        mine = {"task": self._task, "source": source}
+        mine, this = {"task": self._task, "source": source}, {"this_task": self._task, "this_source": source}
         with self._database.transaction() as connection:
             # Locks the source, so that the state that is read next cannot change.
-            raised = update(SOURCE).where(matches(SOURCE, mine)).values(epoch=SOURCE.c.epoch + 1, updated_at=tables.NOW)
-            if not connection.execute(raised).rowcount:
+            if not connection.execute(RAISE_EPOCH, this).rowcount:
                 raise UnknownSource(self._task, source)
             state = read_sync_state(connection, self._task, source)
             if PendingWork.PAUSE in state.beside:
                 refuse_paused(connection, self._task)
             begun = state.open or self._persist(connection, plan, state)
-            connection.execute(update(FENCE).where(matches(FENCE, mine)).values(epoch=state.epoch))
+            connection.execute(SET_FENCES, {**this, "new_epoch": state.epoch})
             rows = [
                 {**mine, **target_key(target), "window": 0, "epoch": state.epoch, "written": 0}
                 for target in sorted(begun.fenced)
             ]
-            for some_rows in in_portions(rows):
-                # A load may just have created it with the former epoch.
-                connection.execute(insert(FENCE).values(list(some_rows)).on_duplicate_key_update(epoch=state.epoch))
+            if rows:
+                # A load may just have created one with the former epoch.
+                connection.execute(ADD_FENCES, rows)
             refuse_replaced(connection, self._task, begun)
         return BegunWindow(begun, state.epoch, state.beside)
 
@@ -281,16 +307,14 @@ class Windows(WritingPart, WindowReader):
         self, connection: Connection, plan: Plan, rows: tuple[int, int], paces: Sequence[Pace]
     ) -> None:
         """Move the checkpoint and close the window, in one statement."""
-        moved: dict[str, Any] = {**location_columns(plan.ends), "window": plan.last_number, "committed_at": tables.NOW}
+        moved: dict[str, Any] = {**location_columns(plan.ends), "window": plan.last_number}
         moved |= {"gtid": plan.gtid} if plan.ends != plan.begins else {}
         moved |= {"last_time": plan.last_time} if plan.last_time else {}
         moved |= {"paces": codec.dumps(tuple(paces))} if paces else {}
-        closed = {"state": COMMITTED, "rows_applied": rows[0], "rows_held": rows[1], "committed_at": tables.NOW}
-        values = {CHECKPOINT.c[name]: value for name, value in moved.items()} | {
-            WINDOW.c[name]: closed[name] for name in closed
-        }
-        same = CHECKPOINT.c.task == WINDOW.c.task, CHECKPOINT.c.source == WINDOW.c.source
-        connection.execute(update(CHECKPOINT).where(*same, matches(WINDOW, self._key(plan))).values(values))
+        values = moved | {"rows_applied": rows[0], "rows_held": rows[1]}
+        given = {f"new_{name}": value for name, value in values.items()}
+        given |= {f"this_{name}": value for name, value in self._key(plan).items()}
+        connection.execute(_moving(tuple(moved)), given)
 
     def _forget_plans(self, connection: Connection, plan: Plan) -> None:
         """Empty the plans of older windows every KEPT_PLANS windows."""
