@@ -46,6 +46,27 @@ def ask_again(options: Namespace, console: Console) -> Answer:
     return _give(options, console, lambda _: Retry(options.lock))
 
 
+def ask_all_again(options: Namespace, console: Console) -> Answer:
+    """Try every DDL again that the target has refused."""
+    task = load_task(Path(options.task))
+    console.warn_of(task)
+    with open_work(task, only_reads=options.dry_run) as work:
+        coordinate.observe(work.meta)
+        views = [view for view in coordinate.views(work.meta) if view.is_refused]
+        orders = [Retry(view.id) for view in views]
+        effects = [line for order in orders for line in (order.lock, *lockcommands.preview(work.meta, order))]
+        if not (orders and not options.dry_run):
+            said = [*effects, "dry run: nothing was done"] if orders else ["the target has refused no DDL"]
+        else:
+            for line in effects:
+                console.note(line)
+            console.confirm(f"retry {len(orders)} locks", options.yes)
+            views = [_carry_out(work, order, options.reason) for order in orders]
+            said = [*map(_told, views)]
+    locks = [lock_document(view) for view in views]
+    return Answer({"task": task.name, "dry_run": options.dry_run, "effects": effects, "locks": locks}, said)
+
+
 def _shard(work: Work, options: Namespace) -> Shard | None:
     return shard_named(work.meta, options.lock, options.shard) if options.shard else None
 
@@ -66,15 +87,21 @@ def _give(options: Namespace, console: Console, make: Callable[[Work], LockComma
         for line in (*lock_lines(task, view), *effects):
             console.note(line)
         console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
-        view = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
-        if isinstance(order, Retry | Replace):
-            for source in sorted({shard.source for shard in view.ready}):
-                reconcile_structures(work.meta.structures, source, trial_of(work))
-        if isinstance(order, Force | Replace | Retry) and work.meta.pauses.get() is None:
-            view = coordinate.execute(work.meta, work.target, view.id)
+        view = _carry_out(work, order, options.reason)
         others = [one for one in coordinate.views(work.meta) if one.target == view.target and one.id != view.id]
     document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
     return Answer(document, [_told(view), *(line for one in others for line in lock_lines(task, one))])
+
+
+def _carry_out(work: Work, order: LockCommand, reason: str) -> LockView:
+    """Issue a command, and do at once what follows from it."""
+    view = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=reason)
+    if isinstance(order, Retry | Replace):
+        for source in sorted({shard.source for shard in view.ready}):
+            reconcile_structures(work.meta.structures, source, trial_of(work))
+    if isinstance(order, Force | Replace | Retry) and work.meta.pauses.get() is None:
+        view = coordinate.execute(work.meta, work.target, view.id)
+    return view
 
 
 def _told(view: LockView) -> str:
