@@ -3,7 +3,8 @@
 A test with the fixture `target` runs on MariaDB, and on TiDB too if it has the mark `on_tidb`. `make test-all` runs all
 of them on TiDB as well, except those with `mariadb_only`.
 
-A test with `tidb_only` always runs on TiDB, and on no other target.
+A test with `tidb_only` always runs on TiDB, and on no other target. With `on_mysql` `make test-all` runs it on a MySQL
+target, too.
 A MariaDB target gets rows by COM_STMT_BULK_EXECUTE. Tests with the mark `on_statements` also run on a MariaDB that
 prepares no statements, so it gets LOAD DATA LOCAL, and on one that refuses that as well. In `make test-all`, tests with
 the mark `writes_rows` do so, too.
@@ -27,6 +28,7 @@ from hypothesis import HealthCheck, settings
 from tests import s3server
 from tests.suite import distribution, failures, portions, sharedspark
 from tests.suite.portions import EXAMPLES, IS_ALL, leave_out, portion
+from tests.versions import MYSQL
 from unshard_demo import servers, tidb
 
 MEMORY = Path("/dev/shm")
@@ -116,6 +118,13 @@ def tidb_target(server_folder: Path) -> Iterator[servers.MariaDb]:
 
 
 @pytest.fixture(scope="session")
+def mysql_target(server_folder: Path) -> Iterator[servers.MariaDb]:
+    """Return a MySQL, which has a binlog and may also be a source."""
+    with MYSQL.running(server_folder / "mysql") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> servers.MariaDb:
     """The server that the test writes to; the module's docstring names the possible ones."""
     found: servers.MariaDb = request.getfixturevalue(f"{request.param}_target")
@@ -134,6 +143,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         targets += [pytest.param("load_data", id="load-data"), pytest.param("statements", id="statements")]
     if "mariadb_only" not in marks and (is_tidb_only or "on_tidb" in marks or IS_ALL):
         targets.append(pytest.param("tidb", id="tidb", marks=pytest.mark.tidb))
+    if "on_mysql" in marks:
+        targets.append(pytest.param("mysql", id="mysql", marks=pytest.mark.test_all("MariaDB shows the same")))
     metafunc.parametrize("target", targets, indirect=True, scope="session")
 
 

@@ -39,7 +39,8 @@ from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema, has_transactions
 from unshard.core.relay.segment import SchemaDefault, Statement
 from unshard.core.sql.mode import NO_BACKSLASH_ESCAPES
-from unshard.core.structures.createtext import PLACEHOLDER, create_text
+from unshard.core.structures.constraintnames import OWN, checks_of, without_absent
+from unshard.core.structures.createtext import create_text
 from unshard.core.structures.engines import with_engine, with_transactions
 from unshard.core.structures.labels import is_ambiguous
 from unshard.core.structures.trialnames import trial_names
@@ -148,11 +149,11 @@ class DdlTrialTables:
             return read_schema(connection, trial)
 
     def _key(self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str) -> Key:
-        routed = retarget(ddl, {table: TableId("", PLACEHOLDER)})
+        routed = retarget(ddl, {table: TableId("", OWN)})
         text = fingerprint(routed, statement.sql_mode)
         # The text of a default may depend on the session's time zone, its type on the other variables.
-        # MySQL names a CHECK constraint without a name after the table.
-        named = table.name if "check" in text.lower() else ""
+        # An index gets the name of its foreign key, which may be made from the name of the table.
+        named = table.name if "_ibfk_" in text else ""
         session = codec.dumps(replace(statement, text=text, schema=named, timestamp=0, microseconds=0))
         return before.digest if before else "", session, clustered
 
@@ -168,6 +169,9 @@ class DdlTrialTables:
             old = with_transactions(before.create_sql) if before else ""
             names = trial_names(table.name, trial.name, (old, 0), (text, statement.sql_mode))
             text = names.put_in(text, statement.sql_mode)
+            if before and "CONSTRAINT" in text.upper():
+                there = {*checks_of(names.put_in(old), trial.name), *(index.name for index in before.indexes)}
+                text = without_absent(text, statement.sql_mode, {name.lower() for name in there})
             try:
                 _cluster(connection, clustered)
                 if before:
@@ -215,9 +219,9 @@ class DdlTrialTables:
             return with_index_names(ddl, mode)
         if not adds_keys(ddl, mode):
             return ddl
-        bare = read(retarget(for_target(ddl, mode, table, None), {}), mode, statement.schema)
+        bare = read(retarget(for_target(ddl, mode, None), {}), mode, statement.schema)
         without = self._try_out(before, bare, replace(statement, text=bare.text), table, clustered).after
-        return for_target(ddl, mode, table, None, made_indexes(ddl, mode, without))
+        return for_target(ddl, mode, None, made_indexes(ddl, mode, without))
 
     def _run(self, session: Connection, text: str, sql_mode: int) -> bool:
         """Run a statement on a trial table, in steps if the server requires them; return whether it was split."""

@@ -303,6 +303,11 @@ COMMANDS = (
                 "instead: try the DDL of this lock again, which the target has refused",
                 {"metavar": "LOCK", "default": ""},
             ),
+            Argument(
+                ("--all-locks",),
+                "instead: try every DDL again that the target has refused, for instance after a GRANT",
+                {"action": "store_true"},
+            ),
             *CONFIRMED,
         ),
         "unshard.cli.retry",

@@ -49,6 +49,27 @@ def ask_again(options: Namespace, console: Console) -> Answer:
     return _give(options, console, lambda *_: Retry(options.lock))
 
 
+def ask_all_again(options: Namespace, console: Console) -> Answer:
+    """Try every DDL again that the target has refused."""
+    task = load_task(Path(options.task))
+    console.warn_of(task)
+    with open_work(task, only_reads=options.dry_run) as work:
+        scene = coordinate.observe(work.meta)
+        views = [view for view in (shown(scene, lock) for lock in scene.locks) if view.is_refused]
+        orders = [Retry(view.id) for view in views]
+        effects = [line for order in orders for line in (order.lock, *lockcommands.preview(work.meta, order, scene))]
+        if not (orders and not options.dry_run):
+            said = [*effects, "dry run: nothing was done"] if orders else ["the target has refused no DDL"]
+        else:
+            for line in effects:
+                console.note(line)
+            console.confirm(f"retry {len(orders)} locks", options.yes)
+            views = [coordinate.view(work.meta, order.lock, _carry_out(work, order, options)) for order in orders]
+            said = [*map(_told, views)]
+    locks = [lock_document(view) for view in views]
+    return Answer({"task": task.name, "dry_run": options.dry_run, "effects": effects, "locks": locks}, said)
+
+
 def _shard(options: Namespace, work: Work, scene: Scene) -> Shard | None:
     return shard_named(work.meta, options.lock, options.shard, scene) if options.shard else None
 
@@ -69,16 +90,16 @@ def _give(options: Namespace, console: Console, make: Callable[[Work, Scene], Lo
         for line in (*lock_lines(task, view), *effects):
             console.note(line)
         console.confirm(f"{ACTIONS[type(order)]} {order.lock}", options.yes)
-        scene = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
-        scene = _executed(work, order, scene)
+        scene = _carry_out(work, order, options)
         view = coordinate.view(work.meta, order.lock, scene)
         others = [shown(scene, lock) for lock in scene.locks if lock.target == view.target and lock.id != view.id]
     document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
     return Answer(document, [_told(view), *(line for one in others for line in lock_lines(task, one))])
 
 
-def _executed(work: Work, order: LockCommand, scene: Scene) -> Scene:
-    """Execute the lock's DDL if the command permits it; return the scene after it."""
+def _carry_out(work: Work, order: LockCommand, options: Namespace) -> Scene:
+    """Issue a command, and execute the lock's DDL if it permits that; return the scene after it."""
+    scene = lockcommands.give(work.meta, order, by=getpass.getuser(), via="command line", reason=options.reason)
     is_old = False
     if isinstance(order, Retry | Replace):
         ready = coordinate.facts_of(work.meta, order.lock, scene).ready

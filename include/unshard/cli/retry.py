@@ -5,7 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from unshard.cli.console import Answer, Console
-from unshard.cli.orders import ask_again
+from unshard.cli.orders import ask_again, ask_all_again
 from unshard.cli.stops import suspended_document
 from unshard.config import load_task
 from unshard.core.window.suspension import preview_retry
@@ -16,10 +16,10 @@ from unshard.units.work import open_work
 
 def retry(options: Namespace, console: Console) -> Answer:
     """Let the next windows release held rows, or try a DDL again."""
-    if options.lock:
-        if options.table:
-            raise UsageWrong("--lock and --table are different commands: use one of them", "unshard retry")
-        return ask_again(options, console)
+    if sum(map(bool, (options.lock, options.all_locks, options.table))) > 1:
+        raise UsageWrong("--lock, --all-locks and --table are different commands: use one of them", "unshard retry")
+    if options.lock or options.all_locks:
+        return ask_again(options, console) if options.lock else ask_all_again(options, console)
     task = load_task(Path(options.task))
     console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:

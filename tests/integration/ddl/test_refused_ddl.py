@@ -3,6 +3,7 @@
 Each test runs in a process that dies after each step of some windows and is started again.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Replace, Retry, Skip
 from unshard.core.model import Shard, TableId
 from unshard.errors.locks import NothingRefused
+from unshard.units.ddl.coordinate import views
 from unshard.units.ddl.lockcommands import give, preview
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
@@ -163,6 +165,29 @@ def test_retry_only_asks_and_the_group_is_waited_for(task: LiveTask, case: Case,
     task.assert_settled()
 
 
+@pytest.mark.mariadb_only("on TiDB the cause is in each target table")
+def test_one_command_retries_all_that_the_target_has_refused(
+    task: LiveTask, case: Case, deaths: Counter[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two locks, and two DDLs of each shard, which all wait for the same cause."""
+    again = ["retry", str(task.path), "--all-locks", "--json"]
+    assert main(again) == 0 and json.loads(capsys.readouterr().out)["locks"] == []
+    for number, (source, name) in enumerate((*SHARDS, ("s1", "u_1"))):
+        changes = (f"ALTER TABLE {name} {case.ddl.replace('ADD n', f'ADD {column}')}" for column in "nm")
+        task.sources[source].run(f"USE {task.name}", *changes, f"INSERT INTO {name} (id, v) VALUES ({number}, 1)")
+    run(task)
+    assert [view.is_refused for view in views(task.work().meta)] == [True, True]
+    case.cure()
+    assert main([*again, "--dry-run"]) == 0
+    assert [view["state"] for view in json.loads(capsys.readouterr().out)["locks"]] == ["undecided"] * 2
+    assert main([*again, "--yes"]) == 0
+    assert "undecided" not in {view["state"] for view in json.loads(capsys.readouterr().out)["locks"]}
+    run(task)
+    task.assert_settled()
+    assert actions(task) == ["retry"] * 2
+    assert len(task.executed("t")) == len(task.executed("u")) == 2
+
+
 def test_retry_of_a_ddl_that_the_target_could_not_execute(task: LiveTask, deaths: Counter[str]) -> None:
     task.target.run(f"ALTER TABLE {task.table('t')} ADD c VARCHAR(9)")
     alter(task, "ADD c INT")
@@ -189,6 +214,7 @@ def test_only_a_refusal_of_the_target_is_asked_about(task: LiveTask, capsys: pyt
     assert main(["retry", str(task.path), "--lock", found.id, "--yes"]) == 1
     assert "US-5037" in capsys.readouterr().err
     assert main(["retry", str(task.path), "--lock", found.id, "--table", "a.b"]) == 1
+    assert main(["retry", str(task.path), "--all-locks", "--table", "a.b"]) == 1
     assert "US-1901" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ MADE = (Index("fk", ("p_id",), False), Index("fk2", ("x", "y"), False))
 
 def routed(text: str, parents: dict[TableId, TableId] | None, made: tuple[Index, ...] = ()) -> str:
     ddl = read(text, 0, "a")
-    own = for_target(ddl, 0, TARGET, parents, made)
+    own = for_target(ddl, 0, parents, made)
     return retarget(own, {**(parents or {}), SHARD: TARGET}).replace("ALTER TABLE `b`.`c` ", "")
 
 

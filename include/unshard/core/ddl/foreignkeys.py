@@ -7,7 +7,8 @@
 | DROP FOREIGN KEY                | the same, if the target has the key                 | nothing             |
 
 The server names a foreign key without a name after its table. So `c_1_ibfk_2` of the shard `c_1` is `c_ibfk_2` in the
-target `c`, whichever server the target is: the target gets the name explicitly, because TiDB would choose another one.
+target `c` (core.ddl.statement.retarget), whichever server the target is: the target gets the name explicitly, because
+TiDB would choose another one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from unshard.core.model import Index, TableId, TableSchema
 from unshard.core.sql.quoting import identifier
 from unshard.core.sql.tokens import MARIADB, Token, tokenize
 from unshard.core.structures.createtext import items
-from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, automatic_name, is_indexed, name_in_target
+from unshard.core.structures.foreignkeys import NUMBERED, ForeignKey, automatic_name, is_indexed
 from unshard.core.structures.storageclauses import NOTHING
 
 Edit = tuple[int, int, str]
@@ -67,7 +68,6 @@ def adds_keys(ddl: Ddl, sql_mode: int) -> bool:
 def for_target(
     ddl: Ddl,
     sql_mode: int,
-    target: TableId,
     parents: Parents,
     made: Sequence[Index] = (),
     skipped: Collection[int] = (),
@@ -85,7 +85,6 @@ def for_target(
         edits = _with_indexes(first, made, edits)
     if parents is not None:
         ddl = replace(ddl, dropped_keys=())
-        edits += [edit for clause in clauses if clause not in left_out for edit in _named(clause, target)]
     return replace(ddl, edits=(*ddl.edits, *edits))
 
 
@@ -170,13 +169,6 @@ def _present_name(name: str, has: Collection[str]) -> str:
 
 def _is_left_out(clause: Clause, parents: Parents) -> bool:
     return not clause.drops and (parents is None or clause.key.parent not in parents)
-
-
-def _named(clause: Clause, target: TableId) -> Iterator[Edit]:
-    """Yield the edit of a name that the server has made from the name of the shard."""
-    name = name_in_target(clause.key.name, clause.key.child, target)
-    if clause.name is not None and name != clause.key.name:
-        yield (*clause.name, identifier(name))
 
 
 def _with_indexes(clause: Clause, made: Sequence[Index], edits: list[Edit]) -> list[Edit]:

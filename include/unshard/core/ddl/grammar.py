@@ -20,6 +20,7 @@ from unshard.core.sql.words import (
     TABLE_OPTIONS,
     VIEW_ATTRIBUTES,
 )
+from unshard.core.structures.constraintnames import constraint_names, made_end
 from unshard.core.structures.engines import STORAGE
 from unshard.errors.ddl import DdlUnreadable
 
@@ -117,8 +118,13 @@ def _single(ddl: Ddl, cursor: TokenCursor) -> Ddl:
 
 
 def _ddl(cursor: TokenCursor, kind: DdlKind, *tables: TableRef) -> Ddl:
-    """Return the statement with these tables and those that its foreign keys reference."""
-    return Ddl(kind, cursor.text, (*tables, *_references(cursor, tables[0].table.schema)) if tables else ())
+    """Return the statement with these tables, those that its foreign keys reference, and names of constraints."""
+    if not tables:
+        return Ddl(kind, cursor.text)
+    table = tables[0].table
+    names = [each.token for each in constraint_names(cursor.tokens)]
+    made = tuple((name.start, name.end, end) for name in names if (end := made_end(name.name, table.name)))
+    return Ddl(kind, cursor.text, (*tables, *_references(cursor, table.schema)), made_names=made)
 
 
 def _references(cursor: TokenCursor, schema: str) -> Iterator[TableRef]:

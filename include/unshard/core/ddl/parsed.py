@@ -65,6 +65,8 @@ class Ddl:
     """CREATE TABLE IF NOT EXISTS; the server logs it even if it changed nothing."""
     dropped_keys: tuple[tuple[int, int], ...] = ()
     """Spans of DROP FOREIGN KEY. They are replaced, because stored structures have no foreign keys."""
+    made_names: tuple[tuple[int, int, str], ...] = ()
+    """Spans of names of constraints that the server has made from that of the table, with what follows it."""
     edits: tuple[tuple[int, int, str], ...] = ()
     """Spans with the text that takes their place."""
     cuts: tuple[tuple[int, int], ...] = ()

@@ -27,6 +27,7 @@ from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, tokenize
 from unshard.core.sql.words import RESERVED
+from unshard.core.structures.constraintnames import edited
 from unshard.core.structures.storageclauses import NOTHING, without_storage
 
 __all__ = ["MARIADB", "Ddl", "DdlKind", "Dialect", "Role", "TableRef", "fingerprint", "read", "retarget"]
@@ -50,21 +51,19 @@ def retarget(ddl: Ddl, mapping: Mapping[TableId, TableId]) -> str:
     """Return the statement with each table of `mapping` replaced by its value.
 
     Every table name, replaced or not, is written quoted and with its schema, so that the text has the same meaning in
-    any session. Only the tables that foreign keys reference stay as written, unless `mapping` has them.
+    any session. Only the tables that foreign keys reference stay as written, unless `mapping` has them. A name of a
+    constraint that the server has made from that of the table is made from the new one.
     """
     left_out = {Role.NEW_NAME} if ddl.kind is DdlKind.ALTER else set()
     refs = [ref for ref in ddl.tables if ref.role not in left_out]
-    gone = [*ddl.cuts, *((start, end) for start, end, _ in ddl.edits)]
-    refs = [ref for ref in refs if not any(start <= ref.start and ref.end <= end for start, end in gone)]
     named = [ref for ref in refs if ref.role is not Role.REFERENCED or ref.table in mapping]
     edits = [(ref.start, ref.end, _quoted(mapping.get(ref.table, ref.table))) for ref in named]
-    edits += ddl.edits
-    edits += [(start, end, "") for start, end in ddl.cuts]
-    edits += [(start, end, NOTHING) for start, end in ddl.dropped_keys]
-    text = ddl.text
-    for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
+    if ddl.made_names and (new := mapping.get(ddl.subjects[0])):
+        edits += [(start, end, identifier(new.name + made)) for start, end, made in ddl.made_names]
+    others = [*ddl.edits, *((start, end, "") for start, end in ddl.cuts)]
+    others += [(start, end, NOTHING) for start, end in ddl.dropped_keys]
+    edits = [(a, b, new) for a, b, new in edits if not any(start <= a and b <= end for start, end, _ in others)]
+    return edited(ddl.text, [*edits, *others])
 
 
 def fingerprint(text: str, sql_mode: int = 0, dialect: Dialect = MARIADB) -> str:

@@ -34,6 +34,7 @@ from unshard.core.rows.lineage import ExecutedDdl, names_after
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import Token
 from unshard.core.sql.words import words_of
+from unshard.core.structures.constraintnames import OWN, named_after
 from unshard.errors.ddl import DdlUnreadable
 
 BARE_DEFAULT = re.compile(
@@ -79,7 +80,8 @@ def alter_parts(table: TableId, steps: Sequence[Step], names: Mapping[int, str])
     divided: tuple[Sequence[Step], ...] = (early, *([each] for each in converting), late)
     groups = divided if is_split else (steps,)
     head = f"ALTER TABLE {qualified(table.schema, table.name)} "
-    return tuple(AlterPart(_text(head, group, names), tuple(group), names) for group in groups if group)
+    texts = ((_text(head, group, names), group) for group in groups if group)
+    return tuple(AlterPart(named_after(text, table.name), tuple(group), names) for text, group in texts)
 
 
 def _text(head: str, group: Sequence[Step], names: Mapping[int, str]) -> str:
@@ -156,7 +158,8 @@ def single_parts(table: TableId, part: AlterPart) -> tuple[AlterPart, ...]:
     others = [piece for step in part.steps if step not in renames for piece in _in_two(step)]
     steps = sorted([*others, *_in_turn(renames)], key=_turn)
     head = f"ALTER TABLE {qualified(table.schema, table.name)} "
-    return tuple(AlterPart(head + "".join(_clauses(step, part.names)), (step,), part.names) for step in steps)
+    texts = (named_after(head + "".join(_clauses(step, part.names)), table.name) for step in steps)
+    return tuple(AlterPart(text, (step,), part.names) for text, step in zip(texts, steps, strict=True))
 
 
 def _in_two(step: Step) -> tuple[Step, ...]:
@@ -249,7 +252,7 @@ def _key_or_option(step: Step, names: Mapping[int, str]) -> str:
         case RenameKey(_, name, new_name):
             return f"RENAME KEY {identifier(name)} TO {identifier(new_name)}"
         case AddCheck(expression, name):
-            head = f"CONSTRAINT {identifier(name)} " if name else ""
+            head = f"CONSTRAINT {identifier(name)} " if name and not name.startswith(OWN) else ""
             return f"ADD {head}CHECK {shown_expression(expression, names)}"
         case DropCheck(_, name):
             return f"DROP CONSTRAINT {identifier(name)}"

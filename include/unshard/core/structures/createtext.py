@@ -1,9 +1,9 @@
 """Normalizes the text of SHOW CREATE TABLE: equal texts for tables that differ only in name and AUTO_INCREMENT.
 
-The text of a structure does not contain the name of the table (the placeholder is `t`), AUTO_INCREMENT=n, clauses about
-storage, or foreign keys, which a merged table or a trial table cannot have. CHECK constraints are in the order of their
-names, as MySQL prints them. A default value that is not valid UTF-8 is read as surrogates and written as a hexadecimal
-literal, so the result is always valid text.
+The text of a structure does not contain the name of the table (the placeholder is `t`, and `*` in names of constraints
+that the server has made from it), AUTO_INCREMENT=n, clauses about storage, or foreign keys, which a merged table or a
+trial table cannot have. CHECK constraints are in the order of their names, as MySQL prints them. A default value that
+is not valid UTF-8 is read as surrogates and written as a hexadecimal literal, so the result is always valid text.
 """
 
 import re
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from unshard.core.model import TableId
 from unshard.core.sql.quoting import identifier, qualified
 from unshard.core.sql.tokens import MARIADB, Dialect, Token, TokenKind, tokenize
+from unshard.core.structures.constraintnames import CHECK, OWN, constraint_names, edited, made_end, named_after
 from unshard.core.structures.storageclauses import without_storage
 
 PLACEHOLDER = "t"
@@ -31,12 +32,10 @@ def normal_with_names(text: str, dialect: Dialect = MARIADB) -> tuple[str, tuple
     rest, left_out = without_storage(plain, tokens)
     if left_out:
         plain, tokens = tokenize(rest, 0, dialect)
-    edits = [(tokens[2].start, tokens[2].end, identifier(PLACEHOLDER))]
+    edits = [(tokens[2].start, tokens[2].end, identifier(PLACEHOLDER)), *_made_names(tokens)]
     edits += [(start, end, "") for start, end in (*_next_number(tokens), *_foreign_keys(tokens))]
     edits += [(token.start, token.end, _hexadecimal(token)) for token in tokens if _is_no_text(token)]
-    for start, end, new in sorted(edits, reverse=True):
-        plain = plain[:start] + new + plain[end:]
-    return with_sorted_checks(plain), left_out
+    return with_sorted_checks(edited(plain, edits)), left_out
 
 
 def with_sorted_checks(text: str) -> str:
@@ -58,7 +57,8 @@ def create_text(normal: str, table: TableId, *, if_not_exists: bool = False) -> 
     if not normal.startswith(head):
         raise ValueError(f"not a normal CREATE TABLE: {normal[:80]!r}")
     condition = "IF NOT EXISTS " if if_not_exists else ""
-    return f"CREATE TABLE {condition}{qualified(table.schema, table.name)}{normal[len(head) :]}"
+    rest = named_after(normal[len(head) :], table.name)
+    return f"CREATE TABLE {condition}{qualified(table.schema, table.name)}{rest}"
 
 
 def with_collation(text: str, collation: str) -> str:
@@ -76,6 +76,13 @@ def _next_number(tokens: tuple[Token, ...]) -> Iterator[Span]:
         depth += (token.word == "(") - (token.word == ")")
         if depth == 0 and token.word == "AUTO_INCREMENT" and tokens[position + 1].word == "=":
             yield tokens[position - 1].end, tokens[position + 2].end
+
+
+def _made_names(tokens: tuple[Token, ...]) -> Iterator[tuple[int, int, str]]:
+    """Yield the names of CHECK constraints that the server has made from the name of the table."""
+    for each in constraint_names(tokens):
+        if each.kind == CHECK and (end := made_end(each.token.name, tokens[2].name)):
+            yield each.token.start, each.token.end, identifier(OWN + end)
 
 
 def _foreign_keys(tokens: tuple[Token, ...]) -> Iterator[Span]:

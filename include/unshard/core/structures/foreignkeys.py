@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from unshard.core.model import TableId, TableSchema
 from unshard.core.sql.quoting import identifier, qualified
+from unshard.core.structures.constraintnames import made_end
 
 NO_ACTION = frozenset({"RESTRICT", "NO ACTION", ""})
 NUMBERED = re.compile(r"_ibfk_(\d+)\Z", re.IGNORECASE)
@@ -118,9 +119,8 @@ def automatic_name(table: TableId, number: int) -> str:
 
 def name_in_target(name: str, shard: TableId, target: TableId) -> str:
     """Return the name of a shard's foreign key in the target, if the server has made it from the name of the table."""
-    found = NUMBERED.search(name)
-    is_made = found is not None and name.lower() == automatic_name(shard, int(found[1])).lower()
-    return automatic_name(target, int(found[1])) if found and is_made else name
+    end = made_end(name, shard.name)
+    return target.name + end if end else name
 
 
 def with_foreign_keys(text: str, keys: Iterable[ForeignKey]) -> str:

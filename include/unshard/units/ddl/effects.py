@@ -342,7 +342,7 @@ class DdlEffects:
         """Return the statement for the target, without the specifications `specs`, and its fingerprint."""
         target = self._target_of(table)
         assert target is not None
-        own = for_target(ddl, statement.sql_mode, target, self._parents(ddl), made, specs)
+        own = for_target(ddl, statement.sql_mode, self._parents(ddl), made, specs)
         routed = with_default(self._retargeted(own, table), statement)
         return routed, fingerprint(routed, statement.sql_mode)
 
@@ -352,7 +352,7 @@ class DdlEffects:
         """Return the indexes that the foreign keys of the statement create."""
         if not adds_keys(ddl, statement.sql_mode):
             return ()
-        bare = retarget(for_target(ddl, statement.sql_mode, table, None), {})
+        bare = retarget(for_target(ddl, statement.sql_mode, None), {})
         without = self._trial.effect(before, replace(statement, text=bare), table, self._target_of(table))
         names = {index.name for index in without.indexes}
         return tuple(index for index in after.indexes if index.name not in names)

@@ -45,6 +45,7 @@ from typing import Protocol
 from pymysql.connections import Connection
 
 from unshard.adapters import namedlocks
+from unshard.adapters.constraints import read_constraints
 from unshard.adapters.foreignkeys import read_foreign_keys
 from unshard.adapters.meta.locks.locks import Execution
 from unshard.adapters.meta.shards.schemadefaults import DefaultChange
@@ -69,6 +70,7 @@ from unshard.core.ddl.steps import steps
 from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.structures.alike import has_all_of
+from unshard.core.structures.constraintnames import for_table, names_constraints
 from unshard.core.structures.createtext import create_text, with_collation
 from unshard.core.structures.difference import differences, missing_columns
 from unshard.core.structures.engines import with_transactions
@@ -278,7 +280,7 @@ def create_target(
         text = create_text(target_text(like), target, if_not_exists=True)
         if keys := [key for key in keys if is_indexed(key, like)]:
             uncheck_foreign_keys(connection)
-        create_as_shown(connection, with_foreign_keys(text, keys))
+        create_as_shown(connection, with_own_names(connection, target, with_foreign_keys(text, keys)))
     found = read_schema(connection, target)
     if missing := missing_columns(like, found):
         raise TargetLacksColumns(str(target), ", ".join(missing))
@@ -306,15 +308,24 @@ def _changes(before: TableSchema, present: TableSchema) -> str:
 
 
 def with_present_keys(connection: Connection, target: TableId, entry: QueueEntry) -> str:
-    """Return the DDL without foreign keys that it adds and the target has, or that it drops and the target lacks.
+    """Return the DDL with the names that constraints have in the target, and without work on foreign keys that is done.
 
-    A target that a window creates gets the foreign keys that its shard has at that time, which may be later ones.
+    That is a foreign key that it adds and the target has, or that it drops and the target lacks. A target that a window
+    creates gets the foreign keys that its shard has at that time, which may be later ones.
     """
     mode = entry.statement.sql_mode
-    ddl = read(entry.routed, mode, target.schema)
+    text = with_own_names(connection, target, entry.routed, mode)
+    ddl = read(text, mode, target.schema)
     if not clauses_of(ddl, mode):
-        return entry.routed
+        return text
     return retarget(for_present(ddl, mode, target, read_foreign_keys(connection, [target])), {})
+
+
+def with_own_names(connection: Connection, target: TableId, text: str, sql_mode: int = 0) -> str:
+    """Return a statement with the names that the constraints of a target table have in it, or get there."""
+    if not names_constraints(text, sql_mode):
+        return text
+    return for_table(text, sql_mode, target.name, read_constraints(connection, target))
 
 
 def _run(connection: Connection, target: TableId, entry: QueueEntry) -> None:

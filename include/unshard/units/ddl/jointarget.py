@@ -20,7 +20,7 @@ from unshard.core.model import Server, TableId, TableSchema
 from unshard.core.relay.segment import Statement
 from unshard.core.sql.mode import STRICT
 from unshard.errors.ddl import EffectRefused, TargetChanged
-from unshard.units.ddl.execute import run_statement, target_guard, with_present_keys
+from unshard.units.ddl.execute import run_statement, target_guard, with_own_names, with_present_keys
 
 
 class OnTarget:
@@ -49,7 +49,9 @@ class OnTarget:
 
         `in_steps`: also if the target takes it only one change after another.
         """
-        statement = replace(entry.statement, text=entry.routed)
+        with contextlib.closing(connect(self._server, "target")) as connection:
+            text = with_own_names(connection, entry.target, entry.routed, entry.statement.sql_mode)
+        statement = replace(entry.statement, text=text)
         try:
             tried = self._trials.tried(before, statement, entry.target, entry.target)
         except EffectRefused:
@@ -59,6 +61,8 @@ class OnTarget:
 
     def tried(self, target: TableId, text: str, before: TableSchema) -> TableSchema | None:
         """Return the structure after a statement; None if the target takes it only in steps; raises EffectRefused."""
+        with contextlib.closing(connect(self._server, "target")) as connection:
+            text = with_own_names(connection, target, text)
         tried = self._trials.tried(before, _own_statement(text), target, target)
         return None if tried.is_split else tried.after
 
@@ -82,7 +86,8 @@ class OnTarget:
                 return True
             if not statement.is_before(found):
                 raise TargetChanged(str(target), f"it is now {found.create_sql}", statement.text)
-            run = _own_statement(statement.text, self._time_zone if IN_TASK_ZONE in statement.text else "+00:00")
+            text = with_own_names(connection, target, statement.text)
+            run = _own_statement(text, self._time_zone if IN_TASK_ZONE in text else "+00:00")
             if entry is not None:
                 run = replace(entry.statement, text=with_present_keys(connection, target, entry))
             run_statement(connection, target, run)
