@@ -12,9 +12,9 @@ import yaml
 
 from tests.integration.window.test_ignored_statements import as_statements, elsewhere, foreign, seen, skip_changes
 from tests.livetask import LiveTask, living
+from tests.openlocks import open_locks
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.lockcommands import Skip
-from unshard.units.ddl import coordinate
 from unshard.units.ddl.lockcommands import give
 from unshard_demo.servers import MariaDb
 
@@ -33,7 +33,7 @@ def task(mysql: MariaDb, source_2: MariaDb, target: MariaDb, unique: str, tmp_pa
 
 
 def skip_all(task: LiveTask) -> None:
-    while locks := coordinate.observe(task.work().meta):
+    while locks := open_locks(task.work().meta):
         give(task.work().meta, Skip(locks[0].id), "operator", "test", "done by hand")
         task.run()
 
@@ -124,7 +124,7 @@ def test_a_file_that_is_loaded(task: LiveTask, tmp_path: Path) -> None:
             for text in as_statements(f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE {table}"):
                 cursor.execute(text)
             task.run()
-            assert len(coordinate.observe(task.work().meta)) == (table == f"{task.name}.t_1")
+            assert len(open_locks(task.work().meta)) == (table == f"{task.name}.t_1")
     task.target.run(f"INSERT INTO {task.table('t')} VALUES (8, 8)")
     skip_changes(task)
     task.assert_settled()
@@ -170,7 +170,7 @@ def test_a_change_of_shards_by_another_table_is_never_passed_over(task: LiveTask
     assert task.assert_union("t") == 1
     elsewhere(task, *as_statements(change), *([drop] if is_dropped else []))
     task.run()
-    (found, *_) = coordinate.observe(task.work().meta)
+    (found, *_) = open_locks(task.work().meta)
     assert found.state is LockState.UNDECIDED and "[US-3013]" in found.reason
     by_hand = BY_HAND.get(way, "INSERT INTO {} VALUES (1, 1)")
     task.target.run(by_hand.format(task.table("t")))
@@ -197,7 +197,7 @@ def test_a_statement_that_uses_more_schemas_than_the_event_lists(task: LiveTask)
         update = f"UPDATE {', '.join((*tables, t))} SET {sets}, {t}.v = 5"
         server.run(*as_statements(update))
         task.run()
-        assert len(coordinate.observe(task.work().meta)) == 1
+        assert len(open_locks(task.work().meta)) == 1
         skip_changes(task)
     finally:
         server.run("DO 1", *(f"DROP DATABASE {schema}" for schema in schemas))
@@ -225,7 +225,7 @@ def test_an_account_that_does_not_see_everything(task: LiveTask) -> None:
         task.assert_settled()
         server.run(*as_statements(f"INSERT INTO {task.name}.other VALUES (1)"))
         task.run()
-        locks = coordinate.observe(task.work().meta)
+        locks = open_locks(task.work().meta)
         assert {lock.target.name for lock in locks} == {"t", "u", "other"}
         skip_changes(task)
         task.assert_settled()

@@ -504,12 +504,12 @@ def test_triggers_of_a_task_share_its_connections_until_the_last_one_ends(stage:
     from unshard_airflow.watch import OPEN, Watch
 
     first, second = Watch(waiting(stage)), Watch(waiting(stage))
-    assert (first.is_over(), second.is_over(), len(OPEN._opened)) == (False, False, 1)
+    assert (first.is_over(), second.is_over(), len(OPEN._newest)) == (False, False, 1)
     first.close()
     unlock(stage, cleared=True)
-    assert (second.is_over(), len(OPEN._opened)) == (True, 1)
+    assert (second.is_over(), len(OPEN._newest)) == (True, 1)
     second.close()
-    assert not OPEN._opened
+    assert not OPEN._newest
 
 
 def test_paused_task_is_skipped_in_airflow_and_its_lock_waits(stage: Stage) -> None:

@@ -168,7 +168,7 @@ def assert_filled_and_mended(task: LiveTask, column: str) -> None:
         task.run()
     with pytest.raises(AssertionError, match="rows missing"):
         task.assert_union("t")
-    (lock,) = coordinate.views(task.work().meta, resolved=True)
+    (lock,) = coordinate.facts(task.work().meta, resolved=True)
     assert lock.state is LockState.RESOLVED and lock.filled == ("c",)
     assert "unshard reload TASK --shard SHARD --columns c" in lock.warning
     assert remarks(task.work().meta, task.sources).warned == (lock,)
