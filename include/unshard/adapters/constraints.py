@@ -21,7 +21,7 @@ def read_constraints(connection: Connection, table: TableId) -> ConstraintsThere
     TiDB keeps all of these names apart for each table, MariaDB those of CHECK constraints.
     """
     schema = read_schemas(connection, [table]).get(table)
-    indexes = (index.name for index in schema.indexes) if schema else ()
+    keys = (index.name for index in schema.indexes if index.unique) if schema else ()
     checks = checks_of(schema.create_sql, table.name) if schema else ()
     own, others = set[str](), set[tuple[str, str]]()
     for name, kind, constraint in query(connection, READ, (table.schema,)):
@@ -30,7 +30,7 @@ def read_constraints(connection: Connection, table: TableId) -> ConstraintsThere
         elif kind != CHECK:
             own.add(constraint)
     others = {each for each in others if each[0] in _unique_kinds(connection)}
-    return ConstraintsThere(_lower(checks), _lower(own), _lower(indexes), frozenset(others))
+    return ConstraintsThere(_lower(checks), _lower(own), _lower(keys), frozenset(others))
 
 
 def _unique_kinds(connection: Connection) -> Collection[str]:

@@ -170,7 +170,7 @@ class DdlTrialTables:
             names = trial_names(table.name, trial.name, (old, 0), (text, statement.sql_mode))
             text = names.put_in(text, statement.sql_mode)
             if before and "CONSTRAINT" in text.upper():
-                there = {*checks_of(names.put_in(old), trial.name), *(index.name for index in before.indexes)}
+                there = {*checks_of(names.put_in(old), trial.name), *(i.name for i in before.indexes if i.unique)}
                 text = without_absent(text, statement.sql_mode, {name.lower() for name in there})
             try:
                 _cluster(connection, clustered)

@@ -66,14 +66,14 @@ class ConstraintsThere:
 
     checks: frozenset[str] = frozenset()
     foreign_keys: frozenset[str] = frozenset()
-    indexes: frozenset[str] = frozenset()
+    unique_keys: frozenset[str] = frozenset()
     taken: frozenset[tuple[str, str]] = frozenset()
     """Kind and name; only of kinds whose names are unique in a schema."""
 
     def of(self, kind: str) -> frozenset[str]:
         """Return the names of one kind, or of all."""
         kinds = {CHECK: self.checks, FOREIGN: self.foreign_keys}
-        return kinds.get(kind, self.checks | self.foreign_keys | self.indexes)
+        return kinds.get(kind, self.checks | self.foreign_keys | self.unique_keys)
 
 
 def constraint_names(tokens: Sequence[Token]) -> Iterator[ConstraintName]:
