@@ -220,7 +220,9 @@ class _Execution:
     lock: DdlLock
     scene: Scene
     join_version: int = 0
-    """The version of a target in optimistic mode, read before the scene."""
+    """The version of a target in optimistic mode, read before the scene: the structure that `intended` reads must stay
+    until the intent.
+    """
     passed: int = 0
     """Stages of the next statement that are done."""
     entry: QueueEntry | None = None
