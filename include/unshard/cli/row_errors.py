@@ -8,8 +8,8 @@ from unshard.cli.console import Answer, Console, table
 from unshard.config import load_task
 from unshard.core.numbers import amount
 from unshard.core.rows.rowerrors import RowError, RowErrorState
+from unshard.core.shown import one_line
 from unshard.units.begun import existing_meta
-from unshard.units.ddl.lockcommands import one_line
 
 HEADER = ("TARGET", "KEY", "COLUMN", "SHARD", "WINDOW", "STATE", "TIMES", "LAST", "ERROR")
 SHOWN = 1000

@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 from unshard.adapters.meta.shards.deletedshards import DeletedShard
 from unshard.adapters.meta.shards.ignored import IgnoredStatement
 from unshard.cli.console import Answer, Console, error_document, table
-from unshard.cli.locks import difference_document, difference_line
 from unshard.cli.reload import reload_document, reload_line
-from unshard.cli.stops import pause_document, suspended_document, suspended_lines
 from unshard.config import Task, environment_connections, load_task
 from unshard.core.ddl.online import OnlineTable
 from unshard.core.full.progress import Progress
 from unshard.core.numbers import amount, lasting, size
 from unshard.core.rows.writepath import Writing
-from unshard.core.shown import shell
+from unshard.core.shown import one_line, shell
 from unshard.core.task.pause import PauseState
 from unshard.core.task.state import Phase
+from unshard.operate.documents import (
+    difference_document,
+    difference_line,
+    pause_document,
+    suspended_document,
+    suspended_lines,
+)
 from unshard.units.begun import existing_meta
-from unshard.units.ddl.lockcommands import one_line
 from unshard.units.task.opendifferences import open_differences
 from unshard.units.task.status import Remarks, SourceStatus, condition_of_task, lag_of_task, remarks, status_in
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from unshard.config import Task, load_task, resolve
-from unshard.core.ddl.lockcommands import Cleared, LockCommand
+from unshard.core.ddl.lockcommands import Cleared
 from unshard.errors import UnshardError
+from unshard.operate.command import LockCommand
 from unshard_airflow.connections import airflow_connections
 from unshard_airflow.files import task_files
 from unshard_airflow.graph import DDL, FULL
@@ -287,22 +288,22 @@ class TaskFolder:
 
     def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
         """Return the command, bound to the present DDL, and its dry run."""
-        from unshard.units.ddl import lockcommands
+        from unshard.operate import issuing
         from unshard.units.ddl.scene import find
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections, only_reads=True) as work:
             _, scene = find(work.meta, order.lock)
-            order = lockcommands.pinned(work.meta, order, scene)
-            return order, lockcommands.preview(work.meta, order, scene)
+            order = issuing.pinned(work.meta, order, scene)
+            return order, issuing.preview(work.meta, order, scene)
 
     def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
         """Issue the command in the user's name."""
-        from unshard.units.ddl import lockcommands
+        from unshard.operate import issuing
         from unshard.units.work import open_work
 
         with open_work(task, airflow_connections) as work:
-            lockcommands.give(work.meta, order, by=by, via=VIA, reason=reason)
+            issuing.give(work.meta, order, by=by, via=VIA, reason=reason)
 
 
 @contextlib.contextmanager

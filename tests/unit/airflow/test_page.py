@@ -21,7 +21,6 @@ from unshard.adapters.meta.tasks.prechecks import StoredPrechecks
 from unshard.config import Task, load_task
 from unshard.core.checks.items import Item, Severity
 from unshard.core.ddl.lock import LockState, Outcome
-from unshard.core.ddl.lockcommands import DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.core.ddl.members import MemberState
 from unshard.core.ddl.online import BY_TRIGGER, OnlineTable, Role
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
@@ -36,10 +35,11 @@ from unshard.core.window.plan import UnreadStatement
 from unshard.core.window.suspension import Refusal, SuspendedTarget, refusal_of
 from unshard.errors.locks import UnknownLock
 from unshard.errors.rows import RowRefused
+from unshard.operate import command
+from unshard.operate.command import DropShard, Force, LockCommand, Replace, Retry, Skip
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.scene import LockFacts, LockView
 from unshard.units.task.status import Remarks, SourceStatus
-from unshard_airflow import forms
 from unshard_airflow.masking import refusal, statement
 from unshard_airflow.page import guard
 from unshard_airflow.page.app import application
@@ -662,13 +662,13 @@ def test_refused_order_shows_the_coded_error(stage: Stage) -> None:
     ids=lambda order: type(order).__name__,
 )
 def test_form_and_order_say_the_same(order: LockCommand) -> None:
-    assert forms.order(view(), forms.fields(order)) == order
+    assert command.read_form(view(), command.form_fields(order)) == order
 
 
 def test_statements_end_at_the_end_of_a_line() -> None:
     text = "ALTER TABLE t\r\n  ADD c INT;\r\nUPDATE t SET a = 'x;y';  \r\n\r\nDROP TABLE z"
-    assert forms.statements(text) == ("ALTER TABLE t\r\n  ADD c INT", "UPDATE t SET a = 'x;y'", "DROP TABLE z")
-    assert forms.statements(" ; \n;") == ()
+    assert command.statements(text) == ("ALTER TABLE t\r\n  ADD c INT", "UPDATE t SET a = 'x;y'", "DROP TABLE z")
+    assert command.statements(" ; \n;") == ()
 
 
 def test_conflict_is_marked_word_by_word() -> None:

@@ -11,7 +11,7 @@ effect of a crash between the steps.
     planned   the stages that follow for each lock, without changing anything
 
 `observe` and `executed` return the scene after them (units.ddl.scene), so that the next step need not read it again.
-Commands of operators are in units.ddl.lockcommands.
+Commands of operators are in `operate`.
 """
 
 import logging
@@ -38,7 +38,6 @@ from unshard.errors import UnshardError
 from unshard.errors.ddl import TargetChanged
 from unshard.units.ddl.lockstore import Executor, Store, StoreReader
 from unshard.units.ddl.scene import NO_SCENE, LockFacts, LockView, Scene, V, find, read_scene, scene_of
-from unshard.units.ddl.waysout import shown
 from unshard.units.stages import evaluate
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def views(meta: StoreReader, resolved: bool = False) -> tuple[LockView, ...]:
     """Return the same locks as they are shown to operators; changes nothing."""
     locks = meta.locks.all() if resolved else meta.locks.open()
     scene = scene_of(meta, locks)
-    return tuple(_reloaded(meta, shown(scene, lock)) for lock in locks)
+    return tuple(_reloaded(meta, scene.view(lock)) for lock in locks)
 
 
 def facts_of(meta: StoreReader, lock_id: str, scene: Scene = NO_SCENE) -> LockFacts:
@@ -84,7 +83,7 @@ def facts_of(meta: StoreReader, lock_id: str, scene: Scene = NO_SCENE) -> LockFa
 def view(meta: StoreReader, lock_id: str, scene: Scene = NO_SCENE) -> LockView:
     """Return the same lock as it is shown to operators."""
     lock, scene = find(meta, lock_id, scene)
-    return _reloaded(meta, shown(scene, lock))
+    return _reloaded(meta, scene.view(lock))
 
 
 def _reloaded(meta: StoreReader, found: V) -> V:
@@ -126,7 +125,7 @@ def planned(meta: StoreReader) -> tuple[LockPlan, ...]:
 
 
 def _planned(lock: DdlLock, scene: Scene) -> LockPlan:
-    found, decision = shown(scene, lock), scene.decide(lock)
+    found, decision = scene.view(lock), scene.decide(lock)
     statements = script(scene.members(lock.target), lock, decision.owner)[1]
     suspended = sorted({stop.source for stop in found.stopped})
     stages = lock_stages(lock, decision, statements, found.reason, suspended)
