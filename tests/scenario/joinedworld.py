@@ -59,7 +59,7 @@ class PaperEvent:
 
 @dataclass
 class LockExecutor:
-    """Executes the DDL of locks; implements `units.ddl.lockstore.Executor`."""
+    """Executes the DDL of locks; implements `units.ddl.coordinate.LockExecutor`."""
 
     world: "JoinedWorld"
 

@@ -39,10 +39,10 @@ from unshard.operate.command import (
     shard_argument,
 )
 from unshard.units.ddl import coordinate
-from unshard.units.ddl.lockstore import Store
 from unshard.units.ddl.scene import NO_SCENE, LockFacts, Scene, find, read_scene
 
 if TYPE_CHECKING:
+    from unshard.adapters.meta import Meta
     from unshard.core.rows.waysout import Conflict
     from unshard.units.work import Work
 
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 class _Case:
     """A command with the state that it applies to."""
 
-    meta: Store
+    meta: "Meta"
     lock: DdlLock
     view: LockFacts
     scene: Scene
@@ -87,7 +87,7 @@ class _Prepared:
     do: Callable[[IssuedCommand], bool]
 
 
-def pinned(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> LockCommand:
+def pinned(meta: "Meta", command: LockCommand, scene: Scene = NO_SCENE) -> LockCommand:
     """Return the command with the number of the shard's current DDL, if the command is about one shard's DDL.
 
     The shards are read unless `scene` has the lock.
@@ -98,7 +98,7 @@ def pinned(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> LockCo
     return command
 
 
-def preview(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> tuple[str, ...]:
+def preview(meta: "Meta", command: LockCommand, scene: Scene = NO_SCENE) -> tuple[str, ...]:
     """Return the effects of a command, one sentence per line; raises a coded error if it cannot be carried out.
 
     The shards are read unless `scene` has the lock.
@@ -109,7 +109,7 @@ def preview(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> tuple
     return _prepared(case, command).lines
 
 
-def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason: str) -> Scene:
+def give(meta: "Meta", command: LockCommand, by: str | Cleared, via: str, reason: str) -> Scene:
     """Record a command and act on it, without executing DDL; return the scene after it.
 
     Idempotent: a repeated command, or a command to a resolved lock, changes nothing. A command that cannot be carried
@@ -122,7 +122,7 @@ def give(meta: Store, command: LockCommand, by: str | Cleared, via: str, reason:
     return coordinate.observe(meta)
 
 
-def _case(meta: Store, command: LockCommand, scene: Scene = NO_SCENE) -> _Case:
+def _case(meta: "Meta", command: LockCommand, scene: Scene = NO_SCENE) -> _Case:
     lock, scene = find(meta, command.lock, scene, read_scene)  # also the shards of a resolved lock may be dropped
     return _Case(meta, lock, scene.facts(lock), scene)
 
@@ -368,7 +368,7 @@ def _executed_already(case: _Case) -> list[str]:
     return [f"already executed, and stays on the target: {one_line(text)}" for text in done]
 
 
-def shard_named(meta: Store, lock_id: str, text: str, scene: Scene) -> Shard:
+def shard_named(meta: "Meta", lock_id: str, text: str, scene: Scene) -> Shard:
     """Return the shard of a lock's group that a command-line argument names; raises NotInGroup."""
     lock, scene = find(meta, lock_id, scene, read_scene)
     group = [state.shard for state in scene.shards if state.target == lock.target]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from unshard.config import Task, load_task, resolve
 from unshard.core.ddl.lockcommands import Cleared
@@ -125,54 +125,8 @@ class Overview:
         return lag_of_task(self.sources)
 
 
-class Service(Protocol):
-    """Reads tasks and locks, and issues commands."""
-
-    def files(self) -> Sequence[TaskFile]:
-        """Return all task files."""
-
-    def overview(self, task: Task) -> Overview:
-        """Return the state from the meta tables and the sources; the value has an error if the target has one."""
-
-    def sources(self, task: Task) -> "Sequence[SourceStatus]":
-        """Query the sources and return their status."""
-
-    def lock(self, task: Task, lock: str) -> "LockView | None":
-        """Return a lock with its ways out; None if the task has no such lock, or it was resolved long ago."""
-
-    def facts(self, task: Task, lock: str) -> "LockFacts | None":
-        """Return the same without the ways out."""
-
-    def reading(self, task: Task) -> Reading:
-        """Return the state of a task from the meta tables."""
-
-    def history(self, task: Task, lock: str) -> History:
-        """Return commands and executions of one lock."""
-
-    def pause(self, task: Task) -> "PauseState | None":
-        """Return the pause or stop of the task, if any."""
-
-    def stops(self, task: Task) -> "Sequence[SuspendedTarget]":
-        """Return the suspended targets."""
-
-    def at_work(self, task: Task) -> Sequence[str]:
-        """Return the active work of the task."""
-
-    def set_paused(self, task: Task, is_paused: bool, by: str, reason: str) -> None:
-        """Pause or resume the task."""
-
-    def retry(self, task: Task, stops: "Collection[SuspendedTarget]", by: str, reason: str) -> None:
-        """Continue suspended targets."""
-
-    def preview(self, task: Task, order: LockCommand) -> tuple[LockCommand, Sequence[str]]:
-        """Return the command, bound to the present DDL, and its effect."""
-
-    def give(self, task: Task, order: LockCommand, by: str, reason: str) -> None:
-        """Issue the command."""
-
-
-class TaskFolder:
-    """The service for the folder of task files from which the DAGs are built."""
+class Service:
+    """Reads tasks and locks of the folder of task files from which the DAGs are built, and issues commands."""
 
     def __init__(self, who_cleared: Callable[[str, Cleared], str | None]) -> None:
         """`who_cleared` returns the user who cleared a task, from its DAG and the worker's data, if known."""

@@ -122,7 +122,7 @@ def browse(
 ) -> list[str]:
     """Go through pages as an operator; each form is sent with the hidden fields of the page before."""
     from unshard_airflow.page.app import application
-    from unshard_airflow.page.service import TaskFolder
+    from unshard_airflow.page.service import Service
     from unshard_airflow.page.site import Site, Woken
 
     def user(request: Request) -> Any:
@@ -134,7 +134,7 @@ def browse(
     async def go() -> list[str]:
         pages: list[str] = []
         site = Site(user, lambda *_: True, wake, b"key")
-        transport = httpx.ASGITransport(app=application(site, TaskFolder(who_cleared)))
+        transport = httpx.ASGITransport(app=application(site, Service(who_cleared)))
         headers = {"Origin": HOST}
         async with httpx.AsyncClient(
             transport=transport, base_url=HOST, headers=headers, follow_redirects=True
@@ -246,9 +246,9 @@ def test_a_cleared_unlock_reads_the_shards_for_the_command_and_after_it(stage: S
 
 
 def test_each_step_on_the_page_reads_the_shards_once_and_the_command_once_more(stage: Stage) -> None:
-    from unshard_airflow.page.service import TaskFolder
+    from unshard_airflow.page.service import Service
 
-    service, task, command = TaskFolder(lambda *_: None), load_task(stage.file), Skip(stage.lock, OTHER)
+    service, task, command = Service(lambda *_: None), load_task(stage.file), Skip(stage.lock, OTHER)
     assert counted(lambda: service.reading(task)) == (1, 0)
     assert counted(lambda: service.lock(task, stage.lock)) == (1, 0)
     assert counted(lambda: service.facts(task, stage.lock)) == (1, 0)

@@ -44,7 +44,7 @@ from unshard_airflow.masking import refusal, statement
 from unshard_airflow.page import guard
 from unshard_airflow.page.app import application
 from unshard_airflow.page.marks import marked
-from unshard_airflow.page.service import SHOWN, History, Overview, Reading, TaskFile, TaskFolder
+from unshard_airflow.page.service import SHOWN, History, Overview, Reading, Service, TaskFile
 from unshard_airflow.page.site import FINISHED, Site, Woken, woken
 
 ROOT = Path(__file__).parents[3]
@@ -801,7 +801,7 @@ def test_folder_of_task_files_as_the_dags_see_it(tmp_path: Path, monkeypatch: py
     (tmp_path / "b.yaml").write_text(text.replace("task-mode: all", "task-mode: full").replace("orders_merge", "f"))
     (tmp_path / "c d.yaml").write_text("name: [")
     monkeypatch.setenv("UNSHARD_TASKS", str(tmp_path))
-    found = TaskFolder(lambda *_: None).files()
+    found = Service(lambda *_: None).files()
     assert [(file.name, file.dag, file.task is None) for file in found] == [
         ("orders_merge", "unshard_ddl__orders_merge", False),
         ("f", "unshard_full__f", False),

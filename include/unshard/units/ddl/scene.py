@@ -18,9 +18,9 @@ from unshard.core.model import Shard, TableId, TableSchema
 from unshard.core.rows.reload import filled_columns, own_values
 from unshard.core.task.state import Phase
 from unshard.core.window.suspension import SuspendedTarget
-from unshard.units.ddl.lockstore import StoreReader
 
 if TYPE_CHECKING:
+    from unshard.adapters.meta import MetaReader
     from unshard.core.rows.waysout import Conflict
 
 
@@ -282,7 +282,7 @@ def _difference(entry: QueueEntry, lock: DdlLock, pending_skips: PendingSkips) -
     return found
 
 
-def read_scene(meta: StoreReader, locks: Sequence[DdlLock] | None = None) -> Scene:
+def read_scene(meta: "MetaReader", locks: Sequence[DdlLock] | None = None) -> Scene:
     """Read the open locks, unless the caller has read them, then all shards, their pending skips and the sources.
 
     Locks are read first, so the scene has the queue entries that opened them.
@@ -309,16 +309,16 @@ def read_scene(meta: StoreReader, locks: Sequence[DdlLock] | None = None) -> Sce
             )
 
 
-def scene_of(meta: StoreReader, locks: Sequence[DdlLock]) -> Scene:
+def scene_of(meta: "MetaReader", locks: Sequence[DdlLock]) -> Scene:
     """Return the scene of these locks; empty if all are resolved, because a scene may have thousands of shards."""
     return read_scene(meta, locks) if any(lock.is_open for lock in locks) else NO_SCENE
 
 
 def find(
-    meta: StoreReader,
+    meta: "MetaReader",
     lock_id: str,
     scene: Scene = NO_SCENE,
-    read: Callable[[StoreReader, Sequence[DdlLock]], Scene] = scene_of,
+    read: Callable[["MetaReader", Sequence[DdlLock]], Scene] = scene_of,
 ) -> tuple[DdlLock, Scene]:
     """Return a lock from the scene with the scene, else read both; raises UnknownLock if the lock does not exist."""
     lock = scene.lock(lock_id)
@@ -328,7 +328,7 @@ def find(
     return lock, read(meta, (lock,))
 
 
-def _structure_of_target(meta: StoreReader, lock: DdlLock) -> str:
+def _structure_of_target(meta: "MetaReader", lock: DdlLock) -> str:
     """Return the structure of the target after its newest DDL: that of the shards if it has had none.
 
     It is empty if a new shard had the first lock.
