@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from unshard.core.masking import refusal, statement
 from unshard.core.shown import as_json, listed, shell
 from unshard_airflow.links import DifferenceRunLink
-from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import only_run, opened
 from unshard_airflow.watch import DifferenceTrigger, shown
 

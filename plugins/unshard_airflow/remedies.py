@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from unshard.core.masking import refusal, statement
 from unshard.core.shown import listed
-from unshard_airflow.masking import refusal, statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

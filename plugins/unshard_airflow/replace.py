@@ -24,10 +24,10 @@ from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
+from unshard.core.masking import refusal, statement
 from unshard.core.shown import as_json
 from unshard.errors import UnshardError
 from unshard_airflow.locks import RESOLVED, lock_of, was_cleared
-from unshard_airflow.masking import refusal, statement
 from unshard_airflow.operators import opened
 from unshard_airflow.remedies import advised, remedies, situation
 

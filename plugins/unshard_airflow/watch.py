@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
 from unshard.config import has_changed, load_task
+from unshard.core.masking import statement
 from unshard.core.shown import listed, visible
 from unshard_airflow.connections import airflow_connections
-from unshard_airflow.masking import statement
 
 if TYPE_CHECKING:
     from unshard.config import Task

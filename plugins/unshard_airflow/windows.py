@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from unshard.core.masking import refusal
 from unshard.core.shown import as_json
 from unshard_airflow.differences import DIFFERENCES, raise_transient
 from unshard_airflow.follow import LEFT, PROGRESS
 from unshard_airflow.links import LockRunLink
-from unshard_airflow.masking import refusal
 from unshard_airflow.operators import WindowOperator, only_run, opened
 from unshard_airflow.outages import ToldOnce
 

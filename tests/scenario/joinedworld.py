@@ -286,7 +286,7 @@ class JoinedWorld:
     def _joined_target(self, joined: JoinedTarget) -> Target:
         return target_of(self.target.structure, joined.names)
 
-    # --- implements units.ddl.joining.JoinExecutor
+    # --- replaces units.ddl.jointarget.OnTarget
 
     def present(self, target: TableId) -> TableSchema:
         self.meta.reading("target")

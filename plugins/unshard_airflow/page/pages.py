@@ -5,25 +5,25 @@ has changed meanwhile, the dry run is shown again instead.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from fastapi import HTTPException, Request
 
 from unshard.config import Task
+from unshard.core.ddl.textdifference import Word, compared
 from unshard.core.join.matrix import MatrixRow, matrix
+from unshard.core.masking import statement
 from unshard.core.model import TableId
 from unshard.core.window.suspension import SuspendedTarget, preview_retry
 from unshard.errors import UnshardError
 from unshard.operate.advice import choices
 from unshard.operate.command import LockCommand, Unfit, form_fields, form_reason, read_form, shards_of
 from unshard_airflow.graph import JOIN
-from unshard_airflow.masking import statement
 from unshard_airflow.page import guard
-from unshard_airflow.page.marks import marked
 from unshard_airflow.page.service import SHOWN, Service, TaskFile
 from unshard_airflow.page.site import Site, User, Woken
 
@@ -378,3 +378,26 @@ def _conflicts(view: "LockView") -> Sequence[Any]:
     """Return each shard in conflict with both statements, the marked differences, and their descriptions."""
     shards = zip(view.conflicts, view.conflicting, view.differences, strict=True)
     return [(shard, marked(statement(view.ddl), statement(ddl)), words) for shard, ddl, words in shards]
+
+
+class Piece(NamedTuple):
+    """A part of a statement that both statements have, or in which they differ."""
+
+    text: str
+    differs: bool
+
+
+def marked(one: str, other: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Split both statements into pieces that are equal or differ."""
+    parts = [*compared(one, other)]
+    left = [piece for part in parts for piece in _pieces(part.ours, part.differs)]
+    right = [piece for part in parts for piece in _pieces(part.theirs, part.differs)]
+    return tuple(left), tuple(right)
+
+
+def _pieces(words: Sequence[Word], differs: bool) -> Iterator[Piece]:
+    """Yield the space before the first word without a mark."""
+    if words:
+        first, *rest = words
+        yield Piece(first.space, False)
+        yield Piece(first.text + "".join(space + text for space, text in rest), differs)

@@ -25,6 +25,7 @@ from unshard.core.ddl.members import MemberState
 from unshard.core.ddl.online import BY_TRIGGER, OnlineTable, Role
 from unshard.core.ddl.statementcommands import CommandKind, StatementCommand, StatementPlace
 from unshard.core.join.states import State
+from unshard.core.masking import refusal, statement
 from unshard.core.model import Location, Shard, TableId
 from unshard.core.relay.segment import Statement
 from unshard.core.rows.collision import Clash, CollisionState, Found, RecordedCollision
@@ -40,10 +41,9 @@ from unshard.operate.command import DropShard, Force, LockCommand, Replace, Retr
 from unshard.units.ddl.differences import DifferenceView
 from unshard.units.ddl.scene import LockFacts, LockView
 from unshard.units.task.status import Remarks, SourceStatus
-from unshard_airflow.masking import refusal, statement
 from unshard_airflow.page import guard
 from unshard_airflow.page.app import application
-from unshard_airflow.page.marks import marked
+from unshard_airflow.page.pages import marked
 from unshard_airflow.page.service import SHOWN, History, Overview, Reading, Service, TaskFile
 from unshard_airflow.page.site import FINISHED, Site, Woken, woken
 

@@ -20,7 +20,7 @@ from unshard.core.ddl.queue import OperatorDecision, ShardState
 from unshard.core.ddl.reconcile import UNKNOWABLE, Record, ShardWithUnknowns, adopted, settled
 from unshard.core.ddl.shardgroup import groups
 from unshard.core.model import TableSchema
-from unshard.core.rows.columnnames import own_names
+from unshard.core.rows.columnnames import named, own_names
 from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, StructureUnknown
 from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
 
@@ -47,6 +47,16 @@ def reconcile_structures(structures: "Structures", source: str, trial: "TrialOfS
             log.info("structure resolved shard=%s seq=%s known=%s", shard.shard, finding.seq, bool(finding.after))
         structures.settle(shard, findings)
     return bool(unknown_shards)
+
+
+def name_columns(structures: "Structures", source: str) -> None:
+    """Store the target's names of columns in the structures and later DDLs of the shards of a source."""
+    for shard in structures.unnamed_shards(source):
+        found, schemas = named(shard, structures.get(shard.digests))
+        for schema in schemas:
+            structures.put(schema)
+        log.info("columns named shard=%s ddls=%s", shard.shard, len(found.entries))
+        structures.name_columns(shard, found)
 
 
 class _Asked:

@@ -67,11 +67,10 @@ from unshard.errors.rows import NoTargetTable, RowsContradict
 from unshard.errors.storage import FinishedElsewhere, StoredFileMissing
 from unshard.errors.targetchecks import EngineKept
 from unshard.errors.window import NotInSync
-from unshard.units.ddl.columnnames import name_columns
 from unshard.units.ddl.effects import DdlEffects
 from unshard.units.ddl.joining import announce
 from unshard.units.ddl.online import OnlineDdl
-from unshard.units.ddl.reconcile import reconcile_structures
+from unshard.units.ddl.reconcile import name_columns, reconcile_structures
 from unshard.units.foreignkeys import enforced_keys
 from unshard.units.full.joins import follow_mode, join_before_rows
 from unshard.units.full.keyowners import name_owners
