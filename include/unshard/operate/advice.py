@@ -6,6 +6,7 @@ other usual ways has a reason.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from unshard.core.ddl.lock import LockState
 from unshard.core.ddl.ways import Way
@@ -23,7 +24,9 @@ from unshard.operate.command import (
     shards_of,
     typed,
 )
-from unshard.units.ddl.scene import LockView
+
+if TYPE_CHECKING:
+    from unshard.units.ddl.scene import LockView
 
 TOLD = {
     Way.UNLOCKED: "as this one if it leads to the same columns, else as one that follows",
@@ -50,7 +53,7 @@ class Offer:
     """The shard that it concerns; None: all shards in conflict."""
 
 
-def offers(view: LockView, most: int | None = None) -> tuple[Offer, ...]:
+def offers(view: "LockView", most: int | None = None) -> tuple[Offer, ...]:
     """Return the ways out of a lock's conflict; those for one shard only for the first `most` shards."""
     if view.lacks_place:
         return (Offer(TOLD[Way.PLACED], (Replace(view.id, view.extension),)),)
@@ -59,7 +62,7 @@ def offers(view: LockView, most: int | None = None) -> tuple[Offer, ...]:
     return tuple(_offers(view, view.others[:most])) if view.others else ()
 
 
-def _offers(view: LockView, others: tuple[Shard, ...]) -> Iterator[Offer]:
+def _offers(view: "LockView", others: tuple[Shard, ...]) -> Iterator[Offer]:
     if Way.UNLOCKED in view.ways:
         yield Offer(TOLD[Way.UNLOCKED], (Force(view.id),))
     for shard in others:
@@ -73,7 +76,7 @@ def _offers(view: LockView, others: tuple[Shard, ...]) -> Iterator[Offer]:
         yield Offer(TOLD[Way.EXTENDED], (Replace(view.id, view.extension), Force(view.id)))
 
 
-def barred(view: LockView) -> tuple[str, ...]:
+def barred(view: "LockView") -> tuple[str, ...]:
     """Return the usual ways out that are not offered, each with its reason."""
     return tuple(f"{NOT[way]}: {why}" for way, why in view.barred) if view.others or view.lacks_place else ()
 
@@ -103,7 +106,7 @@ class Advice:
     """Whether it is one of the possibilities that the sentence before them announces."""
 
 
-def advice(view: LockView) -> tuple[Advice, ...]:
+def advice(view: "LockView") -> tuple[Advice, ...]:
     """Return what helps with an open lock."""
     if view.is_joined:
         found = _of_joined(view)
@@ -118,7 +121,7 @@ def advice(view: LockView) -> tuple[Advice, ...]:
     return tuple(found)
 
 
-def _of_joined(view: LockView) -> Iterator[Advice]:
+def _of_joined(view: "LockView") -> Iterator[Advice]:
     """Yield the ways out for a DDL of a shard whose target follows the join: only this shard waits."""
     shard = _first(view)
     if view.state is LockState.UNDECIDED:
@@ -137,13 +140,13 @@ def _of_joined(view: LockView) -> Iterator[Advice]:
     yield from _without(view, shard)
 
 
-def _of_new_shard(view: LockView) -> Iterator[Advice]:
+def _of_new_shard(view: "LockView") -> Iterator[Advice]:
     yield Advice("decide what the DDL means for the target:")
     yield from _counting(view)
     yield from _without(view, _first(view))
 
 
-def _after_a_refusal(view: LockView) -> Iterator[Advice]:
+def _after_a_refusal(view: "LockView") -> Iterator[Advice]:
     """Yield the commands for a DDL whose effect is unknown or that the target has refused."""
     if view.is_undescribed:
         yield Advice("describe the shard", (Replace(view.id, ("CREATE TABLE …",), _first(view)),))
@@ -159,7 +162,7 @@ def _after_a_refusal(view: LockView) -> Iterator[Advice]:
         yield Advice("as the DDL of one shard, to join its group", (Replace(view.id, (), _first(view)),), True)
 
 
-def _of_conflict(view: LockView) -> Iterator[Advice]:
+def _of_conflict(view: "LockView") -> Iterator[Advice]:
     """Yield the ways out of a conflict that lead the rows of all shards into the target, and why others do not."""
     yield from _again(view, is_part=False)
     if not view.others:
@@ -179,7 +182,7 @@ def _of_conflict(view: LockView) -> Iterator[Advice]:
     yield from _gone(view, view.conflicts)
 
 
-def _of_waiting(view: LockView) -> Iterator[Advice]:
+def _of_waiting(view: "LockView") -> Iterator[Advice]:
     if view.missing:
         yield Advice("run the same DDL on the missing shards, or continue without them", (Force(view.id),))
         yield from _gone(view, view.missing)
@@ -189,32 +192,32 @@ def _of_waiting(view: LockView) -> Iterator[Advice]:
         yield Advice("the next windows continue automatically; to continue without waiting", (Force(view.id),))
 
 
-def _again(view: LockView, is_part: bool = True) -> Iterator[Advice]:
+def _again(view: "LockView", is_part: bool = True) -> Iterator[Advice]:
     if view.is_refused:
         yield Advice("to try the DDL again", (Retry(view.id),), is_part)
 
 
-def _counting(view: LockView) -> Iterator[Advice]:
+def _counting(view: "LockView") -> Iterator[Advice]:
     for offer in offers(view, SHOWN_CONFLICTS):
         yield Advice(f"to count it {offer.text}", offer.commands, True)
     for why in barred(view):
         yield Advice(f"not {why}", (), True)
 
 
-def _without(view: LockView, shard: Shard | None) -> Iterator[Advice]:
+def _without(view: "LockView", shard: Shard | None) -> Iterator[Advice]:
     if shard is not None:
         yield Advice("to take it out of its group for good", (DropShard(view.id, shard),), True)
 
 
-def _gone(view: LockView, shards: tuple[Shard, ...]) -> Iterator[Advice]:
+def _gone(view: "LockView", shards: tuple[Shard, ...]) -> Iterator[Advice]:
     yield Advice("a shard that is gone for good", (DropShard(view.id, shards[0]),), True)
 
 
-def _first(view: LockView) -> Shard | None:
+def _first(view: "LockView") -> Shard | None:
     return next(iter((*view.ready, *view.conflicts, *view.missing)), None)
 
 
-def advice_lines(view: LockView, task: str, before_unlock: str = "") -> list[str]:
+def advice_lines(view: "LockView", task: str, before_unlock: str = "") -> list[str]:
     """Return the advice as text, one command per line.
 
     `task` is the path of the task file; `before_unlock` is put before a command that unlocks.
@@ -260,7 +263,7 @@ class Choices:
     """The commands that are not offered, each with its reason."""
 
 
-def choices(view: LockView) -> Choices:
+def choices(view: "LockView") -> Choices:
     """Return the commands to offer for a lock."""
     if view.is_joined:
         return Choices(False, () if view.is_contradicted else view.ready, False, barred=(JOINED,))

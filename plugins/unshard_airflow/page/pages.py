@@ -139,7 +139,7 @@ class Pages:
                 "differing": _differing(reading.differences),
                 "joins": JOIN + visit.task.plain_name,
                 "remarks": reading.remarks,
-                "stops": [*map(_shown_stop, stops[:SHOWN])],
+                "stops": [(stop, stop.refusal.error, quote(_stop_name(stop), safe="")) for stop in stops[:SHOWN]],
                 "open": [view for view in locks if view.is_open],
                 "resolved": [view for view in reversed(locks) if not view.is_open],
             },
@@ -367,11 +367,6 @@ def _stops(known: Iterable[SuspendedTarget], values: Mapping[str, str]) -> tuple
     if not found:
         raise Unfit("that target continues already, or is suspended again" if wanted else "no target is suspended")
     return found
-
-
-def _shown_stop(stop: SuspendedTarget) -> tuple[SuspendedTarget, UnshardError, str]:
-    """Return a suspended target with its error and its name in forms."""
-    return stop, stop.refusal.error, quote(_stop_name(stop), safe="")
 
 
 def _conflicts(view: "LockView") -> Sequence[Any]:

@@ -184,7 +184,9 @@ class Service:
                 told,
                 self._history(meta, task),
                 meta.prechecks.last(),
-                _waiting_first(meta.statement_commands.all()),
+                tuple(
+                    sorted(meta.statement_commands.all(), key=lambda one: (one.ended_at is not None, -one.order.number))
+                ),
                 meta.row_errors.all(SHOWN_ROWS, only_open=True),
                 meta.collisions.all(SHOWN),
                 open_differences(task, meta, airflow_connections),
@@ -201,7 +203,6 @@ class Service:
             return meta.pauses.get() if meta else None
 
     def stops(self, task: Task) -> "Sequence[SuspendedTarget]":
-        """Return the suspended targets."""
         with _meta(task) as meta:
             return meta.suspended_targets.all() if meta else ()
 
@@ -273,10 +274,6 @@ def _meta(task: Task) -> "Iterator[Meta | None]":
 def _is_kept(meta: "Meta", lock: str) -> bool:
     """Whether a lock is open or one of the newest resolved ones."""
     return any(each.id == lock for each in meta.locks.all())
-
-
-def _waiting_first(orders: "Sequence[CommandRecord]") -> "tuple[CommandRecord, ...]":
-    return tuple(sorted(orders, key=lambda each: (each.ended_at is not None, -each.order.number)))
 
 
 def _task_file(path: Path) -> TaskFile:

@@ -128,13 +128,12 @@ def _of_target(
             view = _view(scene, plan, about, past_of(each, history), states)
             if _is_rejected(scene, plan, each):
                 view = replace(view, reason=error, when=REJECTED)
-            elif each.state is State.EXPANDING and scene.joined.names.get(_id_of(each)) in scene.gone_columns:
+            elif (
+                each.state is State.EXPANDING
+                and scene.joined.names.get(each.about if isinstance(each.about, int) else 0) in scene.gone_columns
+            ):
                 view = replace(view, reason=GONE, when=ADDED_AGAIN, statements=())
             yield view
-
-
-def _id_of(found: OpenDifference) -> int:
-    return found.about if isinstance(found.about, int) else 0
 
 
 def _under_way(scene: JoinScene, change: OpenChange, history: History) -> DifferenceView:
