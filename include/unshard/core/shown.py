@@ -3,6 +3,8 @@
 import shlex
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
+from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from unshard.core.model import Location, Shard, TableId
@@ -60,3 +62,9 @@ def as_json(value: Any) -> Any:
             return [as_json(item) for item in value]
         case _:
             return str(value)
+
+
+def as_document(value: object, keys: str, **others: str) -> dict[str, Any]:
+    """Return attributes of a value as JSON; `others` has the path of each attribute that is not named like its key."""
+    found = {key: attrgetter(others.get(key, key))(value) for key in keys.split()}
+    return {key: one.isoformat() if isinstance(one, datetime) else as_json(one) for key, one in found.items()}

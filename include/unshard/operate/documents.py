@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from unshard.core.ddl.members import MemberState
 from unshard.core.numbers import amount, size
-from unshard.core.shown import as_json, listed, one_line
+from unshard.core.shown import as_document, as_json, listed, one_line
 from unshard.core.task.pause import PauseState
 from unshard.core.window.suspension import SuspendedTarget
 from unshard.operate.advice import advice_lines, after_correction, barred
@@ -16,44 +16,37 @@ if TYPE_CHECKING:
     from unshard.units.ddl.scene import LockView
 
 
-def _document(value: object, keys: str, **others: str) -> dict[str, Any]:
-    """Return attributes of a value as JSON; in `others`, keys that are not the name of their attribute."""
-    names = {key: others.get(key, key) for key in keys.split()}
-    found = {key: getattr(value, name) for key, name in names.items()}
-    return {key: one.isoformat() if isinstance(one, datetime) else as_json(one) for key, one in found.items()}
-
-
 def difference_document(view: "DifferenceView") -> dict[str, Any]:
     """Return an open difference as JSON."""
     keys = "id target subject state since have lack forms to_reload statements when reason ddl held_rows"
-    return _document(view, keys, to_reload="reloads")
+    return as_document(view, keys, to_reload="reloads")
 
 
 def command_document(command: "OperatorAction") -> dict[str, Any]:
     """Return an operator's command as JSON."""
-    return _document(command, "lock command by via at reason details", command="action", by="who", at="done_at")
+    return as_document(command, "lock command by via at reason details", command="action", by="who", at="done_at")
 
 
 def pause_document(pause: PauseState | None) -> dict[str, Any] | None:
     """Return the pause or stop of a task as JSON."""
-    return _document(pause, "kind by via reason at", by="who") if pause else None
+    return as_document(pause, "kind by via reason at", by="who") if pause else None
 
 
 def suspended_document(stop: SuspendedTarget) -> dict[str, Any]:
     """Return a suspended target as JSON."""
-    cause = _document(stop.refusal, "code column key") | {"error": one_line(stop.refusal.words)}
-    return {**_document(stop, "source target"), **cause, **_document(stop, "window times since")}
+    cause = as_document(stop.refusal, "code column key") | {"error": one_line(stop.refusal.words)}
+    return {**as_document(stop, "source target"), **cause, **as_document(stop, "window times since")}
 
 
 def lock_document(view: "LockView") -> dict[str, Any]:
     """Return a lock as JSON."""
     conflicts = zip(view.conflicts, view.conflicting, view.differences, strict=True)
     return {
-        **_document(view, "id target ddl state is_forced opened_at resolved_at owner members ready missing"),
+        **as_document(view, "id target ddl state is_forced opened_at resolved_at owner members ready missing"),
         "conflicts": [as_json({"shard": shard, "ddl": ddl, "differences": words}) for shard, ddl, words in conflicts],
         "ways_out": as_json(view.ways) if view.conflicts else [],
         "not_offered": [*barred(view)],
-        **_document(
+        **as_document(
             view,
             "exempted verdict statements statements_done outcome held_rows held_bytes error reason warning",
             statements_done="done",
