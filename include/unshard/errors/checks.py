@@ -1,4 +1,4 @@
-"""US-23xx, US-6801, US-6802: findings of the prechecks (`unshard check`) about sources, shards, task file and target."""
+"""US-23xx, US-680[12]: findings of the prechecks (`unshard check`) about sources, shards, task file and target."""
 
 from unshard.errors.base import Scope, SourceError, TargetError
 

@@ -1,4 +1,4 @@
-"""US-3016 to US-3022, US-303x: decoding rows. US-600x, US-604x: writing them into the target. US-68xx: comparing them."""
+"""US-3016 to US-3022, US-303x: decoding rows. US-600x, US-604x: writing them. US-68xx: comparing target and shards."""
 
 from typing import ClassVar
 
