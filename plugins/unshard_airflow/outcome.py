@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from unshard.core.masking import statement
 from unshard.core.shown import visible
 from unshard.errors import UnshardError
-from unshard.errors.task import TaskPaused
+from unshard.errors.meta import TaskPaused
 
 log = logging.getLogger(__name__)
 

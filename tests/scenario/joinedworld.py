@@ -33,7 +33,7 @@ from unshard.core.window.plan import Plan
 from unshard.core.window.planning import plan_window
 from unshard.core.window.planrules import PlanRules, within_window
 from unshard.errors.ddl import DdlRefused, EffectRefused, TargetChanged
-from unshard.errors.window import WindowMismatch
+from unshard.errors.meta import WindowMismatch
 from unshard.operate import issuing
 from unshard.operate.command import DropShard
 from unshard.units.ddl import coordinate, joining

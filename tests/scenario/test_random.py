@@ -14,7 +14,7 @@ from tests.suite.portions import examples
 from unshard.core.model import TableId
 from unshard.errors import UnshardError
 from unshard.errors.locks import LockBusy
-from unshard.errors.window import FencedOut, WindowMismatch
+from unshard.errors.meta import FencedOut, WindowMismatch
 from unshard.operate.command import Force, Replace, Skip
 from unshard.units.ddl import coordinate
 

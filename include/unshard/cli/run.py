@@ -22,7 +22,7 @@ from unshard.core.numbers import amount
 from unshard.core.shown import one_line
 from unshard.errors import UnshardError
 from unshard.errors.config import UsageWrong
-from unshard.errors.task import TaskPaused
+from unshard.errors.meta import TaskPaused
 from unshard.operate.documents import difference_document, difference_line, lock_document, lock_lines
 from unshard.units.ddl.coordinate import facts
 from unshard.units.full.starttime import refuse_begun

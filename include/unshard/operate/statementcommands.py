@@ -31,7 +31,7 @@ from unshard.errors.commands import (
 )
 from unshard.errors.ddl import DdlUnreadable
 from unshard.errors.locks import ReplacementRefused
-from unshard.errors.window import NotInSync
+from unshard.errors.meta import NotInSync
 from unshard.operate import issuing
 from unshard.operate.command import LockCommand, Replace, Skip
 from unshard.units.ddl import coordinate

@@ -18,8 +18,8 @@ from unshard.adapters.structures import read_schemas
 from unshard.config import environment_connections, load_task
 from unshard.core.model import Shard, TableId
 from unshard.errors import UnshardError
+from unshard.errors.meta import FencedOut, NotInSync
 from unshard.errors.rows import Collision, ColumnNotInTarget
-from unshard.errors.window import FencedOut, NotInSync
 from unshard.operate import issuing
 from unshard.operate.command import DropShard, Force, Skip
 from unshard.units.ddl import coordinate
