@@ -215,7 +215,7 @@ COMMANDS = (
             ),
             *CONFIRMED,
         ),
-        "unshard.cli.locks",
+        "unshard.cli.orders",
         "0 unlocked, 1 error or not confirmed",
     ),
     Command(
@@ -223,7 +223,7 @@ COMMANDS = (
         "resolve a DDL without executing it, for all shards or for one",
         "unshard skip shop.yaml shop-shop.orders-1 --shard s2/shop_7.orders_3",
         (TASK, LOCK, SHARD, *CONFIRMED),
-        "unshard.cli.locks",
+        "unshard.cli.orders",
         "0 skipped, 1 error or not confirmed",
     ),
     Command(
@@ -241,7 +241,7 @@ COMMANDS = (
             SHARD,
             *CONFIRMED,
         ),
-        "unshard.cli.locks",
+        "unshard.cli.orders",
         "0 replaced, 1 error or not confirmed",
     ),
     Command(
@@ -249,7 +249,7 @@ COMMANDS = (
         "remove a shard from its group for good; its rows in the target stay",
         "unshard drop-shard shop.yaml shop-shop.orders-1 --shard s2/shop_7.orders_3 --reason 'server is gone'",
         (TASK, LOCK, replace(SHARD, settings={**SHARD.settings, "required": True}), *CONFIRMED),
-        "unshard.cli.locks",
+        "unshard.cli.orders",
         "0 dropped, 1 error or not confirmed",
     ),
     Command(
@@ -310,7 +310,7 @@ COMMANDS = (
             ),
             *CONFIRMED,
         ),
-        "unshard.cli.locks",
+        "unshard.cli.orders",
         "0 done, or nothing was suspended, 1 error or not confirmed",
     ),
     Command(
