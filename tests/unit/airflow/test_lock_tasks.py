@@ -18,6 +18,7 @@ from unshard.core.model import Shard, TableId
 from unshard.core.window.suspension import SuspendedTarget, refusal_of
 from unshard.errors.rows import NoTargetTable, RowRefused
 from unshard.errors.source import AccessDenied, ConnectionLost, ServerUnreachable
+from unshard.operate.advice import advice_lines
 from unshard.operate.command import LockCommand, Replace, Retry, Skip
 from unshard.units.ddl.scene import LockView
 
@@ -183,6 +184,15 @@ def test_a_ddl_of_unknown_effect_of_such_a_target(code: str, is_refused: bool, s
         assert ("unshard retry m.yaml --lock m-shop.orders-1" in told) == is_refused
         assert ("unshard skip" in told) == skips
     assert choices(joined).skip == ((A1,) if skips else ())
+
+
+@pytest.mark.parametrize("state", [LockState.WAITING, LockState.FAILED, LockState.UNDECIDED, LockState.SYNCED])
+def test_airflow_tells_what_the_command_line_tells(state: LockState) -> None:
+    from unshard_airflow.remedies import remedies
+
+    view = replace(VIEW, state=state, missing=() if state is LockState.SYNCED else VIEW.missing)
+    told = [line.replace("clear the task unlock, or run: ", "") for line in remedies(view, "m.yaml")]
+    assert advice_lines(view, "m.yaml") and not [line for line in advice_lines(view, "m.yaml") if line not in told]
 
 
 def context_of(task: Any, **more: Any) -> dict[str, Any]:
