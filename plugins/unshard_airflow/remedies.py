@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
     """Return the state of the lock and the commands that help."""
-    from unshard.operate.command import Skip, typed
+    from unshard.operate.command import Replace, Skip, typed
 
     lines = [f"lock {view.id} is {view.state}: {statement(view.ddl)}", *situation(view)]
     lines.append("to wait again: clear the task wait_for_shards of this run")
@@ -23,7 +23,10 @@ def remedies(view: "LockView", task_file: str) -> tuple[str, ...]:
         lines += [
             f"to continue without {shard} alone: {typed(Skip(view.id, shard), task_file)}" for shard in view.missing[:1]
         ]
-    return (*lines, *(() if view.is_joined else ("to execute something else: clear the task replace of this run",)))
+    if not view.is_joined:
+        run = typed(Replace(view.id, ()), task_file)
+        lines.append(f"to execute something else: clear the task replace, or run: {run}")
+    return tuple(lines)
 
 
 def advised(view: "LockView", task_file: str) -> list[str]:
