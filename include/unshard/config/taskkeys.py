@@ -87,11 +87,6 @@ class UnsupportedIndexes(StrEnum):
 
 
 PRIMARY_KEYS = {key.value: key for key in (PrimaryKey.CLUSTERED, PrimaryKey.NONCLUSTERED)}
-SHARD_MODES = {
-    "": ShardMode.NONE,
-    "pessimistic": ShardMode.PESSIMISTIC,
-    "optimistic": ShardMode.OPTIMISTIC,
-}
 
 
 def rules_shown(rules: Iterable[str]) -> str:
@@ -335,7 +330,7 @@ TASK = Block(
         ),
         Key(
             "shard-mode",
-            choice(SHARD_MODES),
+            choice(words(ShardMode)),
             "Coordination of the shards' DDLs. `pessimistic`: the target gets a DDL when all shards have run it. "
             "`optimistic`: it follows the join of its shards, and no shard waits for another "
             "([life of a shard DDL](life-of-a-shard-ddl.md#optimistic-mode)). Without it DDLs are coordinated as with "

@@ -58,7 +58,6 @@ CONSISTENCIES = {
     "flush": Consistency.SNAPSHOT,
     "lock": Consistency.LOCK,
 }
-IMPORT_MODES = {"logical": ImportMode.LOGICAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ LOADER = Block(
         ),
         Key(
             "import-mode",
-            choice(IMPORT_MODES, {"physical": PHYSICAL, "import-into": PHYSICAL}, OLD_IMPORT_MODES, any_case=True),
+            choice(words(ImportMode), {"physical": PHYSICAL, "import-into": PHYSICAL}, OLD_IMPORT_MODES, any_case=True),
             "The only mode writes over connections. DM's old names `sql` and `loader` are accepted with a warning.",
             ImportMode.LOGICAL,
         ),
