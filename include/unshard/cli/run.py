@@ -17,7 +17,7 @@ from unshard.cli.life import remove_first
 from unshard.cli.progress import Display
 from unshard.config import Task, has_changed, load_task
 from unshard.config.kinds import seconds_in
-from unshard.config.starting import starting_at
+from unshard.config.reading import starting_at
 from unshard.core.numbers import amount
 from unshard.core.shown import one_line
 from unshard.errors import UnshardError
