@@ -19,10 +19,12 @@ old columns. In the target they must look as they will after the shard's own DDL
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from unshard.core.ddl.grammar import TokenCursor, specs_of
 from unshard.core.ddl.parsed import Role
-from unshard.core.sql.tokens import MARIADB, tokenize
+
+if TYPE_CHECKING:
+    from unshard.core.ddl.grammar import TokenCursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ def filled_names(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> frozenset[
 
     A column that a statement adds gets its default in old rows. The result may also contain other words of `ran`.
     """
+    from unshard.core.sql.tokens import MARIADB, tokenize  # commands that show state need neither this nor the grammar
+
     words = (token.name.lower() for each in ran for token in tokenize(each.text, each.sql_mode, MARIADB)[1])
     return frozenset((*names_after(names, ran).values(), *words))
 
@@ -60,8 +64,11 @@ def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
     return dict(move for spec in specs_of_alter(ran) if (move := _move(spec)))
 
 
-def specs_of_alter(ran: ExecutedDdl) -> Iterator[TokenCursor]:
+def specs_of_alter(ran: ExecutedDdl) -> "Iterator[TokenCursor]":
     """Yield the specifications of an ALTER TABLE; nothing for another statement."""
+    from unshard.core.ddl.grammar import TokenCursor, specs_of
+    from unshard.core.sql.tokens import MARIADB, tokenize
+
     plain, tokens = tokenize(ran.text, ran.sql_mode, MARIADB)
     cursor = TokenCursor(plain, tokens, "")
     if not cursor.eat("ALTER"):
@@ -76,7 +83,7 @@ def specs_of_alter(ran: ExecutedDdl) -> Iterator[TokenCursor]:
     yield from specs_of(cursor)
 
 
-def _move(spec: TokenCursor) -> tuple[str, str | None] | None:
+def _move(spec: "TokenCursor") -> tuple[str, str | None] | None:
     if spec.eat("RENAME", "COLUMN"):
         spec.eat("IF", "EXISTS")
         old = _name(spec)
@@ -95,5 +102,5 @@ NO_COLUMNS = frozenset({"INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "CHE
 """Words that may follow DROP instead of a column name; a column with such a name must be quoted."""
 
 
-def _name(spec: TokenCursor) -> str:
+def _name(spec: "TokenCursor") -> str:
     return spec.name().name.lower()
