@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +28,10 @@ def ping(connection: Connection) -> None:
 class ConnectionPool:
     """Lends each connection to one thread at a time; a forked process ignores its parent's connections.
 
-    It keeps at most `most` idle connections, and lends none that is older than `seconds`.
+    It keeps at most `most` idle connections, and none that is older than `seconds`.
     """
 
-    def __init__(self, connect: Callable[[], Connection], most: float = inf, seconds: float = inf) -> None:
+    def __init__(self, connect: Callable[[], Connection], most: int = sys.maxsize, seconds: float = inf) -> None:
         self._connect, self._most, self._seconds = connect, most, seconds
         self._idle: list[tuple[Connection, float]] = []
         """With the time when each was opened."""
@@ -50,10 +51,11 @@ class ConnectionPool:
             _close(connection)
             raise
         with self._changing:
-            is_kept = len(self._idle) < self._most and not _is_in_transaction(connection)
-            self._idle += [(connection, opened)] if is_kept else []
-        if not is_kept:
-            _close(connection)
+            idle = [*self._idle, (connection, opened)]
+            self._idle = [each for each in idle if self._is_fit(*each)][-self._most :]
+            left_out = [each for each in idle if each not in self._idle]
+        for each, _ in left_out:
+            _close(each)
 
     def close(self) -> None:
         """Close the idle connections; the next use opens a new one."""
@@ -63,13 +65,16 @@ class ConnectionPool:
     def _tried(self, trial: Trial) -> tuple[Connection, float]:
         """Return the first idle connection that is not lost, else a new one; with the time when it was opened."""
         while found := self._next():
-            connection, opened = found
-            if time.monotonic() - opened > self._seconds:
-                _close(connection)
-                continue
-            with contextlib.suppress(pymysql.err.Error, ConnectionLost):
-                return _used(connection, trial), opened
+            if self._is_fit(*found):
+                with contextlib.suppress(pymysql.err.Error, ConnectionLost):
+                    return _used(found[0], trial), found[1]
+            else:
+                _close(found[0])
         return _used(self._connect(), trial), time.monotonic()
+
+    def _is_fit(self, connection: Connection, opened: float) -> bool:
+        is_in_transaction = connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
+        return not is_in_transaction and time.monotonic() - opened <= self._seconds
 
     def _next(self) -> tuple[Connection, float] | None:
         with self._changing:
@@ -81,10 +86,6 @@ class ConnectionPool:
 def _close(connection: Connection) -> None:
     with contextlib.suppress(pymysql.err.Error):
         connection.close()
-
-
-def _is_in_transaction(connection: Connection) -> bool:
-    return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
 
 def _used(connection: Connection, trial: Trial) -> Connection:

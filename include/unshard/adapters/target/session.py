@@ -37,7 +37,9 @@ TRANSACTIONS = "tidb_txn_mode = 'pessimistic', tidb_constraint_check_in_place_pe
 NUMBERS = "allow_auto_random_explicit_insert = 1"
 """TiDB then lets a changed row keep its value of an AUTO_RANDOM column."""
 KEPT_SECONDS = 60.0
-"""A session is not lent any more at this age, so that changes of the target and its accounts take effect."""
+"""A session is replaced at this age, so that changes of the target and its accounts take effect."""
+KEPT_SESSIONS = 8
+"""How many unused sessions a process keeps: its threads write windows of several sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def kept_session(writer: Writer) -> Iterator[Connection]:
 
     One statement tests the session and sets its variables again. The block may change no others.
     """
-    pool = _KEPT.setdefault(writer, ConnectionPool(partial(open_session, writer), 1, KEPT_SECONDS))
+    pool = _KEPT.setdefault(writer, ConnectionPool(partial(open_session, writer), KEPT_SESSIONS, KEPT_SECONDS))
     with pool.lent(lambda connection: mysql.query(connection, OWN_SESSION[0])) as connection:
         uses_load_data = connection.uses_load_data
         yield connection
