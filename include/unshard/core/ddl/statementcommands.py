@@ -169,7 +169,7 @@ def under(
 
 def counted(command: StatementCommand, entry: QueueEntry, shards: Collection[TableId]) -> QueueEntry:
     """Return the entry with the statements of a command in its place; raises CommandUnfit if they cannot replace it."""
-    from unshard.core.ddl.replacement import replacing  # brings the tokenizer, which few commands need
+    from unshard.core.ddl.replacement import replacing  # brings the grammar, which few commands need
 
     texts = command.statements if command.kind is CommandKind.REPLACE else (*command.statements, entry.routed)
     # A name without a schema may be the shard's: the statements replace one in the binlog of the shard's source.

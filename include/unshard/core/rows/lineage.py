@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from unshard.core.ddl.parsed import Role
+from unshard.core.sql.tokens import MARIADB, tokenize
 
 if TYPE_CHECKING:
     from unshard.core.ddl.grammar import TokenCursor
@@ -52,8 +53,6 @@ def filled_names(names: Iterable[str], ran: Sequence[ExecutedDdl]) -> frozenset[
 
     A column that a statement adds gets its default in old rows. The result may also contain other words of `ran`.
     """
-    from unshard.core.sql.tokens import MARIADB, tokenize  # commands that show state need neither this nor the grammar
-
     words = (token.name.lower() for each in ran for token in tokenize(each.text, each.sql_mode, MARIADB)[1])
     return frozenset((*names_after(names, ran).values(), *words))
 
@@ -66,8 +65,7 @@ def _moves(ran: ExecutedDdl) -> Mapping[str, str | None]:
 
 def specs_of_alter(ran: ExecutedDdl) -> "Iterator[TokenCursor]":
     """Yield the specifications of an ALTER TABLE; nothing for another statement."""
-    from unshard.core.ddl.grammar import TokenCursor, specs_of
-    from unshard.core.sql.tokens import MARIADB, tokenize
+    from unshard.core.ddl.grammar import TokenCursor, specs_of  # commands that show state do not need it
 
     plain, tokens = tokenize(ran.text, ran.sql_mode, MARIADB)
     cursor = TokenCursor(plain, tokens, "")
