@@ -103,8 +103,8 @@ def fence(target: MariaDb, meta: Meta, source: str = "s1") -> list[tuple[object,
 
 
 def connection_of(database: MetaDatabase) -> int:
-    with database.transaction() as connection:
-        return int(connection.scalar(text("SELECT CONNECTION_ID()")))
+    with database.transaction() as db:
+        return int(db.connection.scalar(text("SELECT CONNECTION_ID()")))
 
 
 def test_a_connection_is_kept_replaced_when_it_is_gone_and_not_shared_with_a_fork(meta: Meta, target: MariaDb) -> None:
