@@ -20,8 +20,8 @@ from unshard.core.task.state import BegunWindow
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import Refusal, SuspendedTarget
 from unshard.errors.foreignkeys import ConnectedTargetWaits
+from unshard.errors.meta import FencedOut
 from unshard.errors.rows import RowRefused
-from unshard.errors.window import FencedOut
 
 SUSPENDED_TARGET, FENCE, FENCE_STEP = tables.suspended_target, tables.fence, tables.fence_step
 IN_ORDER = (*SUSPENDED_TARGET.primary_key.columns,)

@@ -19,7 +19,7 @@ from unshard.core.rows.writepath import LoadData, Writing
 from unshard.core.sql import lastwrites
 from unshard.core.task.pause import PauseKind, PauseState
 from unshard.core.task.state import ChunkState
-from unshard.errors.task import TaskPaused
+from unshard.errors.meta import TaskPaused
 
 PAUSE, PRECHECK, WRITE_PATH, SOURCE, FENCE = (
     tables.pause,
