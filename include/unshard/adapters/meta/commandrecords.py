@@ -274,9 +274,10 @@ class StatementCommands(Records):
 
 def record(db: TaskWriter, lock: str, order: IssuedCommand) -> int:
     """Record a command about a lock or, with '', about none; return its number."""
-    who, details = order.by, order.details
-    if isinstance(who, Cleared):
-        who, details = UNNAMED, {**details, CLEARED: asdict(who)}
+    if isinstance(order.by, Cleared):
+        who, details = UNNAMED, {**order.details, CLEARED: asdict(order.by)}
+    else:
+        who, details = order.by, {**order.details}
     row = {
         "lock_id": lock,
         "action": order.action,
@@ -291,7 +292,7 @@ def record(db: TaskWriter, lock: str, order: IssuedCommand) -> int:
 
 def actions(db: TaskReader, lock: str | None, newest: int | None) -> tuple[OperatorAction, ...]:
     """Read the commands about one lock or about all, or the newest ones, oldest first."""
-    of_lock = {"lock_id": lock} if lock else {}
+    of_lock: dict[str, Any] = {"lock_id": lock} if lock else {}
     rows = db.select(OPERATOR_ACTION, order=OPERATOR_ACTION.c.id.desc(), limit=newest, **of_lock)
     return tuple(map(_action, rows))[::-1]
 

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.sql import ColumnElement
 
 T = TypeVar("T")
-AnyRow = Row[Any]
+AnyRow = Row[*tuple[Any, ...]]
 Values = Mapping[str, Any]
 AT_ONCE = 500
 """Rows that one statement writes or names."""

@@ -142,8 +142,8 @@ class Joins(Records):
         key = target_columns(target)
         is_expansion = self._db.mine(CHANGE, **key, kind=ChangeKind.EXPAND, outcome=EXECUTED)
         newest = select(func.coalesce(func.max(CHANGE.c.id), 0)).where(is_expansion).scalar_subquery()
-        is_refused = {"kind": ChangeKind.CONTRACT, "outcome": REFUSED}
-        rows = self._db.select(CHANGE, CHANGE.c.id > newest, **key, **is_refused, only=(CHANGE.c.cause,))
+        mine = {**key, "kind": ChangeKind.CONTRACT, "outcome": REFUSED}
+        rows = self._db.select(CHANGE, CHANGE.c.id > newest, **mine, only=(CHANGE.c.cause,))
         return frozenset(row.cause for row in rows)
 
     def last_error(self, target: TableId, cause: str = "") -> str:

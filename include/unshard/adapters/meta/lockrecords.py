@@ -118,7 +118,7 @@ class Locks(Records):
 
     def executions(self, lock: str | None = None, newest: int | None = None) -> tuple[Execution, ...]:
         """Return the executions of one lock or of all, or the newest ones, oldest first."""
-        of_lock = {"lock_id": lock} if lock else {}
+        of_lock: dict[str, Any] = {"lock_id": lock} if lock else {}
         found = [
             Execution(
                 row.lock_id,

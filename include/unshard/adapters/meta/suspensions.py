@@ -5,6 +5,7 @@ Then the window begins again with a new epoch, so writers of the earlier attempt
 """
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from sqlalchemy import func
 
@@ -32,7 +33,7 @@ class SuspendedTargets(Records):
 
     def all(self, source: str | None = None, *, and_lifted: bool = False) -> tuple[SuspendedTarget, ...]:
         """Return the suspended targets of a source or of all; `and_lifted`: also those without a row since."""
-        of_source = {"source": source} if source is not None else {}
+        of_source: dict[str, Any] = {"source": source} if source is not None else {}
         is_open = () if and_lifted else (SUSPENDED_TARGET.c.is_open != 0,)
         return tuple(map(_suspended, self._db.select(SUSPENDED_TARGET, *is_open, **of_source, order=IN_ORDER)))
 
