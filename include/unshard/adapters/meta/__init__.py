@@ -6,7 +6,6 @@ Conditions are part of the SQL statements, so a run that another run has taken o
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from unshard.adapters.meta import tables
 from unshard.adapters.meta.activeworkers import ActiveWorkers
 from unshard.adapters.meta.commandrecords import LockCommands, StatementCommands
 from unshard.adapters.meta.database import MetaDatabase, ReadDatabase
@@ -105,12 +104,6 @@ class Meta(MetaReader):
     def migrate(self) -> None:
         """Create or update the meta tables; idempotent, and safe in several processes at once."""
         self._database.migrate()
-
-    def register(self, config_hash: str) -> None:
-        """Record the task and the configuration that it runs with."""
-        newer = {"config_hash": config_hash, "updated_at": tables.NOW}
-        with self._database.transaction() as db:
-            db.put(tables.task, {}, {**newer, "created_at": tables.NOW}, again=newer)
 
     def close(self) -> None:
         self.active_workers.close()

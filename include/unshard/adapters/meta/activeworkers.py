@@ -8,11 +8,9 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from pymysql.connections import Connection
-
 from unshard.adapters import mysql, namedlocks
 from unshard.adapters.connectionpool import ConnectionPool
-from unshard.adapters.meta.database import MetaDatabase, Records
+from unshard.adapters.meta.database import WHERE, MetaDatabase, Records
 from unshard.errors.base import ServerError
 
 
@@ -41,7 +39,7 @@ class ActiveWorkers(Records):
 
     def __init__(self, database: MetaDatabase) -> None:
         super().__init__(database)
-        self._kept = ConnectionPool(self._connect)
+        self._kept = ConnectionPool(lambda: mysql.connect(database.server, WHERE))
 
     @contextlib.contextmanager
     def at(self, place: str) -> Iterator[bool]:
@@ -61,9 +59,6 @@ class ActiveWorkers(Records):
 
     def close(self) -> None:
         self._kept.close()
-
-    def _connect(self) -> Connection:
-        return mysql.connect(self._db.server, "target (meta tables)")
 
     def _name(self, place: str) -> str:
         said = "\x00".join((self._db.schema, self._db.task, place))

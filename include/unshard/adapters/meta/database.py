@@ -49,7 +49,6 @@ from sqlalchemy.util import LRUCache
 
 from unshard.adapters import mysql
 from unshard.adapters.meta import tables
-from unshard.adapters.meta.columns import Moment
 from unshard.adapters.meta.gateway import AnyRow, TaskReader, TaskWriter, Values
 from unshard.adapters.meta.migrations import MIGRATIONS, create_table
 from unshard.core.model import Server
@@ -116,10 +115,6 @@ class MetaDatabase(TaskReader):
         """Return a connection for one statement that commits by itself. It must be idempotent: it may run twice."""
         with self.reading() as db:
             yield db
-
-    def now(self) -> Any:
-        """Return the target's clock."""
-        return self.fetch(select(func.utc_timestamp(6, type_=Moment())))[0][0]
 
     def close(self) -> None:
         """Close the pooled connections; the next use opens new ones."""

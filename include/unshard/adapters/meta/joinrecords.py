@@ -240,7 +240,9 @@ class Joins(Records):
         """
         target = joined.target
         with self._db.transaction() as db:
-            if not _is_still(db, joined) or _is_executing(db, target):
+            # `start` of a lock takes the row of the target first, too.
+            begun = {**target_columns(target), "resolved_at": None}
+            if not _is_still(db, joined) or db.has(DDL_LOCK, DDL_LOCK.c.started_at.is_not(None), **begun, lock=True):
                 return None
             row = {**target_columns(target), "kind": kind, "cause": cause, "statements": codec.dumps(statements)}
             db.insert(CHANGE, {**row, "done": 0, "started_at": tables.NOW})
@@ -328,11 +330,6 @@ def _open_change(db: TaskReader, target: TableId) -> OpenChange | None:
 
 def _is_still(db: TaskWriter, joined: JoinedTarget) -> bool:
     return _lock(db, joined.target) == joined.version
-
-
-def _is_executing(db: TaskWriter, target: TableId) -> bool:
-    """Whether a lock has begun to change the target; `start` of a lock takes the row of the target first, too."""
-    return db.has(DDL_LOCK, DDL_LOCK.c.started_at.is_not(None), **target_columns(target), resolved_at=None, lock=True)
 
 
 def _lock(db: TaskWriter, target: TableId) -> int:

@@ -200,7 +200,10 @@ class Locks(Records):
             done = {"state": SETTLED, "seq": seq, "updated_at": tables.NOW}
             if db.update(MEMBER, done, lock_id=lock, **shard_columns(shard), state=PENDING_SKIP):
                 _resolve_entries(db, [(shard, seq)], lock, Outcome.SKIPPED)
-                _copy_decision(db, skip_resolution)
+                # An entry whose structure is unknown gets the lock's decision, or SKIP.
+                row = db.one(LOCK, lock_id=lock)
+                decided = {"decision": row.decision or OperatorDecision.SKIP, "replacement": row.replacement}
+                db.update(SHARD_DDL, decided, **shard_columns(shard), seq=seq, after_digest="")
 
     def admit(self, admission: Admission) -> None:
         """Resolve the DDL of one shard that has the structure of a peer now, and copy the pending skips of the peer."""
@@ -353,14 +356,6 @@ def _unchanged(db: TaskWriter, lock: DdlLock) -> DdlLock | None:
     found = _lock(db.one(LOCK, lock_id=lock.id, lock=True))
     is_same = (found.verdict, found.replacement, found.done) == (lock.verdict, lock.replacement, lock.done)
     return found if is_same and found.state is not LockState.RESOLVED else None
-
-
-def _copy_decision(db: TaskWriter, skip_resolution: SkipResolution) -> None:
-    """Copy the lock's decision, or SKIP, to an entry whose structure is unknown."""
-    row = db.one(LOCK, lock_id=skip_resolution.lock)
-    decided = {"decision": row.decision or OperatorDecision.SKIP, "replacement": row.replacement}
-    entry = {**shard_columns(skip_resolution.shard), "seq": skip_resolution.seq, "after_digest": ""}
-    db.update(SHARD_DDL, decided, **entry)
 
 
 def _resolve_entries(db: TaskWriter, heads: Sequence[tuple[Shard, int]], lock: str, outcome: Outcome) -> None:
