@@ -21,7 +21,7 @@ from sqlalchemy import and_, func, select, union
 
 from unshard.adapters.meta import tables
 from unshard.adapters.meta.database import MetaDatabase, Records
-from unshard.adapters.meta.gateway import AT_ONCE, TaskReader, TaskWriter
+from unshard.adapters.meta.gateway import AT_ONCE, AnyRow, TaskReader, TaskWriter
 from unshard.adapters.meta.rows import (
     entry_of,
     held_of,
@@ -205,16 +205,10 @@ class Structures(Records):
 def read_shards(db: TaskReader, source: str | None = None, target: TableId | None = None) -> tuple[ShardState, ...]:
     """Read shards in the caller's transaction."""
     of_source: dict[str, Any] = {"source": source} if source else {}
-    queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
-    for row in db.select(SHARD_DDL, **of_source, state=EntryState.PENDING, order=SHARD_DDL.c.seq):
-        queues[shard_of(row)].append(entry_of(row))
-    held: dict[Shard, list[HeldFile]] = defaultdict(list)
-    for row in db.select(HELD_ROWS, **of_source, order=HELD_ORDER):
-        held[shard_of(row)].append(held_of(row))
     of_target = target_columns(target) if target else {}
-    rows = db.select(SHARD, **of_source, **of_target, order=shard_name(SHARD))
-    states = [state_of(row, queues[shard_of(row)], held[shard_of(row)]) for row in rows]
-    return tuple(state for state in states if not state.has_left or state.queue or state.held)
+    queue = db.select(SHARD_DDL, **of_source, state=EntryState.PENDING, order=SHARD_DDL.c.seq)
+    held = db.select(HELD_ROWS, **of_source, order=HELD_ORDER)
+    return _states(db.select(SHARD, **of_source, **of_target, order=shard_name(SHARD)), queue, held)
 
 
 def record_change(db: TaskWriter, change: StructureChange, window: int) -> None:
@@ -315,18 +309,28 @@ def _read_planned_shards(
     """Return the shards for planning; if `named` is None all of the task, because a DDL may concern any of them."""
     waiting = _waiting(db, source) if beside else frozenset()
     shards = None if named is None else waiting | {Shard(source, table) for table in named}
-    queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
+    queue, held = list[AnyRow](), list[AnyRow]()
     if PendingWork.QUEUES in beside:
         near = _is_near(SHARD_DDL, source, shards)
-        for row in db.select(SHARD_DDL, near, state=EntryState.PENDING, order=SHARD_DDL.c.seq):
-            queues[shard_of(row)].append(entry_of(row))
-    held: dict[Shard, list[HeldFile]] = defaultdict(list)
-    for row in db.select(HELD_ROWS, _is_near(HELD_ROWS, source, waiting), order=HELD_ORDER) if waiting else ():
-        if (shard := shard_of(row)) in waiting:
-            held[shard].append(held_of(row))
+        queue += db.select(SHARD_DDL, near, state=EntryState.PENDING, order=SHARD_DDL.c.seq)
+    if waiting:
+        rows = db.select(HELD_ROWS, _is_near(HELD_ROWS, source, waiting), order=HELD_ORDER)
+        held += (row for row in rows if shard_of(row) in waiting)
     rows = db.fetch(_rows_of_shards(db.task, source, shards))
-    states = [state_of(row, queues[shard_of(row)], held[shard_of(row)]) for row in rows]
-    left = _left(db) if named is None else ()
+    return _states(rows, queue, held, _left(db) if named is None else frozenset())
+
+
+def _states(
+    rows: Iterable[AnyRow], queue: Iterable[AnyRow], held: Iterable[AnyRow], left: Collection[Shard] = ()
+) -> tuple[ShardState, ...]:
+    """Return the states of shards; of those that have left only the ones in `left`, or with a queue or held files."""
+    queues: dict[Shard, list[QueueEntry]] = defaultdict(list)
+    for row in queue:
+        queues[shard_of(row)].append(entry_of(row))
+    files: dict[Shard, list[HeldFile]] = defaultdict(list)
+    for row in held:
+        files[shard_of(row)].append(held_of(row))
+    states = (state_of(row, queues[shard_of(row)], files[shard_of(row)]) for row in rows)
     return tuple(s for s in states if not s.has_left or s.queue or s.held or s.shard in left)
 
 
