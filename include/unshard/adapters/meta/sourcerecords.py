@@ -114,11 +114,13 @@ class Checkpoints(Records):
         row = self._db.row(CHECKPOINT, source=source)
         if row is None:
             return None
-        return Checkpoint(Location(row.file, row.position), row.gtid, row.window, row.last_time, row.committed_at)
+        location, totals = Location(row.file, row.position), (row.windows, row.rows_applied)
+        return Checkpoint(location, row.gtid, row.window, row.last_time, row.committed_at, *totals)
 
     def start(self, source: str, location: Location, gtid: str = "") -> Checkpoint:
         """Set the first checkpoint and the phase SYNC in one transaction; an existing checkpoint stays."""
-        first = {"gtid": gtid, "window": 0, "last_time": 0, "paces": "", "committed_at": tables.NOW}
+        counts = {"window": 0, "last_time": 0, "windows": 0, "rows_applied": 0}
+        first = {"gtid": gtid, **counts, "paces": "", "committed_at": tables.NOW}
         with self._db.transaction() as db:
             lock_source(db, source)
             db.add(CHECKPOINT, {"source": source, **location_columns(location), **first})

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, exists, false, func, or_, select, update
+from sqlalchemy import and_, bindparam, case, exists, false, or_, select, update
 from sqlalchemy.dialects.mysql import insert
 
 from unshard.adapters.meta import tables
@@ -52,7 +52,7 @@ from unshard.core.ddl.queue import EntryState, HeldFile
 from unshard.core.model import TableId
 from unshard.core.rows.collision import CollisionState
 from unshard.core.task.pendingwork import PendingWork
-from unshard.core.task.state import BegunWindow, Phase, SyncState, WindowTotals
+from unshard.core.task.state import BegunWindow, Phase, SyncState
 from unshard.core.window.pace import Pace
 from unshard.core.window.plan import Plan
 from unshard.core.window.suspension import SuspendedTarget
@@ -69,8 +69,10 @@ SHARD, SHARD_DDL, HELD_ROWS = tables.shard, tables.shard_ddl, tables.held_rows
 PLANNED, COMMITTED = tables.PLANNED, "committed"
 IN_ORDER = -1
 """The step that says how much of a window connected tables have (adapters/target/steps)."""
-KEPT_PLANS = 100
-"""Every so many windows the plans of older windows are emptied, so that the table stays small."""
+KEPT_WINDOWS = 500
+"""Windows that began more sections ago than this are deleted, so that the table stays small."""
+FORGETTING = 100
+"""Every so many sections a window deletes old windows; the others have nothing to delete."""
 THIS_TASK: Any = {"task": bindparam("task")}
 THIS_SOURCE: Any = {**THIS_TASK, "source": bindparam("source")}
 
@@ -148,6 +150,8 @@ def _moving(columns: tuple[str, ...]) -> Any:
         of_checkpoint[name]: bindparam(f"new_{name}", type_=of_checkpoint[name].type) for name in columns
     }
     values |= {of_window[name]: bindparam(f"new_{name}") for name in ("rows_applied", "rows_held")}
+    values |= {of_checkpoint.windows: of_checkpoint.windows + 1}
+    values |= {of_checkpoint.rows_applied: of_checkpoint.rows_applied + values[of_window.rows_applied]}
     values |= {of_checkpoint.committed_at: tables.NOW, of_window.committed_at: tables.NOW, of_window.state: COMMITTED}
     same = are_same(CHECKPOINT, WINDOW, "source")
     return update(CHECKPOINT).where(same, _this(WINDOW, "task", "source", "number")).values(values)
@@ -171,12 +175,6 @@ class Windows(Records):
         for row in self._db.select(FENCE_STEP, source=source, window=number, number=IN_ORDER, order=order):
             groups.setdefault(row.key_columns, []).append(target_of(row))
         return tuple(map(tuple, groups.values()))
-
-    def totals(self, source: str) -> WindowTotals:
-        """Return sums over all committed windows of a source."""
-        sums = func.count(), func.sum(WINDOW.c.rows_applied), func.sum(WINDOW.c.rows_held)
-        windows, applied, held = self._db.one(WINDOW, only=sums, source=source, state=COMMITTED)
-        return WindowTotals(windows, int(applied or 0), int(held or 0))
 
     def begin(self, source: str, plan: Plan) -> BegunWindow:
         """Begin the open window, or else this plan; raise the epoch, so that earlier runs can no longer write.
@@ -255,7 +253,8 @@ class Windows(Records):
             move_source(db, plan)
             use(db, plan)
             _move_checkpoint(db, plan, (rows_applied, sum(file.rows for file in held)), paces)
-            _forget_plans(db, plan)
+            if plan.reaches_multiple(FORGETTING):
+                db.delete(WINDOW, WINDOW.c.number < plan.number - KEPT_WINDOWS, source=plan.source)
             if found.collides:
                 mend(db, plan.source)
 
@@ -352,10 +351,3 @@ def _move_checkpoint(db: TaskWriter, plan: Plan, rows: tuple[int, int], paces: S
     given = {f"new_{name}": value for name, value in values.items()}
     this = {"this_task": db.task, "this_source": plan.source, "this_number": plan.number}
     db.execute(_moving(tuple(moved)), {**given, **this})
-
-
-def _forget_plans(db: TaskWriter, plan: Plan) -> None:
-    """Empty the plans of older windows every KEPT_PLANS windows."""
-    if plan.reaches_multiple(KEPT_PLANS):
-        old = WINDOW.c.number.between(plan.number - 2 * KEPT_PLANS, plan.number - KEPT_PLANS)
-        db.update(WINDOW, {"plan": ""}, old, source=plan.source)
