@@ -1,4 +1,4 @@
-"""Operators' commands on the meta store in memory: the same steps as adapters.meta.locks.lockcommands."""
+"""Operators' commands on the meta store in memory: the same steps as adapters.meta.commandrecords."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from unshard.errors.locks import LockBegun
 
 
 class MemoryCommands:
-    """Replaces `adapters.meta.locks.lockcommands.LockCommands`; each step reads its own state, like a transaction."""
+    """Replaces `adapters.meta.commandrecords.LockCommands`; each step reads its own state, like a transaction."""
 
     def __init__(self, meta: Any) -> None:
         self._meta, self._rows, self._step = meta, meta.rows, meta.step

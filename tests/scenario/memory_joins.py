@@ -1,4 +1,4 @@
-"""Joined targets of the meta store in memory: the same steps as adapters.meta.locks.join."""
+"""Joined targets of the meta store in memory: the same steps as adapters.meta.joinrecords."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -58,7 +58,7 @@ class JoinRows:
 
 
 class MemoryJoins:
-    """Implements `adapters.meta.locks.join.Joins`."""
+    """Implements `adapters.meta.joinrecords.Joins`."""
 
     def __init__(self, meta: Any) -> None:
         self._rows, self._store, self._step, self._meta = meta.rows.joins, meta.rows, meta.step, meta

@@ -1,4 +1,4 @@
-"""DDL locks of the meta store in memory: the same steps as adapters.meta.locks.locks."""
+"""DDL locks of the meta store in memory: the same steps as adapters.meta.lockrecords."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from unshard.adapters.meta.locks.locks import Execution
+from unshard.adapters.meta.lockrecords import Execution
 from unshard.core.ddl.lock import DdlLock, LockState, Outcome, PendingSkip, SkipResolution, lock_id, resolution, void
 from unshard.core.ddl.newshards import Admission
 from unshard.core.ddl.queue import OperatorDecision, QueueEntry
@@ -18,7 +18,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class MemoryLocks:
-    """Implements `adapters.meta.locks.locks.Locks`; each step reads its own state, as a transaction does."""
+    """Implements `adapters.meta.lockrecords.Locks`; each step reads its own state, as a transaction does."""
 
     def __init__(self, meta: Any) -> None:
         self._meta, self._rows, self._step = meta, meta.rows, meta.step

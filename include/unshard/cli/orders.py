@@ -3,7 +3,6 @@
 import getpass
 from argparse import Namespace
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from unshard.cli.console import Answer, Console
@@ -65,8 +64,7 @@ def _give(options: Namespace, console: Console, make: Callable[[Callable[[], Sha
     console.warn_of(task)
     with open_work(task, only_reads=options.dry_run) as work:
         scene = coordinate.observe(work.meta)
-        named = partial(issuing.shard_named, work.meta, options.lock, options.shard, scene)
-        order = issuing.pinned(work.meta, make(lambda: named() if options.shard else None), scene)
+        order = issuing.pinned(work.meta, make(lambda: _shard(options, work, scene)), scene)
         effects = [*issuing.preview(work.meta, order, scene)]
         view = coordinate.view(work.meta, order.lock, scene)
         told = [*lock_lines(view, str(task.path)), *effects]
@@ -79,6 +77,10 @@ def _give(options: Namespace, console: Console, make: Callable[[Callable[[], Sha
         others = [scene.view(lock) for lock in scene.locks if lock.target == view.target and lock.id != view.id]
     document = {"task": task.name, "dry_run": False, "lock": lock_document(view), "effects": effects}
     return Answer(document, [_told(view), *(line for one in others for line in lock_lines(one, str(task.path)))])
+
+
+def _shard(options: Namespace, work: Work, scene: Scene) -> Shard | None:
+    return issuing.shard_named(work.meta, options.lock, options.shard, scene) if options.shard else None
 
 
 def _carry_out(work: Work, order: LockCommand, options: Namespace) -> Scene:

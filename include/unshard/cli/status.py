@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unshard.adapters.meta.shards.deletedshards import DeletedShard
+from unshard.adapters.meta.problemrecords import DeletedShard
 from unshard.cli.console import Answer, Console, error_document, table
 from unshard.cli.reload import reload_document, reload_line
 from unshard.config import Task, environment_connections, load_task

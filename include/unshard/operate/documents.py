@@ -11,7 +11,7 @@ from unshard.core.window.suspension import SuspendedTarget
 from unshard.operate.advice import advice_lines, after_correction, barred
 
 if TYPE_CHECKING:
-    from unshard.adapters.meta.tasks.actions import OperatorAction
+    from unshard.adapters.meta.commandrecords import OperatorAction
     from unshard.units.ddl.differences import DifferenceView
     from unshard.units.ddl.scene import LockView
 

@@ -63,7 +63,7 @@ from unshard.errors.rules import MappingOverlap
 from unshard.units.ddl.unread import ChangedTables, UnreadEffects
 
 if TYPE_CHECKING:
-    from unshard.adapters.meta.shards.structures import Structures
+    from unshard.adapters.meta.shardrecords import Structures
     from unshard.adapters.trialtables import DdlTrialTables
     from unshard.core.rules.routing import Routing
 

@@ -56,7 +56,7 @@ from unshard.errors.locks import ShardDdlRefused
 from unshard.units.ddl.effects import RENAMED_STEP
 
 if TYPE_CHECKING:
-    from unshard.adapters.meta.shards.structures import Structures
+    from unshard.adapters.meta.shardrecords import Structures
     from unshard.adapters.trialtables import DdlTrialTables
     from unshard.core.rules.routing import Routing
 

@@ -25,7 +25,7 @@ from unshard.errors.ddl import DdlUnreadable, EffectRefused, StructureNotShown, 
 from unshard.errors.locks import DecisionMisfits, MismatchedNewShard
 
 if TYPE_CHECKING:
-    from unshard.adapters.meta.shards.structures import Structures
+    from unshard.adapters.meta.shardrecords import Structures
     from unshard.units.ddl.trial import TrialOfStatements
 
 log = logging.getLogger(__name__)
