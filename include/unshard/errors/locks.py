@@ -119,7 +119,8 @@ class RecreatedShard(ShardDdlError, code="US-5007", transient=True):
 class DecisionMisfits(ShardDdlError, code="US-5020"):
     """A DDL was skipped or replaced, but the resulting structure does not fit the rows that the shard wrote after it.
 
-    The number of columns or their types differ. This code is the reason of a DDL that is undecided *again*.
+    The number of columns or their types differ, or the source shows other columns after a DDL that was skipped. This
+    code is the reason of a DDL that is undecided *again*.
 
     Remedy: Replace it by statements that lead to the structure of the shard, for example those that its users ran.
     """

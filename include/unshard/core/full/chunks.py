@@ -58,12 +58,15 @@ def walked_columns(schema: TableSchema) -> tuple[Column, ...]:
 
 def _implies(schema: TableSchema, own: UniqueKey, target: TableSchema, wanted: UniqueKey) -> bool:
     """Whether rows that differ in a unique key of a shard also differ in a unique key of the target."""
-    if not {*own.expressions} <= {*wanted.expressions} or not all(
-        _compares_alike(schema.column(name), target.column(name)) for name in own.read
+    if (
+        own.generated
+        or wanted.generated
+        or not {*own.expressions} <= {*wanted.expressions}
+        or not all(_compares_alike(schema.column(name), target.column(name)) for name in own.read)
     ):
         return False
     lengths = {name.lower(): length for name, length in zip(wanted.columns, wanted.lengths, strict=True)}
-    return not any(target.column(name).is_generated for name in wanted.needed) and all(
+    return all(
         name.lower() in lengths
         and _counts_as_much(length, lengths[name.lower()])
         and _compares_alike(schema.column(name), target.column(name))

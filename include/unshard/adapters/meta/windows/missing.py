@@ -1,5 +1,6 @@
 """The oldest changes that the targets of a source do not have although the checkpoint is after them."""
 
+import json
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from unshard.core.rows.reload import ReloadState
 from unshard.core.rows.rowerrors import RowErrorState
 from unshard.core.task.lag import Waiting
 
-RELOAD = tables.column_reload
+RELOAD, MEMBER = tables.column_reload, tables.join_member
 DDL, HELD, DIVERTED, DEFERRED = tables.shard_ddl, tables.held_rows, tables.row_error, tables.deferred_row
 PENDING, OPEN = DDL.c.state == EntryState.PENDING.value, DIVERTED.c.state == RowErrorState.OPEN.value
 
@@ -32,6 +33,7 @@ class MissingChanges(ReadingPart):
                     oldest(DIVERTED.c.first_at, OPEN),
                     oldest(DEFERRED.c.since),
                     oldest(RELOAD.c.began_at, RELOAD.c.state == ReloadState.READING.value),
+                    self._oldest_due(connection, source),
                 ),
             )
 
@@ -39,6 +41,21 @@ class MissingChanges(ReadingPart):
         mine = column.table.c.task == self._task, column.table.c.source == source
         found = connection.scalar(select(func.min(column)).where(*mine, *where))
         return found.timestamp() if isinstance(found, datetime) else found
+
+    def _oldest_due(self, connection: Connection, source: str) -> float | None:
+        """Return when the oldest DDL was accepted after which columns must be read again and are not yet.
+
+        Only the newest state of a shard says which columns; a column that the shard has dropped since is not read.
+        """
+        mine = MEMBER.c.task == self._task, MEMBER.c.source == source
+        found: dict[tuple[str, str], Any] = {}
+        for row in connection.execute(select(MEMBER).where(*mine).order_by(MEMBER.c.seq)):
+            found[row.shard_schema, row.shard_table] = row
+        return _least(*(row.accepted_at.timestamp() for row in found.values() if _is_due(row)))
+
+
+def _is_due(row: Any) -> bool:
+    return bool({column for column, *_ in json.loads(row.reloads)} & {*json.loads(row.ids).values()})
 
 
 def _least(*times: float | None) -> float | None:

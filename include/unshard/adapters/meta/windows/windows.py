@@ -48,7 +48,7 @@ from unshard.adapters.meta.tasks.pauses import refuse_paused
 from unshard.adapters.meta.windows.suspended import keep
 from unshard.adapters.meta.windows.syncstate import PLANNED, read_sync_state
 from unshard.core import codec
-from unshard.core.ddl.queue import HeldFile, QueueEntry
+from unshard.core.ddl.queue import EntryState, HeldFile, QueueEntry
 from unshard.core.model import TableId
 from unshard.core.task.pendingwork import PendingWork
 from unshard.core.task.state import BegunWindow, SyncState, WindowTotals
@@ -298,6 +298,8 @@ class Windows(WritingPart, WindowReader):
 
     def _queue(self, connection: Connection, entry: QueueEntry, window: int) -> None:
         row = {"task": self._task, **entry_columns(entry), "window": window, "seen_at": tables.NOW}
+        if entry.state is EntryState.RESOLVED:
+            row |= {"outcome": "skipped", "resolved_at": tables.NOW}
         connection.execute(insert(tables.shard_ddl).values(row))
         shard = tables.shard
         mine = matches(shard, {"task": self._task, **shard_columns(entry.shard)})
