@@ -7,6 +7,7 @@ is unreadable, and a specification whose first words are in no list makes the AL
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from unshard.core.ddl.parsed import Ddl, DdlKind, Role, TableRef
 from unshard.core.model import TableId
@@ -322,9 +323,7 @@ def _is_sequence(cursor: TokenCursor) -> bool:
 def _reason_of_query(cursor: TokenCursor) -> str:
     """Return why the text does not list all columns, empty if it does; SELECT in parentheses is an expression."""
     depth, outside, is_query = 0, [], False
-    for token, follower in zip(
-        cursor.tokens[cursor.position :], (*cursor.tokens[cursor.position + 1 :], None), strict=True
-    ):
+    for token, follower in zip_longest(cursor.tokens[cursor.position :], cursor.tokens[cursor.position + 1 :]):
         is_query |= depth == 0 and token.word == "(" and follower is not None and follower.word in ("SELECT", "(")
         depth += (token.word == "(") - (token.word == ")")
         outside += [token.word] if depth == 0 else []

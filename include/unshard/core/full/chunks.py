@@ -66,7 +66,7 @@ def _implies(schema: TableSchema, own: UniqueKey, target: TableSchema, wanted: U
     ):
         return False
     lengths = {name.lower(): length for name, length in zip(wanted.columns, wanted.lengths, strict=True)}
-    return all(
+    return not any(target.column(name).is_generated for name in wanted.needed) and all(
         name.lower() in lengths
         and _counts_as_much(length, lengths[name.lower()])
         and _compares_alike(schema.column(name), target.column(name))
