@@ -78,6 +78,7 @@ def test_a_change_of_no_column(task: LiveTask, deaths: Counter[str]) -> None:
 @pytest.mark.parametrize("with_rows", [True, False])
 def test_a_column_that_the_target_lacks(task: LiveTask, deaths: Counter[str], with_rows: bool) -> None:
     """Its name is not in the rows. The operator is asked, also after a second skip, and states the change."""
+    shard = Shard("s1", TableId(task.name, "t_1"))
     skip_ahead(task, "ALTER TABLE {} CHANGE v x INT DEFAULT {}")
     if with_rows:
         task.sources["s1"].run(f"INSERT INTO {task.name}.t_1 VALUES (3, 5, 6)")
@@ -87,9 +88,9 @@ def test_a_column_that_the_target_lacks(task: LiveTask, deaths: Counter[str], wi
         assert found.state is LockState.UNDECIDED and "[US-5020]" in found.reason
         assert "column 2 was v int and is x int" in found.reason
         assert task.target.run(f"SELECT COUNT(*) FROM {task.table('t')}") == [(2,)]
-        order(task, Skip(found.id, Shard("s1", TableId(task.name, "t_1"))))
+        order(task, Skip(found.id, shard))
     run(task)
-    order(task, Replace(lock(task).id, (f"ALTER TABLE {task.table('t')} CHANGE v x INT",)))
+    order(task, Replace(lock(task).id, (f"ALTER TABLE {task.table('t')} CHANGE v x INT",), shard))
     for source, table in SHARDS[1:]:
         task.sources[source].run(f"ALTER TABLE {task.name}.{table} CHANGE v x INT")
     run(task)
