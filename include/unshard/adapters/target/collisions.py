@@ -181,7 +181,7 @@ def condition_of(destination: Destination, key: UniqueKey, keys: Sequence[Values
 def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
     """Yield rows whose key another shard's row in these writes has: in a second unique key, or equal by collation."""
     for key in (each for each in writes.unique if not each.has_array):
-        owners: dict[tuple[str | bytes, ...], Shard] = {}
+        owners: dict[tuple[str | bytes | None, ...], Shard] = {}
         for each in writes.lines:
             by_name = {column.name: column for column in each.destination.columns}
             if not set(key.needed) <= by_name.keys():
