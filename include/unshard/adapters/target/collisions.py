@@ -202,11 +202,12 @@ def _shared_keys(connection: Connection, writes: Writes) -> Iterator[Clash]:
 def _computed(
     connection: Connection, key: UniqueKey, columns: Sequence[Column], keyed: Keyed
 ) -> Sequence[tuple[str | bytes | None, ...]]:
-    """Return the parts of a key that only the server can compute, in lower case: approximate, as `alike` is."""
+    """Return the parts of a key that only the server can compute: equal if they are equal but for their case."""
     if not key.computed or not keyed:
         return [()] * len(keyed)
-    rows = ([value for _, value in key.values(columns, values)] for _, values in keyed)
-    shown = (", ".join(f"LOWER(CAST({value} AS CHAR))" for value in row) for row in rows)
+    folds = ["LOWER" if is_folded else "" for _, _, is_folded in key.computed]
+    rows = (zip(folds, key.values(columns, values), strict=True) for _, values in keyed)
+    shown = (", ".join(f"{fold}(CAST({value} AS CHAR))" for fold, (_, value) in row) for row in rows)
     selects = " UNION ALL ".join(f"SELECT {number}, {row}" for number, row in enumerate(shown))
     found: Sequence[tuple[str | bytes | None, ...]] = mysql.query(connection, selects)
     return [row[1:] for row in sorted(found, key=lambda row: int(row[0] or 0))]

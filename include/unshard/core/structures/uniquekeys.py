@@ -28,8 +28,10 @@ class UniqueKey:
     """The parts that are expressions."""
     read: tuple[str, ...] = ()
     """The columns that only expressions and generated columns name."""
-    generated: tuple[tuple[str, str], ...] = ()
-    """The parts that are generated columns: SQL of the part, and of its value from the columns that shards fill."""
+    generated: tuple[tuple[str, str, bool], ...] = ()
+    """The parts that are generated columns: SQL of the part, that of its value from the columns that shards fill, and
+    whether case does not count in it.
+    """
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -37,9 +39,9 @@ class UniqueKey:
         return self.columns + self.read
 
     @property
-    def computed(self) -> tuple[tuple[str, str], ...]:
-        """The parts that the server computes: SQL of the part, and of its value from `needed`."""
-        return (*((text, text) for text in self.expressions), *self.generated)
+    def computed(self) -> tuple[tuple[str, str, bool], ...]:
+        """The parts that the server computes, as in `generated`; the collation of an expression is not known."""
+        return (*((text, text, False) for text in self.expressions), *self.generated)
 
     @property
     def has_array(self) -> bool:
@@ -49,7 +51,7 @@ class UniqueKey:
     def values(self, columns: Sequence[Column], values: Sequence[bytes | None]) -> Iterator[tuple[str, str]]:
         """Yield the SQL of each computed part, and that of its value for these values of `needed`."""
         literals = {column.name.lower(): literal(column, value) for column, value in zip(columns, values, strict=True)}
-        for part, value in self.computed:
+        for part, value, _ in self.computed:
             yield part, replace_names(value, lambda name: literals[name.lower()])
 
 
@@ -100,22 +102,25 @@ def _unique_key(schema: TableSchema, index: Index) -> UniqueKey:
         _generated(schema.column(name), made, lengths.get(name)) for name in plain if name.lower() in made
     )
     expressions = [_by_filled(text, made) for text in expressions]
-    named = {name.lower() for text in (*expressions, *(value for _, value in generated)) for name in quoted_names(text)}
+    named = {
+        name.lower() for text in (*expressions, *(value for _, value, _ in generated)) for name in quoted_names(text)
+    }
     read = (column.name for column in schema.columns if column.name.lower() in named and column.name not in columns)
     return UniqueKey(columns, tuple(map(lengths.get, columns)), tuple(expressions), tuple(read), generated)
 
 
-def _generated(column: Column, made: Mapping[str, str], length: int | None) -> tuple[str, str]:
-    """Return the SQL of a part that is a generated column, and of its value."""
+def _generated(column: Column, made: Mapping[str, str], length: int | None) -> tuple[str, str, bool]:
+    """Return a part that is a generated column."""
     value = _by_filled(made[column.name.lower()], made)
     kind = "SIGNED" if column.data_type in INTEGERS and not column.is_unsigned else "UNSIGNED"
     if column.data_type in INTEGERS:
         value = f"CAST({value} AS {kind})"
     elif column.data_type in ("decimal", "date", "datetime", "time"):
         value = f"CAST({value} AS {column.column_type.split(' ')[0]})"
+    is_folded = column.data_type in TEXTS and not (column.collation or "").endswith("bin")
     if length is not None:
-        return f"LEFT({identifier(column.name)}, {length})", f"LEFT({value}, {length})"
-    return identifier(column.name), value
+        return f"LEFT({identifier(column.name)}, {length})", f"LEFT({value}, {length})", is_folded
+    return identifier(column.name), value, is_folded
 
 
 def _by_filled(text: str, made: Mapping[str, str]) -> str:
