@@ -334,7 +334,7 @@ def _oldest_due(db: TaskReader, source: str) -> float | None:
     Only the newest state of a shard says which columns; a column that the shard has dropped since is not read.
     """
     found: dict[tuple[str, str], AnyRow] = {}
-    for row in sorted(db.fetch(select(MEMBER).where(db.mine(MEMBER, source=source))), key=lambda row: int(row.seq)):
+    for row in db.select(MEMBER, source=source, order=MEMBER.c.seq):
         found[row.shard_schema, row.shard_table] = row
     return _least(*(row.accepted_at.timestamp() for row in found.values() if _is_due(row)))
 
