@@ -17,8 +17,8 @@ from tests.operator import lock, order, run
 from unshard.adapters import mysql, upstream
 from unshard.cli import main
 from unshard.core.ddl.lock import LockState
-from unshard.core.ddl.lockcommands import Replace, Skip
 from unshard.core.model import Shard, TableId
+from unshard.operate.command import Replace, Skip
 from unshard.units.window import sync
 from unshard_demo.servers import MariaDb
 
