@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from unshard.adapters.objectstore import TEMPORARY
 from unshard.adapters.privatefiles import create, private_folder
 from unshard.adapters.relay.draft import Draft
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged, SegmentMissing
 
-TEMPORARY = ".tmp-"
 BUFFER = 1 << 20
 
 

@@ -18,7 +18,7 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.core.model import Server, TableId
-from unshard.core.sql import lastwrites as sql
+from unshard.core.sql import lastwrites
 from unshard.errors.meta import BackupOlder
 from unshard.errors.source import TableMissing, UnknownDatabase
 
@@ -76,13 +76,13 @@ def fence_state(connection: Connection, pair: Pair) -> tuple[int, int] | None:
     try:
         rows = _read(connection, pair)
     except TableMissing:
-        mysql.query(connection, sql.create(pair.target.schema))
+        mysql.query(connection, lastwrites.create(pair.target.schema))
         rows = _read(connection, pair)
     if not rows:
         return None
     ((window, epoch, in_meta, in_target),) = rows
     if in_target is None and not in_meta:
-        mysql.query(connection, sql.insert(pair.target.schema), _copy(pair))
+        mysql.query(connection, lastwrites.insert(pair.target.schema), _copy(pair))
     elif in_meta != in_target:
         raise Difference(pair, in_meta, in_target or 0).error
     return window, epoch
@@ -91,7 +91,7 @@ def fence_state(connection: Connection, pair: Pair) -> tuple[int, int] | None:
 def prepare(connection: Connection, pair: Pair) -> None:
     """Create what `record` changes; raises BackupOlder. Call it outside a transaction."""
     if fence_state(connection, pair) is None:
-        mysql.query(connection, sql.insert_fence(pair.meta_schema), (*pair.key, *pair.key[:2]))
+        mysql.query(connection, lastwrites.insert_fence(pair.meta_schema), (*pair.key, *pair.key[:2]))
         fence_state(connection, pair)
 
 
@@ -99,7 +99,7 @@ def changed(
     connection: Connection, pair: Pair, sets: str = "", values: tuple[int, ...] = (), where: str = "", *given: int
 ) -> bool:
     """Record a write in the transaction of its rows; False if `where` is false for the fence, or the copies differ."""
-    text = sql.change(*pair.places, sets, where)
+    text = lastwrites.change(*pair.places, sets, where)
     return bool(mysql.change(connection, text, (pair.meta_schema, *values, *pair.key, *given)))
 
 
@@ -119,7 +119,7 @@ def record_ddl(server: Server, pair: Pair) -> None:
 
 def schemas(connection: Connection) -> list[str]:
     """Return the target schemas that have last writes, of any task."""
-    return [schema for (schema,) in mysql.query(connection, SCHEMAS, (sql.NAME,))]
+    return [schema for (schema,) in mysql.query(connection, SCHEMAS, (lastwrites.NAME,))]
 
 
 def differences(connection: Connection, meta_schema: str, task: str) -> list[Difference]:
@@ -137,7 +137,7 @@ def differences(connection: Connection, meta_schema: str, task: str) -> list[Dif
 def drop_empty_schema(connection: Connection, meta_schema: str, task: str, schema: str) -> bool:
     """Drop a schema if it exists and has no table or view but the last writes of the task; return whether it did."""
     tables = {name for (name,) in mysql.query(connection, TABLES, (schema,))}
-    if tables - {sql.NAME} or (tables and not _forgotten(connection, meta_schema, task, schema)):
+    if tables - {lastwrites.NAME} or (tables and not _forgotten(connection, meta_schema, task, schema)):
         return False
     mysql.query(connection, f"DROP DATABASE IF EXISTS {mysql.identifier(schema)}")
     return True
@@ -148,7 +148,7 @@ def _moment(written: int) -> str:
 
 
 def _read(connection: Connection, pair: Pair) -> list[tuple[int, int, int, int | None]]:
-    return mysql.query(connection, sql.read(*pair.places), (pair.meta_schema, *pair.key))
+    return mysql.query(connection, lastwrites.read(*pair.places), (pair.meta_schema, *pair.key))
 
 
 def _copy(pair: Pair) -> tuple[str, ...]:
@@ -159,10 +159,10 @@ def _differences(connection: Connection, meta_schema: str, task: str, there: lis
     fences = _fences(connection, meta_schema, task)
     for schema in there:
         if fences is None:
-            rows = mysql.query(connection, sql.alone(schema), (meta_schema, task, schema))
+            rows = mysql.query(connection, lastwrites.alone(schema), (meta_schema, task, schema))
         else:
             values = meta_schema, task, schema
-            rows = mysql.query(connection, sql.differing(meta_schema, schema), (*values, *values))
+            rows = mysql.query(connection, lastwrites.differing(meta_schema, schema), (*values, *values))
         for source, table, in_meta, in_target in rows:
             yield Difference(Pair(meta_schema, task, source, TableId(schema, table)), in_meta, in_target)
     for source, schema, table, in_meta in fences or ():
@@ -173,17 +173,17 @@ def _differences(connection: Connection, meta_schema: str, task: str, there: lis
 def _fences(connection: Connection, meta_schema: str, task: str) -> list[tuple[str, str, str, int]] | None:
     """Return the fences that have a write; None without a meta schema."""
     try:
-        return mysql.query(connection, sql.fences(meta_schema), (task,))
+        return mysql.query(connection, lastwrites.fences(meta_schema), (task,))
     except MISSING:
         return None
 
 
 def _forgotten(connection: Connection, meta_schema: str, task: str, schema: str) -> bool:
     """Forget the last writes of the task in a schema; return False if another task has some there."""
-    if mysql.query(connection, sql.of_others(schema), (meta_schema, task, schema)):
+    if mysql.query(connection, lastwrites.of_others(schema), (meta_schema, task, schema)):
         return False
     mysql.begin(connection)
-    mysql.query(connection, sql.forget_fences(meta_schema), (task, schema))
-    mysql.query(connection, sql.forget(schema), (meta_schema, task, schema))
+    mysql.query(connection, lastwrites.forget_fences(meta_schema), (task, schema))
+    mysql.query(connection, lastwrites.forget(schema), (meta_schema, task, schema))
     mysql.commit(connection)
     return True
