@@ -5,8 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
-from unshard_demo import processes, shop, stage, story, tidb
-from unshard_demo.output import DemoFailed, say
+from unshard_demo import processes, servers, shop, stage, story
+from unshard_demo.story import DemoFailed, say
 
 FOLDER = Path(".demo")
 
@@ -18,8 +18,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "down":
         print(f"stopped {stage.down(folder)} programs; files are left in {folder}")
         return 0
-    if options.target == "tidb" and not tidb.is_built():
-        say(tidb.NOT_BUILT)
+    if options.target == "tidb" and not servers.is_tidb_built():
+        say(servers.TIDB_NOT_BUILT)
         return 1
     try:
         if options.command == "up":

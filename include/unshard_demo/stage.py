@@ -16,14 +16,14 @@ from typing import Any
 import yaml
 
 from unshard.config import ShardMode, Task, load_task
-from unshard_demo import airflow, processes, servers, shop, spark, tidb
+from unshard_demo import airflow, processes, servers, shop, spark
 from unshard_demo.airflow import Airflow
 from unshard_demo.processes import Program
 from unshard_demo.servers import MariaDb
 
 TASK = "orders"
 TARGET_TABLE = "shop.orders"
-TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start, "tidb": tidb.start}
+TARGETS: Mapping[str, Callable[..., MariaDb]] = {"mariadb": servers.start, "tidb": servers.start_tidb}
 """How to start the target server, by product."""
 MODES = tuple(mode.value for mode in ShardMode if mode)
 """The values of `shard-mode`."""

@@ -9,6 +9,22 @@ whole range, across tables; an AFTER directly follows its BEFORE.
 
 Two readers return the same rows. Many small events are read in lockstep (lockstep.py). All other events, and unusual
 ones, are read one after the other by a generated function (rowcode.py).
+
+**System-versioned tables**: changes are reduced to those of current rows, which a SELECT shows.
+
+| logged                              | result                                             |
+|-------------------------------------|----------------------------------------------------|
+| INSERT of a row without an end      | INSERT                                             |
+| INSERT of a row with an end         | history: left out                                  |
+| UPDATE, both images without an end  | UPDATE                                             |
+| UPDATE that ends the row            | DELETE                                             |
+| UPDATE that removes the end         | INSERT                                             |
+| DELETE of a row without an end      | DELETE                                             |
+| DELETE or UPDATE of history         | left out                                           |
+
+**Binding**: everything that a TABLE_MAP event and the tracked structure of its shard both contain must agree.
+So an unseen DDL ends in an error, and rows are never read with the wrong structure. The more metadata the server sends,
+the more is compared. Physical types and their sizes are always compared.
 """
 
 import struct
@@ -20,8 +36,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from unshard.binlog.binding import bind_structure
 from unshard.binlog.events import (
     ADMITTED,
     CHECKSUM,
@@ -38,19 +54,173 @@ from unshard.binlog.events import (
     inflate,
     walk,
 )
-from unshard.binlog.fragments import Fragments
-from unshard.binlog.lockstep import Lockstep, Numbers, compile_lockstep, is_worth
-from unshard.binlog.payload import nested
-from unshard.binlog.rowcode import Reader, RowReader, compile_partial
-from unshard.binlog.skim import RowEvents, Skimmed, gathered, image_begins, pieces, skim
+from unshard.binlog.lockstep import (
+    Lockstep,
+    Numbers,
+    RowEvents,
+    Skimmed,
+    compile_lockstep,
+    gathered,
+    image_begins,
+    is_worth,
+    pieces,
+    skim,
+)
+from unshard.binlog.payload import Fragments, nested
+from unshard.binlog.rowcode import Reader, RowReader, compile_partial, compile_reader
 from unshard.binlog.sparse import PRESENT, Annotated, Bits, Sparse, images_at, mask_type, whole_pairs
-from unshard.binlog.tablemap import NO_TABLE, Field, read_table, read_table_map, table_id_of
+from unshard.binlog.tablemap import (
+    NO_TABLE,
+    NUMERIC,
+    Collations,
+    Field,
+    TableMap,
+    agrees,
+    numbers_of,
+    read_table,
+    read_table_map,
+    table_id_of,
+)
+from unshard.binlog.tablemap import FieldType as F
 from unshard.binlog.transactions import StatementEnds, survey
-from unshard.binlog.versions import present_rows
 from unshard.core.model import Column, TableId, TableSchema
-from unshard.core.structures.versioning import as_in_rows
+from unshard.core.rows.compaction import Op
+from unshard.core.sql.charsets import charset_of
+from unshard.core.structures.labels import encoded_labels, read_labels
+from unshard.core.structures.versioning import FOREVER, as_in_rows
 from unshard.errors.relay import DamagedEvent
-from unshard.errors.rows import ColumnCountDiffers, DamagedRow, PartialRowImage, RowsWithoutTable
+from unshard.errors.rows import (
+    ColumnCountDiffers,
+    ColumnTypeDiffers,
+    DamagedRow,
+    PartialRowImage,
+    RowsWithoutTable,
+    UnsupportedColumn,
+)
+
+# --- system-versioned tables ---
+
+
+FOREVERS = pa.array(FOREVER, pa.binary())
+
+
+def present_rows(
+    ops: pa.Array, seq: pa.Array, columns: Sequence[pa.Array], period_end: int
+) -> tuple[pa.Array, pa.Array, list[pa.Array]]:
+    """Return operations, sequence numbers and columns of the current rows, without the period-end column."""
+    kinds = ops.to_numpy().copy()
+    present = pc.is_in(columns[period_end], FOREVERS).to_numpy(zero_copy_only=False)
+    before = np.flatnonzero(kinds == Op.BEFORE)
+    after = before + 1
+    kinds[before[present[before] & ~present[after]]] = Op.DELETE
+    kinds[after[present[after] & ~present[before]]] = Op.INSERT
+    kept = pa.array(np.flatnonzero(present))
+    others = [column for number, column in enumerate(columns) if number != period_end]
+    return pa.array(kinds, pa.int8()).take(kept), seq.take(kept), [column.take(kept) for column in others]
+
+
+# --- tables and tracked structures ---
+
+
+_CHARACTERS = frozenset((F.STRING, F.VAR_STRING, F.VARCHAR, F.BLOB, F.VARCHAR_COMPRESSED, F.BLOB_COMPRESSED, F.VECTOR))
+_LABELLED = frozenset((F.ENUM, F.SET))
+_ALIASES = {"utf8": "utf8mb3", None: "binary"}
+
+
+def bind_structure(table_map: TableMap, schema: TableSchema, shard: str, place: str) -> RowReader:
+    """Return the reader of a table's rows; ValueError if the metadata contradict the columns of the same event."""
+    if len(table_map.fields) != len(schema.columns):
+        raise ColumnCountDiffers(shard, place, len(table_map.fields), len(schema.columns))
+    for physical, column in zip(table_map.fields, schema.columns, strict=True):
+        if physical.type not in F._value2member_map_:
+            raise UnsupportedColumn(shard, column.name, column.column_type)
+        if not agrees(physical, column):
+            raise ColumnTypeDiffers(shard, column.name, place, str(physical), column.column_type)
+    _Comparison(table_map, schema.columns, shard, place).run()
+    return compile_reader(table_map.fields, schema.columns, shard)
+
+
+class _Comparison:
+    """The comparison of the metadata of one TABLE_MAP with the tracked columns."""
+
+    def __init__(self, table_map: TableMap, columns: Sequence[Column], shard: str, place: str) -> None:
+        self._metadata, self._columns = table_map.metadata, columns
+        self._types = [physical.type for physical in table_map.fields]
+        self._shard, self._place = shard, place
+
+    def run(self) -> None:
+        self._names()
+        self._signs()
+        self._dimensions()
+        self._labels(self._metadata.enum_labels, F.ENUM)
+        self._labels(self._metadata.set_labels, F.SET)
+        self._charsets(self._metadata.charsets, self._character_columns())
+        self._charsets(self._metadata.label_charsets, self._of(_LABELLED))
+
+    def _of(self, types: frozenset[F]) -> list[Column]:
+        return [column for kind, column in zip(self._types, self._columns, strict=True) if kind in types]
+
+    def _differs(self, column: Column, found: str, tracked: str) -> ColumnTypeDiffers:
+        return ColumnTypeDiffers(self._shard, column.name, self._place, found, tracked)
+
+    def _names(self) -> None:
+        if self._metadata.names:
+            for name, column in zip(self._metadata.names, self._columns, strict=True):
+                if name != (known := column.own_name or column.name):
+                    raise self._differs(column, f"called {name}", f"called {known}")
+
+    def _signs(self) -> None:
+        # The last byte is padded; a server without metadata sends no signs.
+        for unsigned, column in zip(self._metadata.unsigned, self._of(NUMERIC), strict=False):
+            if unsigned != column.is_unsigned and column.data_type != "year":
+                raise self._differs(column, "unsigned" if unsigned else "signed", column.column_type)
+
+    def _dimensions(self) -> None:
+        if self._metadata.dimensions:
+            for found, column in zip(self._metadata.dimensions, self._of(frozenset((F.VECTOR,))), strict=True):
+                if found != numbers_of(column.column_type)[0]:
+                    raise self._differs(column, f"vector({found})", column.column_type)
+
+    def _labels(self, labels: tuple[tuple[bytes, ...], ...], kind: F) -> None:
+        if not labels:
+            return
+        for found, column in zip(labels, self._of(frozenset((kind,))), strict=True):
+            as_utf8 = tuple(label.encode() for label in read_labels(column.column_type))
+            if found not in (as_utf8, encoded_labels(column, self._shard)):
+                shown = ",".join(label.decode("utf-8", "replace") for label in found)
+                raise self._differs(column, f"{kind.name} of {shown}", column.column_type)
+
+    def _character_columns(self) -> list[Column]:
+        """Return the columns with a character set; MariaDB includes GEOMETRY, MySQL does not."""
+        found, wider = self._of(_CHARACTERS), self._of(_CHARACTERS | {F.GEOMETRY})
+        charsets = self._metadata.charsets
+        if charsets is None or len(found) == len(wider):
+            return found
+        if charsets.default:
+            # It is unknown which of the two lists the numbers refer to.
+            return []
+        return wider if len(charsets.ids) == len(wider) else found
+
+    def _charsets(self, collations: Collations | None, columns: Sequence[Column]) -> None:
+        if collations is None or not columns:
+            return
+        for collation, column in zip(collations.of(len(columns)), columns, strict=True):
+            found = _charset(collation)
+            tracked = _ALIASES.get(column.charset, column.charset)
+            if found and found != tracked:
+                raise self._differs(column, f"in character set {found}", f"{column.column_type} in {tracked}")
+
+
+def _charset(collation: int) -> str:
+    """Return the character set of a collation, empty for an unknown collation of a newer server."""
+    try:
+        return charset_of(collation)
+    except KeyError:
+        return ""
+
+
+# --- ranges ---
+
 
 INSERT, DELETE, BEFORE, AFTER = range(4)
 BATCH_ROWS = 20_000

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from unshard.binlog.binding import bind_structure
-from unshard.binlog.decoder import Origin, decode_range, opened
+from unshard.binlog.decoder import Origin, bind_structure, decode_range, opened
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, Buffer, EventType, Frame, admit, walk, write_frame
 from unshard.binlog.sparse import Annotated
 from unshard.binlog.tablemap import NO_TABLE, read_table, read_table_map, table_id_of

@@ -283,7 +283,7 @@ def test_a_killed_dump_and_load_go_on_where_they_were(full: Full, monkeypatch: p
         progress = []
         steps = {
             "unshard.units.full.loadchunks._write": 2,
-            "unshard.adapters.target.chunk.progress.mark_loaded": 1,
+            "unshard.adapters.target.chunkprogress.mark_loaded": 1,
             "unshard.units.full.load.load_one_batch": 1,
         }
         for step, count in steps.items():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pymysql.connections import Connection
 
-from unshard.adapters.target import Writer, open_session, retrying, trial, tried_writer
+from unshard.adapters.target import Writer, open_session, session, trial, tried_writer
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData
 from unshard.errors.source import ServerUnreachable
@@ -79,7 +79,7 @@ def test_another_server_behind_the_address_gets_statements(mariadb_target: Maria
 
 
 def test_a_server_that_is_not_there_is_a_coded_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(session, "FIRST_PAUSE", 0.001)
     with pytest.raises(ServerUnreachable):
         tried_writer(Server("127.0.0.1", free_port(), "u", "p"), "meta")
 

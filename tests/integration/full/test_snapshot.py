@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from unshard.adapters import mysql, snapshot
+from unshard.adapters import mysql, upstream
 from unshard.adapters.relay import RelayStore
-from unshard.adapters.snapshot import Moment, begin_snapshot, lock_table
 from unshard.adapters.structures import read_schema
+from unshard.adapters.upstream import Moment, begin_snapshot, lock_table
 from unshard.binlog.decoder import decode_range
 from unshard.core.model import Location, TableId
 from unshard.units.relay.pull import pull
@@ -24,7 +24,7 @@ TABLE = TableId("d", "many")
 
 def locked(connection, source: str) -> Moment:
     mysql.query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    return snapshot._under_lock(connection, source)
+    return upstream._under_lock(connection, source)
 
 
 def table_locked(connection, source: str) -> Moment:

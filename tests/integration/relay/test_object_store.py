@@ -15,8 +15,7 @@ from tests.binlogs import FIRST, SOURCE, assert_equal_to_server, end_of, fill, p
 from tests.integration.relay.test_relay import pull_at_once, room
 from tests.lifetask import LifeTask, living
 from tests.s3server import BUCKET, S3, untroubled
-from unshard.adapters.relay import BucketPlace, RelayStore
-from unshard.adapters.relay.index import read_index
+from unshard.adapters.relay import BucketPlace, RelayStore, read_index
 from unshard.core.model import ObjectAccess
 from unshard.core.relay.chain import chain
 from unshard.errors.relay import RelayGap, RelayUnwritable, SegmentDamaged

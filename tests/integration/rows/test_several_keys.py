@@ -20,8 +20,7 @@ from tests.oracle import assert_union, columns_of, rows, union
 from tests.suite.portions import examples
 from tests.taskfile import Settings, schemas, write_task
 from tests.tidbsettings import is_tidb
-from unshard.adapters.target import deferredrows, steps
-from unshard.adapters.target.chunk import progress
+from unshard.adapters.target import chunkprogress, deferredrows, steps
 from unshard.config import load_task
 from unshard.errors.full import LoadCollision
 from unshard.errors.rows import DeferredRowMissing
@@ -242,7 +241,7 @@ def test_values_that_move_while_chunks_are_read(stage: Stage, name: str, where: 
         stage.read(work, between)
         assert min(stage.chunks(work)) > 4
         for source in stage.sources:
-            for module, step in ((progress, "mark_loaded"), (loadchunks, "_write"), (loadchunks.mysql, "query")):
+            for module, step in ((chunkprogress, "mark_loaded"), (loadchunks, "_write"), (loadchunks.mysql, "query")):
                 with stage.patch.context() as patch, contextlib.suppress(Died):
                     patch.setattr(module, step, dying_after(chance.randint(2, 9), getattr(module, step)))
                     load(work, source)

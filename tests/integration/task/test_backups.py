@@ -24,8 +24,8 @@ from tests.lifetask import LifeTask, living
 from tests.livetask import LiveTask
 from tests.taskfile import route
 from unshard.adapters import mysql
-from unshard.adapters.target import lastwrites, steps
-from unshard.adapters.target.lastwrites import differences
+from unshard.adapters.target import fence, steps
+from unshard.adapters.target.fence import differing_writes
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors.meta import BackupOlder
 from unshard.units.relay.tasksource import pull_source
@@ -95,7 +95,7 @@ def assert_all_refused(task: LifeTask, *places: str) -> None:
 
 def differing(task: LifeTask | LiveTask, name: str) -> list[str]:
     with contextlib.closing(mysql.connect(task.target.server)) as connection:
-        return [str(each.error) for each in differences(connection, task.meta_schema, name)]
+        return [str(each.error) for each in differing_writes(connection, task.meta_schema, name)]
 
 
 # --- the three places, lost or older
@@ -377,12 +377,12 @@ def test_a_death_while_a_schema_is_dropped(
         copy.go()
         copy.up(f"DROP DATABASE {unique}")
         with monkeypatch.context() as patch:
-            patch.setattr(lastwrites, "_forgotten", _dying_behind(lastwrites._forgotten))
+            patch.setattr(fence, "_forgotten", _dying_behind(fence._forgotten))
             with pytest.raises(Died):
                 copy.run()
         for _ in range(2):
             with contextlib.closing(mysql.connect(target.server)) as connection:
-                assert differences(connection, f"{unique}_meta", "merge") == []
+                assert differing_writes(connection, f"{unique}_meta", "merge") == []
             copy.go()
         assert unique not in [name for (name,) in target.run("SHOW DATABASES")]
         source_1.run(

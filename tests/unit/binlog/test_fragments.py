@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.binlogfiles import Memory, changes, cut, event, events_of, read, structure
-from unshard.binlog.cutter import Cutter
+from unshard.binlog.cutter import Cutter, RunCutter
 from unshard.binlog.decoder import Origin, opened
 from unshard.binlog.events import CHECKSUM, HEADER, MAGIC, ROWS, EventType, read_frame, walk
-from unshard.binlog.fragments import SIZED
-from unshard.binlog.runcutter import RunCutter
+from unshard.binlog.payload import SIZED
 from unshard.binlog.runs import Run
 from unshard.core.model import Location
 from unshard.errors import UnshardError

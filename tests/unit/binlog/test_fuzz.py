@@ -21,13 +21,13 @@ from pymysqlreplication.row_event import TableMapEvent, WriteRowsEvent
 
 from tests.binlogfiles import Memory, changes, cut, event, events_of, head_of, read, structure, with_events
 from tests.suite.portions import portion
+from unshard.binlog.cutter import RunCutter
 from unshard.binlog.decoder import Origin, decode_range
 from unshard.binlog.events import CHECKSUM, HEADER, ROWS, EventType, inflate
-from unshard.binlog.gtids import GTIDS
 from unshard.binlog.payload import nested
 from unshard.binlog.rawrows import extract
-from unshard.binlog.runcutter import RunCutter
 from unshard.binlog.runs import Run
+from unshard.binlog.transactions import GTIDS
 from unshard.binlog.values import inflated, number_text
 from unshard.core.model import Location, TableId
 from unshard.errors import UnshardError

@@ -8,27 +8,26 @@ import pytest
 
 from tests.binlogfiles import event
 from tests.unit.binlog.test_fuzz import TABLE, Rows, mangled
-from unshard.binlog import columns, values
-from unshard.binlog.checksums import are_whole
+from unshard.binlog import rowcode, values
 from unshard.binlog.decoder import Origin, _Decoder, decode_range
-from unshard.binlog.events import EventType
-from unshard.binlog.skim import pieces, skim
+from unshard.binlog.events import EventType, are_whole
+from unshard.binlog.lockstep import pieces, skim
 from unshard.errors import UnshardError
 
 E = EventType
 KINDS = (E.WRITE_ROWS_V1, E.UPDATE_ROWS_V1, E.DELETE_ROWS_V1, E.WRITE_ROWS_V2, E.UPDATE_ROWS_V2)
 COLUMNS = {
-    "date": (columns.date_column, values.date_text, 3),
-    "datetime": (columns.datetime_column(0), values.datetime_text(0), 5),
-    "datetime(3)": (columns.datetime_column(3), values.datetime_text(3), 7),
-    "timestamp": (columns.timestamp_column(0), values.timestamp_text(0), 4),
-    "timestamp(6)": (columns.timestamp_column(6), values.timestamp_text(6), 7),
-    "year": (columns.year_column, values.year_text, 1),
-    "enum": (columns.enum_column((b"a", b"b"), 1), values.enum_text((b"a", b"b"), 1), 1),
-    "double": (columns.double_column, values.float_text("<d", None), 8),
-    "decimal(12,2)": (columns.decimal_column(12, 2), values.decimal_text(12, 2), values.decimal_bytes(12, 2)),
-    "decimal(18,0)": (columns.decimal_column(18, 0), values.decimal_text(18, 0), values.decimal_bytes(18, 0)),
-    "decimal(9,6)": (columns.decimal_column(9, 6), values.decimal_text(9, 6), values.decimal_bytes(9, 6)),
+    "date": (rowcode.date_column, values.date_text, 3),
+    "datetime": (rowcode.datetime_column(0), values.datetime_text(0), 5),
+    "datetime(3)": (rowcode.datetime_column(3), values.datetime_text(3), 7),
+    "timestamp": (rowcode.timestamp_column(0), values.timestamp_text(0), 4),
+    "timestamp(6)": (rowcode.timestamp_column(6), values.timestamp_text(6), 7),
+    "year": (rowcode.year_column, values.year_text, 1),
+    "enum": (rowcode.enum_column((b"a", b"b"), 1), values.enum_text((b"a", b"b"), 1), 1),
+    "double": (rowcode.double_column, values.float_text("<d", None), 8),
+    "decimal(12,2)": (rowcode.decimal_column(12, 2), values.decimal_text(12, 2), values.decimal_bytes(12, 2)),
+    "decimal(18,0)": (rowcode.decimal_column(18, 0), values.decimal_text(18, 0), values.decimal_bytes(18, 0)),
+    "decimal(9,6)": (rowcode.decimal_column(9, 6), values.decimal_text(9, 6), values.decimal_bytes(9, 6)),
 }
 
 

@@ -14,8 +14,8 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.structures import keeps_utf8, with_utf8
-from unshard.adapters.target.destination import Mode
-from unshard.adapters.target.sending.load import load_lines
+from unshard.adapters.target.changes import Mode
+from unshard.adapters.target.sending import load_lines
 from unshard.adapters.target.session import Writer, open_session
 from unshard.core.model import Column, TableId, TableSchema
 from unshard.core.sql import charsets

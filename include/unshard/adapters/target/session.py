@@ -5,16 +5,25 @@
 * ALLOW_INVALID_DATES without NO_ZERO_DATE: the source accepted these dates, so they are data.
 * sql_notes: a shortened DECIMAL is only a note, and notes must be counted.
 * READ COMMITTED: no gap locks, because writers of other sources work in the same tables.
+
+Work is retried after deadlocks, lock waits and lost connections: a few times, each time in a new session.
 """
 
+import contextlib
+import itertools
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.destination import Form
+from unshard.adapters.target.changes import Form
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData, Writing
+from unshard.errors import UnshardError
 
 STRICT = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 LENIENT = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
@@ -76,3 +85,33 @@ def open_session(writer: Writer) -> Connection:
     connection.uses_bulk = is_same and writer.bulk and connection.executes_bulk
     connection.packet_bytes, connection.prepared = writer.packet_bytes, {}
     return connection
+
+
+# --- retries ---
+
+
+ATTEMPTS = 6
+FIRST_PAUSE = 0.1
+T = TypeVar("T")
+
+
+def repeated(once: Callable[[], T]) -> T:
+    """Call `once` until it succeeds or fails with a permanent error, with growing pauses between attempts."""
+    for attempt in itertools.count(1):
+        try:
+            return once()
+        except UnshardError as error:
+            if not error.transient or attempt == ATTEMPTS:
+                raise
+        time.sleep(FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))
+    raise AssertionError
+
+
+def in_sessions(writer: Writer, once: Callable[[Connection], T]) -> T:
+    """Call `once` with a new session of the target each time."""
+
+    def in_session() -> T:
+        with contextlib.closing(open_session(writer)) as connection:
+            return once(connection)
+
+    return repeated(in_session)

@@ -21,11 +21,9 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql
 from unshard.adapters.target.deletes import is_exactly
-from unshard.adapters.target.fence import Fence, own
-from unshard.adapters.target.lastwrites import prepare
-from unshard.adapters.target.retrying import in_sessions
-from unshard.adapters.target.sending.statements import run_statement
-from unshard.adapters.target.session import Writer
+from unshard.adapters.target.fence import Fence, own, prepare_fence
+from unshard.adapters.target.sending import run_statement
+from unshard.adapters.target.session import Writer, in_sessions
 from unshard.adapters.target.steps import bounds_of
 from unshard.core.full.chunks import Key, walked_columns
 from unshard.core.model import Shard, TableSchema
@@ -68,7 +66,7 @@ def delete_rows_of(
     delete_next = _delete_range if walked_columns(schema) else _delete_some
 
     def once(connection: Connection) -> None:
-        prepare(connection, fence)
+        prepare_fence(connection, fence)
         with _reading(writer) as reader:
             while not walk.is_done:
                 delete_next(connection, reader, walk)

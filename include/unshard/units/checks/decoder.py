@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from unshard.adapters import binlogstream, mysql, structures, upstream
 from unshard.adapters.referencedecoder import ReferenceEvent, Row, read_events
+from unshard.binlog.cutter import RunCutter
 from unshard.binlog.decoder import ROW_BITS, Origin, decode_range, opened
 from unshard.binlog.events import CHECKSUM, COMPRESSED_ROWS, MAGIC, EventType, walk
-from unshard.binlog.runcutter import RunCutter
 from unshard.binlog.sparse import PRESENT
 from unshard.binlog.transactions import survey
 from unshard.config import Connections, Instance, Task, environment_connections, resolve

@@ -21,7 +21,7 @@ the steps like the statements that an operator gives in place of a DDL: each ste
 | after a step, before the lock records it | the target has the step's `wanted`: it is recorded, the next follows |
 | between two steps | the lock counts the completed steps: the next is executed |
 | after the last step | as after any other DDL |
-| before or after the last write is recorded (adapters.target.lastwrites) | it is recorded, or recorded again |
+| before or after the last write is recorded (adapters.target.fence) | it is recorded, or recorded again |
 
 If the target refuses a step because of its rows, the lock fails, and the earlier steps stay done. A retry continues
 with the refused step.
@@ -60,7 +60,7 @@ from unshard.adapters.mysql import (
 )
 from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_schema, read_schemas
-from unshard.adapters.target.lastwrites import NO_SOURCE, Pair, drop_empty_schema, record_ddl
+from unshard.adapters.target.fence import NO_SOURCE, Pair, drop_empty_schema, record_ddl
 from unshard.adapters.targetddl import create_schema
 from unshard.adapters.trialtables import DdlTrialTables, Tried
 from unshard.core.ddl.foreignkeys import clauses_of, for_present

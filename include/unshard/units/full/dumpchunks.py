@@ -17,10 +17,10 @@ from unshard.adapters import condition as conditions
 from unshard.adapters import mysql
 from unshard.adapters.meta import Meta
 from unshard.adapters.parquet import Storage
-from unshard.adapters.snapshot import begin_snapshot, lock_table
 from unshard.adapters.tablerows import rows_statement
-from unshard.adapters.target.rendering.lines import content_of
+from unshard.adapters.target.rendering import content_of
 from unshard.adapters.textrows import prepare, read_rows, schema_of
+from unshard.adapters.upstream import begin_snapshot, lock_table
 from unshard.core.full.chunks import Key, next_bound, unpack_key, walked_columns
 from unshard.core.model import Location, Server, Shard, TableId, TableSchema
 from unshard.core.sql.keyrange import KeyRange

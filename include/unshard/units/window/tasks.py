@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Applied, apply_changes
-from unshard.adapters.target.destination import Form
+from unshard.adapters.target.changes import Form
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.rowsteps import StepRefused
 from unshard.binlog import rawrows

@@ -1,6 +1,6 @@
 """Rows of `column_reload`: columns of shards that are read again, and how far they are.
 
-A chunk changes its row in the transaction of its rows (adapters/target/chunk/reload.py). Here reloads begin and are
+A chunk changes its row in the transaction of its rows (adapters/target/chunkprogress.py). Here reloads begin and are
 shown.
 """
 
