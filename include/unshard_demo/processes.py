@@ -51,7 +51,6 @@ class Program:
         return [pid for pid, session in _sessions() if session == self.pid]
 
     def tail(self) -> str:
-        """Return the end of the log, for messages."""
         with contextlib.suppress(OSError):
             return "\n".join(Path(self.log).read_text(errors="replace").splitlines()[-TAIL_LINES:])
         return ""

@@ -87,7 +87,6 @@ class MariaDb:
             return list(cursor.fetchall())
 
     def stop(self) -> None:
-        """Shut the server down and wait until it has ended."""
         processes.stop(self.program, STOP_SECONDS)
 
     def kill(self) -> None:

@@ -33,16 +33,13 @@ class SparkConnect:
 
     @property
     def url(self) -> str:
-        """The address for Spark's clients."""
         return f"sc://127.0.0.1:{self.port}"
 
     @property
     def connection(self) -> dict[str, object]:
-        """The Airflow connection to this server."""
         return {"conn_type": "spark_connect", "host": "127.0.0.1", "port": self.port}
 
     def stop(self) -> None:
-        """Stop the server with its Python workers."""
         processes.stop(self.program)
 
 
@@ -170,11 +167,9 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
-        """The address of its master."""
         return f"spark://127.0.0.1:{self.port}"
 
     def executors(self) -> tuple[int, ...]:
-        """Return how many executors each worker has started."""
         return tuple(len(list((self.folder / worker.name).glob("app-*/*"))) for worker in self.workers)
 
     def stop(self) -> None:

@@ -232,7 +232,6 @@ class Rollout:
         self.figures.append(figure("rows of others waited", 0, f"windows, of {len(plans)} with the canary"))
 
     def all_shards(self) -> None:
-        """Change one shard after the other."""
         say(f"rollout, one shard after the other: {shop.ROLLOUT_DDL.format(table='<shard>')}")
         began = self._records().last()
         for number, shard in enumerate(shop.SHARDS, 1):
@@ -325,7 +324,6 @@ class Story:
     figures: Figures = field(default_factory=Figures)
 
     def run(self) -> Figures:
-        """Run all steps; raises DemoFailed if one fails."""
         for writer in self.writers:
             writer.start()
         try:
@@ -359,7 +357,6 @@ class Story:
         return self.stage.task.shard_mode is ShardMode.OPTIMISTIC
 
     def rollout(self) -> Rollout:
-        """Return the change of the shards in optimistic mode."""
         stage = self.stage
         return Rollout(
             stage.task,

@@ -60,7 +60,6 @@ class Draft:
     forget: Callable[[], None] = lambda: None
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append to the file."""
         self.file.write(data)
 
     def publish(self, name: str, length: int | None = None) -> None:
@@ -72,7 +71,6 @@ class Draft:
         self.file.close()
 
     def discard(self) -> None:
-        """Discard the file."""
         self.forget()
         # Closing would write buffered data that a full disk has refused.
         with contextlib.suppress(OSError):
@@ -139,11 +137,9 @@ class FolderPlace:
     parallel_reads = 1
 
     def below(self, name: str) -> "FolderPlace":
-        """Return the subfolder with that name."""
         return FolderPlace(self.folder / name)
 
     def location_of(self, name: str) -> str:
-        """Return the path of a file."""
         return str(self.folder / name)
 
     def names(self) -> dict[str, int]:
@@ -158,7 +154,6 @@ class FolderPlace:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator["StoredFile"]:
-        """Open a file to be mapped into memory."""
         path = self.folder / name
         try:
             file = path.open("rb", buffering=0)
@@ -170,11 +165,9 @@ class FolderPlace:
             yield StoredFile(file.fileno(), os.fstat(file.fileno()).st_size)
 
     def prepare(self) -> None:
-        """Create the folder."""
         private_folder(self.folder)
 
     def draft(self) -> Draft:
-        """Begin a file under a temporary name."""
         path, file = _temporary(self.folder)
         return Draft(file, partial(self._rename, path, file), partial(path.unlink, missing_ok=True))
 
@@ -185,7 +178,6 @@ class FolderPlace:
                 _remove_abandoned(self.folder / name)
 
     def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
-        """Delete files."""
         for name in (name for group in groups for name in group):
             (self.folder / name).unlink(missing_ok=True)
 
@@ -254,11 +246,9 @@ class BucketPlace:
     parallel_reads = PARALLEL_REQUESTS
 
     def below(self, name: str) -> "BucketPlace":
-        """Return the sub-prefix with that name."""
         return BucketPlace(f"{self.uri}/{name}", self.access)
 
     def location_of(self, name: str) -> str:
-        """Return the URI of an object."""
         return f"{self.uri}/{name}"
 
     def names(self) -> dict[str, int]:
@@ -269,7 +259,6 @@ class BucketPlace:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator["StoredObject"]:
-        """Open an object for reading ranges."""
         location = self.location_of(name)
         with _coded("read", location):
             stream = self.filesystem.open_input_file(self.path_of(name))
@@ -280,7 +269,6 @@ class BucketPlace:
         """Do nothing: object stores have no folders."""
 
     def draft(self) -> Draft:
-        """Begin an object in a scratch file."""
         file = scratch()
         return Draft(file, partial(self._send, file))
 
@@ -304,7 +292,6 @@ class BucketPlace:
 
     @property
     def filesystem(self) -> fs.FileSystem:
-        """The client."""
         return opened(self.uri, self.access)[0]
 
     def _send(self, file: BinaryIO, name: str) -> None:
@@ -325,7 +312,6 @@ class StoredObject:
     size: int
 
     def read(self, start: int, end: int) -> memoryview:
-        """Read a range."""
         with _coded("read", self.location):
             return memoryview(self.stream.read_at(max(0, min(end, self.size) - start), start))
 
@@ -394,7 +380,6 @@ class ReadAhead:
         self._next, self._width = 0, 1
 
     def __call__(self, link: Link) -> Segment:
-        """Return the index of a segment."""
         if link.name not in self._found:
             number = self._numbers[link.name]
             self._width = min(2 * self._width, self._most) if number == self._next else 1
@@ -471,7 +456,6 @@ class RelayStore:
         return RangeBytes(data, described.checksum, Origin(source, link.begins.file, position))
 
     def whole(self, segment: Segment) -> RangeBytes:
-        """Return all events of a segment."""
         place = self._of(segment.source)
         location = place.location_of(segment.name)
         with place.opened(segment.name) as file:
@@ -487,7 +471,6 @@ class RelayStore:
             return _description(file, link_of(segment.name, location), location)[0]
 
     def writer(self, source: str) -> "SegmentWriter":
-        """Return a writer for new segments of a source."""
         writer = SegmentWriter(self._of(source))
         writer.prepare()
         return writer
@@ -543,18 +526,15 @@ class SegmentWriter:
         self._draft: Draft | None = None
 
     def prepare(self) -> None:
-        """Prepare the place."""
         with self._writable():
             self._place.prepare()
 
     def begin(self, prefix: bytes) -> None:
-        """Start a draft."""
         with self._writable():
             self._draft = self._place.draft()
             self._draft.write(prefix)
 
     def write(self, events: bytes | memoryview) -> None:
-        """Append to the draft."""
         with self._writable():
             self._begun.write(events)
 
@@ -569,7 +549,6 @@ class SegmentWriter:
         self.stored.append(segment)
 
     def abandon(self) -> None:
-        """Discard the draft, if there is one."""
         if self._draft is not None:
             self._draft.discard()
             self._draft = None

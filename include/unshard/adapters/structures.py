@@ -316,7 +316,6 @@ def _double(value: float) -> str:
 
 
 def _line(lines: list[str], column: str) -> str:
-    """Return the column's line of SHOW CREATE TABLE."""
     return next((line for line in lines if line.startswith(f"  {identifier(column)} ")), "")
 
 

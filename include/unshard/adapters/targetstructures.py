@@ -51,7 +51,6 @@ class PresentStructures:
         return known[1] if known and known[0] == _without_number(text) else None
 
     def close(self) -> None:
-        """Close the idle connections."""
         self._kept.close()
 
     def _open(self) -> Connection:

@@ -231,14 +231,12 @@ def _of(connection: Connection, select: str, names: tuple[str, str], tables: Col
     """Return the rows about the tables, whose names the server may have in lower case."""
     if not tables:
         return []
-    spelled = sorted({TableId(t.schema, t.name) for t in tables} | {_lower(t) for t in tables})
+    spelled = sorted(
+        {TableId(t.schema, t.name) for t in tables} | {TableId(t.schema.lower(), t.name.lower()) for t in tables}
+    )
     marks = ", ".join(["(%s, %s)"] * len(spelled))
     values = [part for table in spelled for part in (table.schema, table.name)]
     return query(connection, f"{select} WHERE ({', '.join(names)}) IN ({marks})", values)
-
-
-def _lower(table: TableId) -> TableId:
-    return TableId(table.schema.lower(), table.name.lower())
 
 
 # --- snapshots ---

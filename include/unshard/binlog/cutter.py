@@ -183,7 +183,6 @@ class Cutter:
         """The fragments of a rows event so far."""
 
     def feed(self, event: bytes) -> None:
-        """Process the next event of the dump."""
         if len(event) < HEADER:
             raise DamagedEvent(f"{self.source} {self.location.file}:{self._position}", "its header is cut off")
         frame = read_frame(event)

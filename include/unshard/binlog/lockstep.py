@@ -112,14 +112,15 @@ def compile_lockstep(fields: tuple[Field, ...], columns: tuple[Column, ...], sha
     codes = codes_of(fields, columns, shard)
     return Lockstep(
         tuple(
-            _Layout(code, _width(code), column.nullable, not column.is_generated)
+            _Layout(
+                code,
+                np.dtype(code.integer).itemsize if code.integer else code.width,
+                column.nullable,
+                not column.is_generated,
+            )
             for code, column in zip(codes, columns, strict=True)
         )
     )
-
-
-def _width(code: Code) -> int:
-    return np.dtype(code.integer).itemsize if code.integer else code.width
 
 
 class _Walk:
@@ -314,7 +315,6 @@ class RowEvents:
     """Index of its TABLE_MAP body."""
 
     def only(self, which: Bits | slice) -> "RowEvents":
-        """Return some of the events."""
         return RowEvents(*(getattr(self, name)[which] for name in self.__slots__))
 
     def __len__(self) -> int:

@@ -95,7 +95,6 @@ class Fragments:
             raise FragmentsBroken(place, f"fragment {self._number + 1} of {self._total} is missing")
 
     def frame(self) -> Frame:
-        """Return the frame of the rows event."""
         return read_frame(self.head)
 
     def join(self, chunks: Sequence[Buffer]) -> tuple[Frame, bytes]:

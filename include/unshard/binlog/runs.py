@@ -71,11 +71,9 @@ class Run:
         return len(self.offsets) - 1
 
     def event(self, number: int) -> bytes:
-        """Return one event."""
         return bytes(self.data[int(self.offsets[number]) : int(self.offsets[number + 1])])
 
     def events(self) -> Iterator[bytes]:
-        """Return one event after the other."""
         return map(self.event, range(len(self)))
 
     def framed(self) -> int:
@@ -90,7 +88,6 @@ class Run:
         return int(wrong[0]) if len(wrong) else count
 
     def first(self, count: int) -> "Run":
-        """Return the first events."""
         return Run(self.data[: int(self.offsets[count])], self.offsets[: count + 1])
 
     def parts(self, numbers: Numbers, skip: int, size: int) -> npt.NDArray[np.uint8]:

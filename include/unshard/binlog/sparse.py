@@ -235,7 +235,6 @@ class Sparse:
     shard: str
 
     def read(self, data: bytes, kind: int, present: Bits, place: str) -> "Cells":
-        """Return the rows of one event."""
         if kind == EventType.PARTIAL_UPDATE_ROWS:
             raise PartialRowImage(self.shard, place, "and contain changes of JSON values instead of the values")
         if not all(present):

@@ -191,7 +191,6 @@ class StatementEnds:
         """Whether more rows must follow."""
 
     def see(self, kind: int, body: Buffer, place: str) -> None:
-        """Process the next event."""
         if kind in ROWS:
             self.is_open = not int.from_bytes(body[6:8], "little") & STATEMENT_ENDS
         elif kind == EventType.TABLE_MAP:

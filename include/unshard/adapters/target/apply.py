@@ -222,14 +222,12 @@ def write(connection: Connection, fence: Fence, changes: Changes, max_diverted: 
         )
         whole, removed = with_own_values(connection, changes)
         deleted += removed + delete_keys(connection, changes.table, changes.key, whole.deletes)
-        loaded, collided, diverted = write_or_divert(connection, whole.writes, _ledger(fence), max_diverted)
+        loaded, collided, diverted = write_or_divert(
+            connection, whole.writes, Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window), max_diverted
+        )
     record(connection, fence, changes, diverted)
     deferredrows.update(connection, fence, changes)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped + changes.writes.left_out, collided)
-
-
-def _ledger(fence: Fence) -> Ledger:
-    return Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window)
 
 
 # --- slices ---
@@ -276,7 +274,6 @@ class _Session:
     """A slice has failed. If it was a deadlock, the server has ended the transaction, and would commit what follows."""
 
     def begin(self, fence: Fence) -> None:
-        """Begin the transaction of a section."""
         self.fence, self.applied = fence, Applied()
         mysql.query(self.connection, "BEGIN")
         hold_join(self.connection, fence)

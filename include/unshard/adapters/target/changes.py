@@ -53,11 +53,9 @@ class Destination:
         return replace(self, form=form if can_be_parameters(self.columns) else Form.TEXT)
 
     def lines(self, values: Sequence[pa.Array]) -> pa.BinaryArray:
-        """Render one line per row from the values of all columns."""
         return lines_of(values) if self.form is Form.TEXT else parameters_of(values)
 
     def values(self, line: bytes) -> list[bytes | None]:
-        """Return the values of one line."""
         return values_of(line) if self.form is Form.TEXT else values_in(line)
 
 
@@ -154,11 +152,9 @@ class Origins:
     """Whether a row gets another key."""
 
     def part(self, first: int, last: int) -> "Origins":
-        """Return the origins of consecutive lines."""
         return replace(self, keys=tuple(keys[first:last] for keys in self.keys), removals=self.removals[first:last])
 
     def of(self, rows: Sequence[int]) -> "Origins":
-        """Return the origins of some lines."""
         keys = tuple([some[row] for row in rows] for some in self.keys)
         return replace(self, keys=keys, removals=[self.removals[row] for row in rows if self.removals])
 

@@ -162,7 +162,6 @@ class ColumnUpdate:
         return f"UPDATE {mysql.table_name(self.table)} SET {', '.join(sets)} WHERE {where}"  # noqa: S608
 
     def _chosen(self, column: Column, by_value: dict[bytes | None, list[Values]]) -> str:
-        """Return the expression for the value of each row."""
         if len(by_value) == 1:
             return stored(column, next(iter(by_value)))
         whens = (f"WHEN {any_of(self.key, keys)} THEN {stored(column, value)}" for value, keys in by_value.items())

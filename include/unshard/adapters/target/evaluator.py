@@ -34,7 +34,6 @@ class ExpressionEvaluator:
         self._connection: Connection | None = None
 
     def close(self) -> None:
-        """Close the session if it is open."""
         if self._connection is not None:
             self._connection.close()
 

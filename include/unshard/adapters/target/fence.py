@@ -66,7 +66,6 @@ class WriteDifference:
 
     @property
     def error(self) -> BackupOlder:
-        """The error that names the older schema."""
         meta, target = self.pair.places
         older = f"the meta schema {meta}" if self.in_meta < self.in_target else f"the target schema {target}"
         source = f"source {self.pair.source}" if self.pair.source else "a DDL"
@@ -89,7 +88,7 @@ def fence_state(connection: Connection, pair: Pair) -> tuple[int, int] | None:
         return None
     ((window, epoch, in_meta, in_target),) = rows
     if in_target is None and not in_meta:
-        mysql.query(connection, lastwrites.insert(pair.target.schema), _copy(pair))
+        mysql.query(connection, lastwrites.insert(pair.target.schema), (pair.meta_schema, *pair.key))
     elif in_meta != in_target:
         raise WriteDifference(pair, in_meta, in_target or 0).error
     return window, epoch
@@ -156,10 +155,6 @@ def _moment(written: int) -> str:
 
 def _read(connection: Connection, pair: Pair) -> list[tuple[int, int, int, int | None]]:
     return mysql.query(connection, lastwrites.read(*pair.places), (pair.meta_schema, *pair.key))
-
-
-def _copy(pair: Pair) -> tuple[str, ...]:
-    return pair.meta_schema, *pair.key
 
 
 def _differing_writes(

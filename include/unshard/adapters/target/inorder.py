@@ -503,13 +503,11 @@ def _lenient_mode(connection: Connection) -> Iterator[None]:
 
 
 def _line_before(step: RowStep) -> bytes:
-    """Return the row before an UPDATE of a table without a key."""
     (line,) = (line for line in step.before if line is not None)
     return line
 
 
 def _as_step(step: RowStep, lines: Lines) -> RowStep:
-    """Return the step with these lines."""
     return replace(step, destination=lines.destination, lines=lines.lines.to_pylist(), blank=lines.blank.to_pylist())
 
 
@@ -552,7 +550,6 @@ class _Attempt:
     committing: Counts = field(default_factory=dict)
 
     def commit(self, connection: Connection, written: Counts, reached: int) -> None:
-        """Commit a transaction and count its rows."""
         self.committing, self.reached = written, reached
         mysql.query(connection, "COMMIT")
         self.found(reached)

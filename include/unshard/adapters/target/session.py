@@ -64,12 +64,10 @@ class Writer:
 
     @property
     def writing(self) -> Writing:
-        """The result of the trial."""
         return Writing(self.load_data, self.processors, self.bulk)
 
     @property
     def form(self) -> Form:
-        """The form of lines that is written fastest."""
         return Form.PARAMETERS if self.bulk else Form.TEXT
 
     def is_of(self, connection: Connection) -> bool:

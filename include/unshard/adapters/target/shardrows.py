@@ -102,7 +102,6 @@ def _reading(writer: Writer) -> Iterator[Connection]:
 
 
 def _delete_range(connection: Connection, reader: Connection, walk: _Walk) -> None:
-    """Delete the rows in the next range of the key."""
     names = ", ".join(identifier(column.name) for column in walked_columns(walk.schema))
     bound = f"SELECT {names} FROM {walk.table} WHERE {walk.where()} ORDER BY {names} LIMIT 1 OFFSET {walk.most - 1}"  # noqa: S608
     found = mysql.query(reader, bound)

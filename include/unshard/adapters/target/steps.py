@@ -74,7 +74,6 @@ class Shares:
 
     @staticmethod
     def decoded(text: bytes) -> "Shares":
-        """Return the value of such a text."""
         return Shares(*map(int, text.split()))
 
     def of(self, keys: pa.Array) -> npt.NDArray[np.int64]:
@@ -83,7 +82,6 @@ class Shares:
         return (blocks % np.uint64(self.sessions)).astype(np.int64)
 
     def split(self, changes: Changes) -> Iterator[Changes]:
-        """Yield the changes of each session."""
         assert changes.order is not None
         deletes = self.of(changes.order)
         writes = [self.of(_order(each)) for each in changes.writes.lines]
@@ -91,7 +89,6 @@ class Shares:
             yield _chosen(changes, deletes == number, [places == number for places in writes])
 
     def part(self, changes: Changes, number: int) -> Changes:
-        """Return the changes of one session."""
         return list(self.split(changes))[number]
 
 
