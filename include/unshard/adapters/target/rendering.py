@@ -51,6 +51,7 @@ def lines_of(columns: Sequence[pa.Array | None]) -> pa.BinaryArray:
 
 
 def values_of(line: bytes) -> list[bytes | None]:
+    """Return the values of one line."""
     return [None if text == b"\\N" else unescaped(text) for text in line[:-1].split(b"\t")]
 
 
