@@ -44,8 +44,8 @@ from unshard.core import codec
 from unshard.core.model import Location, ObjectAccess, TableId
 from unshard.core.relay.chain import Link, Links
 from unshard.core.relay.segment import ByteRange, Commit, Prepared, Segment, Statement
+from unshard.errors.meta import StorageFailed
 from unshard.errors.relay import RelayUnwritable, SegmentDamaged, SegmentMissing
-from unshard.errors.storage import StorageFailed
 
 # --- files that are being written ---
 

@@ -21,10 +21,9 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.core.model import Server, TableId
 from unshard.core.sql import lastwrites
-from unshard.errors.joinedrows import JoinChanged
-from unshard.errors.meta import BackupOlder
+from unshard.errors.join import JoinChanged
+from unshard.errors.meta import BackupOlder, FencedOut, FenceMissing
 from unshard.errors.source import TableMissing, UnknownDatabase
-from unshard.errors.window import FencedOut, FenceMissing
 
 # --- last writes ---
 

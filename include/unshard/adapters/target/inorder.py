@@ -97,9 +97,9 @@ from unshard.core.structures.filledkeys import own_columns
 from unshard.core.structures.uniquekeys import unique_keys
 from unshard.errors import UnshardError
 from unshard.errors.foreignkeys import ReferencedRowMissing, RowReferenced
+from unshard.errors.meta import FenceMissing
 from unshard.errors.rows import ChangedRowMissing, Collision, MovedRowUnknown, RowRefused, RowsMissing, StatementWarned
 from unshard.errors.source import JsonNumberLost, ServerBusy, StatementRefused
-from unshard.errors.window import FenceMissing
 
 # --- single changes ---
 
