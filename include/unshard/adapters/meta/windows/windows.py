@@ -61,7 +61,7 @@ WINDOW, CHECKPOINT, FENCE, SOURCE = tables.window, tables.checkpoint, tables.fen
 COLLISION = tables.collision
 COMMITTED = "committed"
 IN_ORDER = -1
-"""The step that says how much of a window connected tables have (adapters/target/steps)."""
+"""The step that says how much of a window connected tables have (adapters/target/fencesteps)."""
 KEPT_PLANS = 100
 """Every so many windows the plans of older windows are emptied, so that the table stays small."""
 
