@@ -1,7 +1,7 @@
 """Rows of `collision`: keys that two shards of a target both have.
 
 With the policies `replace` and `ignore` the writer of the rows records collisions in the transaction of the rows
-(adapters.target.collisions). With `error` that transaction is rolled back, and this module records them.
+(adapters.target.takenkeys). With `error` that transaction is rolled back, and this module records them.
 """
 
 from collections.abc import Iterable

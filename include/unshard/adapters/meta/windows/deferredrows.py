@@ -1,4 +1,4 @@
-"""Rows of `deferred_row`; a writer adds them in the transaction of its rows (adapters.target.deferredrows)."""
+"""Rows of `deferred_row`; a writer adds them in the transaction of its rows (adapters.target.deferring)."""
 
 from dataclasses import dataclass
 
