@@ -1,8 +1,8 @@
 """Long-running programs of the demo; each leads its own session, so that all its processes can be ended.
 
-They end when the process that started them ends, also if it is killed (see `programguard`), unless it leaves them running.
-Another process than the one that started a program may stop it. So a program is identified by its process id and its
-start time; a process id that has been reused is left alone.
+They end when the process that started them ends, also if it is killed (see `programguard`), unless it leaves them
+running. Another process than the one that started a program may stop it. So a program is identified by its process id
+and its start time; a process id that has been reused is left alone.
 """
 
 import contextlib

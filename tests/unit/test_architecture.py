@@ -135,7 +135,7 @@ def test_room_imports_only_what_it_may(room: str) -> None:
 
 
 def test_an_adapter_does_not_import_another() -> None:
-    """Adapters share connections (mysql.py, connectionpool.py), locks of servers, structures, positions, object stores."""
+    """Adapters share connections (mysql.py, connectionpool.py), locks, structures, positions, object stores."""
     names = "mysql connectionpool serverstate pymysqlprivate structures upstream objectstore hdfs privatefiles"
     shared = {f"unshard.adapters.{name}" for name in names.split()}
     for path in (ROOT / "include/unshard/adapters").rglob("*.py"):

@@ -13,7 +13,7 @@ from unshard.adapters.meta import Meta
 from unshard.adapters.mysql import connect, query
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.structures import read_defaults
-from unshard.adapters.trialtables import DdlTrialTables
+from unshard.adapters.targetddl import DdlTrialTables
 from unshard.core.ddl.queue import QueueEntry
 from unshard.core.ddl.statement import read as read_ddl
 from unshard.core.ddl.statement import retarget

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from pymysql.connections import Connection
 
-from unshard.adapters import mysql, namedlocks
+from unshard.adapters import mysql, serverstate
 from unshard.adapters.connectionpool import ConnectionPool
 from unshard.adapters.meta.database import MetaDatabase
 from unshard.errors.base import ServerError
@@ -47,18 +47,18 @@ class ActiveWorkers:
     def at(self, place: str) -> Iterator[bool]:
         """Hold the lock of some work (`a window of s1`) for the block; False: another process holds it."""
         name, taken = self._name(place), list[bool]()
-        with self._kept.lent(lambda connection: taken.append(namedlocks.take(connection, name, 0))) as connection:
+        with self._kept.lent(lambda connection: taken.append(serverstate.take_lock(connection, name, 0))) as connection:
             try:
                 yield taken[-1]
             finally:
                 # The server may notice late that a connection is closed, and a removal would wait for that.
                 with contextlib.suppress(ServerError):
-                    namedlocks.release(connection, name)
+                    serverstate.release_lock(connection, name)
 
     def seen(self, places: Iterable[str]) -> tuple[str, ...]:
         """Return the work that some process is doing."""
         with self._kept.lent() as connection:
-            return tuple(place for place in places if namedlocks.are_held(connection, [self._name(place)])[0])
+            return tuple(place for place in places if serverstate.are_locks_held(connection, [self._name(place)])[0])
 
     def close(self) -> None:
         """Close the pooled connections."""
