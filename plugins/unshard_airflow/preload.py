@@ -11,7 +11,7 @@ MODULES = (
     "airflow.sdk.execution_time.task_runner",
     "pyarrow.parquet",
     "pyspark.sql.connect.session",
-    "unshard.adapters.sparksession",
+    "unshard.adapters.spark",
     "unshard.units.ddl.coordinate",
     "unshard.units.relay.pull",
     "unshard.units.window.sync",

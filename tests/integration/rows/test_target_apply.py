@@ -23,7 +23,7 @@ from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.structures import read_schema
 from unshard.adapters.target import Applied, Writer, tried_writer
-from unshard.adapters.target.changes import Form
+from unshard.adapters.target.targetrows import Form
 from unshard.core.model import Location, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions, Op
 from unshard.core.rows.lineage import ExecutedDdl

@@ -24,7 +24,7 @@ from tests.lifetask import LifeTask, living
 from tests.livetask import LiveTask
 from tests.taskfile import route
 from unshard.adapters import mysql
-from unshard.adapters.target import fence, steps
+from unshard.adapters.target import fence, fencesteps
 from unshard.adapters.target.fence import differing_writes
 from unshard.core.sql.lastwrites import NAME
 from unshard.errors.meta import BackupOlder
@@ -438,7 +438,7 @@ def test_a_part_of_a_large_window_counts(
     monkeypatch: pytest.MonkeyPatch, source_1: MariaDb, target: MariaDb, unique: str, tmp_path: Path
 ) -> None:
     """Its fence is the same before and after; what differs is how many of its steps are done."""
-    bound_transactions(monkeypatch, steps.Bounds(20, 1 << 20, 1))
+    bound_transactions(monkeypatch, fencesteps.Bounds(20, 1 << 20, 1))
     made: dict[str, Any] = {"columns": {"t": f"{BAG}, PRIMARY KEY (id)"}, "numbers": {("s1", "t"): (1,)}}
     with livetask.living(unique, tmp_path, (source_1, target), ("t",), **made) as task:
         backups = backups_of(task)
@@ -446,7 +446,7 @@ def test_a_part_of_a_large_window_counts(
         task.pull("s1")
         for label in ("old", "now"):
             with monkeypatch.context() as patch:
-                patch.setattr(steps, "mark", dying_after(2, steps.mark))
+                patch.setattr(fencesteps, "mark", dying_after(2, fencesteps.mark))
                 with pytest.raises(Died):
                     task.window("s1")
             task.restart()

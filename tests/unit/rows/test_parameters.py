@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unshard.adapters.target.changes import Destination, Form
 from unshard.adapters.target.rendering import TYPES, can_be_parameters, parameters_of, values_in
+from unshard.adapters.target.targetrows import Destination, Form
 from unshard.core.model import Column, TableId
 
 SHORT = st.none() | st.binary(max_size=300)

@@ -6,7 +6,13 @@ statement is checked, because LOAD DATA LOCAL turns errors into warnings and con
 """
 
 from unshard.adapters.target.apply import Committed, Slice, Slices, apply_changes, apply_slices
-from unshard.adapters.target.changes import (
+from unshard.adapters.target.deferring import write_or_defer
+from unshard.adapters.target.fence import Fence
+from unshard.adapters.target.rendering import lines_of
+from unshard.adapters.target.sending import load_lines, load_rendered
+from unshard.adapters.target.session import Writer, in_sessions, open_session
+from unshard.adapters.target.takenkeys import Ledger
+from unshard.adapters.target.targetrows import (
     Applied,
     Changes,
     Destination,
@@ -18,13 +24,7 @@ from unshard.adapters.target.changes import (
     Removal,
     Writes,
 )
-from unshard.adapters.target.collisions import Ledger
-from unshard.adapters.target.deferredrows import write_or_defer
-from unshard.adapters.target.fence import Fence
-from unshard.adapters.target.rendering import lines_of
-from unshard.adapters.target.sending import load_lines, load_rendered
-from unshard.adapters.target.session import Writer, in_sessions, open_session
-from unshard.adapters.target.trial import tried_writer, tried_writing
+from unshard.adapters.target.writetrial import tried_writer, tried_writing
 
 __all__ = [
     "Applied",

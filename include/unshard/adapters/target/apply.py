@@ -49,16 +49,15 @@ from itertools import chain, groupby
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target import deferredrows
-from unshard.adapters.target import steps as stepping
-from unshard.adapters.target.changes import Applied, Changes
-from unshard.adapters.target.collisions import Ledger
+from unshard.adapters.target import deferring, fencesteps
 from unshard.adapters.target.completing import filled, has_gaps, with_own_values
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, record, write_or_divert
 from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
+from unshard.adapters.target.fencesteps import Bounds, Shares, Step, StepKind, bounds_of, can_be_shared, shares_for
 from unshard.adapters.target.session import Writer, in_sessions, open_session, repeated
-from unshard.adapters.target.steps import Bounds, Shares, Step, StepKind, bounds_of, can_be_shared, shares_for
+from unshard.adapters.target.takenkeys import Ledger
+from unshard.adapters.target.targetrows import Applied, Changes
 from unshard.core.model import TableId
 from unshard.core.rows.collision import Found
 from unshard.errors.meta import FenceMissing
@@ -115,9 +114,9 @@ def _apply_or_cut(
     If earlier steps were made for another key of the table, return the changes in a form that may be applied again.
     """
     if changes.order is not None and not is_applied(connection, fence):
-        steps = stepping.steps_of(connection, fence, changes, bounds)
-        if steps and stepping.is_of_another_key(connection, fence, changes):
-            return stepping.replacing(changes)
+        steps = fencesteps.steps_of(connection, fence, changes, bounds)
+        if steps and fencesteps.is_of_another_key(connection, fence, changes):
+            return fencesteps.replacing(changes)
         if steps:
             return _Cut(steps, bounds.appliers)
     return _apply_once(connection, fence, changes, attempt)
@@ -125,7 +124,7 @@ def _apply_or_cut(
 
 def _carry_out(writer: Writer, fence: Fence, changes: Changes, cut: _Cut) -> Applied:
     """Run the steps that are not done; ranges run in parallel where the server benefits from it."""
-    pending = [(step, part) for step, part in stepping.parts_of(changes, cut.steps) if not step.done]
+    pending = [(step, part) for step, part in fencesteps.parts_of(changes, cut.steps) if not step.done]
     total = Applied()
     for kind, group in groupby(pending, key=lambda each: each[0].kind):
         appliers = cut.appliers if kind is StepKind.ALL else 1
@@ -144,15 +143,15 @@ def _apply_step(writer: Writer, fence: Fence, step: Step, part: Changes) -> Appl
 
 
 def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, attempt: _Attempt) -> Applied:
-    if attempt.committing and stepping.is_done(connection, fence, step):
+    if attempt.committing and fencesteps.is_done(connection, fence, step):
         return attempt.committing
     mysql.begin(connection)
     hold_join(connection, fence)
-    applied = _written(connection, fence, part, lambda: stepping.is_done(connection, fence, step))
+    applied = _written(connection, fence, part, lambda: fencesteps.is_done(connection, fence, step))
     if applied is None:
         return attempt.found
     hold(connection, fence)
-    if not stepping.mark(connection, fence, step):
+    if not fencesteps.mark(connection, fence, step):
         mysql.query(connection, "ROLLBACK")
         return attempt.found
     attempt.committing = applied
@@ -187,7 +186,7 @@ def _apply_once(
     if applied is None:
         return attempt.found
     if was_cut:
-        stepping.forget(connection, fence)
+        fencesteps.forget(connection, fence)
     if not raise_fence(connection, fence):
         mysql.query(connection, "ROLLBACK")
         if is_applied(connection, fence):
@@ -226,7 +225,7 @@ def write(connection: Connection, fence: Fence, changes: Changes, max_diverted: 
             connection, whole.writes, Ledger(fence.meta_schema, fence.task, Found.WINDOW, fence.window), max_diverted
         )
     record(connection, fence, changes, diverted)
-    deferredrows.update(connection, fence, changes)
+    deferring.update(connection, fence, changes)
     return Applied(deleted, loaded.sent - loaded.skipped, loaded.skipped + changes.writes.left_out, collided)
 
 
@@ -312,7 +311,7 @@ def apply_slices(writer: Writer, fences: Sequence[Fence], made: Slices) -> Itera
     slices = made(lambda: any(session.is_waiting() for session in sessions))
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(contextlib.closing(open_session(writer)))
-        if is_applied(connection, fences[0]) or stepping.are_begun(connection, fences[0]):
+        if is_applied(connection, fences[0]) or fencesteps.are_begun(connection, fences[0]):
             return
         first, bounds = next(slices), bounds_of(writer)
         shares = _shares(connection, fences[0].target, first, bounds)
@@ -322,7 +321,7 @@ def apply_slices(writer: Writer, fences: Sequence[Fence], made: Slices) -> Itera
             if shares:
                 mysql.query(connection, "SET SESSION innodb_lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
             sessions.append(_Session(connection, stack.enter_context(ThreadPoolExecutor(1)), fences[0]))
-        others = (each for each in slices if stepping.has_rows(each.changes))
+        others = (each for each in slices if fencesteps.has_rows(each.changes))
         for number, its in groupby(chain((first,), others), key=lambda each: each.section):
             for session in sessions:
                 session.begin(fences[number])
@@ -350,7 +349,7 @@ def _are_written(sessions: list[_Session], shares: Shares | None, slices: Iterat
     """Write slices in the threads of the sessions while this one reads the next; False: they must not be committed."""
     rows = size = 0
     for each in slices:
-        more = stepping.size_of(each.changes)
+        more = fencesteps.size_of(each.changes)
         rows, size = rows + more[0], size + more[1]
         most = each.read * len(sessions)
         if has_gaps(each.changes) or rows > bounds.rows * most or size > bounds.bytes * most:
@@ -373,13 +372,13 @@ def _are_committed(sessions: list[_Session], shares: Shares | None, fence: Fence
         assert shares is not None
         hold(session.connection, fence)
         if not number:
-            stepping.store_shares(session.connection, fence, changes, shares)
-        elif not stepping.mark(session.connection, fence, Step(number, StepKind.SHARE, None)):
+            fencesteps.store_shares(session.connection, fence, changes, shares)
+        elif not fencesteps.mark(session.connection, fence, Step(number, StepKind.SHARE, None)):
             return False
         mysql.query(session.connection, "COMMIT")
     last = sessions[-1].connection
     if shares is not None:
-        stepping.forget(last, fence)
+        fencesteps.forget(last, fence)
     if not raise_fence(last, fence):
         return False
     mysql.query(last, "COMMIT")

@@ -28,7 +28,11 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import (
+from unshard.adapters.target.deletes import any_of, conditions_of, remove_one
+from unshard.adapters.target.fence import Fence, lock_unless_applied
+from unshard.adapters.target.rendering import ABSENT, lines_of
+from unshard.adapters.target.session import Writer, open_session
+from unshard.adapters.target.targetrows import (
     Changes,
     DeferredRow,
     Destination,
@@ -39,10 +43,6 @@ from unshard.adapters.target.changes import (
     key_of,
     shown,
 )
-from unshard.adapters.target.deletes import any_of, conditions_of, remove_one
-from unshard.adapters.target.fence import Fence, lock_unless_applied
-from unshard.adapters.target.rendering import ABSENT, lines_of
-from unshard.adapters.target.session import Writer, open_session
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.sql.literals import expression
 from unshard.core.structures.filledkeys import own_columns

@@ -7,10 +7,10 @@ from typing import TypeVar
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Destination, key_of, shown
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.fence import Fence
 from unshard.adapters.target.rendering import ABSENT, unescaped
+from unshard.adapters.target.targetrows import Destination, key_of, shown
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.compaction import Collisions
 from unshard.core.rows.inorder import RowStepKind

@@ -36,9 +36,9 @@ from pymysql.connections import Connection
 
 from unshard.adapters import mysql, pymysqlprivate
 from unshard.adapters.pymysqlprivate import Answer, load_local
-from unshard.adapters.target.changes import Destination, Form, Loaded, Mode, is_blankable, key_of
 from unshard.adapters.target.rendering import pieces, text_of, tuples_of, values_of
 from unshard.adapters.target.session import LENIENT, STRICT
+from unshard.adapters.target.targetrows import Destination, Form, Loaded, Mode, is_blankable, key_of
 from unshard.core.model import Column, TableId
 from unshard.core.sql.jsonnumbers import MAYBE, exact_numbers
 from unshard.core.sql.literals import stored

@@ -20,7 +20,7 @@ from typing import TypeVar
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Form
+from unshard.adapters.target.targetrows import Form
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData, Writing
 from unshard.errors import UnshardError

@@ -37,13 +37,13 @@ from unshard.adapters.target import (
     in_sessions,
     write_or_defer,
 )
-from unshard.adapters.target.changes import DeferredRow
-from unshard.adapters.target.deferredrows import record
+from unshard.adapters.target.deferring import record
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, note, without_refused
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.fence import Pair, hold_version, prepare_fence, record_write
 from unshard.adapters.target.sending import blank_rows
+from unshard.adapters.target.targetrows import DeferredRow
 from unshard.config import OnDuplicate
 from unshard.core import codec
 from unshard.core.join.places import JoinedRows

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Changes, Lines, Mode, Origins, Patches, Removal, Writes
-from unshard.adapters.target.changes import Selected
 from unshard.adapters.target.deletes import any_of
 from unshard.adapters.target.rendering import rows_of
+from unshard.adapters.target.targetrows import Selected
 from unshard.core.model import Column, TableSchema
 from unshard.core.rows.collision import NAMED_AT_ONCE, Clash
 from unshard.core.rows.compaction import Collisions, Write, actions

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Destination
-from unshard.adapters.target.changes import Form, key_of
 from unshard.adapters.target.sending import refuse_nulls
+from unshard.adapters.target.targetrows import Form, key_of
 from unshard.core.join.places import JoinedRows, Place
 from unshard.core.model import Column, Shard, TableId, TableSchema
 from unshard.core.rows.lineage import ExecutedDdl, names_after

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unshard.adapters.target import Applied
-from unshard.adapters.target.inorder import apply_in_order
+from unshard.adapters.target.applyinorder import apply_in_order
 from unshard.adapters.target.rowsteps import Group, RowStep
 from unshard.core.model import TableId
 from unshard.core.rows.compaction import Op

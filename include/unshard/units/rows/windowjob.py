@@ -13,7 +13,7 @@ from types import MappingProxyType
 from unshard.adapters.parquet import Storage
 from unshard.adapters.relay import RelayStore
 from unshard.adapters.target import Fence, Writer
-from unshard.adapters.target.changes import Form
+from unshard.adapters.target.targetrows import Form
 from unshard.core.ddl.queue import HeldFile
 from unshard.core.join.places import JoinedRows
 from unshard.core.model import Shard, TableId, TableSchema

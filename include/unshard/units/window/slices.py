@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Changes, Slice, apply_slices
-from unshard.adapters.target.changes import Form
+from unshard.adapters.target.targetrows import Form
 from unshard.core.rows.compaction import Collisions
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors import UnshardError

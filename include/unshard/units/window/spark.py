@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from unshard.adapters.spark import collect, columns, numbers
-from unshard.adapters.target.changes import Form
+from unshard.adapters.target.targetrows import Form
 from unshard.units.lazyspark import LazySpark
 from unshard.units.limits import LIMITS, Limits
 from unshard.units.rows.shuffle import PAYLOADS

@@ -29,9 +29,9 @@ import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Applied, apply_changes
-from unshard.adapters.target.changes import Form
 from unshard.adapters.target.evaluator import ExpressionEvaluator
 from unshard.adapters.target.rowsteps import StepRefused
+from unshard.adapters.target.targetrows import Form
 from unshard.binlog import rawrows
 from unshard.binlog.decoder import decode_range
 from unshard.binlog.rawrows import BEYOND, Span, extract

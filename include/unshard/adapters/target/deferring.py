@@ -24,10 +24,10 @@ from dataclasses import replace
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Changes, DeferredRow, Destination, Lines, Loaded, Writes, key_of
-from unshard.adapters.target.collisions import Ledger, condition_of, keyed_rows, taken_rows, write_rows
 from unshard.adapters.target.completing import SESSION
 from unshard.adapters.target.fence import OURS, Fence, named, table_of
+from unshard.adapters.target.takenkeys import Ledger, condition_of, keyed_rows, taken_rows, write_rows
+from unshard.adapters.target.targetrows import Changes, DeferredRow, Destination, Lines, Loaded, Writes, key_of
 from unshard.core.model import Column, Server, TableId
 from unshard.core.sql.literals import INTEGERS, expression
 from unshard.errors.rows import Collision

@@ -22,9 +22,9 @@ from pymysql.connections import Connection
 from unshard.adapters import mysql
 from unshard.adapters.target.deletes import is_exactly
 from unshard.adapters.target.fence import Fence, own, prepare_fence
+from unshard.adapters.target.fencesteps import bounds_of
 from unshard.adapters.target.sending import run_statement
 from unshard.adapters.target.session import Writer, in_sessions
-from unshard.adapters.target.steps import bounds_of
 from unshard.core.full.chunks import Key, walked_columns
 from unshard.core.model import Shard, TableSchema
 from unshard.core.rules.extractedvalues import stored_value

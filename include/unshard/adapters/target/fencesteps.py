@@ -42,10 +42,10 @@ import pyarrow.compute as pc
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.changes import Changes, Lines, Mode, Selected
 from unshard.adapters.target.fence import OURS, Fence, hold, is_applied, named, table_of
 from unshard.adapters.target.rendering import rows_of
 from unshard.adapters.target.session import Writer
+from unshard.adapters.target.targetrows import Changes, Lines, Mode, Selected
 from unshard.core.rows.writepath import LoadData
 from unshard.core.sql.literals import INTEGERS, TEXTS
 

@@ -50,28 +50,13 @@ import pyarrow as pa
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target import deferredrows
-from unshard.adapters.target import steps as stepping
+from unshard.adapters.target import deferring, fencesteps
 from unshard.adapters.target.apply import naming_table
-from unshard.adapters.target.changes import (
-    Applied,
-    Changes,
-    DeferredRow,
-    Lines,
-    Loaded,
-    Mode,
-    Origins,
-    Removal,
-    Writes,
-    is_blankable,
-    key_of,
-)
-from unshard.adapters.target.collisions import SAVEPOINT as BEFORE_WRITES
-from unshard.adapters.target.collisions import Ledger, write_rows
 from unshard.adapters.target.completing import with_own_values
 from unshard.adapters.target.deletes import any_of, conditions_of, delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
 from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
+from unshard.adapters.target.fencesteps import Bounds, Progress, bounds_of
 from unshard.adapters.target.rendering import ABSENT
 from unshard.adapters.target.rowsteps import (
     Group,
@@ -87,7 +72,21 @@ from unshard.adapters.target.rowsteps import (
 )
 from unshard.adapters.target.sending import TRUNCATED, load_rendered, refused, run_statement
 from unshard.adapters.target.session import LENIENT, STRICT, Writer, in_sessions
-from unshard.adapters.target.steps import Bounds, Progress, bounds_of
+from unshard.adapters.target.takenkeys import SAVEPOINT as BEFORE_WRITES
+from unshard.adapters.target.takenkeys import Ledger, write_rows
+from unshard.adapters.target.targetrows import (
+    Applied,
+    Changes,
+    DeferredRow,
+    Lines,
+    Loaded,
+    Mode,
+    Origins,
+    Removal,
+    Writes,
+    is_blankable,
+    key_of,
+)
 from unshard.core.model import TableId
 from unshard.core.rows.collision import Found
 from unshard.core.rows.compaction import Collisions
@@ -216,7 +215,7 @@ class StepSession:
         has_deferred = table in self._group.deferred
         changes = Changes(table, key, touched, (), schema, nothing, newly_deferred=deferred, has_deferred=has_deferred)
         record(self._connection, fence, changes, diverted)
-        deferredrows.update(self._connection, fence, changes)
+        deferring.update(self._connection, fence, changes)
 
     def _insert(self, step: RowStep, fence: Fence) -> Applied:
         if step.is_safe and step.key:
@@ -601,7 +600,7 @@ def _apply_next(
     for fence in pending:
         hold(connection, fence)
     after = replace(progress, images=reached)
-    if all(stepping.advance(connection, fence, progress, after) for fence in pending):
+    if all(fencesteps.advance(connection, fence, progress, after) for fence in pending):
         attempt.commit(connection, written, reached)
     else:
         mysql.query(connection, "ROLLBACK")
@@ -612,7 +611,7 @@ def _progress(
     connection: Connection, group: Group, pending: Sequence[Fence], changes: OrderedChanges, limits: Bounds
 ) -> Progress | None:
     """Return how much of the window is done; None if it is one transaction."""
-    found = [stepping.progress_of(connection, fence) for fence in pending]
+    found = [fencesteps.progress_of(connection, fence) for fence in pending]
     known = [each for each in found if each is not None]
     if not known and not (group.has_keys and (changes.rows > limits.rows or changes.bytes > limits.bytes)):
         return None
@@ -622,7 +621,7 @@ def _progress(
     mysql.begin(connection)
     for fence in pending:
         hold(connection, fence)
-        stepping.begin(connection, fence, progress)
+        fencesteps.begin(connection, fence, progress)
     mysql.query(connection, "COMMIT")
     return progress
 
@@ -638,7 +637,9 @@ def _written(
     """Write the next steps; return the counts, and the number of images that are done then."""
     fences = {fence.target: fence for fence in pending}
     # Tables with some of these rows, which an attempt has written that had other rows, or no foreign keys.
-    again = {t for t, f in fences.items() if (progress and progress.is_again) or stepping.is_cut_by_key(connection, f)}
+    again = {
+        t for t, f in fences.items() if (progress and progress.is_again) or fencesteps.is_cut_by_key(connection, f)
+    }
     written, start = {fence.target: Applied() for fence in pending}, progress.images if progress else 0
     images, size = 0, 0
     for step in changes.after(start):
@@ -657,14 +658,14 @@ def _written(
 def _has_moved(connection: Connection, pending: Sequence[Fence], progress: Progress | None) -> bool:
     """Whether another transaction has written more of the window."""
     return any(
-        is_applied(connection, fence) or stepping.progress_of(connection, fence) != progress for fence in pending
+        is_applied(connection, fence) or fencesteps.progress_of(connection, fence) != progress for fence in pending
     )
 
 
 def _finished(connection: Connection, pending: Sequence[Fence], attempt: _Attempt, written: Counts) -> bool:
     """Raise the fences and commit; return False if another transaction has done so."""
     for fence in pending:
-        stepping.forget(connection, fence)
+        fencesteps.forget(connection, fence)
         if not raise_fence(connection, fence):
             mysql.query(connection, "ROLLBACK")
             if is_applied(connection, fence):
