@@ -53,7 +53,7 @@ def up(folder: Path, options: argparse.Namespace) -> int:
     return 0
 
 
-def how_to_watch(demo: stage.Stage) -> str:
+def how_to_watch(demo: stage.DemoStage) -> str:
     """Return the addresses and commands to watch the running demo."""
     airflow = demo.airflow
     ((version,),) = demo.target.run("SELECT VERSION()")
@@ -64,8 +64,8 @@ def how_to_watch(demo: stage.Stage) -> str:
     )
 
 
-def _stage_options(options: argparse.Namespace) -> stage.Options:
-    return stage.Options(options.rows, options.target, options.mode)
+def _stage_options(options: argparse.Namespace) -> stage.StageOptions:
+    return stage.StageOptions(options.rows, options.target, options.mode)
 
 
 def _parser() -> argparse.ArgumentParser:

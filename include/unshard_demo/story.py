@@ -40,7 +40,7 @@ from unshard.units.validate.validate import validate
 from unshard.units.work import open_work
 from unshard_demo import shop
 from unshard_demo.servers import MariaDb
-from unshard_demo.stage import TARGET_TABLE, TASK, Stage
+from unshard_demo.stage import TARGET_TABLE, TASK, DemoStage
 
 # --- printed lines ---
 
@@ -179,7 +179,7 @@ class Rollout:
     connections: Connections
     sources: Mapping[str, MariaDb]
     target: MariaDb
-    writers: Sequence[shop.Writer]
+    writers: Sequence[shop.ShopWriter]
     wait: Callable[[Callable[[], bool], str], None]
     """Returns when the condition is true; the second argument names it."""
     next_shard: Callable[[], None]
@@ -318,8 +318,8 @@ class Figures:
 class Story:
     """One run of the demo on a stage."""
 
-    stage: Stage
-    writers: list[shop.Writer]
+    stage: DemoStage
+    writers: list[shop.ShopWriter]
     meta: Meta
     figures: Figures = field(default_factory=Figures)
 
@@ -503,7 +503,7 @@ def dags(task: Task) -> tuple[str, ...]:
     return (FULL, SYNC, DDL, JOIN) if task.shard_mode is ShardMode.OPTIMISTIC else (FULL, SYNC, DDL)
 
 
-def perform(stage: Stage, changes_per_second: float, rows: int) -> Figures:
+def perform(stage: DemoStage, changes_per_second: float, rows: int) -> Figures:
     """Run the demo on that stage."""
     writers = shop.writers(stage.sources, changes_per_second)
     for writer in writers:

@@ -17,7 +17,7 @@ TIMEOUTS = (5.0, 60.0)
 ERROR = 400
 
 
-class _Session(Session):
+class _CheckedSession(Session):
     """Checks every answer and limits every wait; a rename replaces a file that has the name, in one step."""
 
     def request(self, method: str, url: str | bytes, params: Any = None, *given: Any, **more: Any) -> Response:
@@ -89,7 +89,7 @@ def hdfs(address: str) -> fs.PyFileSystem:
     user, _, place = address.rpartition("@")
     host, _, port = place.partition(":")
     client = _Hdfs(host, int(port), user=user or None)
-    client.session = _Session()
+    client.session = _CheckedSession()
     return fs.PyFileSystem(_Handler(client))
 
 

@@ -38,7 +38,7 @@ from pyarrow import ArrowInvalid, NativeFile, fs
 
 from unshard.adapters.objectstore import BUCKET, TEMPORARY, opened, put, scratch
 from unshard.adapters.privatefiles import create, private_folder
-from unshard.binlog.decoder import Origin
+from unshard.binlog.decoder import RangeOrigin
 from unshard.binlog.events import HEADER, MAGIC, Format, read_format, read_frame
 from unshard.core import codec
 from unshard.core.model import Location, ObjectAccess, TableId
@@ -424,7 +424,7 @@ class RangeBytes:
 
     data: memoryview
     checksum: bool
-    origin: Origin
+    origin: RangeOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +453,7 @@ class RelayStore:
                 raise SegmentDamaged(location, f"bytes {start} to {end} are requested, the file has {file.size}")
             data = file.read(start, end)
         position = link.begins.position + start - prefix
-        return RangeBytes(data, described.checksum, Origin(source, link.begins.file, position))
+        return RangeBytes(data, described.checksum, RangeOrigin(source, link.begins.file, position))
 
     def whole(self, segment: Segment) -> RangeBytes:
         place = self._of(segment.source)
@@ -461,7 +461,7 @@ class RelayStore:
         with place.opened(segment.name) as file:
             described, prefix = _description(file, link_of(segment.name, location), location)
             data = file.read(prefix, file.size)
-        return RangeBytes(data, described.checksum, Origin(segment.source, segment.file, segment.start))
+        return RangeBytes(data, described.checksum, RangeOrigin(segment.source, segment.file, segment.start))
 
     def described(self, segment: Segment) -> Format:
         """Return the content of the segment's FORMAT_DESCRIPTION event."""

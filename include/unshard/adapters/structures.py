@@ -52,7 +52,7 @@ UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii", "binary"})
 TABLES = "SELECT TABLE_NAME, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES WHERE {where}"
 
 
-class IndexPart(NamedTuple):
+class IndexRow(NamedTuple):
     """One row of STATISTICS; an expression has no column, or NULL as a text."""
 
     key: str
@@ -289,9 +289,9 @@ def _read_schema(reader: Reader, schema: str, names: tuple[str, ...]) -> Iterato
     columns: Mapping[str, list[Column]] = defaultdict(list)
     for name, *rest in reader.rows(COLUMNS, schema, names):
         columns[str(name)].append(_column(*rest))
-    parts: Mapping[str, list[IndexPart]] = defaultdict(list)
+    parts: Mapping[str, list[IndexRow]] = defaultdict(list)
     for name, *rest in reader.rows(INDEXES, schema, names):
-        parts[str(name)].append(IndexPart(*rest))  # type: ignore[arg-type]
+        parts[str(name)].append(IndexRow(*rest))  # type: ignore[arg-type]
     by_name = {reader.name(name): name for name in tables}
     for wanted in names:
         found = by_name.get(reader.name(wanted), "")
@@ -350,16 +350,16 @@ def _column(
     )
 
 
-def _indexes(parts: list[IndexPart], create: str) -> tuple[Index, ...]:
+def _indexes(parts: list[IndexRow], create: str) -> tuple[Index, ...]:
     """Group the parts of each index. The order of indexes has no meaning, so the primary key is first, then by name."""
-    grouped: dict[str, list[IndexPart]] = {}
+    grouped: dict[str, list[IndexRow]] = {}
     for part in parts:
         grouped.setdefault(part.key, []).append(part)
     ordered = sorted(grouped, key=lambda name: (name != "PRIMARY", name.lower()))
     return tuple(_index(grouped[name], create) for name in ordered)
 
 
-def _index(parts: list[IndexPart], create: str) -> Index:
+def _index(parts: list[IndexRow], create: str) -> Index:
     is_unique = int(parts[0].non_unique) == 0
     if any(part.column in (None, "NULL") for part in parts):  # the text is TiDB's
         found = index_parts(create, parts[0].key)

@@ -109,7 +109,7 @@ class TargetTypes(NamedTuple):
     """The character set that `utf8` names."""
 
 
-class Tried(NamedTuple):
+class TriedTable(NamedTuple):
     """The result of a statement on a trial table."""
 
     after: TableSchema
@@ -123,7 +123,7 @@ class DdlTrialTables:
     def __init__(self, server: Server, schema: str) -> None:
         self._server = server
         self._schema = schema
-        self._known: dict[Key, Tried] = {}
+        self._known: dict[Key, TriedTable] = {}
         self._has_clustering: bool | None = None
         self._clusterings: dict[TableId, str] = {}
         self._needs_steps: bool | None = None
@@ -148,11 +148,11 @@ class DdlTrialTables:
 
     def tried(
         self, before: TableSchema | None, statement: Statement, table: TableId, target: TableId | None = None
-    ) -> Tried:
+    ) -> TriedTable:
         """Return the effect, and whether the server accepts the statement only in steps (core.ddl.steps)."""
         ddl = read(statement.text, statement.sql_mode, statement.schema)
         if ddl.like and before:
-            return Tried(before)
+            return TriedTable(before)
         if before is None and (ddl.like or ddl.kind is not DdlKind.CREATE_TABLE):
             raise StructureUnknown(str(ddl.like or table), statement.text)
         clustered = self._clustered(target)
@@ -192,7 +192,7 @@ class DdlTrialTables:
 
     def _try_out(
         self, before: TableSchema | None, ddl: Ddl, statement: Statement, table: TableId, clustered: str
-    ) -> Tried:
+    ) -> TriedTable:
         with self._connection() as connection, _trial_table(connection, self._schema) as trial:
             # A trial table references no table that exists: its foreign keys would be in the way of others.
             parents = {parent: TableId(self._schema, trial.name + NO_TABLE) for parent in ddl.of(Role.REFERENCED)}
@@ -230,7 +230,7 @@ class DdlTrialTables:
             labels = old + (text.replace("\\", "\\\\") if verbatim else text)
             if is_ambiguous(after, labels) and keeps_utf8(connection):
                 raise EffectRefused(str(table), 0, UNPRINTED, ddl.text)
-            return Tried(after, is_split or self._has_keys_in_steps(ddl, statement.sql_mode))
+            return TriedTable(after, is_split or self._has_keys_in_steps(ddl, statement.sql_mode))
 
     def _has_keys_in_steps(self, ddl: Ddl, sql_mode: int) -> bool:
         """Whether foreign keys need statements of their own; trial tables have none.

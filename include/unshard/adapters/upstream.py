@@ -247,14 +247,14 @@ BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SnapshotMoment:
     """The snapshot contains exactly the transactions before `location`."""
 
     location: Location
     gtid: str
 
 
-def begin_snapshot(connection: Connection, source: str) -> Moment:
+def begin_snapshot(connection: Connection, source: str) -> SnapshotMoment:
     """Open a consistent snapshot on the connection; it lasts until the transaction ends."""
     query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     query(connection, BEGIN)
@@ -265,21 +265,21 @@ def begin_snapshot(connection: Connection, source: str) -> Moment:
         return _under_lock(connection, source)
     location = Location(file, int(found["Binlog_snapshot_position"]))
     ((gtid,),) = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (location.file, location.position))
-    return Moment(location, text(gtid))
+    return SnapshotMoment(location, text(gtid))
 
 
-def _under_lock(connection: Connection, source: str) -> Moment:
+def _under_lock(connection: Connection, source: str) -> SnapshotMoment:
     query(connection, "ROLLBACK")
     query(connection, "FLUSH TABLES WITH READ LOCK")
     try:
         query(connection, BEGIN)
-        return Moment(*reached(connection, source))
+        return SnapshotMoment(*reached(connection, source))
     finally:
         if connection.open:
             query(connection, "UNLOCK TABLES")
 
 
-def lock_table(connection: Connection, source: str, table: TableId) -> Moment:
+def lock_table(connection: Connection, source: str, table: TableId) -> SnapshotMoment:
     """Block writers of a table until the connection ends; the moment is exact for this table, with any engine.
 
     The server grants the lock when every transaction that has written to the table has ended and is in the binlog. New
@@ -287,4 +287,4 @@ def lock_table(connection: Connection, source: str, table: TableId) -> Moment:
     """
     query(connection, "SET SESSION lock_wait_timeout = %s", (LOCK_WAIT_SECONDS,))
     query(connection, f"LOCK TABLES {table_name(table)} READ")
-    return Moment(*reached(connection, source))
+    return SnapshotMoment(*reached(connection, source))

@@ -88,7 +88,7 @@ class Sink(Protocol):
         """Discard the segment that was begun."""
 
 
-class Draft:
+class SegmentDraft:
     """The segment being written, and its state at the last border."""
 
     def __init__(self, file: str, start: int, prefix: int) -> None:
@@ -161,7 +161,7 @@ class Cutter:
         self.format: Format | None = None
         self._description = b""
         self._position = location.position
-        self._draft: Draft | None = None
+        self._draft: SegmentDraft | None = None
         self._held_back: list[tuple[Frame, bytes]] = []
         """Events of a transaction that may still turn out to be a statement."""
         self._open = False
@@ -413,16 +413,16 @@ class Cutter:
         if self._draft and self._draft.border >= self.segment_bytes:
             self._finish("")
 
-    def _put(self, frame: Frame, event: bytes) -> Draft:
+    def _put(self, frame: Frame, event: bytes) -> SegmentDraft:
         draft = self._draft or self._start()
         self.sink.write(event)
         draft.add(frame.size, frame.time, frame.time)
         return draft
 
-    def _start(self) -> Draft:
+    def _start(self) -> SegmentDraft:
         prefix = self._prefix
         self.sink.begin(prefix)
-        self._draft = Draft(self.location.file, self.location.position, len(prefix))
+        self._draft = SegmentDraft(self.location.file, self.location.position, len(prefix))
         return self._draft
 
     @property
@@ -473,7 +473,7 @@ class Cutter:
         draft.close_range()
         self.sink.finish(self._segment(draft, next_file), draft.border)
 
-    def _segment(self, draft: Draft, next_file: str) -> Segment:
+    def _segment(self, draft: SegmentDraft, next_file: str) -> Segment:
         first, last = draft.border_times
         name = f"{draft.file}.{draft.start}-{draft.end}.seg"
         self._prepared_xa.name_segment(name)
@@ -584,7 +584,7 @@ class RunCutter(Cutter):
         room = min(self.segment_bytes, range_end) - held
         return min(room, stop.position - self._position) if stop.file == self.location.file else room
 
-    def _append(self, stretch: Stretch, begin: int, end: int) -> Draft:
+    def _append(self, stretch: Stretch, begin: int, end: int) -> SegmentDraft:
         data = stretch.data(begin, end)
         draft = self._draft or self._start()
         self.sink.write(data)

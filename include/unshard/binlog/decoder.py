@@ -73,7 +73,7 @@ from unshard.binlog.tablemap import (
     NO_TABLE,
     NUMERIC,
     Collations,
-    Field,
+    PhysicalField,
     TableMap,
     agrees,
     numbers_of,
@@ -136,11 +136,11 @@ def bind_structure(table_map: TableMap, schema: TableSchema, shard: str, place: 
             raise UnsupportedColumn(shard, column.name, column.column_type)
         if not agrees(physical, column):
             raise ColumnTypeDiffers(shard, column.name, place, str(physical), column.column_type)
-    _Comparison(table_map, schema.columns, shard, place).run()
+    _MetadataComparison(table_map, schema.columns, shard, place).run()
     return compile_reader(table_map.fields, schema.columns, shard)
 
 
-class _Comparison:
+class _MetadataComparison:
     """The comparison of the metadata of one TABLE_MAP with the tracked columns."""
 
     def __init__(self, table_map: TableMap, columns: Sequence[Column], shard: str, place: str) -> None:
@@ -231,7 +231,7 @@ _NO_TABLES: Mapping[TableId, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RangeOrigin:
     """The source of the bytes, for messages and for positions in the binlog file."""
 
     source: str = ""
@@ -246,7 +246,7 @@ class Origin:
         return f"{self.source} {table}".strip()
 
 
-class _Images(NamedTuple):
+class _RowImages(NamedTuple):
     """The row images of one event."""
 
     kind: int
@@ -266,7 +266,7 @@ class _Bound:
     """A table of the range, bound to its structure, with the rows that are not in a batch yet."""
 
     table: TableId
-    fields: tuple[Field, ...]
+    fields: tuple[PhysicalField, ...]
     columns: tuple[Column, ...]
     reader: RowReader
     structure: TableSchema
@@ -275,7 +275,7 @@ class _Bound:
     file: str
     period_end: int | None = None
     """Index of the column that shows whether a row of a versioned table is current."""
-    events: list[_Images] = field(default_factory=list)
+    events: list[_RowImages] = field(default_factory=list)
     bytes: int = 0
 
     def batches(self) -> Iterator[tuple[TableId, pa.RecordBatch]]:
@@ -284,12 +284,12 @@ class _Bound:
         for is_sparse, batch in groupby(events, key=lambda event: bool(event.present)):
             yield from (self._sparse if is_sparse else self._full)(list(batch))
 
-    def _full(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+    def _full(self, events: Sequence[_RowImages]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         kinds = np.fromiter((event.kind for event in events), np.int64, len(events))
         numbers = np.fromiter((event.number for event in events), np.int64, len(events))
         yield from self._sliced(kinds, numbers, self._together(events) or self._one_by_one(events))
 
-    def _sparse(self, events: Sequence[_Images]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
+    def _sparse(self, events: Sequence[_RowImages]) -> Iterator[tuple[TableId, pa.RecordBatch]]:
         """Read images that omit columns; a batch does not end inside an UPDATE."""
         if self.period_end is not None:
             why = "and the table is system-versioned, so a row may belong to its history"
@@ -357,11 +357,11 @@ class _Bound:
             strict=True,
         )
         self.events = [
-            _Images(kind, bytes(data[begin:stop]), end, number) for kind, begin, stop, end, number in locations
+            _RowImages(kind, bytes(data[begin:stop]), end, number) for kind, begin, stop, end, number in locations
         ]
         return self.batches()
 
-    def _together(self, events: Sequence[_Images]) -> _Read | None:
+    def _together(self, events: Sequence[_RowImages]) -> _Read | None:
         """Read all events in lockstep; None if there are few or one of them is unusual."""
         if any(event.kind == EventType.PARTIAL_UPDATE_ROWS for event in events):
             return None
@@ -379,7 +379,7 @@ class _Bound:
         lacks_image = (counts[_OPERATIONS[kinds] == BEFORE] % 2).any()
         return None if lacks_image else (columns, counts)
 
-    def _one_by_one(self, events: Sequence[_Images]) -> _Read:
+    def _one_by_one(self, events: Sequence[_RowImages]) -> _Read:
         rows: list[tuple[Any, ...]] = []
         counts = []
         for event in events:
@@ -395,7 +395,7 @@ class _Bound:
         columns = [finish(values) for finish, values in zip(self.reader.finish, cells, strict=True)]
         return columns, np.array(counts, np.int64)
 
-    def _reader(self, event: _Images) -> Reader:
+    def _reader(self, event: _RowImages) -> Reader:
         if event.kind == EventType.PARTIAL_UPDATE_ROWS:
             return compile_partial(self.fields, self.columns, self.shard)
         return self.reader.read
@@ -424,7 +424,7 @@ def decode_range(
     checksum: bool,
     wanted: Mapping[TableId, TableSchema],
     starts: Mapping[TableId, int] = _NO_TABLES,
-    origin: Origin = Origin(),
+    origin: RangeOrigin = RangeOrigin(),
 ) -> Iterator[tuple[TableId, pa.RecordBatch]]:
     """Yield the batches of the wanted tables in the order of their rows.
 
@@ -440,7 +440,7 @@ def decode_range(
         yield from part
 
 
-def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: Origin) -> Iterator[Opened]:
+def opened(data: Buffer, events: Iterable[tuple[int, Frame]], tail: int, origin: RangeOrigin) -> Iterator[Opened]:
     """Yield all events of a range without their checksums, as `unwrapped` does."""
     bodies = (
         (
@@ -486,7 +486,9 @@ def _unwrapped(events: Iterable[Opened], tail: int, file: str) -> Iterator[Opene
 class _Decoder:
     """The state of one range: the tables of its table ids, and the bound structures."""
 
-    def __init__(self, data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema], origin: Origin) -> None:
+    def __init__(
+        self, data: Buffer, checksum: bool, wanted: Mapping[TableId, TableSchema], origin: RangeOrigin
+    ) -> None:
         self.data, self.wanted, self.origin = data, wanted, origin
         self.checksum = checksum
         self.where = f"{origin.source} {origin.file}".strip()
@@ -593,7 +595,7 @@ class _Decoder:
             images, present = self._images(bound, frame, bytes(body), ends[0])
         except _UNREADABLE as error:
             raise DamagedRow(bound.shard, self.place(ends[0]), str(error)) from error
-        bound.events.append(_Images(frame.type, images, ends[0], number, present))
+        bound.events.append(_RowImages(frame.type, images, ends[0], number, present))
         bound.bytes += len(images)
         return bound
 

@@ -38,7 +38,7 @@ from unshard.binlog.events import (
     walk,
 )
 from unshard.binlog.rowcode import Code, codes_of, padded_column
-from unshard.binlog.tablemap import NO_TABLE, Field
+from unshard.binlog.tablemap import NO_TABLE, PhysicalField
 from unshard.binlog.transactions import GTIDS, STATEMENT_ENDS
 from unshard.core.model import Column
 
@@ -92,7 +92,7 @@ class Lockstep:
     def read_at(self, events: EventBytes) -> tuple[list[pa.Array], Numbers]:
         """Do the same for events at given offsets of one buffer."""
         data, starts, ends = events
-        walk = _Walk(np.frombuffer(data, np.uint8), self.layouts)
+        walk = _ImageWalk(np.frombuffer(data, np.uint8), self.layouts)
         counts = walk.run(starts, ends)
         order = walk.order(counts)
         found = zip(self.layouts, walk.cells, strict=True)
@@ -107,7 +107,7 @@ def is_worth(sizes: Sequence[int] | Numbers) -> bool:
 
 
 @lru_cache(1024)
-def compile_lockstep(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> Lockstep:
+def compile_lockstep(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...], shard: str) -> Lockstep:
     """Prepare the reader of a structure whose fields and columns agree."""
     codes = codes_of(fields, columns, shard)
     return Lockstep(
@@ -123,7 +123,7 @@ def compile_lockstep(fields: tuple[Field, ...], columns: tuple[Column, ...], sha
     )
 
 
-class _Walk:
+class _ImageWalk:
     """Locates the images of all events step by step; `cells` has one list of parts for each column."""
 
     def __init__(self, data: npt.NDArray[np.uint8], layouts: Sequence[_Layout]) -> None:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from unshard.binlog import values
-from unshard.binlog.tablemap import BLOBS, FIXED_BYTES, GEOMETRIES, INTEGERS, Field, numbers_of, packed
+from unshard.binlog.tablemap import BLOBS, FIXED_BYTES, GEOMETRIES, INTEGERS, PhysicalField, numbers_of, packed
 from unshard.binlog.tablemap import FieldType as F
 from unshard.binlog.values import DIGIT_BYTES, decimal_bytes, fraction_bytes, json_text, patched_text
 from unshard.core.model import Column
@@ -272,7 +272,7 @@ class RowReader:
 
 
 @lru_cache(1024)
-def compile_reader(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> RowReader:
+def compile_reader(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...], shard: str) -> RowReader:
     """Generate the reader of a structure whose fields and columns agree; it skips generated columns."""
     codes = codes_of(fields, columns, shard)
     namespace: dict[str, Any] = {}
@@ -291,7 +291,7 @@ def read_once(codes: Sequence[Code], columns: Sequence[Column], shard: str) -> C
 
 
 @lru_cache(1024)
-def compile_partial(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str) -> Reader:
+def compile_partial(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...], shard: str) -> Reader:
     """Generate the reader of PARTIAL_UPDATE_ROWS: an AFTER image may contain changes of JSON instead of its values."""
     codes = codes_of(fields, columns, shard)
     namespace: dict[str, Any] = {"packed": packed, "patched": _patched}
@@ -307,7 +307,7 @@ def compile_partial(fields: tuple[Field, ...], columns: tuple[Column, ...], shar
     return _compiled([" while o<e:", *before, *options, *after], namespace, shard)
 
 
-def codes_of(fields: Sequence[Field], columns: Sequence[Column], shard: str) -> list[Code]:
+def codes_of(fields: Sequence[PhysicalField], columns: Sequence[Column], shard: str) -> list[Code]:
     """Return how the columns of a structure are read."""
     codes = [_code(field, column, shard) for field, column in zip(fields, columns, strict=True)]
     numbers = itertools.count()
@@ -402,7 +402,7 @@ def _value(code: Code, number: int, namespace: dict[str, Any]) -> str:
     return f"s={size}; o+={code.prefix}; c{number}={value}; o+=s"
 
 
-def _code(field: Field, column: Column, shard: str) -> Code:
+def _code(field: PhysicalField, column: Column, shard: str) -> Code:
     kind = column.data_type
     if kind in INTEGERS:
         return _integer(field, column)
@@ -417,7 +417,7 @@ def _code(field: Field, column: Column, shard: str) -> Code:
     return _temporal(field, column, shard)
 
 
-def _bytes(field: Field, column: Column) -> Code:
+def _bytes(field: PhysicalField, column: Column) -> Code:
     prefix = (2 if field.a > 255 else 1) if field.type in _SHORT else field.a
     if field.type in (F.VARCHAR_COMPRESSED, F.BLOB_COMPRESSED):
         return Code(prefix=prefix, then=values.inflated)
@@ -430,7 +430,7 @@ def _bytes(field: Field, column: Column) -> Code:
             return Code(prefix=prefix)
 
 
-def _number(field: Field, column: Column) -> Code:
+def _number(field: PhysicalField, column: Column) -> Code:
     match column.data_type:
         case "float":
             return Code(convert=values.float_text("<f", None), width=4)
@@ -442,7 +442,7 @@ def _number(field: Field, column: Column) -> Code:
             return Code(convert=values.bit_bytes(field.a, field.b), width=field.a + (field.b > 0))
 
 
-def _integer(field: Field, column: Column) -> Code:
+def _integer(field: PhysicalField, column: Column) -> Code:
     unsigned = column.is_unsigned
     finish = _padded_integers(column) if "zerofill" in column.column_type else _integers_text(unsigned)
     plain = "zerofill" not in column.column_type
@@ -460,7 +460,7 @@ def _unsigned24(data: bytes, offset: int) -> int:
     return int.from_bytes(data[offset : offset + 3], "little")
 
 
-def _decimal(field: Field, column: Column) -> Code:
+def _decimal(field: PhysicalField, column: Column) -> Code:
     width = values.decimal_bytes(field.a, field.b)
     finish: Finish | None = None
     together = decimal_column(field.a, field.b)
@@ -469,7 +469,7 @@ def _decimal(field: Field, column: Column) -> Code:
     return Code(convert=values.decimal_text(field.a, field.b), width=width, finish=finish, together=together)
 
 
-def _labelled(field: Field, column: Column, shard: str) -> Code:
+def _labelled(field: PhysicalField, column: Column, shard: str) -> Code:
     labels = encoded_labels(column, shard)
     charset = column.charset or "utf8mb4"
     if column.data_type == "enum":
@@ -478,7 +478,7 @@ def _labelled(field: Field, column: Column, shard: str) -> Code:
     return Code(convert=values.set_text(labels, field.a, encode(",", charset)), width=field.a)
 
 
-def _padded(field: Field, column: Column) -> Code:
+def _padded(field: PhysicalField, column: Column) -> Code:
     """Restore trailing zero bytes, which are part of the value but not stored in the binlog."""
     width = FIXED_BYTES.get(column.data_type, field.a)
     show = {"uuid": values.uuid_text, "inet4": values.inet4_text, "inet6": values.inet6_text}.get(column.data_type)
@@ -492,7 +492,7 @@ def _padded(field: Field, column: Column) -> Code:
     return Code(prefix=2 if field.a > 255 else 1, then=pad, padded=0 if show else width)
 
 
-def _temporal(field: Field, column: Column, shard: str) -> Code:
+def _temporal(field: PhysicalField, column: Column, shard: str) -> Code:
     fraction = values.fraction_bytes(field.a)
     match field.type:
         case F.DATE | F.NEWDATE:

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from unshard.binlog.events import EXTRA_ROWS, INSERTS, ROWS, UPDATES, Buffer, EventType, Frame
 from unshard.binlog.rowcode import Finish, codes_of, read_once
-from unshard.binlog.tablemap import Field, packed
+from unshard.binlog.tablemap import PhysicalField, packed
 from unshard.binlog.transactions import STATEMENT_ENDS
 from unshard.binlog.values import float_text
 from unshard.core.model import Column, TableSchema
@@ -230,11 +230,11 @@ class Annotated:
 class Sparse:
     """Reads rows of one structure whose images omit columns."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[PhysicalField, ...]
     structure: TableSchema
     shard: str
 
-    def read(self, data: bytes, kind: int, present: Bits, place: str) -> "Cells":
+    def read(self, data: bytes, kind: int, present: Bits, place: str) -> "SparseCells":
         if kind == EventType.PARTIAL_UPDATE_ROWS:
             raise PartialRowImage(self.shard, place, "and contain changes of JSON values instead of the values")
         if not all(present):
@@ -265,17 +265,17 @@ class Sparse:
                 place += bits >> number & 1
         return found
 
-    def _known(self, bits: int, rows: list[tuple[Any, ...]]) -> "Cells":
+    def _known(self, bits: int, rows: list[tuple[Any, ...]]) -> "SparseCells":
         places, cells = self._places(bits), list(zip(*rows, strict=True))
         columns = [[None] * len(rows) if place is None else list(cells[place]) for place in places]
-        return Cells(columns, [mask_of(places)] * len(rows))
+        return SparseCells(columns, [mask_of(places)] * len(rows))
 
-    def _whole(self, bits: int, rows: list[tuple[Any, ...]], place: str) -> "Cells":
+    def _whole(self, bits: int, rows: list[tuple[Any, ...]], place: str) -> "SparseCells":
         known = self._known(bits, rows)
         for number, at in enumerate(self._places(bits)):
             if at is None:
                 known.columns[number] = [self._default(self.structure.written[number], place)] * len(rows)
-        return Cells(known.columns, [None] * len(rows))
+        return SparseCells(known.columns, [None] * len(rows))
 
     def _default(self, column: Column, place: str) -> Any:
         found = default_of(column, self.structure)
@@ -283,7 +283,7 @@ class Sparse:
             raise DefaultUnknown(self.shard, column.name, place, column.default or "none")
         return _as_read(column, found.value)
 
-    def _updated(self, present: Bits, images: list[list[tuple[Any, ...]]]) -> "Cells":
+    def _updated(self, present: Bits, images: list[list[tuple[Any, ...]]]) -> "SparseCells":
         """Interleave the two images of each UPDATE; an AFTER image gets the values that only BEFORE has."""
         before, after = self._known(present[0], images[0]), self._known(present[1], images[1])
         first, second = self._places(present[0]), self._places(present[1])
@@ -293,17 +293,17 @@ class Sparse:
                 after.columns[number] = before.columns[number]
             joined.append(first[number] if at is None else at)
         columns = [_alternating(*both) for both in zip(before.columns, after.columns, strict=True)]
-        return Cells(columns, _alternating(before.masks, [mask_of(joined)] * len(after.masks)))
+        return SparseCells(columns, _alternating(before.masks, [mask_of(joined)] * len(after.masks)))
 
 
 @dataclass(slots=True)
-class Cells:
+class SparseCells:
     """Values of the written columns as the generated readers return them, and which columns each row has."""
 
     columns: list[list[Any]]
     masks: list[bytes | None]
 
-    def add(self, other: "Cells") -> "Cells":
+    def add(self, other: "SparseCells") -> "SparseCells":
         """Append other rows, and return self."""
         for mine, more in zip(self.columns, other.columns, strict=True):
             mine.extend(more)
@@ -343,7 +343,7 @@ def whole_pairs(ops: Sequence[int], rows: int, after: int) -> Iterator[slice]:
 
 
 @lru_cache(1024)
-def _part(fields: tuple[Field, ...], columns: tuple[Column, ...], shard: str, bits: int) -> Any:
+def _part(fields: tuple[PhysicalField, ...], columns: tuple[Column, ...], shard: str, bits: int) -> Any:
     """Return the reader of an image that has only the columns in `bits`."""
     chosen = [number for number in range(len(columns)) if bits >> number & 1]
     codes = codes_of(fields, columns, shard)

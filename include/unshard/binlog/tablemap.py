@@ -222,7 +222,7 @@ NUMERIC = frozenset((*INTEGERS.values(), F.FLOAT, F.DOUBLE, F.DECIMAL, F.YEAR))
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PhysicalField:
     """The physical type of one column; the meaning of its metadata `a` and `b` depends on the type.
 
     Byte length of strings; bytes of the length prefix of blobs; fractional digits of times; precision and scale of
@@ -244,7 +244,7 @@ class TableMap:
 
     table_id: int
     table: TableId
-    fields: tuple[Field, ...]
+    fields: tuple[PhysicalField, ...]
     metadata: Metadata
 
 
@@ -286,7 +286,7 @@ def read_table_map(body: bytes) -> TableMap:
     return TableMap(table_id_of(body), table, _fields(types, sizes), metadata)
 
 
-def _fields(types: bytes, metadata: bytes) -> tuple[Field, ...]:
+def _fields(types: bytes, metadata: bytes) -> tuple[PhysicalField, ...]:
     fields, offset = [], 0
     for kind in types:
         size = 2 if kind in _TWO_BYTES else 1 if kind in _ONE_BYTE else 0
@@ -300,34 +300,34 @@ def _fields(types: bytes, metadata: bytes) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _field(kind: int, metadata: bytes) -> Field:
+def _field(kind: int, metadata: bytes) -> PhysicalField:
     match kind:
         case F.STRING | F.VAR_STRING:
             return _string_field(metadata)
         case F.DECIMAL:
-            return Field(kind, metadata[0], metadata[1])
+            return PhysicalField(kind, metadata[0], metadata[1])
         case F.BIT:
-            return Field(kind, metadata[1], metadata[0])
+            return PhysicalField(kind, metadata[1], metadata[0])
         case F.VARCHAR | F.VARCHAR_COMPRESSED:
-            return Field(kind, int.from_bytes(metadata, "little"))
+            return PhysicalField(kind, int.from_bytes(metadata, "little"))
         case _:
-            return Field(kind, metadata[0] if metadata else 0)
+            return PhysicalField(kind, metadata[0] if metadata else 0)
 
 
-def _string_field(metadata: bytes) -> Field:
+def _string_field(metadata: bytes) -> PhysicalField:
     """Return the field of ENUM, SET or CHAR. They share one type;
 
     two bits of the real type are inverted for long lengths.
     """
     real, size = metadata
     if real in (F.ENUM, F.SET):
-        return Field(real, size)
+        return PhysicalField(real, size)
     if real & 0x30 != 0x30:
-        return Field(F.STRING, size | ((real & 0x30) ^ 0x30) << 4)
-    return Field(F.STRING, size)
+        return PhysicalField(F.STRING, size | ((real & 0x30) ^ 0x30) << 4)
+    return PhysicalField(F.STRING, size)
 
 
-def agrees(field: Field, column: Column) -> bool:
+def agrees(field: PhysicalField, column: Column) -> bool:
     """Whether the physical type is the one that the server uses for that column."""
     return any(
         field == expected or (field.type == expected.type and expected.a == ANY_SIZE) for expected in _expected(column)
@@ -338,7 +338,7 @@ ANY_SIZE = -1
 """Sizes that `column_type` does not contain in bytes."""
 
 
-def _expected(column: Column) -> tuple[Field, ...]:
+def _expected(column: Column) -> tuple[PhysicalField, ...]:
     kind, numbers = column.data_type, numbers_of(column.column_type)
     if kind in ("char", "varchar"):
         return _text(kind, numbers[0], column.charset)
@@ -347,52 +347,55 @@ def _expected(column: Column) -> tuple[Field, ...]:
     return _EXPECTED[kind](numbers) if kind in _EXPECTED else _by_name(kind)
 
 
-def _by_name(kind: str) -> tuple[Field, ...]:
+def _by_name(kind: str) -> tuple[PhysicalField, ...]:
     """Return the fields of a type that is defined by its name alone."""
     if kind in INTEGERS:
-        return (Field(INTEGERS[kind]),)
+        return (PhysicalField(INTEGERS[kind]),)
     if kind in BLOBS:
-        return (Field(F.BLOB, BLOBS[kind]), Field(F.BLOB_COMPRESSED, BLOBS[kind]))
+        return (PhysicalField(F.BLOB, BLOBS[kind]), PhysicalField(F.BLOB_COMPRESSED, BLOBS[kind]))
     if kind in FIXED_BYTES:
-        return (Field(F.STRING, FIXED_BYTES[kind]),)
-    return (Field(F.GEOMETRY, ANY_SIZE),) if kind in GEOMETRIES else ()
+        return (PhysicalField(F.STRING, FIXED_BYTES[kind]),)
+    return (PhysicalField(F.GEOMETRY, ANY_SIZE),) if kind in GEOMETRIES else ()
 
 
-def _text(kind: str, characters: int, charset: str | None) -> tuple[Field, ...]:
+def _text(kind: str, characters: int, charset: str | None) -> tuple[PhysicalField, ...]:
     """Return the fields of a text type. Its size is in bytes: the maximum for its number of characters."""
     size = characters * LARGEST_CHARACTER.get(charset, 1) if charset else ANY_SIZE
     if kind == "char":
-        return (Field(F.STRING, size),)
-    return (Field(F.VARCHAR, size), Field(F.VARCHAR_COMPRESSED, size + 1 if charset else ANY_SIZE))
+        return (PhysicalField(F.STRING, size),)
+    return (PhysicalField(F.VARCHAR, size), PhysicalField(F.VARCHAR_COMPRESSED, size + 1 if charset else ANY_SIZE))
 
 
-def _labelled(kind: str, column_type: str) -> Field:
+def _labelled(kind: str, column_type: str) -> PhysicalField:
     """Return the field of ENUM or SET. ENUM has one or two bytes;
 
     SET has a bit per label, in one to four or eight bytes.
     """
     count = len(read_labels(column_type))
     if kind == "enum":
-        return Field(F.ENUM, 1 if count < 256 else 2)
+        return PhysicalField(F.ENUM, 1 if count < 256 else 2)
     size = (count + 7) // 8
-    return Field(F.SET, size if size <= 4 else 8)
+    return PhysicalField(F.SET, size if size <= 4 else 8)
 
 
-def _temporal(kind: FieldType, old: FieldType) -> Callable[[tuple[int, ...]], tuple[Field, ...]]:
-    return lambda numbers: (Field(kind, numbers[0] if numbers else 0), Field(old))
+def _temporal(kind: FieldType, old: FieldType) -> Callable[[tuple[int, ...]], tuple[PhysicalField, ...]]:
+    return lambda numbers: (PhysicalField(kind, numbers[0] if numbers else 0), PhysicalField(old))
 
 
-_EXPECTED: Mapping[str, Callable[[tuple[int, ...]], tuple[Field, ...]]] = {
-    "float": lambda numbers: (Field(F.FLOAT, 4),),
-    "double": lambda numbers: (Field(F.DOUBLE, 8),),
-    "decimal": lambda numbers: (Field(F.DECIMAL, *numbers),),
-    "binary": lambda numbers: (Field(F.STRING, *numbers),),
-    "varbinary": lambda numbers: (Field(F.VARCHAR, *numbers), Field(F.VARCHAR_COMPRESSED, numbers[0] + 1)),
-    "json": lambda numbers: (Field(F.JSON, 4),),
-    "vector": lambda numbers: (Field(F.VECTOR, 4), Field(F.VARCHAR, 4 * numbers[0])),
-    "bit": lambda numbers: (Field(F.BIT, *divmod(numbers[0] if numbers else 1, 8)),),
-    "date": lambda numbers: (Field(F.DATE), Field(F.NEWDATE)),
-    "year": lambda numbers: (Field(F.YEAR),),
+_EXPECTED: Mapping[str, Callable[[tuple[int, ...]], tuple[PhysicalField, ...]]] = {
+    "float": lambda numbers: (PhysicalField(F.FLOAT, 4),),
+    "double": lambda numbers: (PhysicalField(F.DOUBLE, 8),),
+    "decimal": lambda numbers: (PhysicalField(F.DECIMAL, *numbers),),
+    "binary": lambda numbers: (PhysicalField(F.STRING, *numbers),),
+    "varbinary": lambda numbers: (
+        PhysicalField(F.VARCHAR, *numbers),
+        PhysicalField(F.VARCHAR_COMPRESSED, numbers[0] + 1),
+    ),
+    "json": lambda numbers: (PhysicalField(F.JSON, 4),),
+    "vector": lambda numbers: (PhysicalField(F.VECTOR, 4), PhysicalField(F.VARCHAR, 4 * numbers[0])),
+    "bit": lambda numbers: (PhysicalField(F.BIT, *divmod(numbers[0] if numbers else 1, 8)),),
+    "date": lambda numbers: (PhysicalField(F.DATE), PhysicalField(F.NEWDATE)),
+    "year": lambda numbers: (PhysicalField(F.YEAR),),
     "time": _temporal(F.TIME, F.TIME_OLD),
     "datetime": _temporal(F.DATETIME, F.DATETIME_OLD),
     "timestamp": _temporal(F.TIMESTAMP, F.TIMESTAMP_OLD),

@@ -49,7 +49,7 @@ def into_slices() -> None:
 def into_steps() -> None:
     mark = fencesteps.mark
 
-    def observed(connection: Any, fence: Fence, step: fencesteps.Step) -> bool:
+    def observed(connection: Any, fence: Fence, step: fencesteps.FenceStep) -> bool:
         line(fence, step.number, "step")
         return mark(connection, fence, step)
 

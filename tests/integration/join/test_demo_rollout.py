@@ -77,7 +77,7 @@ def sharded(source_1: MariaDb, source_2: MariaDb, target: MariaDb, tmp_path: Pat
 
 
 @contextlib.contextmanager
-def load(writers: Sequence[shop.Writer]) -> Iterator[None]:
+def load(writers: Sequence[shop.ShopWriter]) -> Iterator[None]:
     for writer in writers:
         writer.start()
     try:

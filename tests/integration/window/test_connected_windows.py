@@ -46,7 +46,7 @@ def done(world: World) -> list[tuple[object, ...]]:
 
 def dies(patch: pytest.MonkeyPatch, number: int, when: str, error: type[BaseException] = Died) -> None:
     """Let the process die at a COMMIT of rows in the order of the binlog."""
-    calls, commit = list[int](), applyinorder._Attempt.commit
+    calls, commit = list[int](), applyinorder._Attempts.commit
 
     def replacement(self: object, connection: object, written: object, reached: int) -> None:
         calls.append(reached)
@@ -58,7 +58,7 @@ def dies(patch: pytest.MonkeyPatch, number: int, when: str, error: type[BaseExce
             connection.query("COMMIT")  # type: ignore[attr-defined]
         raise error("target", "s", "the answer is lost") if error is ServerBusy else error
 
-    patch.setattr(applyinorder._Attempt, "commit", replacement)
+    patch.setattr(applyinorder._Attempts, "commit", replacement)
 
 
 @pytest.mark.on_tidb

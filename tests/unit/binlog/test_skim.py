@@ -9,7 +9,7 @@ import pytest
 from tests.binlogfiles import event
 from tests.unit.binlog.test_fuzz import TABLE, Rows, mangled
 from unshard.binlog import rowcode, values
-from unshard.binlog.decoder import Origin, _Decoder, decode_range
+from unshard.binlog.decoder import RangeOrigin, _Decoder, decode_range
 from unshard.binlog.events import EventType, are_whole
 from unshard.binlog.lockstep import pieces, skim
 from unshard.errors import UnshardError
@@ -111,7 +111,7 @@ def _rows_body(rows: Rows, kind: EventType, images: bytes) -> bytes:
 
 
 def in_order(data: bytes, rows: Rows):
-    return list(_Decoder(data, False, {TABLE: rows.schema}, Origin("s1", "f", 4)).in_order({}))
+    return list(_Decoder(data, False, {TABLE: rows.schema}, RangeOrigin("s1", "f", 4)).in_order({}))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -120,7 +120,7 @@ def test_transactions_are_read_alike(seed):
     rows = Rows(random)
     data = transactions(random, rows)
     assert skim(data, False, "f", 4) is not None
-    found = list(decode_range(data, False, {TABLE: rows.schema}, {}, Origin("s1", "f", 4)))
+    found = list(decode_range(data, False, {TABLE: rows.schema}, {}, RangeOrigin("s1", "f", 4)))
     assert [(table, batch.to_pydict()) for table, batch in found] == [
         (table, batch.to_pydict()) for table, batch in in_order(data, rows)
     ]
@@ -134,7 +134,7 @@ def test_mangled_transactions_are_read_alike_or_refused(seed):
     for _ in range(20):
         changed = mangled(random, data)
         try:
-            found = list(decode_range(changed, False, {TABLE: rows.schema}, {}, Origin("s1", "f", 4)))
+            found = list(decode_range(changed, False, {TABLE: rows.schema}, {}, RangeOrigin("s1", "f", 4)))
         except UnshardError:
             refused += 1
             continue
@@ -155,7 +155,7 @@ def test_rows_that_the_dump_has_seen_are_passed_over():
     data = transactions(Random(2), rows)
     middle = len(data) // 2
     read = [
-        decode_range(data, False, {TABLE: rows.schema}, {TABLE: start}, Origin("s1", "f", 4))
+        decode_range(data, False, {TABLE: rows.schema}, {TABLE: start}, RangeOrigin("s1", "f", 4))
         for start in (0, middle, len(data) + 4)
     ]
     none, some, whole = [sum(batch.num_rows for _, batch in found) for found in reversed(read)]

@@ -21,7 +21,7 @@ from unshard.adapters.target.targetrows import (
     Mode,
     Origins,
     Patches,
-    Removal,
+    RowRemoval,
     Writes,
 )
 from unshard.adapters.target.writetrial import tried_writer, tried_writing
@@ -38,7 +38,7 @@ __all__ = [
     "Mode",
     "Origins",
     "Patches",
-    "Removal",
+    "RowRemoval",
     "Slice",
     "Slices",
     "Writer",

@@ -54,7 +54,7 @@ from unshard.adapters.target.completing import filled, has_gaps, with_own_values
 from unshard.adapters.target.deletes import delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, record, write_or_divert
 from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
-from unshard.adapters.target.fencesteps import Bounds, Shares, Step, StepKind, bounds_of, can_be_shared, shares_for
+from unshard.adapters.target.fencesteps import Bounds, FenceStep, Shares, StepKind, bounds_of, can_be_shared, shares_for
 from unshard.adapters.target.session import Writer, in_sessions, open_session, repeated
 from unshard.adapters.target.takenkeys import Ledger
 from unshard.adapters.target.targetrows import Applied, Changes
@@ -90,7 +90,7 @@ def apply_changes(writer: Writer, fence: Fence, changes: Changes, bounds: Bounds
 class _Cut:
     """Steps of changes that are too large for one transaction."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[FenceStep, ...]
     appliers: int
 
 
@@ -137,12 +137,12 @@ def _carry_out(writer: Writer, fence: Fence, changes: Changes, cut: _Cut) -> App
     return total
 
 
-def _apply_step(writer: Writer, fence: Fence, step: Step, part: Changes) -> Applied:
+def _apply_step(writer: Writer, fence: Fence, step: FenceStep, part: Changes) -> Applied:
     attempt = _Attempt()
     return in_sessions(writer, lambda connection: _step_once(connection, fence, step, part, attempt))
 
 
-def _step_once(connection: Connection, fence: Fence, step: Step, part: Changes, attempt: _Attempt) -> Applied:
+def _step_once(connection: Connection, fence: Fence, step: FenceStep, part: Changes, attempt: _Attempt) -> Applied:
     if attempt.committing and fencesteps.is_done(connection, fence, step):
         return attempt.committing
     mysql.begin(connection)
@@ -373,7 +373,7 @@ def _are_committed(sessions: list[_Session], shares: Shares | None, fence: Fence
         hold(session.connection, fence)
         if not number:
             fencesteps.store_shares(session.connection, fence, changes, shares)
-        elif not fencesteps.mark(session.connection, fence, Step(number, StepKind.SHARE, None)):
+        elif not fencesteps.mark(session.connection, fence, FenceStep(number, StepKind.SHARE, None)):
             return False
         mysql.query(session.connection, "COMMIT")
     last = sessions[-1].connection

@@ -56,10 +56,10 @@ from unshard.adapters.target.completing import with_own_values
 from unshard.adapters.target.deletes import any_of, conditions_of, delete_keys, remove_rows
 from unshard.adapters.target.diverting import MAX_DIVERTED, Diverted, record
 from unshard.adapters.target.fence import Fence, hold, hold_join, is_applied, raise_fence
-from unshard.adapters.target.fencesteps import Bounds, Progress, bounds_of
+from unshard.adapters.target.fencesteps import Bounds, ImageProgress, bounds_of
 from unshard.adapters.target.rendering import ABSENT
 from unshard.adapters.target.rowsteps import (
-    Group,
+    ConnectedTables,
     Key,
     References,
     RowStep,
@@ -82,7 +82,7 @@ from unshard.adapters.target.targetrows import (
     Loaded,
     Mode,
     Origins,
-    Removal,
+    RowRemoval,
     Writes,
     is_blankable,
     key_of,
@@ -116,7 +116,7 @@ T = TypeVar("T")
 class StepSession:
     """A session that writes steps in one transaction."""
 
-    def __init__(self, connection: Connection, group: Group) -> None:
+    def __init__(self, connection: Connection, group: ConnectedTables) -> None:
         self._connection, self._group = connection, group
         self._references = References(connection, group.keys)
         self._checks = False
@@ -304,7 +304,7 @@ class StepSession:
         schema, lines = self._group.schemas[step.table], self._lines(step, Mode.REPLACE)
         if not {column.name for column in own_columns(schema)} & {column.name for column in step.destination.columns}:
             keys = (step.keys,) if step.new_key is None else ([step.new_key], step.keys)
-            removals = [Removal(step.destination, line, 1) for line in step.before if line is not None]
+            removals = [RowRemoval(step.destination, line, 1) for line in step.before if line is not None]
             lines = replace(lines, origins=Origins(keys) if step.key else Origins(removals=removals))
         writes = Writes(step.table, [lines], (), self._group.collisions)
         changes, removed = with_own_values(self._connection, Changes(step.table, step.key, (), (), schema, writes))
@@ -538,7 +538,7 @@ ALL = -1
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _Attempts:
     """The transactions of this process, and the last one that reached its COMMIT: the answer to it may be lost."""
 
     counts: Counts = field(default_factory=dict)
@@ -562,16 +562,16 @@ class _Attempt:
         self.committing, self.done, self.reached = {}, done, done
 
 
-def apply_in_order(writer: Writer, group: Group, changes: OrderedChanges) -> Counts:
+def apply_in_order(writer: Writer, group: ConnectedTables, changes: OrderedChanges) -> Counts:
     """Apply the window to all tables of a group exactly once; raises StepRefused."""
-    limits, attempt = bounds_of(writer), _Attempt({fence.target: Applied() for fence in group.fences})
+    limits, attempt = bounds_of(writer), _Attempts({fence.target: Applied() for fence in group.fences})
     while not in_sessions(writer, lambda connection: _apply_next(connection, group, changes, limits, attempt)):
         pass
     return attempt.counts
 
 
 def _apply_next(
-    connection: Connection, group: Group, changes: OrderedChanges, limits: Bounds, attempt: _Attempt
+    connection: Connection, group: ConnectedTables, changes: OrderedChanges, limits: Bounds, attempt: _Attempts
 ) -> bool:
     """Run the next transaction; return whether the target has the whole window."""
     pending = [fence for fence in group.fences if not is_applied(connection, fence)]
@@ -608,8 +608,8 @@ def _apply_next(
 
 
 def _progress(
-    connection: Connection, group: Group, pending: Sequence[Fence], changes: OrderedChanges, limits: Bounds
-) -> Progress | None:
+    connection: Connection, group: ConnectedTables, pending: Sequence[Fence], changes: OrderedChanges, limits: Bounds
+) -> ImageProgress | None:
     """Return how much of the window is done; None if it is one transaction."""
     found = [fencesteps.progress_of(connection, fence) for fence in pending]
     known = [each for each in found if each is not None]
@@ -617,7 +617,7 @@ def _progress(
         return None
     if len(known) == len(found) and all(each == known[0] for each in known) and known[0].content == changes.content:
         return known[0]
-    progress = Progress(changes.content, 0, any(each.images or each.is_again for each in known))
+    progress = ImageProgress(changes.content, 0, any(each.images or each.is_again for each in known))
     mysql.begin(connection)
     for fence in pending:
         hold(connection, fence)
@@ -632,7 +632,7 @@ def _written(
     pending: Sequence[Fence],
     changes: OrderedChanges,
     limits: Bounds,
-    progress: Progress | None,
+    progress: ImageProgress | None,
 ) -> tuple[Counts, int]:
     """Write the next steps; return the counts, and the number of images that are done then."""
     fences = {fence.target: fence for fence in pending}
@@ -655,14 +655,14 @@ def _written(
     return written, ALL
 
 
-def _has_moved(connection: Connection, pending: Sequence[Fence], progress: Progress | None) -> bool:
+def _has_moved(connection: Connection, pending: Sequence[Fence], progress: ImageProgress | None) -> bool:
     """Whether another transaction has written more of the window."""
     return any(
         is_applied(connection, fence) or fencesteps.progress_of(connection, fence) != progress for fence in pending
     )
 
 
-def _finished(connection: Connection, pending: Sequence[Fence], attempt: _Attempt, written: Counts) -> bool:
+def _finished(connection: Connection, pending: Sequence[Fence], attempt: _Attempts, written: Counts) -> bool:
     """Raise the fences and commit; return False if another transaction has done so."""
     for fence in pending:
         fencesteps.forget(connection, fence)

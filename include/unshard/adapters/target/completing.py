@@ -38,7 +38,7 @@ from unshard.adapters.target.targetrows import (
     Destination,
     Lines,
     Patches,
-    Removal,
+    RowRemoval,
     is_blankable,
     key_of,
     shown,
@@ -136,7 +136,7 @@ def _by_lines(connection: Connection, changes: Changes, found: _Found) -> list[d
     return values
 
 
-def _removed(connection: Connection, schema: TableSchema, found: _Found, removal: Removal) -> Values:
+def _removed(connection: Connection, schema: TableSchema, found: _Found, removal: RowRemoval) -> Values:
     """Remove one row with the values of a line; return the values that its own columns keep."""
     table, size = removal.destination.table, len(found.own)
     where = " AND ".join(conditions_of(removal.destination, schema, removal.line))

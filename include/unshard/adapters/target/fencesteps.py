@@ -207,7 +207,7 @@ STATEMENTS = Bounds(20_000, 16 << 20, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FenceStep:
     """Changes to keys above the previous step's `upper`, up to `upper`; None: no upper limit."""
 
     number: int
@@ -217,7 +217,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ImageProgress:
     """How much of a large window is in tables that foreign keys connect; equal in all of them."""
 
     content: str
@@ -260,7 +260,7 @@ def size_of(changes: Changes) -> tuple[int, int]:
     return len(changes.deletes) + sum(map(len, lines)), deletes + sum(each.nbytes for each in lines)
 
 
-def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bounds) -> tuple[Step, ...]:
+def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bounds) -> tuple[FenceStep, ...]:
     """Return the persisted steps of a window; empty if one transaction is enough. This run must own the fence."""
     found = _read(connection, fence)
     if found or not is_large(changes, bounds):
@@ -275,11 +275,11 @@ def steps_of(connection: Connection, fence: Fence, changes: Changes, bounds: Bou
 def store_shares(connection: Connection, fence: Fence, changes: Changes, shares: Shares) -> None:
     """Store the shares of a window in the transaction of the first one; the fence is locked."""
     numbers = range(shares.sessions)
-    steps = (Step(number, StepKind.SHARE, shares.encoded(), done=not number) for number in numbers)
+    steps = (FenceStep(number, StepKind.SHARE, shares.encoded(), done=not number) for number in numbers)
     _store(connection, fence, changes, steps)
 
 
-def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterable[Step]) -> None:
+def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterable[FenceStep]) -> None:
     sql = (
         f"INSERT INTO {_table(fence)} (task, source, target_schema, target_table, `window`, number, kind, upper_key,"  # noqa: S608
         " key_columns, done) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
@@ -290,7 +290,7 @@ def _store(connection: Connection, fence: Fence, changes: Changes, steps: Iterab
         mysql.query(connection, sql, row)
 
 
-def progress_of(connection: Connection, fence: Fence) -> Progress | None:
+def progress_of(connection: Connection, fence: Fence) -> ImageProgress | None:
     """Return the recorded progress of the window in a table that foreign keys connect with others."""
     sql = f"SELECT upper_key, key_columns FROM {_table(fence)} WHERE {OF_WINDOW} AND number = %s"  # noqa: S608
     rows = mysql.query(connection, sql, (*named(fence), fence.window, IN_ORDER))
@@ -298,10 +298,10 @@ def progress_of(connection: Connection, fence: Fence) -> Progress | None:
         return None
     ((images, about),) = rows
     content, _, again = about.partition(" ")
-    return Progress(content, int(images), bool(again))
+    return ImageProgress(content, int(images), bool(again))
 
 
-def begin(connection: Connection, fence: Fence, progress: Progress) -> None:
+def begin(connection: Connection, fence: Fence, progress: ImageProgress) -> None:
     """Record a progress in place of another one."""
     where = f"{OF_WINDOW} AND number = %s"
     mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {where}", (*named(fence), fence.window, IN_ORDER))  # noqa: S608
@@ -314,7 +314,7 @@ def begin(connection: Connection, fence: Fence, progress: Progress) -> None:
     mysql.query(connection, sql, row)
 
 
-def advance(connection: Connection, fence: Fence, before: Progress, after: Progress) -> bool:
+def advance(connection: Connection, fence: Fence, before: ImageProgress, after: ImageProgress) -> bool:
     """Record the progress in the transaction of its rows; returns False if another transaction has moved it."""
     sql = f"UPDATE {_table(fence)} SET upper_key = %s, done = 1 WHERE {OF_WINDOW} AND number = %s AND upper_key = %s"  # noqa: S608
     row = (str(after.images), *named(fence), fence.window, IN_ORDER, str(before.images))
@@ -337,13 +337,13 @@ def is_of_another_key(connection: Connection, fence: Fence, changes: Changes) ->
     return mysql.query(connection, sql, (*named(fence), fence.window)) != [(_key_of(changes),)]
 
 
-def mark(connection: Connection, fence: Fence, step: Step) -> bool:
+def mark(connection: Connection, fence: Fence, step: FenceStep) -> bool:
     """Record in the step's transaction that it is done; returns False if it already was."""
     sql = f"UPDATE {_table(fence)} SET done = 1 WHERE {OF_WINDOW} AND number = %s AND done = 0"  # noqa: S608
     return bool(mysql.change(connection, sql, (*named(fence), fence.window, step.number)))
 
 
-def is_done(connection: Connection, fence: Fence, step: Step) -> bool:
+def is_done(connection: Connection, fence: Fence, step: FenceStep) -> bool:
     """Whether the target has the step or the whole window; raises FencedOut when another run has taken over."""
     return is_applied(connection, fence) or any(
         each.number == step.number and each.done for each in _read(connection, fence)
@@ -355,11 +355,13 @@ def forget(connection: Connection, fence: Fence) -> None:
     mysql.query(connection, f"DELETE FROM {_table(fence)} WHERE {OURS}", named(fence))  # noqa: S608
 
 
-def _read(connection: Connection, fence: Fence) -> tuple[Step, ...]:
+def _read(connection: Connection, fence: Fence) -> tuple[FenceStep, ...]:
     sql = f"SELECT number, kind, upper_key, done FROM {_table(fence)} WHERE {OF_WINDOW} ORDER BY number"  # noqa: S608
     rows = mysql.query(connection, sql, (*named(fence), fence.window))
     return tuple(
-        Step(number, StepKind(kind), None if upper is None or number == IN_ORDER else bytes.fromhex(upper), bool(done))
+        FenceStep(
+            number, StepKind(kind), None if upper is None or number == IN_ORDER else bytes.fromhex(upper), bool(done)
+        )
         for number, kind, upper, done in rows
     )
 
@@ -375,13 +377,13 @@ def _key_of(changes: Changes) -> str:
 # --- cutting ------------------------------------------------------------------------------------------------
 
 
-def cut(changes: Changes, bounds: Bounds) -> Iterator[Step]:
+def cut(changes: Changes, bounds: Bounds) -> Iterator[FenceStep]:
     """Yield the steps of changes that have a key."""
     number = 0
     together = is_exact(changes)
     for kind in (StepKind.ALL,) if together else (StepKind.DELETES, StepKind.WRITES):
         for upper in (*_borders(changes, kind, bounds), None):
-            yield Step(number, kind, upper)
+            yield FenceStep(number, kind, upper)
             number += 1
 
 
@@ -410,7 +412,7 @@ def _sizes(array: pa.Array) -> np.ndarray:
     return sizes
 
 
-def parts_of(changes: Changes, steps: Sequence[Step]) -> Iterator[tuple[Step, Changes]]:
+def parts_of(changes: Changes, steps: Sequence[FenceStep]) -> Iterator[tuple[FenceStep, Changes]]:
     """Yield each step with its changes; the known collisions are recorded with the first writes."""
     known = changes.writes.known_clashes
     for before, step in pairwise((None, *steps)):
@@ -425,7 +427,7 @@ def parts_of(changes: Changes, steps: Sequence[Step]) -> Iterator[tuple[Step, Ch
         yield step, part
 
 
-def _part(changes: Changes, step: Step, lower: bytes | None) -> Changes:
+def _part(changes: Changes, step: FenceStep, lower: bytes | None) -> Changes:
     order = changes.order
     assert order is not None
     first, last = _span(order, lower, step.upper)

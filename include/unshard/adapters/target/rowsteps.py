@@ -68,7 +68,7 @@ class RowStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConnectedTables:
     """Tables that foreign keys connect, with everything that their steps share."""
 
     fences: tuple[Fence, ...]

@@ -35,10 +35,10 @@ import pyarrow.compute as pc
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql, pymysqlprivate
-from unshard.adapters.pymysqlprivate import Answer, load_local
+from unshard.adapters.pymysqlprivate import ServerAnswer, load_local
 from unshard.adapters.target.rendering import pieces, text_of, tuples_of, values_of
 from unshard.adapters.target.session import LENIENT, STRICT
-from unshard.adapters.target.targetrows import Destination, Form, Loaded, Mode, is_blankable, key_of
+from unshard.adapters.target.targetrows import Destination, LineForm, Loaded, Mode, is_blankable, key_of
 from unshard.core.model import Column, TableId
 from unshard.core.sql.jsonnumbers import MAYBE, exact_numbers
 from unshard.core.sql.literals import stored
@@ -144,7 +144,7 @@ def _rendered(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray
         raise
 
 
-def run_statement(connection: Connection, statement: str | bytes) -> pymysqlprivate.Answer:
+def run_statement(connection: Connection, statement: str | bytes) -> pymysqlprivate.ServerAnswer:
     """Run a statement without result rows; return the server's answer with its counts."""
     with mysql.coded_errors(connection, statement if isinstance(statement, str) else shown(statement)):
         return pymysqlprivate.run(connection, statement)
@@ -279,7 +279,7 @@ def load_lines(
     """
     if not rows.num_rows:
         return Loaded()
-    form = Form.PARAMETERS if connection.uses_bulk else Form.TEXT
+    form = LineForm.PARAMETERS if connection.uses_bulk else LineForm.TEXT
     destination = Destination(table, tuple(columns), tuple(c.name for c in columns[:1])).in_form(form)
     step = max(1, RENDERED_BYTES * rows.num_rows // max(rows.nbytes, 1))
     loaded = Loaded()
@@ -331,7 +331,7 @@ def _combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _load_all(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode) -> Loaded:
-    if destination.form is Form.TEXT:
+    if destination.form is LineForm.TEXT:
         return _load_as_text(connection, destination, lines, mode)
     loaded = Loaded()
     for piece in pieces(lines, PIECE_ROWS, min(PIECE_BYTES, bulk_bytes(connection, destination))):
@@ -347,7 +347,7 @@ def _load_as_text(connection: Connection, destination: Destination, lines: pa.Bi
     with _lines_of_errors(destination):
         for piece in pieces(_text_lines(destination, lines), PIECE_ROWS, PIECE_BYTES):
             write = _load_or_insert if connection.uses_load_data else insert_lines
-            loaded += write(connection, destination.in_form(Form.TEXT), piece, mode)
+            loaded += write(connection, destination.in_form(LineForm.TEXT), piece, mode)
     return loaded
 
 
@@ -364,10 +364,10 @@ def _exact_rows(columns: Sequence[Column], lines: pa.BinaryArray) -> pa.BooleanA
 
 
 def _text_lines(destination: Destination, lines: pa.BinaryArray) -> pa.BinaryArray:
-    if destination.form is Form.TEXT or not len(lines):
+    if destination.form is LineForm.TEXT or not len(lines):
         return lines
     columns = zip(*map(destination.values, lines.to_pylist()), strict=True)
-    return destination.in_form(Form.TEXT).lines([pa.array(values, pa.binary()) for values in columns])
+    return destination.in_form(LineForm.TEXT).lines([pa.array(values, pa.binary()) for values in columns])
 
 
 @contextlib.contextmanager
@@ -437,7 +437,9 @@ def load_statement(destination: Destination, mode: Mode) -> str:
     )
 
 
-def _checked(connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode, ok: Answer) -> Loaded:
+def _checked(
+    connection: Connection, destination: Destination, lines: pa.BinaryArray, mode: Mode, ok: ServerAnswer
+) -> Loaded:
     counts = _COUNTS.search(ok.message.decode("ascii", "replace"))
     sent = int(counts[1]) if counts else len(lines)
     if sent != len(lines):

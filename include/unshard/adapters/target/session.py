@@ -20,7 +20,7 @@ from typing import TypeVar
 from pymysql.connections import Connection
 
 from unshard.adapters import mysql
-from unshard.adapters.target.targetrows import Form
+from unshard.adapters.target.targetrows import LineForm
 from unshard.core.model import Server
 from unshard.core.rows.writepath import LoadData, Writing
 from unshard.errors import UnshardError
@@ -67,8 +67,8 @@ class Writer:
         return Writing(self.load_data, self.processors, self.bulk)
 
     @property
-    def form(self) -> Form:
-        return Form.PARAMETERS if self.bulk else Form.TEXT
+    def form(self) -> LineForm:
+        return LineForm.PARAMETERS if self.bulk else LineForm.TEXT
 
     def is_of(self, connection: Connection) -> bool:
         """Return whether a session is connected to a server of the probed version; others get statements."""

@@ -27,7 +27,7 @@ class Mode(StrEnum):
     """The row replaces every row that it collides with."""
 
 
-class Form(StrEnum):
+class LineForm(StrEnum):
     """The form of lines."""
 
     TEXT = "text of LOAD DATA"
@@ -42,21 +42,21 @@ class Destination:
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     """The columns that identify a row in messages."""
-    form: Form = Form.TEXT
+    form: LineForm = LineForm.TEXT
 
     def only(self, numbers: Sequence[int]) -> "Destination":
         """Return the same table with only some of the columns, by index."""
         return replace(self, columns=tuple(self.columns[number] for number in numbers))
 
-    def in_form(self, form: Form) -> "Destination":
+    def in_form(self, form: LineForm) -> "Destination":
         """Return the same columns with lines of another form; some types have only the form of text."""
-        return replace(self, form=form if can_be_parameters(self.columns) else Form.TEXT)
+        return replace(self, form=form if can_be_parameters(self.columns) else LineForm.TEXT)
 
     def lines(self, values: Sequence[pa.Array]) -> pa.BinaryArray:
-        return lines_of(values) if self.form is Form.TEXT else parameters_of(values)
+        return lines_of(values) if self.form is LineForm.TEXT else parameters_of(values)
 
     def values(self, line: bytes) -> list[bytes | None]:
-        return values_of(line) if self.form is Form.TEXT else values_in(line)
+        return values_of(line) if self.form is LineForm.TEXT else values_in(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Origins:
 
     keys: tuple[Sequence[tuple[bytes, ...] | None], ...] = ()
     """Of each line the keys of that row in the order of preference; None: the row is new."""
-    removals: Sequence["Removal"] = ()
+    removals: Sequence["RowRemoval"] = ()
     """In a table without a key: the row that each line changes."""
     moves: bool = False
     """Whether a row gets another key."""
@@ -216,7 +216,7 @@ class Writes:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RowRemoval:
     """A row of a table without a key, and how many copies of it must be deleted."""
 
     destination: Destination
@@ -231,7 +231,7 @@ class Changes:
     table: TableId
     key: tuple[Column, ...]
     deletes: Sequence[tuple[bytes, ...]]
-    removals: Sequence[Removal]
+    removals: Sequence[RowRemoval]
     schema: TableSchema
     """The structure of the table, with the columns that a removal does not list."""
     writes: Writes

@@ -59,7 +59,7 @@ from unshard.adapters.mysql import (
 from unshard.adapters.serverstate import limit_ddl_wait
 from unshard.adapters.structures import read_constraints, read_foreign_keys, read_schema, read_schemas
 from unshard.adapters.target.fence import NO_SOURCE, Pair, drop_empty_schema, record_ddl
-from unshard.adapters.targetddl import DdlTrialTables, Tried, create_schema
+from unshard.adapters.targetddl import DdlTrialTables, TriedTable, create_schema
 from unshard.core.ddl.foreignkeys import clauses_of, for_present
 from unshard.core.ddl.queue import QueueEntry, WholeChange
 from unshard.core.ddl.statement import DdlKind, read, retarget
@@ -81,7 +81,7 @@ GUARD_SECONDS = 30
 LOCK_WAIT_SECONDS = 120
 
 
-def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry) -> tuple[TableSchema, Tried]:
+def intent(server: Server, meta_schema: str, target: TableId, entry: QueueEntry) -> tuple[TableSchema, TriedTable]:
     """Return the target's current structure and the trial of the DDL on it; raises EffectRefused."""
     with contextlib.closing(connect(server, "target")) as connection:
         before = read_schema(connection, target)

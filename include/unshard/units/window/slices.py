@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from unshard.adapters.spark import prepare_worker
 from unshard.adapters.target import Changes, Slice, apply_slices
-from unshard.adapters.target.targetrows import Form
+from unshard.adapters.target.targetrows import LineForm
 from unshard.core.rows.compaction import Collisions
 from unshard.core.window.suspension import TargetRefused
 from unshard.errors import UnshardError
@@ -106,12 +106,12 @@ class ReadAndApply:
             if done == len(sections):
                 break
             if applied.needs_text:
-                form = Form.TEXT
+                form = LineForm.TEXT
                 continue
             try:
                 whole = applied.errors or _as_a_whole(replace(sections[done], form=form))
             except RowsArePartial:
-                form = Form.TEXT
+                form = LineForm.TEXT
                 continue
             if error := next(filter(None, map(error_in, whole)), None):
                 return [*results, AppliedSections(done, error)] if done else whole
